@@ -1,0 +1,3 @@
+//! The mdl command line.
+
+fn main() {}

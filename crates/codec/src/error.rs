@@ -1,0 +1,17 @@
+//! What can go wrong in this crate. Neighbours: every coder here; `mdl-repo` wraps it. It must not know of I/O.
+
+use thiserror::Error;
+
+/// Errors of encoding and decoding.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum CodecError {
+    /// The encoded bytes cannot be what an encoder wrote; the text says what is wrong.
+    #[error("corrupt encoding: {0}")]
+    Corrupt(&'static str),
+    /// The encoding is a difference and no base was given.
+    #[error("the encoding needs its base and none was given")]
+    MissingBase,
+    /// The caller's lengths disagree with the rules of [`crate::Engine`].
+    #[error("bad input: {0}")]
+    BadInput(&'static str),
+}

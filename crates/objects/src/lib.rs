@@ -1,0 +1,1 @@
+//! Ids and exact bytes of objects.
