@@ -1,1 +1,17 @@
-//! Ids and exact bytes of objects.
+//! Ids and exact bytes of what a repository is made of: blob, tensor, manifest, tree, commit, tag. Neighbours: borrows
+//! `Dtype` from `mdl-codec`; `mdl-repo` stores these. It must not know how or where an object is stored, nor any
+//! checkpoint format. The bytes are specified in docs/format.md, "Objects".
+
+mod commit;
+mod id;
+mod manifest;
+mod tag;
+mod tree;
+mod wire;
+
+pub use commit::{Commit, Signature, Summary};
+pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_id};
+pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};
+pub use tag::Tag;
+pub use tree::{Entry, Mode, Tree, check_name};
+pub use wire::{ObjectError, Reader, Writer};

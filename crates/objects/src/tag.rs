@@ -1,0 +1,49 @@
+//! Annotated tags: a name with a message, pointing at a commit. Neighbours: refs of `mdl-repo` point here or straight at
+//! a commit (a light tag). It must not know refs.
+
+use crate::{Id, ObjectError, Reader, Signature, Writer};
+
+const VERSION: u8 = 1;
+
+/// An annotated tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// The tagged commit.
+    pub target: Id,
+    /// The tag's name.
+    pub name: String,
+    /// Who tagged, and when.
+    pub tagger: Signature,
+    /// Message.
+    pub message: String,
+}
+
+impl Tag {
+    /// Canonical bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.id(&self.target);
+        w.str(&self.name);
+        self.tagger.write(&mut w);
+        w.str(&self.message);
+        w.bytes
+    }
+
+    /// Parses canonical bytes.
+    ///
+    /// # Errors
+    /// Anything `encode` would not write.
+    pub fn decode(bytes: &[u8]) -> Result<Tag, ObjectError> {
+        let mut r = Reader::new(bytes);
+        r.version(VERSION)?;
+        let tag = Tag {
+            target: r.id()?,
+            name: r.str()?,
+            tagger: Signature::read(&mut r)?,
+            message: r.str()?,
+        };
+        r.finish()?;
+        Ok(tag)
+    }
+}

@@ -1,0 +1,199 @@
+//! Properties of canonical bytes: what is written is read back, and nothing else is accepted.
+
+use mdl_codec::Dtype;
+use mdl_objects::*;
+use proptest::prelude::*;
+
+fn id() -> impl Strategy<Value = Id> {
+    any::<[u8; 32]>().prop_map(Id::from_bytes)
+}
+
+prop_compose! {
+    fn signature()(name in ".{0,8}", email in "[a-z@.]{0,8}", time_ms: i64, off in -1000i32..1000) -> Signature {
+        Signature { name, email, time_ms, utc_offset_min: off }
+    }
+}
+
+prop_compose! {
+    fn commit()(
+        tree in id(), parents in prop::collection::vec(id(), 0..3), author in signature(), message in ".{0,20}",
+        step: Option<u64>, epoch in prop::option::of(0.0f64..100.0),
+        metrics in prop::collection::btree_map("[a-z/]{1,6}", -1e9f64..1e9, 0..4),
+        meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32, report in prop::option::of(id()),
+        unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
+    ) -> Commit {
+        let summary = Summary { files: u64::from(n), tensors: 3, new_tensors: 1, logical_bytes: u64::MAX, stored_bytes: 9 };
+        let unknown = unknown.into_iter().map(|b| (77, b)).collect();
+        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, unknown }
+    }
+}
+
+prop_compose! {
+    fn tree()(names in prop::collection::btree_map("[a-z0-9._-]{1,9}", (id(), 0u8..3, any::<bool>(), any::<u64>()), 0..6)) -> Tree {
+        let modes = [Mode::Blob, Mode::Manifest, Mode::Tree];
+        let entries = names.into_iter().filter(|(n, _)| check_name(n).is_ok()).map(|(name, (id, m, x, size))| {
+            let mode = modes[usize::from(m)];
+            Entry { name, mode, executable: x && mode != Mode::Tree, size, id }
+        }).collect();
+        Tree { entries }
+    }
+}
+
+fn manifest() -> impl Strategy<Value = Manifest> {
+    let tensor = (
+        0u64..9,
+        0usize..Dtype::ALL.len(),
+        prop::collection::vec(0u64..5, 0..3),
+        id(),
+    );
+    (prop::collection::vec(tensor, 0..5), 0u64..9, id()).prop_map(|(list, tail, chunk)| {
+        let (mut at, mut gaps, mut tensors) = (0, tail, Vec::new());
+        for (i, (gap, d, shape, id)) in list.into_iter().enumerate() {
+            let t = TensorRef {
+                name: format!("t{i}"),
+                offset: at + gap,
+                dtype: Dtype::ALL[d],
+                shape,
+                id,
+            };
+            at += gap + t.byte_len().expect("small");
+            gaps += gap;
+            tensors.push(t);
+        }
+        let skeleton = if gaps > 0 {
+            vec![Chunk { id: chunk, len: gaps }]
+        } else {
+            vec![]
+        };
+        let views = tensors
+            .iter()
+            .enumerate()
+            .map(|(i, t)| ViewRef {
+                name: format!("v{i}"),
+                tensor: i as u32,
+                offset: 0,
+                dtype: t.dtype,
+                shape: t.shape.clone(),
+                strides: vec![1; t.shape.len()],
+            })
+            .collect();
+        Manifest {
+            format: 1,
+            size: at + tail,
+            skeleton,
+            tensors,
+            views,
+        }
+    })
+}
+
+/// Every truncation and every flipped bit is an error or an object that encodes to exactly those bytes.
+fn strict<T>(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<T, ObjectError>, encode: impl Fn(&T) -> Vec<u8>) {
+    for n in 0..bytes.len() {
+        if let Ok(v) = decode(&bytes[..n]) {
+            assert_eq!(encode(&v), &bytes[..n]);
+        }
+    }
+    for bit in 0..bytes.len() * 8 {
+        let mut b = bytes.to_vec();
+        b[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(v) = decode(&b) {
+            assert_eq!(encode(&v), b);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn commits(c in commit()) {
+        let b = c.encode();
+        prop_assert_eq!(Commit::decode(&b).expect("own bytes"), c);
+        strict(&b, Commit::decode, Commit::encode);
+    }
+
+    #[test]
+    fn trees(t in tree()) {
+        let b = t.encode();
+        prop_assert_eq!(Tree::decode(&b).expect("own bytes"), t);
+        strict(&b, Tree::decode, Tree::encode);
+    }
+
+    #[test]
+    fn manifests(m in manifest()) {
+        let b = m.encode();
+        prop_assert_eq!(Manifest::decode(&b).expect("own bytes"), m);
+        strict(&b, Manifest::decode, Manifest::encode);
+    }
+
+    #[test]
+    fn tags(target in id(), name in "[a-z]{1,5}", tagger in signature(), message in ".{0,9}") {
+        let t = Tag { target, name, tagger, message };
+        let b = t.encode();
+        prop_assert_eq!(Tag::decode(&b).expect("own bytes"), t);
+        strict(&b, Tag::decode, Tag::encode);
+    }
+
+    #[test]
+    fn ids_round_trip_as_hex(i in id()) {
+        prop_assert_eq!(i.to_hex().parse::<Id>(), Ok(i));
+        prop_assert!(i.to_hex().to_uppercase().parse::<Id>().is_err() || i.to_hex() == i.to_hex().to_uppercase());
+    }
+}
+
+#[test]
+fn kinds_have_separate_hash_domains() {
+    let ids: std::collections::BTreeSet<Id> = Kind::ALL.into_iter().map(|k| Id::of(k, b"same")).collect();
+    assert_eq!(ids.len(), Kind::ALL.len());
+}
+
+#[test]
+fn a_tensors_id_covers_dtype_and_shape() {
+    let bytes = [0u8; 8];
+    let a = tensor_id(Dtype::F32, &[2], &bytes);
+    assert_ne!(a, tensor_id(Dtype::I32, &[2], &bytes));
+    assert_ne!(a, tensor_id(Dtype::F32, &[2, 1], &bytes));
+    assert_ne!(a, tensor_id(Dtype::F32, &[1, 2], &bytes));
+    // Frozen: a change here is a change of every id in every repository.
+    assert_eq!(a.to_hex(), GOLDEN_TENSOR_ID);
+}
+
+const GOLDEN_TENSOR_ID: &str = "ecb3406251291b8167a878e5f2207fe20268716054a8c002e3831b4e33dd0f47";
+
+#[test]
+fn unsafe_names_are_refused() {
+    for bad in [
+        "",
+        ".",
+        "..",
+        ".mdl",
+        ".MDL",
+        "a/b",
+        "a\\b",
+        "nul\0",
+        "new\nline",
+        &"x".repeat(256),
+    ] {
+        assert!(check_name(bad).is_err(), "{bad:?}");
+    }
+    for good in ["a", "...", ".mdlignore", "model.safetensors", "größe", &"x".repeat(255)] {
+        assert!(check_name(good).is_ok(), "{good:?}");
+    }
+}
+
+#[test]
+fn unsafe_names_are_refused_inside_trees_too() {
+    let id = Id::of(Kind::Blob, b"x");
+    let e = Entry {
+        name: "../../etc/passwd".into(),
+        mode: Mode::Blob,
+        executable: false,
+        size: 1,
+        id,
+    };
+    assert!(matches!(
+        Tree::decode(&Tree { entries: vec![e] }.encode()),
+        Err(ObjectError::Name { .. })
+    ));
+}
