@@ -1,0 +1,62 @@
+//! Decides what a zip archive is: a PyTorch file, a NumPy archive, or nothing of ours. Neighbours: `zip` reads the
+//! directory, `torch` and `npz` the entries. It must not know pickles or arrays.
+
+use crate::bytes::Trouble;
+use crate::layout::{Format, Layout, ReadAt, ScanError};
+use crate::zip::{self, Directory};
+use crate::{npz, torch};
+
+/// The first bytes of a zip archive that has an entry. PyTorch and NumPy, too, look for an archive nowhere else.
+pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
+
+/// The layout of a zip archive; `None` where it is neither kind of checkpoint.
+///
+/// A broken archive is damaged only where its extension or its first entry says that it was a checkpoint: other people's
+/// broken zip files are none of our business.
+pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, ScanError> {
+    let directory = match zip::read(src) {
+        Ok(directory) => directory,
+        Err(Trouble::Io(e)) => return Err(e.into()),
+        Err(broken) => {
+            let first = zip::first_name(src).map_err(|t| t.of(Format::Plain))?;
+            return match claimed(extension, &first) {
+                Some(format) => Err(broken.of(format)),
+                None => Ok(None),
+            };
+        }
+    };
+    if let Some(prefix) = torch::prefix(&directory) {
+        let prefix = prefix.to_owned();
+        return torch::scan(src, &directory, &prefix)
+            .map(Some)
+            .map_err(|t| t.of(Format::TorchZip));
+    }
+    if is_npz(&directory, extension) {
+        return npz::scan(src, &directory).map(Some).map_err(|t| t.of(Format::Npz));
+    }
+    Ok(None)
+}
+
+/// Every entry is an array; under the right extension one is enough.
+fn is_npz(directory: &Directory, extension: &str) -> bool {
+    let is_array = |e: &zip::Entry| e.name.ends_with(".npy");
+    let mut entries = directory.entries.iter();
+    if extension == "npz" {
+        entries.any(is_array)
+    } else {
+        !directory.entries.is_empty() && entries.all(is_array)
+    }
+}
+
+/// The kind of checkpoint that a broken archive was, as far as its first entry and its extension tell.
+fn claimed(extension: &str, first: &str) -> Option<Format> {
+    if first.ends_with("/data.pkl") || first.ends_with("/.format_version") {
+        return Some(Format::TorchZip);
+    }
+    match extension {
+        _ if first.ends_with(".npy") => Some(Format::Npz),
+        "npz" => Some(Format::Npz),
+        "pt" | "pth" | "ckpt" | "bin" | "ptl" | "jit" => Some(Format::TorchZip),
+        _ => None,
+    }
+}

@@ -1,0 +1,82 @@
+//! Says whether a layout keeps its promises. Neighbours: `scan` checks every layout it returns, `mdl-repo` every layout it
+//! reads back from disk. It must not know any format.
+
+use crate::layout::{Extent, Layout, View};
+use std::collections::HashSet;
+
+impl View {
+    /// Bytes from the view's first element to the end of its last one; 0 for a view without elements, `None` where the
+    /// numbers do not fit or `strides` and `shape` differ in length.
+    pub fn span(&self) -> Option<u64> {
+        if self.shape.len() != self.strides.len() {
+            return None;
+        }
+        if self.shape.contains(&0) {
+            return Some(0);
+        }
+        let mut last = 0u64;
+        for (&dim, &stride) in self.shape.iter().zip(&self.strides) {
+            last = last.checked_add((dim - 1).checked_mul(stride)?)?;
+        }
+        last.checked_add(1)?.checked_mul(self.dtype.size() as u64)
+    }
+}
+
+impl Layout {
+    /// Checks what every layout promises about a file of `file_len` bytes: extents sorted by offset, disjoint, inside the
+    /// file and of defined length, with unique names; views inside an extent that exists.
+    ///
+    /// # Errors
+    /// A phrase that says which promise is broken.
+    pub fn check(&self, file_len: u64) -> Result<(), String> {
+        if u32::try_from(self.extents.len()).is_err() {
+            return Err("more extents than a view can point at".into());
+        }
+        self.check_ranges(file_len)?;
+        let mut names = HashSet::with_capacity(self.extents.len());
+        if let Some(twice) = self.extents.iter().find(|e| !names.insert(e.name.as_str())) {
+            return Err(format!("two extents are named {:?}", short(&twice.name)));
+        }
+        self.views.iter().try_for_each(|view| self.check_view(view))
+    }
+
+    fn check_ranges(&self, file_len: u64) -> Result<(), String> {
+        let mut free_from = 0;
+        for extent in &self.extents {
+            let end = end_of(extent).ok_or_else(|| format!("the size of {:?} overflows", short(&extent.name)))?;
+            if extent.offset < free_from {
+                return Err(format!("{:?} overlaps what precedes it", short(&extent.name)));
+            }
+            if end > file_len {
+                return Err(format!("{:?} ends past the end of the file", short(&extent.name)));
+            }
+            free_from = end;
+        }
+        Ok(())
+    }
+
+    fn check_view(&self, view: &View) -> Result<(), String> {
+        let owner = usize::try_from(view.extent).ok().and_then(|i| self.extents.get(i));
+        let room = owner
+            .and_then(Extent::byte_len)
+            .ok_or_else(|| format!("view {:?} belongs to no extent", short(&view.name)))?;
+        let end = view.span().and_then(|span| view.offset.checked_add(span));
+        match end {
+            Some(end) if end <= room => Ok(()),
+            _ => Err(format!("view {:?} leaves its extent", short(&view.name))),
+        }
+    }
+}
+
+fn end_of(extent: &Extent) -> Option<u64> {
+    extent.offset.checked_add(extent.byte_len()?)
+}
+
+/// A name cut to what a message can carry.
+pub(crate) fn short(name: &str) -> String {
+    let mut cut: String = name.chars().take(80).collect();
+    if cut.len() < name.len() {
+        cut.push('…');
+    }
+    cut
+}

@@ -1,0 +1,162 @@
+//! Parses the Python literal in an array header: text, whole numbers, booleans, tuples, lists, dicts, nothing else.
+//! Neighbours: `npy`. It must not know what the keys mean.
+
+/// A Python literal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Literal {
+    Text(String),
+    Number(u64),
+    Bool(bool),
+    None,
+    /// A tuple or a list.
+    Seq(Vec<Literal>),
+    Dict(Vec<(Literal, Literal)>),
+}
+
+impl Literal {
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match self {
+            Literal::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_dim(self) -> Option<u64> {
+        match self {
+            Literal::Number(n) => Some(n),
+            _ => None,
+        }
+    }
+}
+
+/// How deep literals may nest; real headers reach three.
+const MAX_DEPTH: u32 = 32;
+
+/// The one literal that `text` holds, between white space.
+pub(crate) fn parse(text: &[u8]) -> Option<Literal> {
+    let mut parser = Parser { rest: text };
+    let literal = parser.value(0)?;
+    parser.space();
+    // NumPy pads with spaces and ends with a line feed; some writers pad with zeros.
+    parser.rest.iter().all(|&b| b == 0).then_some(literal)
+}
+
+struct Parser<'a> {
+    rest: &'a [u8],
+}
+
+impl Parser<'_> {
+    fn space(&mut self) {
+        self.rest = self.rest.trim_ascii_start();
+    }
+
+    fn eat(&mut self, token: &[u8]) -> bool {
+        self.space();
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn value(&mut self, depth: u32) -> Option<Literal> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        self.space();
+        match self.rest.first()? {
+            b'{' => self.dict(depth),
+            b'(' => self.seq(b"(", b")", depth),
+            b'[' => self.seq(b"[", b"]", depth),
+            b'\'' | b'"' => self.text(),
+            b'0'..=b'9' => self.number(),
+            _ if self.eat(b"True") => Some(Literal::Bool(true)),
+            _ if self.eat(b"False") => Some(Literal::Bool(false)),
+            _ if self.eat(b"None") => Some(Literal::None),
+            _ => None,
+        }
+    }
+
+    fn dict(&mut self, depth: u32) -> Option<Literal> {
+        self.eat(b"{");
+        let mut items = Vec::new();
+        while !self.eat(b"}") {
+            let key = self.value(depth + 1)?;
+            if !self.eat(b":") {
+                return None;
+            }
+            items.push((key, self.value(depth + 1)?));
+            if !self.eat(b",") {
+                return self.eat(b"}").then_some(Literal::Dict(items));
+            }
+        }
+        Some(Literal::Dict(items))
+    }
+
+    fn seq(&mut self, open: &[u8], close: &[u8], depth: u32) -> Option<Literal> {
+        self.eat(open);
+        let mut items = Vec::new();
+        while !self.eat(close) {
+            items.push(self.value(depth + 1)?);
+            if !self.eat(b",") {
+                return self.eat(close).then_some(Literal::Seq(items));
+            }
+        }
+        Some(Literal::Seq(items))
+    }
+
+    /// Text without escapes: what would need one is in no header that holds tensors.
+    fn text(&mut self) -> Option<Literal> {
+        let (&quote, rest) = self.rest.split_first()?;
+        let end = rest.iter().position(|&b| b == quote || b == b'\\')?;
+        let (text, after) = rest.split_at_checked(end)?;
+        self.rest = after.strip_prefix(&[quote])?;
+        Some(Literal::Text(String::from_utf8_lossy(text).into_owned()))
+    }
+
+    fn number(&mut self) -> Option<Literal> {
+        let len = self.rest.iter().take_while(|b| b.is_ascii_digit()).count();
+        let (digits, rest) = self.rest.split_at_checked(len)?;
+        // Python 2 wrote long integers with an L.
+        self.rest = rest.strip_prefix(b"L").unwrap_or(rest);
+        std::str::from_utf8(digits).ok()?.parse().ok().map(Literal::Number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_real_header_parses() {
+        let text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }            \n";
+        let Some(Literal::Dict(items)) = parse(text) else {
+            panic!("no dict")
+        };
+        assert_eq!(items.len(), 3);
+        assert_eq!(items[2].1, Literal::Seq(vec![Literal::Number(3), Literal::Number(4)]));
+    }
+
+    #[test]
+    fn what_is_no_literal_is_refused() {
+        for text in [
+            "",
+            "{",
+            "{1}",
+            "{1:",
+            "(1 2)",
+            "'a",
+            "'a\\'b'",
+            "__import__('os')",
+            "1 1",
+            "99999999999999999999",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse("(".repeat(100).as_bytes()), None);
+        assert_eq!(parse(b"()"), Some(Literal::Seq(vec![])));
+        assert_eq!(parse(b" (1L,) \0"), Some(Literal::Seq(vec![Literal::Number(1)])));
+    }
+}

@@ -1,0 +1,32 @@
+//! Finds the arrays of a NumPy archive. Neighbours: `archive` hands it the directory, `npy` reads each entry. It must not
+//! know how a zip is laid out.
+
+use crate::bytes::Trouble;
+use crate::layout::{Format, Layout, ReadAt};
+use crate::npy;
+use crate::resolve::unique;
+use crate::zip::Directory;
+
+/// The layout of an archive of `.npy` entries: every stored one whose elements are plain is an extent. Compressed entries
+/// stay in the skeleton.
+pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory) -> Result<Layout, Trouble> {
+    let mut layout = Layout {
+        format: Format::Npz,
+        ..Layout::plain()
+    };
+    for entry in directory.entries.iter().filter(|e| e.stored) {
+        let Some(name) = entry.name.strip_suffix(".npy") else {
+            continue;
+        };
+        let array = npy::read(src, entry.payload, entry.len).map_err(|trouble| match trouble {
+            Trouble::Bad(reason) => Trouble::Bad(format!("entry {:?}: {reason}", crate::check::short(&entry.name))),
+            io => io,
+        })?;
+        if let Some(array) = array {
+            array.push(name, &mut layout);
+        }
+    }
+    // Names that were not UTF-8 may have become equal.
+    unique(&mut layout.extents);
+    Ok(layout)
+}

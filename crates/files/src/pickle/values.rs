@@ -1,0 +1,102 @@
+//! The values a pickle builds, as a graph of small cells that point into the pickle's bytes. Neighbours: `machine` builds
+//! it. It must not know opcodes.
+
+use std::borrow::Cow;
+
+/// A run of bytes of the pickle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Span {
+    pub(crate) at: u32,
+    pub(crate) len: u32,
+}
+
+/// A value: what matters later, and nothing of what does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// None, floats, bytes, booleans, integers beyond 64 bits: never part of a tensor's description.
+    Atom,
+    Int(i64),
+    Text(Span),
+    /// Index into [`Graph::nodes`].
+    Node(u32),
+}
+
+/// A value with parts.
+#[derive(Debug)]
+pub(crate) enum Node {
+    Tuple(Box<[Value]>),
+    /// A class or function: module and name, never looked up.
+    Global(Span, Span),
+    /// An object kept outside the pickle, by its id.
+    Persistent(Value),
+    /// Whatever can be filled after it was made.
+    Bag(Box<Bag>),
+}
+
+/// A list, dict, set or object. Parts that are plain atoms are counted but not kept.
+#[derive(Debug, Default)]
+pub(crate) struct Bag {
+    /// The callable and arguments it was made from; `None` for list, dict and set displays.
+    pub(crate) made: Option<(Value, Value)>,
+    /// How many parts it has, kept or not.
+    pub(crate) len: u64,
+    /// Key (or position) and value of the parts that have parts themselves.
+    pub(crate) items: Vec<(Value, Value)>,
+    /// What BUILD gave it.
+    pub(crate) state: Option<Value>,
+}
+
+/// All values of a pickle.
+#[derive(Debug)]
+pub(crate) struct Graph<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) root: Value,
+}
+
+impl<'a> Graph<'a> {
+    /// The node a value stands for.
+    pub(crate) fn node(&self, value: Value) -> Option<&Node> {
+        match value {
+            Value::Node(index) => self.nodes.get(usize::try_from(index).ok()?),
+            _ => None,
+        }
+    }
+
+    /// The parts of a tuple.
+    pub(crate) fn tuple(&self, value: Value) -> Option<&[Value]> {
+        match self.node(value)? {
+            Node::Tuple(parts) => Some(parts),
+            _ => None,
+        }
+    }
+
+    /// Module and name of a global.
+    pub(crate) fn global(&self, value: Value) -> Option<(&'a [u8], &'a [u8])> {
+        match self.node(value)? {
+            Node::Global(module, name) => Some((self.slice(*module), self.slice(*name))),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a text value.
+    pub(crate) fn text(&self, value: Value) -> Option<&'a [u8]> {
+        match value {
+            Value::Text(span) => Some(self.slice(span)),
+            _ => None,
+        }
+    }
+
+    /// The bytes of a span.
+    pub(crate) fn slice(&self, span: Span) -> &'a [u8] {
+        let from = span.at as usize;
+        self.bytes
+            .get(from..from.saturating_add(span.len as usize))
+            .unwrap_or_default()
+    }
+
+    /// A span as text, for people.
+    pub(crate) fn lossy(&self, span: Span) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.slice(span))
+    }
+}

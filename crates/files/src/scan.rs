@@ -1,0 +1,39 @@
+//! Recognises a file's format and has it scanned. Neighbours: calls every format's room, checks what comes back. It must
+//! not know how any format is laid out beyond its first bytes.
+
+use crate::bytes::{bad, head};
+use crate::layout::{Format, Layout, ReadAt, ScanError};
+use crate::{archive, gguf, npy, safetensors};
+use std::path::Path;
+
+/// Finds the tensors of a file.
+///
+/// Content decides what the file is; the extension of `path_hint` only where content cannot (safetensors has no magic, a
+/// zip cut short has no directory). What is no known container has the plain layout. Only headers, directories and
+/// pickles are read, never payloads, and nothing is executed.
+///
+/// # Errors
+/// `Damaged` where the file is of a known format but its structure is wrong; `Io` where the medium failed.
+pub fn scan(src: &dyn ReadAt, path_hint: &Path) -> Result<Layout, ScanError> {
+    let extension = path_hint.extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let extension = extension.to_ascii_lowercase();
+    let layout = recognise(src, &extension)?;
+    layout
+        .check(src.size())
+        .or_else(|broken| bad(broken).map_err(|t| t.of(layout.format)))?;
+    Ok(layout)
+}
+
+fn recognise(src: &dyn ReadAt, extension: &str) -> Result<Layout, ScanError> {
+    let first = head(src, 8)?;
+    let found = if first.starts_with(gguf::MAGIC) {
+        gguf::scan(src).map_err(|t| t.of(Format::Gguf))?
+    } else if first.starts_with(npy::MAGIC) {
+        Some(npy::scan(src).map_err(|t| t.of(Format::Npy))?)
+    } else if first.starts_with(archive::MAGIC) {
+        archive::scan(src, extension)?
+    } else {
+        safetensors::scan(src, extension == "safetensors").map_err(|t| t.of(Format::Safetensors))?
+    };
+    Ok(found.unwrap_or_else(Layout::plain))
+}

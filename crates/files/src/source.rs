@@ -1,0 +1,58 @@
+//! A file as a byte source. Neighbours: callers hand it to `scan`; tests use slices instead. It must not know any format.
+
+use crate::layout::ReadAt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// An open file whose length was taken when it was opened.
+///
+/// A file that shrinks afterwards gives `UnexpectedEof`; one that grows is read as it was.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    size: u64,
+}
+
+impl FileSource {
+    /// Opens the file at `path` for reading.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open(path: &Path) -> io::Result<FileSource> {
+        FileSource::new(File::open(path)?)
+    }
+
+    /// Wraps a file that is already open.
+    ///
+    /// # Errors
+    /// What the file system says when asked for the length.
+    pub fn new(file: File) -> io::Result<FileSource> {
+        let size = file.metadata()?.len();
+        Ok(FileSource { file, size })
+    }
+}
+
+impl ReadAt for FileSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, buf, offset)
+    }
+
+    #[cfg(windows)]
+    fn read_at(&self, mut offset: u64, mut buf: &mut [u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, offset)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            offset += n as u64;
+            buf = buf.split_at_mut(n).1;
+        }
+        Ok(())
+    }
+}

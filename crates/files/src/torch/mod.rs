@@ -1,0 +1,107 @@
+//! Finds the tensors of a PyTorch zip archive (`torch.save`, TorchScript). Neighbours: `archive` hands it the directory,
+//! `pickle` runs the pickles, `tensors` recognises what they describe, `names` says where it hangs, `storages` joins that
+//! with the entries. It must not know how a zip or a pickle is laid out.
+
+mod names;
+mod storages;
+mod tensors;
+
+use crate::bytes::{Trouble, take};
+use crate::layout::{Format, Layout, ReadAt};
+use crate::pickle;
+use crate::resolve::unique;
+use crate::zip::{Directory, Entry};
+use storages::{Finds, Storage};
+
+/// The longest pickle that is followed; a longer one's storages are opaque.
+const MAX_PICKLE: u64 = 256 << 20;
+
+/// The directory within the archive that holds everything, with its slash: that of the first `data.pkl`.
+pub(crate) fn prefix(directory: &Directory) -> Option<&str> {
+    let names = directory.entries.iter().map(|e| e.name.as_str());
+    names
+        .filter_map(|name| name.strip_suffix("data.pkl"))
+        .find(|p| is_prefix(p))
+}
+
+/// Empty, or one directory.
+fn is_prefix(prefix: &str) -> bool {
+    prefix.is_empty() || prefix.find('/') == Some(prefix.len() - 1)
+}
+
+/// The layout of an archive whose entries lie under `prefix`.
+///
+/// Every stored entry of a directory that has a pickle beside it (`data.pkl` beside `data/`, in TorchScript also
+/// `constants.pkl` beside `constants/`) is an extent, whether or not the pickle can be followed.
+pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<Layout, Trouble> {
+    let mut layout = Layout {
+        format: Format::TorchZip,
+        ..Layout::plain()
+    };
+    let foreign = is_big_endian(src, directory, prefix)?;
+    for entry in &directory.entries {
+        let Some(stem) = stem(entry, prefix) else { continue };
+        let inside = format!("{prefix}{stem}/");
+        let found = finds(src, entry, stem)?;
+        for storage in directory.entries.iter().filter(|e| e.stored) {
+            if let Some(key) = storage.name.strip_prefix(&inside) {
+                let fallback = format!("{stem}/{key}");
+                let storage = Storage {
+                    key: key.as_bytes(),
+                    offset: storage.payload,
+                    len: storage.len,
+                    fallback,
+                };
+                storages::push(storage, &found, foreign, &mut layout);
+            }
+        }
+    }
+    finish(&mut layout);
+    Ok(layout)
+}
+
+/// `data` of `archive/data.pkl`.
+fn stem<'a>(entry: &'a Entry, prefix: &str) -> Option<&'a str> {
+    let stem = entry.name.strip_prefix(prefix)?.strip_suffix(".pkl")?;
+    (!stem.is_empty() && !stem.contains('/')).then_some(stem)
+}
+
+/// What the pickle in `entry` says about its storages; nothing where it cannot be followed.
+fn finds(src: &dyn ReadAt, entry: &Entry, stem: &str) -> Result<Finds, Trouble> {
+    if !entry.stored || entry.len > MAX_PICKLE {
+        return Ok(Finds::default());
+    }
+    let bytes = take(src, entry.payload, entry.len)?.unwrap_or_default();
+    // `data.pkl` is the file itself; other pickles go by their name.
+    let base = if stem == "data" { "" } else { stem };
+    Ok(pickle::run(&bytes)
+        .map(|graph| names::walk(&graph, base))
+        .unwrap_or_default())
+}
+
+fn is_big_endian(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<bool, Trouble> {
+    let is_order = |e: &&Entry| e.stored && e.name.strip_prefix(prefix) == Some("byteorder");
+    match directory.entries.iter().find(is_order) {
+        Some(entry) => Ok(take(src, entry.payload, entry.len.min(16))?.is_some_and(|b| b.starts_with(b"big"))),
+        None => Ok(false),
+    }
+}
+
+/// Sorts the extents by offset, follows with the views, and gives every extent a name of its own.
+fn finish(layout: &mut Layout) {
+    let mut order: Vec<usize> = (0..layout.extents.len()).collect();
+    order.sort_by_key(|&i| layout.extents.get(i).map(|e| (e.offset, e.byte_len())));
+    let mut moved = vec![u32::MAX; order.len()];
+    for (to, &from) in order.iter().enumerate() {
+        if let (Some(slot), Ok(to)) = (moved.get_mut(from), u32::try_from(to)) {
+            *slot = to;
+        }
+    }
+    for view in &mut layout.views {
+        let to = usize::try_from(view.extent).ok().and_then(|i| moved.get(i));
+        view.extent = to.copied().unwrap_or(u32::MAX);
+    }
+    layout.extents.sort_by_key(|e| (e.offset, e.byte_len()));
+    layout.views.sort_by_key(|v| v.extent);
+    unique(&mut layout.extents);
+}

@@ -1,0 +1,40 @@
+//! Reads the directory of a zip archive. Neighbours: `end` finds the directory, `entries` walks it; `archive` decides what
+//! the archive is. It must not know what the entries hold, and never reads a payload.
+
+mod end;
+mod entries;
+
+use crate::bytes::Trouble;
+use crate::layout::ReadAt;
+
+/// The entries of an archive, in the order of their offsets in the file.
+pub(crate) struct Directory {
+    pub(crate) entries: Vec<Entry>,
+}
+
+/// One entry of an archive.
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    /// Neither compressed nor encrypted: the payload is the entry's content.
+    pub(crate) stored: bool,
+    /// Offset of the first byte of the payload in the file.
+    pub(crate) payload: u64,
+    /// Length of the payload in bytes.
+    pub(crate) len: u64,
+}
+
+/// The largest directory that is read.
+const MAX_DIRECTORY: u64 = 256 << 20;
+
+/// Reads and checks the directory: every entry has a name of its own, a local header that says the same, and a payload
+/// that lies before the directory and overlaps no other entry.
+pub(crate) fn read(src: &dyn ReadAt) -> Result<Directory, Trouble> {
+    let end = end::find(src)?;
+    let entries = entries::read(src, &end)?;
+    Ok(Directory { entries })
+}
+
+/// The name of the entry whose local header begins the file, for files without a directory.
+pub(crate) fn first_name(src: &dyn ReadAt) -> Result<String, Trouble> {
+    entries::first_name(src)
+}
