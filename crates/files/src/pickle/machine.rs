@@ -2,15 +2,17 @@
 //! global means.
 //!
 //! Every opcode consumes at least one byte and touches each stacked value once, so the time is linear in the pickle. The
-//! memory is bounded by [`MAX_CELLS`]: a copy from the memo is a reference, never a copy of what it refers to.
+//! memory is bounded by [`max_cells`]: a copy from the memo is a reference, never a copy of what it refers to.
 
 use super::values::{Bag, Graph, Node, Span, Value};
 use super::{Lost, ops};
 use std::collections::HashMap;
 
-/// How many cells (stacked, memorised or contained values) a pickle may occupy before it is given up. Checkpoints of a
-/// hundred thousand tensors stay below two million.
-pub(super) const MAX_CELLS: usize = 6 << 20;
+/// How many cells (stacked, memorised or contained values) a pickle of `len` bytes may occupy before it is given up. A
+/// tensor takes about forty cells and 150 bytes, so the longest pickles that are followed describe 400,000 of them.
+fn max_cells(len: usize) -> usize {
+    (len / 2).saturating_add(1 << 20).min(16 << 20)
+}
 
 /// The machine's state.
 pub(super) struct Machine<'a> {
@@ -40,6 +42,7 @@ pub(crate) fn run(bytes: &[u8]) -> Result<Graph<'_>, Lost> {
         nodes: Vec::new(),
         held: 0,
     };
+    let limit = max_cells(bytes.len());
     loop {
         let [op] = machine.array()?;
         if op == b'.' {
@@ -48,7 +51,7 @@ pub(crate) fn run(bytes: &[u8]) -> Result<Graph<'_>, Lost> {
             return Ok(Graph { bytes, nodes, root });
         }
         ops::step(&mut machine, op)?;
-        if machine.cells() > MAX_CELLS {
+        if machine.cells() > limit {
             return Err(Lost("more values than any checkpoint has"));
         }
     }

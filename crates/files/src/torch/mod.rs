@@ -11,6 +11,7 @@ use crate::layout::{Format, Layout, ReadAt};
 use crate::pickle;
 use crate::resolve::unique;
 use crate::zip::{Directory, Entry};
+use std::collections::HashMap;
 use storages::{Finds, Storage};
 
 /// The longest pickle that is followed; a longer one's storages are opaque.
@@ -39,25 +40,35 @@ pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Res
         ..Layout::plain()
     };
     let foreign = is_big_endian(src, directory, prefix)?;
+    let mut kept = storage_dirs(directory, prefix);
     for entry in &directory.entries {
         let Some(stem) = stem(entry, prefix) else { continue };
-        let inside = format!("{prefix}{stem}/");
+        let Some(storages) = kept.remove(stem) else { continue };
         let found = finds(src, entry, stem)?;
-        for storage in directory.entries.iter().filter(|e| e.stored) {
-            if let Some(key) = storage.name.strip_prefix(&inside) {
-                let fallback = format!("{stem}/{key}");
-                let storage = Storage {
-                    key: key.as_bytes(),
-                    offset: storage.payload,
-                    len: storage.len,
-                    fallback,
-                };
-                storages::push(storage, &found, foreign, &mut layout);
-            }
+        for (key, storage) in storages {
+            let storage = Storage {
+                key: key.as_bytes(),
+                offset: storage.payload,
+                len: storage.len,
+                fallback: format!("{stem}/{key}"),
+            };
+            storages::push(storage, &found, foreign, &mut layout);
         }
     }
     finish(&mut layout);
     Ok(layout)
+}
+
+/// The stored entries below `prefix`, by directory: key and entry.
+fn storage_dirs<'a>(directory: &'a Directory, prefix: &str) -> HashMap<&'a str, Vec<(&'a str, &'a Entry)>> {
+    let mut dirs: HashMap<_, Vec<_>> = HashMap::new();
+    for entry in directory.entries.iter().filter(|e| e.stored) {
+        let place = entry.name.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
+        if let Some((dir, key)) = place.filter(|(_, key)| !key.is_empty()) {
+            dirs.entry(dir).or_default().push((key, entry));
+        }
+    }
+    dirs
 }
 
 /// `data` of `archive/data.pkl`.

@@ -13,9 +13,12 @@ use std::collections::VecDeque;
 /// The longest way that is spelled out, in components and in bytes.
 const MAX_DEPTH: u32 = 100;
 const MAX_NAME: usize = 1024;
-/// Names may occupy so many times the pickle's bytes: more than any real one needs, less than a hostile one could ask.
-const NAME_BUDGET: usize = 16;
-const NAME_ALLOWANCE: usize = 64 << 10;
+/// Named tensors may occupy so many times the pickle's bytes: more than any real one needs, less than a hostile one could
+/// ask for by recalling one tensor under one long key again and again.
+const BUDGET: usize = 16;
+const ALLOWANCE: usize = 64 << 10;
+const TENSOR_COST: usize = 64;
+const DIM_COST: usize = 16;
 
 /// One step of a way.
 #[derive(Clone, Copy)]
@@ -56,11 +59,7 @@ pub(super) fn walk(graph: &Graph<'_>, base: &str) -> Finds {
         }],
         entered: vec![false; graph.nodes.len()],
         queue: VecDeque::new(),
-        budget: graph
-            .bytes
-            .len()
-            .saturating_mul(NAME_BUDGET)
-            .saturating_add(NAME_ALLOWANCE),
+        budget: graph.bytes.len().saturating_mul(BUDGET).saturating_add(ALLOWANCE),
         finds: Finds::default(),
     };
     for index in (0u32..).take(graph.nodes.len()) {
@@ -91,10 +90,10 @@ impl Walk<'_, '_> {
     }
 
     fn found(&mut self, tensor: Tensor, step: u32) {
-        if let Some(name) = self.spell(step)
-            && name.len() < self.budget
-        {
-            self.budget -= name.len();
+        let Some(name) = self.spell(step) else { return };
+        let cost = name.len() + TENSOR_COST + DIM_COST * tensor.shape.len();
+        if let Some(left) = self.budget.checked_sub(cost) {
+            self.budget = left;
             self.finds.named(self.graph.slice(tensor.storage.key), name, tensor);
         }
     }
@@ -126,11 +125,8 @@ impl Walk<'_, '_> {
             self.enter_state(state, step);
         }
         if let Some((callable, args)) = bag.made {
-            let (part, key) = match tensors::passed_through(self.graph, callable, args) {
-                Some(inner) => (inner, Key::Silent),
-                None => (args, Key::Silent),
-            };
-            self.go(part, step, key);
+            let part = tensors::passed_through(self.graph, callable, args).unwrap_or(args);
+            self.go(part, step, Key::Silent);
         }
     }
 
