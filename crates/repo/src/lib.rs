@@ -1,1 +1,40 @@
-//! The repository.
+//! The repository: storage, packs, refs, index, transactions, checkout, compaction, collection, checks. Neighbours: joins
+//! `mdl-codec`, `mdl-files` and `mdl-objects`, which do not know each other; `mdl-remote` and the faces build on it. It
+//! must not know how anything is shown or asked for.
+
+mod chain;
+mod checkout;
+mod commit;
+mod config;
+mod error;
+mod history;
+mod index;
+mod ingest;
+mod odb;
+pub mod pack;
+mod progress;
+mod refs;
+mod repo;
+mod restore;
+mod revision;
+mod status;
+pub mod storage;
+mod tensor;
+mod tree;
+mod work;
+
+pub use chain::TensorReader;
+pub use checkout::{CheckedOut, CheckoutOptions};
+pub use commit::{CommitRequest, Committed};
+pub use config::{Config, KNOWN as KNOWN_SETTINGS};
+pub use error::{ErrorKind, RepoError, Result};
+pub use history::{History, Step};
+pub use ingest::{Report, TensorReport};
+pub use odb::{Location, Odb};
+pub use progress::{Progress, Silent};
+pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};
+pub use repo::{DIR, Repo};
+pub use restore::WriteAt;
+pub use status::Change;
+pub use tensor::TensorHeader;
+pub use tree::Files;

@@ -1,0 +1,309 @@
+//! Checkout: a version's files on disk, without losing what nobody committed. Neighbours: `restore` writes files, `status`
+//! tells what is changed, refs move HEAD. It must not know how a file is stored.
+
+use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkFile};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use mdl_objects::{Entry, Id, Kind};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// What a checkout may do.
+#[derive(Clone, Debug, Default)]
+pub struct CheckoutOptions {
+    /// Only files whose path matches one of these globs (`*` stops at `/`, `**` does not); empty means all.
+    pub only: Vec<String>,
+    /// Overwrite and remove files with changes that are in no version.
+    pub force: bool,
+}
+
+/// What a checkout did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckedOut {
+    /// Files written.
+    pub written: u64,
+    /// Files that were already right.
+    pub kept: u64,
+    /// Files removed.
+    pub removed: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
+    if only.is_empty() {
+        return Ok(None);
+    }
+    let bad = |e: globset::Error| RepoError::user(format!("{e}"), "quote globs such as '*.safetensors'");
+    let mut set = GlobSetBuilder::new();
+    for glob in only {
+        set.add(GlobBuilder::new(glob).literal_separator(true).build().map_err(bad)?);
+        // `*.json` means files in any directory, as in .mdlignore.
+        if !glob.contains('/') {
+            set.add(
+                GlobBuilder::new(&format!("**/{glob}"))
+                    .literal_separator(true)
+                    .build()
+                    .map_err(bad)?,
+            );
+        }
+    }
+    set.build().map(Some).map_err(bad)
+}
+
+/// One file to be written.
+struct Job<'a> {
+    entry: &'a Entry,
+    path: PathBuf,
+}
+
+impl Repo {
+    /// Writes a version's files below `dir`, which is made if need be. Other files there stay. A file in the way whose bytes
+    /// are in no version is not overwritten unless forced.
+    ///
+    /// # Errors
+    /// Files in the way; absent or damaged objects; the medium failed.
+    pub fn checkout_to(
+        &self,
+        commit: &Id,
+        dir: &Path,
+        options: &CheckoutOptions,
+        progress: &dyn Progress,
+    ) -> Result<CheckedOut> {
+        let files = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let only = matcher(&options.only)?;
+        let mut done = CheckedOut::default();
+        let mut jobs = Vec::new();
+        let mut in_the_way = Vec::new();
+        for (rel, entry) in selected(&files, only.as_ref()) {
+            let path = safe_path(dir, rel)?;
+            match on_disk(&path, rel)? {
+                Some(f) if !self.differs(&f, entry, &crate::Silent)? => {
+                    done.kept += 1;
+                    continue;
+                }
+                Some(f) if !options.force && !self.is_stored(&f)? => in_the_way.push(rel.to_owned()),
+                _ => {}
+            }
+            jobs.push(Job { entry, path });
+        }
+        if matches!((jobs.is_empty(), done.kept, &only), (true, 0, Some(_))) {
+            return Err(RepoError::not_found(
+                "file",
+                format!("matching {}", options.only.join(", ")),
+            ));
+        }
+        refuse(&in_the_way)?;
+        fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
+        self.write(&jobs, dir, &mut done, progress)?;
+        Ok(done)
+    }
+
+    /// Makes the work tree the version `commit` and points HEAD at `head`. Files that neither version has stay; a file with
+    /// changes that HEAD's version does not hold stops the checkout unless forced. With `only`, those files alone are
+    /// written and HEAD stays.
+    ///
+    /// # Errors
+    /// A bare repository; uncommitted changes; absent or damaged objects; the medium failed.
+    pub fn checkout(
+        &self,
+        commit: &Id,
+        head: &Head,
+        options: &CheckoutOptions,
+        progress: &dyn Progress,
+    ) -> Result<CheckedOut> {
+        let work = self.need_work()?.to_owned();
+        let target = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let current = match self.refs.head_commit()? {
+            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
+            None => Files::new(),
+        };
+        let only = matcher(&options.only)?;
+        let mut done = CheckedOut::default();
+        let (mut jobs, mut gone, mut in_the_way) = (Vec::new(), Vec::new(), Vec::new());
+        for (rel, entry) in selected(&target, only.as_ref()) {
+            let path = safe_path(&work, rel)?;
+            if let Some(f) = on_disk(&path, rel)? {
+                // Most files of most switches are the same in both versions: ask the cheap question first.
+                if !self.differs(&f, entry, &crate::Silent)? {
+                    done.kept += 1;
+                    continue;
+                }
+                let clean = match current.get(rel) {
+                    Some(old) => !self.differs(&f, old, &crate::Silent)?,
+                    None => false,
+                };
+                if !clean && !options.force {
+                    in_the_way.push(rel.to_owned());
+                }
+            }
+            jobs.push(Job { entry, path });
+        }
+        if only.is_none() {
+            for (rel, old) in current.iter().filter(|(rel, _)| !target.contains_key(*rel)) {
+                let path = safe_path(&work, rel)?;
+                let Some(f) = on_disk(&path, rel)? else { continue };
+                if !options.force && self.differs(&f, old, &crate::Silent)? {
+                    in_the_way.push(rel.clone());
+                }
+                gone.push(path);
+            }
+        } else if jobs.is_empty() && done.kept == 0 {
+            return Err(RepoError::not_found(
+                "file",
+                format!("matching {}", options.only.join(", ")),
+            ));
+        }
+        refuse(&in_the_way)?;
+        for path in &gone {
+            remove(path, &work)?;
+            done.removed += 1;
+        }
+        self.write(&jobs, &work, &mut done, progress)?;
+        if only.is_none() {
+            self.move_head(commit, head)?;
+        }
+        Ok(done)
+    }
+
+    fn move_head(&self, commit: &Id, head: &Head) -> Result<()> {
+        if self.refs.head()? == *head {
+            return Ok(());
+        }
+        let to = match head {
+            Head::Branch(name) => name.clone(),
+            Head::Detached(_) => commit.short(),
+        };
+        self.refs
+            .set_head(head, &self.config.signature(), &format!("checkout: moving to {to}"))
+    }
+
+    fn write(&self, jobs: &[Job<'_>], root: &Path, done: &mut CheckedOut, progress: &dyn Progress) -> Result<()> {
+        progress.begin("checking out", jobs.iter().map(|j| j.entry.size).sum());
+        for job in jobs {
+            if let Some(dir) = job.path.parent() {
+                make_dirs(dir, root)?;
+            }
+            self.odb.restore_to(job.entry, &job.path, progress)?;
+            done.written += 1;
+            done.bytes += job.entry.size;
+        }
+        progress.end();
+        Ok(())
+    }
+
+    /// Whether the repository holds exactly these bytes as a file.
+    fn is_stored(&self, f: &WorkFile) -> Result<bool> {
+        use crate::ingest::{Ingest, Policy, Report, Sink};
+        let policy = Policy {
+            max_depth: 0,
+            allow_damaged: true,
+        };
+        let (sink, progress) = (Sink::Ids, &crate::Silent);
+        let mut ingest = Ingest {
+            odb: &self.odb,
+            sink,
+            policy,
+            progress,
+            report: Report::default(),
+        };
+        let found = ingest.file(&f.path, &f.rel, None)?;
+        let kinds = [Kind::Blob, Kind::Manifest];
+        Ok(self
+            .odb
+            .locate(&found.id)?
+            .is_some_and(|l| kinds.contains(&l.record.kind)))
+    }
+}
+
+fn selected<'a>(files: &'a Files, only: Option<&GlobSet>) -> Vec<(&'a str, &'a Entry)> {
+    let wanted = |rel: &str| only.is_none_or(|set| set.is_match(rel));
+    files
+        .iter()
+        .map(|(rel, e)| (rel.as_str(), e))
+        .filter(|(rel, _)| wanted(rel))
+        .collect()
+}
+
+fn refuse(in_the_way: &[String]) -> Result<()> {
+    if in_the_way.is_empty() {
+        return Ok(());
+    }
+    let mut list = in_the_way
+        .iter()
+        .take(10)
+        .map(|p| format!("\n  {p}"))
+        .collect::<String>();
+    if in_the_way.len() > 10 {
+        list.push_str(&format!("\n  and {} more", in_the_way.len() - 10));
+    }
+    Err(RepoError::user(
+        format!("these files have changes that are not committed:{list}"),
+        "commit them first, or pass --force to lose the changes",
+    ))
+}
+
+/// Where a tree's path lies below `root`. Trees refuse unsafe names when they are read; what is refused here is a
+/// symbolic link on the way, which would lead the write out of `root`.
+fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
+    let mut path = root.to_owned();
+    let mut parts = rel.split('/').peekable();
+    while let Some(part) = parts.next() {
+        mdl_objects::check_name(part).map_err(|e| RepoError::corrupt("tree", e))?;
+        path.push(part);
+        let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
+        if is_link && parts.peek().is_some() {
+            return Err(RepoError::user(
+                format!("{} is a symbolic link; nothing is written through it", path.display()),
+                "remove the link, or check out elsewhere with --to",
+            ));
+        }
+    }
+    Ok(path)
+}
+
+/// The file at `path`, if there is one. A directory or a link in the way is an error or is replaced, in this order.
+fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
+    match fs::symlink_metadata(path) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(RepoError::io(format!("cannot look at {}", path.display()))(e)),
+        Ok(m) if m.is_file() => Ok(Some(WorkFile {
+            rel: rel.to_owned(),
+            path: path.to_owned(),
+            size: m.len(),
+            executable: m.permissions().mode() & 0o100 != 0,
+        })),
+        Ok(m) => Err(RepoError::user(
+            format!(
+                "{} is {}, where a file must go",
+                path.display(),
+                if m.is_dir() { "a directory" } else { "no regular file" }
+            ),
+            "move it away, or check out elsewhere with --to",
+        )),
+    }
+}
+
+fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
+    let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
+    if dir.is_dir() || !dir.starts_with(root) {
+        Ok(())
+    } else {
+        fs::create_dir_all(dir).map_err(failed)
+    }
+}
+
+/// Removes a file and the directories it leaves empty.
+fn remove(path: &Path, root: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(RepoError::io(format!("cannot remove {}", path.display())))?;
+    let mut dir = path.parent();
+    while let Some(d) = dir.filter(|d| d.starts_with(root) && *d != root) {
+        if fs::remove_dir(d).is_err() {
+            break;
+        }
+        dir = d.parent();
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! Commits: files of a directory become a version on a branch. Neighbours: `work` lists, `ingest` stores, `refs` moves.
+//! It must not know how a file is cut or a tensor encoded.
+//!
+//! Order: pack written, synced, renamed, directory synced; then the ref moves by compare-and-swap; then the reply. A kill
+//! between any two leaves the old version plus garbage for `gc`.
+
+use crate::{
+    RepoError, Result,
+    ingest::{Ingest, Ingested, Policy, Report, Sink, changed},
+    pack::PackWriter,
+    progress::Progress,
+    refs::{HEADS, Head, check_ref_name},
+    repo::Repo,
+    tree::{Files, store},
+    work::{FileState, WorkFile, recall, remember, walk},
+};
+use mdl_objects::{Commit, Entry, Id, Kind, Mode, Summary};
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// What is to be committed, and what is said about it.
+#[derive(Clone, Debug, Default)]
+pub struct CommitRequest {
+    /// Directory (or file) whose contents become the tree; none for the work tree.
+    pub source: Option<PathBuf>,
+    /// Message.
+    pub message: String,
+    /// Branch to commit to, made from HEAD's commit if it does not exist; none for the one HEAD is on.
+    pub branch: Option<String>,
+    /// Training step.
+    pub step: Option<u64>,
+    /// Training epoch.
+    pub epoch: Option<f64>,
+    /// Metrics.
+    pub metrics: BTreeMap<String, f64>,
+    /// Free key-values.
+    pub meta: BTreeMap<String, String>,
+    /// Commit even if nothing differs from the parent.
+    pub allow_empty: bool,
+    /// Take damaged checkpoint files as plain bytes.
+    pub allow_damaged: bool,
+    /// Commit what symbolic links point at.
+    pub follow_symlinks: bool,
+}
+
+/// What a commit did.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The new commit.
+    pub id: Id,
+    /// The branch that moved (short name); none if HEAD is detached.
+    pub branch: Option<String>,
+    /// The commit before.
+    pub parent: Option<Id>,
+    /// Totals.
+    pub summary: Summary,
+    /// Per-tensor statistics.
+    pub report: Report,
+}
+
+enum Target {
+    Branch {
+        name: String,
+        tip: Option<Id>,
+        parent: Option<Id>,
+    },
+    Detached(Id),
+}
+
+impl Target {
+    fn parent(&self) -> Option<Id> {
+        match self {
+            Target::Branch { parent, .. } => *parent,
+            Target::Detached(id) => Some(*id),
+        }
+    }
+}
+
+impl Repo {
+    /// Commits.
+    ///
+    /// # Errors
+    /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch moved meanwhile; the medium failed. On
+    /// every error the branch stands where it stood.
+    pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
+        let source = match &request.source {
+            // Absolute, since the stat cache knows files by their path.
+            Some(path) => std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?,
+            None => self.need_work()?.to_owned(),
+        };
+        let follow = request.follow_symlinks || self.config.follow_symlinks();
+        let list = walk(&source, follow)?;
+        // No collector may run between the look-ups ("is it stored already?") and the ref's move.
+        let _guard = self.storage.lock_shared()?;
+        self.odb.refresh();
+        let target = self.target(request.branch.as_deref())?;
+        let parent = target.parent();
+        let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        let old = parent_commit
+            .as_ref()
+            .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        let mut pack = PackWriter::new(&*self.storage)?;
+        let policy = Policy {
+            max_depth: self.config.max_depth(),
+            allow_damaged: request.allow_damaged,
+        };
+        let sink = Sink::Pack(&mut pack);
+        let mut ingest = Ingest {
+            odb: &self.odb,
+            sink,
+            policy,
+            progress,
+            report: Report::default(),
+        };
+        progress.begin("committing", list.iter().map(|f| f.size).sum());
+        let files = self.ingest_all(&mut ingest, &list, &old)?;
+        progress.end();
+        let tree = store(&mut ingest, &files)?;
+        let labelled = request.step.is_some() || request.epoch.is_some();
+        let labelled = labelled || !request.metrics.is_empty() || !request.meta.is_empty() || request.allow_empty;
+        if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {
+            return Err(RepoError::user(
+                "nothing to commit: the files are what the branch holds",
+                "pass --allow-empty (or a --step, --metric or --meta) to commit all the same",
+            ));
+        }
+        if files.is_empty() && parent.is_none() && !request.allow_empty {
+            return Err(RepoError::user(
+                "nothing to commit: there are no files",
+                "put checkpoints there first",
+            ));
+        }
+        let report = std::mem::take(&mut ingest.report);
+        let (commit, id) = finish(&mut ingest, request, self, tree, parent, &files, &report)?;
+        drop(ingest);
+        let written = pack.finish()?;
+        self.odb.note_pack(written)?;
+        self.move_ref(&target, id, &commit)?;
+        let branch = match target {
+            Target::Branch { name, .. } => Some(name),
+            Target::Detached(_) => None,
+        };
+        Ok(Committed {
+            id,
+            branch,
+            parent,
+            summary: commit.summary,
+            report,
+        })
+    }
+
+    fn target(&self, branch: Option<&str>) -> Result<Target> {
+        let tip = |name: &str| self.refs.get(&format!("{HEADS}{name}"));
+        match (branch, self.refs.head()?) {
+            (None, Head::Detached(id)) => Ok(Target::Detached(id)),
+            (None, Head::Branch(name)) => {
+                let tip = tip(&name)?;
+                Ok(Target::Branch { name, tip, parent: tip })
+            }
+            (Some(name), _) => {
+                check_ref_name(name)?;
+                let tip = tip(name)?;
+                let parent = if tip.is_some() { tip } else { self.refs.head_commit()? };
+                Ok(Target::Branch {
+                    name: name.to_owned(),
+                    tip,
+                    parent,
+                })
+            }
+        }
+    }
+
+    fn ingest_all(&self, ingest: &mut Ingest<'_>, list: &[WorkFile], old: &Files) -> Result<Files> {
+        let mut files = Files::new();
+        for f in list {
+            let done = ingest_cached(ingest, f, old.get(&f.rel))?;
+            let Ingested { mode, id, size } = done;
+            files.insert(
+                f.rel.clone(),
+                Entry {
+                    name: String::new(),
+                    mode,
+                    executable: f.executable,
+                    size,
+                    id,
+                },
+            );
+        }
+        Ok(files)
+    }
+
+    fn move_ref(&self, target: &Target, id: Id, commit: &Commit) -> Result<()> {
+        let first_line = commit.message.lines().next().unwrap_or_default();
+        let kind = if commit.parents.is_empty() {
+            "commit (initial)"
+        } else {
+            "commit"
+        };
+        let message = format!("{kind}: {first_line}");
+        match target {
+            Target::Branch { name, tip, .. } => {
+                self.refs
+                    .update(&format!("{HEADS}{name}"), *tip, Some(id), &commit.author, &message)
+            }
+            Target::Detached(_) => self.refs.set_head(&Head::Detached(id), &commit.author, &message),
+        }
+    }
+}
+
+/// Ingests a file unless its state says that it is what it was and the repository has it.
+pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Option<&Entry>) -> Result<Ingested> {
+    let state = FileState::of(&f.path)?;
+    if let Some(known) = recall(ingest.odb, &f.path, &state) {
+        let stored = match (&ingest.sink, known.mode) {
+            (Sink::Ids, _) => true,
+            // A manifest is only ever stored after its tensors, in the same pack, and gc keeps them together.
+            (Sink::Pack(_), _) => ingest.odb.contains(&known.id)?,
+        };
+        if stored {
+            ingest.progress.advance(f.size);
+            ingest.report.total += count_tensors(ingest, &known)?;
+            return Ok(known);
+        }
+    }
+    let done = ingest.file(&f.path, &f.rel, parent)?;
+    if FileState::of(&f.path)? != state {
+        return Err(changed(&f.rel));
+    }
+    remember(ingest.odb, &f.path, &state, &done);
+    Ok(done)
+}
+
+fn count_tensors(ingest: &Ingest<'_>, file: &Ingested) -> Result<u64> {
+    match (&ingest.sink, file.mode) {
+        (Sink::Pack(_), Mode::Manifest) => Ok(ingest.odb.manifest(&file.id)?.tensors.len() as u64),
+        _ => Ok(0),
+    }
+}
+
+fn finish(
+    ingest: &mut Ingest<'_>,
+    request: &CommitRequest,
+    repo: &Repo,
+    tree: Id,
+    parent: Option<Id>,
+    files: &Files,
+    report: &Report,
+) -> Result<(Commit, Id)> {
+    let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
+    let report_id = ingest.object(Kind::Blob, &json)?;
+    let stored_bytes = match &ingest.sink {
+        Sink::Pack(pack) => pack.payload_bytes(),
+        Sink::Ids => 0,
+    };
+    let summary = Summary {
+        files: files.len() as u64,
+        tensors: report.total,
+        new_tensors: report.tensors.len() as u64,
+        logical_bytes: files.values().map(|e| e.size).sum(),
+        stored_bytes,
+    };
+    let commit = Commit {
+        tree,
+        parents: parent.into_iter().collect(),
+        author: repo.config.signature(),
+        message: request.message.clone(),
+        step: request.step,
+        epoch: request.epoch,
+        metrics: request.metrics.clone(),
+        meta: request.meta.clone(),
+        summary,
+        report: Some(report_id),
+        unknown: Vec::new(),
+    };
+    let id = ingest.object(Kind::Commit, &commit.encode())?;
+    Ok((commit, id))
+}

@@ -1,0 +1,205 @@
+//! Settings: the repository's `config`, the user's own file, the environment. Neighbours: `repo` loads it, the CLI edits
+//! it. It must not know what a setting is used for beyond its type.
+
+use crate::{RepoError, Result, storage::Storage};
+use jiff::{Timestamp, tz::TimeZone};
+use mdl_objects::Signature;
+use std::path::PathBuf;
+use toml::{Table, Value};
+
+const KEY: &str = "config";
+
+/// Settings that exist, with their type's example and what they mean.
+pub const KNOWN: [(&str, &str, &str); 6] = [
+    (
+        "user.name",
+        "",
+        "author of commits and tags (MDL_AUTHOR_NAME overrides)",
+    ),
+    ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
+    (
+        "delta.max_depth",
+        "16",
+        "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole",
+    ),
+    (
+        "gc.reflog_days",
+        "90",
+        "days a move stays in the reflog, and keeps its commits from gc",
+    ),
+    (
+        "gc.grace_hours",
+        "24",
+        "hours that unreachable objects are kept after they were written",
+    ),
+    (
+        "commit.follow_symlinks",
+        "false",
+        "commit what symbolic links point at instead of refusing them",
+    ),
+];
+
+/// The settings in force.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    repo: Table,
+    user: Table,
+}
+
+fn parse(what: &str, text: &str) -> Result<Table> {
+    text.parse::<Table>().map_err(|e| {
+        RepoError::user(
+            format!("{what} is not valid TOML: {}", e.message()),
+            "repair it with a text editor",
+        )
+    })
+}
+
+fn user_file() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
+    Some(base.join("mdl").join("config.toml"))
+}
+
+fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let (section, name) = key.split_once('.')?;
+    table.get(section)?.as_table()?.get(name)
+}
+
+impl Config {
+    /// Reads the repository's settings and the user's.
+    ///
+    /// # Errors
+    /// A file that is no TOML; the medium failed.
+    pub fn load(storage: &dyn Storage) -> Result<Config> {
+        let bytes = storage.get(KEY)?.unwrap_or_default();
+        let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt("config", "not text"))?;
+        let user = match user_file().and_then(|p| std::fs::read_to_string(p).ok()) {
+            Some(text) => parse("the user's config.toml", &text)?,
+            None => Table::new(),
+        };
+        Ok(Config {
+            repo: parse("the repository's config", &text)?,
+            user,
+        })
+    }
+
+    /// A setting as text: the repository's, else the user's, else the default.
+    pub fn get(&self, key: &str) -> Option<String> {
+        let found = lookup(&self.repo, key).or_else(|| lookup(&self.user, key));
+        let text = found.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
+        let default = || {
+            KNOWN
+                .iter()
+                .find(|k| k.0 == key)
+                .map(|k| k.1.to_owned())
+                .filter(|v| !v.is_empty())
+        };
+        text.or_else(default)
+    }
+
+    /// Settings made in the repository, as `section.name` and value.
+    pub fn entries(&self) -> Vec<(String, String)> {
+        let sections = self.repo.iter().filter_map(|(s, v)| v.as_table().map(|t| (s, t)));
+        let all = sections.flat_map(|(s, t)| t.keys().map(move |k| format!("{s}.{k}")));
+        all.filter_map(|k| self.get(&k).map(|v| (k, v))).collect()
+    }
+
+    /// Changes (or with `None` removes) a setting of the repository.
+    ///
+    /// # Errors
+    /// An unknown key or a value of the wrong type; the medium failed.
+    pub fn set(&mut self, storage: &dyn Storage, key: &str, value: Option<&str>) -> Result<()> {
+        check(key, value)?;
+        let Some((section, name)) = key.split_once('.') else {
+            return Err(unknown(key));
+        };
+        let table = self.repo.entry(section).or_insert_with(|| Value::Table(Table::new()));
+        let table = table
+            .as_table_mut()
+            .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))?;
+        match value {
+            Some(text) => table.insert(name.to_owned(), typed(text)),
+            None => table.remove(name),
+        };
+        storage.put(KEY, self.repo.to_string().as_bytes())
+    }
+
+    fn number(&self, key: &str) -> u64 {
+        // `set` checks; a hand-edited file that holds something else gets the default.
+        let default = || KNOWN.iter().find(|k| k.0 == key).and_then(|k| k.1.parse().ok());
+        self.get(key).and_then(|v| v.parse().ok()).or_else(default).unwrap_or(0)
+    }
+
+    /// Deltas between a tensor and one stored whole.
+    pub fn max_depth(&self) -> u8 {
+        self.number("delta.max_depth").min(250) as u8
+    }
+
+    /// Days that reflog entries live.
+    pub fn reflog_days(&self) -> u64 {
+        self.number("gc.reflog_days")
+    }
+
+    /// Hours that unreachable objects live.
+    pub fn grace_hours(&self) -> u64 {
+        self.number("gc.grace_hours")
+    }
+
+    /// Whether symbolic links are followed on commit.
+    pub fn follow_symlinks(&self) -> bool {
+        self.get("commit.follow_symlinks").as_deref() == Some("true")
+    }
+
+    /// The author, now: environment, then settings, then the system's user.
+    pub fn signature(&self) -> Signature {
+        let env = |key: &str| std::env::var(key).ok().filter(|v| !v.is_empty());
+        let name = env("MDL_AUTHOR_NAME")
+            .or_else(|| self.get("user.name"))
+            .or_else(|| env("USER"));
+        let email = env("MDL_AUTHOR_EMAIL")
+            .or_else(|| self.get("user.email"))
+            .unwrap_or_default();
+        let now = Timestamp::now();
+        let offset = TimeZone::system().to_offset(now).seconds() / 60;
+        Signature {
+            name: name.unwrap_or_else(|| "unknown".to_owned()),
+            email,
+            time_ms: now.as_millisecond(),
+            utc_offset_min: offset,
+        }
+    }
+}
+
+fn typed(text: &str) -> Value {
+    match (text.parse::<i64>(), text.parse::<bool>()) {
+        (Ok(n), _) => Value::Integer(n),
+        (_, Ok(b)) => Value::Boolean(b),
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+fn unknown(key: &str) -> RepoError {
+    let keys: Vec<&str> = KNOWN.iter().map(|k| k.0).collect();
+    RepoError::user(
+        format!("there is no setting {key:?}"),
+        format!("settings are {}", keys.join(", ")),
+    )
+}
+
+fn check(key: &str, value: Option<&str>) -> Result<()> {
+    let (_, example, _) = KNOWN.iter().find(|k| k.0 == key).ok_or_else(|| unknown(key))?;
+    let Some(value) = value else { return Ok(()) };
+    let fits = match (example.parse::<u64>(), example.parse::<bool>()) {
+        (Ok(_), _) => value.parse::<u64>().is_ok_and(|n| key != "delta.max_depth" || n <= 250),
+        (_, Ok(_)) => value.parse::<bool>().is_ok(),
+        _ => true,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(RepoError::user(
+        format!("{value:?} is no value for {key}"),
+        format!("a value like {example} is wanted"),
+    ))
+}

@@ -1,0 +1,170 @@
+//! What can go wrong in a repository, sorted by what the user can do about it. Neighbours: every file here; the CLI turns
+//! `kind()` into its exit code. It must not know how an error is shown.
+
+use mdl_codec::CodecError;
+use mdl_files::ScanError;
+use mdl_objects::{Id, ObjectError};
+use std::{io, path::PathBuf};
+use thiserror::Error;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, RepoError>;
+
+/// What the user can do about an error (DESIGN section 6: exit codes 1, 3, 4, 5, 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is wrong or refused.
+    User,
+    /// A thing that was named does not exist.
+    NotFound,
+    /// Somebody else moved first.
+    Conflict,
+    /// Stored data is damaged.
+    Corrupt,
+    /// The medium failed (full, read-only, input/output error).
+    Io,
+}
+
+/// Errors of repositories.
+#[derive(Debug, Error)]
+pub enum RepoError {
+    /// The request is refused; the hint says what to do.
+    #[error("{message}")]
+    User {
+        /// What is wrong.
+        message: String,
+        /// What the user may do; may be empty.
+        hint: String,
+    },
+    /// Nothing has this name.
+    #[error("{what} not found: {name}")]
+    NotFound {
+        /// Kind of thing.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A ref is not where it was expected.
+    #[error("{name} moved meanwhile (expected {}, found {})", show(.expected), show(.found))]
+    Conflict {
+        /// The ref.
+        name: String,
+        /// What the caller had seen.
+        expected: Option<Id>,
+        /// What is there.
+        found: Option<Id>,
+    },
+    /// Stored bytes are not what was written.
+    #[error("{what} is damaged: {reason}")]
+    Corrupt {
+        /// The object, pack or file.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A checkpoint file is damaged.
+    #[error("{}: {source}", path.display())]
+    Scan {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ScanError,
+    },
+    /// The medium failed.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was being done.
+        context: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn show(id: &Option<Id>) -> String {
+    id.map_or_else(|| "nothing".to_owned(), |id| id.short())
+}
+
+impl RepoError {
+    /// The request is refused.
+    pub fn user(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+        RepoError::User {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+
+    /// Nothing has this name.
+    pub fn not_found(what: &'static str, name: impl ToString) -> RepoError {
+        RepoError::NotFound {
+            what,
+            name: name.to_string(),
+        }
+    }
+
+    /// Stored bytes are damaged.
+    pub fn corrupt(what: impl ToString, reason: impl ToString) -> RepoError {
+        RepoError::Corrupt {
+            what: what.to_string(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// Turns a system error into one that says what was being done.
+    pub fn io(context: impl ToString) -> impl FnOnce(io::Error) -> RepoError {
+        let context = context.to_string();
+        move |source| RepoError::Io { context, source }
+    }
+
+    /// What the user can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            RepoError::User { .. } => ErrorKind::User,
+            RepoError::NotFound { .. } => ErrorKind::NotFound,
+            RepoError::Conflict { .. } => ErrorKind::Conflict,
+            RepoError::Corrupt { .. } => ErrorKind::Corrupt,
+            RepoError::Scan {
+                source: ScanError::Damaged { .. },
+                ..
+            } => ErrorKind::User,
+            RepoError::Scan {
+                source: ScanError::Io(_),
+                ..
+            } => ErrorKind::Io,
+            RepoError::Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    /// A next step for the user, if there is one to give.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            RepoError::User { hint, .. } => hint.clone(),
+            RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
+            RepoError::Corrupt { .. } => {
+                "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()
+            }
+            RepoError::Scan {
+                source: ScanError::Damaged { .. },
+                ..
+            } => {
+                "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
+            }
+            RepoError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "nothing was lost: free some space (`mdl gc` may help) and run the command again".to_owned()
+            }
+            _ => return None,
+        };
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Ties an object's parse error to the object.
+pub(crate) fn bad_object(id: &Id) -> impl FnOnce(ObjectError) -> RepoError {
+    let what = format!("object {}", id.short());
+    move |e| RepoError::corrupt(what, e)
+}
+
+/// Ties a decoder's error to the object.
+pub(crate) fn bad_encoding(id: &Id) -> impl FnOnce(CodecError) -> RepoError {
+    let what = format!("object {}", id.short());
+    move |e| RepoError::corrupt(what, e)
+}

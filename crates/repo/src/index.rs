@@ -1,0 +1,204 @@
+//! The disposable index: which pack holds an object, small commits, the stat cache of the work tree. Neighbours: `odb` and
+//! `worktree` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
+//! costs time. `sled` is this file's secret.
+
+use crate::pack::{Pack, PackId};
+use mdl_objects::Id;
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    thread::sleep,
+    time::Duration,
+};
+
+/// Waits of 2 ms for another process to let go, before doing without.
+const TRIES: u32 = 5;
+const SCHEMA: &[u8] = b"1";
+
+/// Where an object is said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// The pack.
+    pub pack: PackId,
+    /// The depth of the copy there.
+    pub depth: u8,
+}
+
+/// An open index. Dropping it lets other processes in.
+#[derive(Debug)]
+pub struct Index {
+    db: sled::Db,
+    objects: sled::Tree,
+    packs: sled::Tree,
+    commits: sled::Tree,
+    stats: sled::Tree,
+}
+
+impl Index {
+    /// Opens the index in `dir`, making it anew if it is damaged. `None`: somebody holds it, or it cannot be had.
+    pub fn open(dir: &Path) -> Option<Index> {
+        match try_open(dir) {
+            Opened::Yes(index) => Some(*index),
+            Opened::Busy => None,
+            Opened::Damaged => {
+                set_aside(dir)?;
+                match try_open(dir) {
+                    Opened::Yes(index) => Some(*index),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Option<T> {
+        // sled asserts on some kinds of damage; an index may not take a command down with it.
+        catch_unwind(AssertUnwindSafe(f)).ok()?.ok()
+    }
+
+    /// Packs that are indexed.
+    pub fn packs(&self) -> Option<BTreeSet<PackId>> {
+        let keys = Self::guarded(|| self.packs.iter().keys().collect::<sled::Result<Vec<_>>>())?;
+        keys.iter().map(|k| k.as_ref().try_into().ok().map(PackId)).collect()
+    }
+
+    /// Adds a pack's objects; of several copies the one with the least depth is kept.
+    pub fn add_pack(&self, pack: &Pack) -> Option<()> {
+        Self::guarded(|| {
+            let mut batch = sled::Batch::default();
+            for r in pack.records() {
+                let known = self.objects.get(r.id.as_bytes())?.and_then(|v| parse_hint(&v));
+                if known.is_none_or(|k| r.depth < k.depth) {
+                    let mut value = [0; 33];
+                    value[..32].copy_from_slice(&pack.id.0);
+                    value[32] = r.depth;
+                    batch.insert(r.id.as_bytes(), &value[..]);
+                }
+            }
+            self.objects.apply_batch(batch)?;
+            self.packs.insert(pack.id.0, &[])?;
+            Ok(())
+        })
+    }
+
+    /// Forgets everything about objects and packs (after packs were deleted).
+    pub fn clear_packs(&self) -> Option<()> {
+        Self::guarded(|| {
+            self.objects.clear()?;
+            self.packs.clear()
+        })
+    }
+
+    /// Where an object is said to be. Outer `None`: the index failed; inner `None`: it knows of no such object.
+    pub fn find(&self, id: &Id) -> Option<Option<Hint>> {
+        let value = Self::guarded(|| self.objects.get(id.as_bytes()))?;
+        match value {
+            None => Some(None),
+            Some(v) => parse_hint(&v).map(Some),
+        }
+    }
+
+    /// Object ids that start with `prefix`, at most `limit`.
+    pub fn ids_from(&self, low: &[u8; 32], high: &[u8; 32], limit: usize) -> Option<Vec<Id>> {
+        let range = low.as_slice()..=high.as_slice();
+        let keys = Self::guarded(|| {
+            self.objects
+                .range(range)
+                .keys()
+                .take(limit)
+                .collect::<sled::Result<Vec<_>>>()
+        })?;
+        keys.iter()
+            .map(|k| k.as_ref().try_into().ok().map(Id::from_bytes))
+            .collect()
+    }
+
+    /// Canonical bytes of a commit seen before (the reader verifies them by their id).
+    pub fn commit(&self, id: &Id) -> Option<Vec<u8>> {
+        Self::guarded(|| self.commits.get(id.as_bytes()))?.map(|v| v.to_vec())
+    }
+
+    /// Remembers a commit's canonical bytes.
+    pub fn put_commit(&self, id: &Id, bytes: &[u8]) {
+        let _ = Self::guarded(|| self.commits.insert(id.as_bytes(), bytes));
+    }
+
+    /// What is remembered of a file's state.
+    pub fn stat(&self, path: &[u8]) -> Option<Vec<u8>> {
+        Self::guarded(|| self.stats.get(path))?.map(|v| v.to_vec())
+    }
+
+    /// Remembers a file's state.
+    pub fn put_stat(&self, path: &[u8], value: &[u8]) {
+        let _ = Self::guarded(|| self.stats.insert(path, value));
+    }
+}
+
+fn parse_hint(value: &[u8]) -> Option<Hint> {
+    let (pack, depth) = value.split_at_checked(32)?;
+    let [depth] = depth else { return None };
+    Some(Hint {
+        pack: PackId(pack.try_into().ok()?),
+        depth: *depth,
+    })
+}
+
+enum Opened {
+    Yes(Box<Index>),
+    Busy,
+    Damaged,
+}
+
+fn try_open(dir: &Path) -> Opened {
+    for _ in 0..TRIES {
+        let attempt = catch_unwind(AssertUnwindSafe(|| -> sled::Result<Index> {
+            let db = sled::Config::new()
+                .path(dir)
+                .cache_capacity(16 << 20)
+                .flush_every_ms(None)
+                .mode(sled::Mode::LowSpace)
+                .open()?;
+            if db.get("schema")?.is_some_and(|v| v != SCHEMA) {
+                return Err(sled::Error::Unsupported("another schema".into()));
+            }
+            db.insert("schema", SCHEMA)?;
+            let (objects, packs) = (db.open_tree("objects")?, db.open_tree("packs")?);
+            let (commits, stats) = (db.open_tree("commits")?, db.open_tree("stats")?);
+            Ok(Index {
+                db,
+                objects,
+                packs,
+                commits,
+                stats,
+            })
+        }));
+        match attempt {
+            Ok(Ok(index)) => return Opened::Yes(Box::new(index)),
+            Ok(Err(sled::Error::Io(e))) if is_lock(&e) => sleep(Duration::from_millis(2)),
+            // A medium that fails (full, read-only) is no reason to throw the index away.
+            Ok(Err(sled::Error::Io(_))) => return Opened::Busy,
+            Ok(Err(_)) | Err(_) => return Opened::Damaged,
+        }
+    }
+    Opened::Busy
+}
+
+fn is_lock(e: &std::io::Error) -> bool {
+    // sled wraps the lock's WouldBlock in an error of kind Other.
+    e.kind() == std::io::ErrorKind::WouldBlock || e.to_string().contains("could not acquire lock")
+}
+
+/// Moves a damaged index out of the way and removes it.
+fn set_aside(dir: &Path) -> Option<()> {
+    let aside: PathBuf = dir.with_extension(format!("damaged-{}", std::process::id()));
+    std::fs::rename(dir, &aside).ok()?;
+    let _ = std::fs::remove_dir_all(&aside);
+    Some(())
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // Unflushed entries are only work to do again, but a clean close makes the next opening quick.
+        let _ = Self::guarded(|| self.db.flush());
+    }
+}

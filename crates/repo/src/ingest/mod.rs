@@ -1,0 +1,168 @@
+//! Turns files into objects: hashing, deduplication, choice of delta base, encoding, writing to the pack. Neighbours:
+//! `mdl-files` finds the tensors, the engine encodes them, `commit` drives this for a tree. It must not know refs or
+//! commits.
+
+mod bytes;
+mod report;
+mod tensors;
+
+pub use report::{Report, TensorReport};
+pub(crate) use tensors::changed;
+
+use crate::{
+    RepoError, Result,
+    odb::{Odb, add_object},
+    pack::PackWriter,
+    progress::Progress,
+};
+use bytes::{Gaps, cut};
+use mdl_files::{FileSource, Format, Layout, ReadAt, ScanError, scan};
+use mdl_objects::{Chunk, Entry, Id, Kind, Manifest, Mode, ViewRef};
+use std::{collections::HashMap, path::Path};
+
+/// A plain file up to this long is one blob; a longer one is cut into chunks by content.
+pub(crate) const SMALL_FILE: u64 = 1 << 20;
+
+/// Where new objects go.
+pub(crate) enum Sink<'a> {
+    /// Nowhere: only ids are wanted.
+    Ids,
+    /// Into a pack, unless the repository has them.
+    Pack(&'a mut PackWriter),
+}
+
+/// How files become objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Deltas between a tensor and one stored whole.
+    pub max_depth: u8,
+    /// Whether a file that is a damaged container is taken as plain bytes instead of refused.
+    pub allow_damaged: bool,
+}
+
+/// What a file became.
+#[derive(Clone, Debug)]
+pub(crate) struct Ingested {
+    pub mode: Mode,
+    pub id: Id,
+    pub size: u64,
+}
+
+/// Cuts files into objects, one after the other.
+pub(crate) struct Ingest<'a> {
+    pub odb: &'a Odb,
+    pub sink: Sink<'a>,
+    pub policy: Policy,
+    pub progress: &'a dyn Progress,
+    pub report: Report,
+}
+
+/// Tensors of the parent's version of a file, by name: the delta bases.
+pub(crate) type Bases = HashMap<String, Id>;
+
+impl Ingest<'_> {
+    /// Ingests the file at `path`, whose name in the tree is `rel`; `parent` is its entry in the parent version.
+    pub fn file(&mut self, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
+        let failed = |e| RepoError::io(format!("cannot read {}", path.display()))(e);
+        let source = FileSource::open(path).map_err(failed)?;
+        let layout = match scan(&source, Path::new(rel)) {
+            Ok(layout) => layout,
+            Err(ScanError::Damaged { .. }) if self.policy.allow_damaged => Layout::plain(),
+            Err(source) => {
+                return Err(RepoError::Scan {
+                    path: path.to_owned(),
+                    source,
+                });
+            }
+        };
+        let bases = self.bases(parent)?;
+        self.layout(&source, layout, rel, &bases)
+    }
+
+    fn bases(&self, parent: Option<&Entry>) -> Result<Bases> {
+        match (&self.sink, parent) {
+            (Sink::Pack(_), Some(e)) if e.mode == Mode::Manifest => {
+                let manifest = self.odb.manifest(&e.id)?;
+                Ok(manifest.tensors.into_iter().map(|t| (t.name, t.id)).collect())
+            }
+            _ => Ok(Bases::new()),
+        }
+    }
+
+    fn layout(&mut self, source: &dyn ReadAt, layout: Layout, rel: &str, bases: &Bases) -> Result<Ingested> {
+        let size = source.size();
+        if layout.extents.is_empty() && size <= SMALL_FILE {
+            let mut content = vec![0; size as usize];
+            source
+                .read_at(0, &mut content)
+                .map_err(RepoError::io(format!("cannot read {rel}")))?;
+            self.progress.advance(size);
+            let id = self.object(Kind::Blob, &content)?;
+            return Ok(Ingested {
+                mode: Mode::Blob,
+                id,
+                size,
+            });
+        }
+        let skeleton = self.skeleton(source, &layout, rel)?;
+        let tensors = self.tensors(source, &layout, rel, bases)?;
+        // A file without tensors says nothing by its format; one code for "bytes" keeps ids equal.
+        let format = if layout.extents.is_empty() {
+            Format::Plain
+        } else {
+            layout.format
+        } as u8;
+        let views = layout.views.into_iter().map(view).collect();
+        let manifest = Manifest {
+            format,
+            size,
+            skeleton,
+            tensors,
+            views,
+        };
+        let id = self.object(Kind::Manifest, &manifest.encode())?;
+        Ok(Ingested {
+            mode: Mode::Manifest,
+            id,
+            size,
+        })
+    }
+
+    /// Hashes an object that is no tensor, and stores it if it is wanted and new.
+    pub fn object(&mut self, kind: Kind, content: &[u8]) -> Result<Id> {
+        match &mut self.sink {
+            Sink::Ids => Ok(Id::of(kind, content)),
+            Sink::Pack(pack) => add_object(self.odb, pack, kind, content),
+        }
+    }
+
+    fn skeleton(&mut self, source: &dyn ReadAt, layout: &Layout, rel: &str) -> Result<Vec<Chunk>> {
+        let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
+        let mut chunks = Vec::new();
+        cut(Gaps::new(source, layout), |group| {
+            let group = group.map_err(failed)?;
+            for content in &group {
+                self.progress.advance(content.len() as u64);
+            }
+            chunks.extend(self.blobs(&group)?);
+            Ok(())
+        })?;
+        Ok(chunks)
+    }
+
+    /// Stores a group of blobs, compressing in parallel.
+    fn blobs(&mut self, group: &[Vec<u8>]) -> Result<Vec<Chunk>> {
+        bytes::store(self.odb, &mut self.sink, group)
+    }
+}
+
+fn view(v: mdl_files::View) -> ViewRef {
+    ViewRef {
+        name: v.name,
+        tensor: v.extent,
+        offset: v.offset,
+        dtype: v.dtype,
+        shape: v.shape,
+        strides: v.strides,
+    }
+}

@@ -1,0 +1,298 @@
+//! Tensors: read, hashed, and where new encoded against the parent's tensor of the same name. Neighbours: `ingest` above,
+//! `chain` for bases, the engine. It must not know checkpoint formats.
+//!
+//! Small tensors go through memory in batches, read once; a large one is read twice (hashed, then encoded and hashed
+//! again), so that memory stays bounded and unchanged tensors cost only their hash.
+
+use super::{Bases, Ingest, Sink, TensorReport};
+use crate::{
+    RepoError, Result,
+    chain::TensorReader,
+    odb::Odb,
+    pack::{NewObject, PackWriter},
+    tensor::{TensorHeader, segment_count, segment_len},
+};
+use mdl_codec::{Encoded, SEGMENT_BYTES, Scheme};
+use mdl_files::{Extent, Layout, ReadAt};
+use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
+use rayon::prelude::*;
+use std::collections::HashSet;
+
+/// Bytes of small tensors that are in memory at once.
+const BATCH: u64 = 64 << 20;
+
+/// A tensor whose payload is ready to be written.
+struct Ready {
+    id: Id,
+    encoded: Option<(Vec<Encoded>, Option<BaseRef>)>,
+}
+
+#[derive(Clone, Copy)]
+struct BaseRef {
+    id: Id,
+    depth: u8,
+}
+
+impl Ingest<'_> {
+    /// Ingests every extent, in order.
+    pub(super) fn tensors(
+        &mut self,
+        source: &dyn ReadAt,
+        layout: &Layout,
+        rel: &str,
+        bases: &Bases,
+    ) -> Result<Vec<TensorRef>> {
+        let mut out = Vec::with_capacity(layout.extents.len());
+        for batch in batches(&layout.extents) {
+            let ids = match batch {
+                [one] if one.byte_len().unwrap_or(0) > BATCH => vec![self.large(source, one, rel, bases)?],
+                _ => self.batch(source, batch, rel, bases)?,
+            };
+            out.extend(batch.iter().zip(ids).map(|(e, id)| TensorRef {
+                name: e.name.clone(),
+                offset: e.offset,
+                dtype: e.dtype,
+                shape: e.shape.clone(),
+                id,
+            }));
+        }
+        self.report.total += out.len() as u64;
+        Ok(out)
+    }
+
+    fn batch(&mut self, source: &dyn ReadAt, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+        let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
+        let wanted = matches!(self.sink, Sink::Pack(_));
+        let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
+        let read: Vec<(Id, Vec<u8>)> = batch
+            .par_iter()
+            .map(|e| {
+                let mut bytes = vec![0; e.byte_len().unwrap_or(0) as usize];
+                source.read_at(e.offset, &mut bytes).map_err(failed)?;
+                Ok((tensor_id(e.dtype, &e.shape, &bytes), bytes))
+            })
+            .collect::<Result<_>>()?;
+        let mut seen = HashSet::new();
+        let mut work = Vec::with_capacity(read.len());
+        for (e, (id, bytes)) in batch.iter().zip(read) {
+            let new = wanted && seen.insert(id) && !self.has(&id)?;
+            work.push((e, id, if new { Some(bytes) } else { None }));
+        }
+        let ready: Vec<Ready> = work
+            .into_par_iter()
+            .map(|(e, id, bytes)| {
+                let encoded = bytes
+                    .map(|b| encode_whole(odb, e, &b, base_of(odb, bases, e, max_depth)))
+                    .transpose()?;
+                progress.advance(e.byte_len().unwrap_or(0));
+                Ok(Ready { id, encoded })
+            })
+            .collect::<Result<_>>()?;
+        let ids = ready.iter().map(|r| r.id).collect();
+        for (e, r) in batch.iter().zip(ready) {
+            if let Some((segments, base)) = r.encoded {
+                for s in &segments {
+                    self.pack()?.append(&s.bytes)?;
+                }
+                let parts: Parts = segments.iter().map(|s| (s.scheme, s.bytes.len() as u32)).collect();
+                self.place(e, r.id, rel, &parts, base)?;
+            }
+        }
+        Ok(ids)
+    }
+
+    fn large(&mut self, source: &dyn ReadAt, e: &Extent, rel: &str, bases: &Bases) -> Result<Id> {
+        let len = e.byte_len().unwrap_or(0);
+        let segments = segment_count(len) as usize;
+        let mut hasher = tensor_hasher(e.dtype, &e.shape);
+        (0..segments).try_for_each(|i| read_segment(source, e, i, rel).map(|b| hasher.update(&b)))?;
+        let id = hasher.finish();
+        if matches!(self.sink, Sink::Ids) || self.has(&id)? {
+            self.progress.advance(len);
+            return Ok(id);
+        }
+        let mut base = base_of(self.odb, bases, e, self.policy.max_depth);
+        let mut parts = self.encode_large(source, e, id, rel, base.as_ref())?;
+        if parts.is_none() {
+            // The base turned out to be damaged: store this tensor whole rather than on sand.
+            base = None;
+            parts = self.encode_large(source, e, id, rel, None)?;
+        }
+        let parts = parts.ok_or_else(|| changed(rel))?;
+        self.place(e, id, rel, &parts, base.map(|b| b.at))?;
+        Ok(id)
+    }
+
+    /// Appends the segments of a large tensor to the pack, a few at a time. `None`: the base is not what its id says.
+    fn encode_large(
+        &mut self,
+        source: &dyn ReadAt,
+        e: &Extent,
+        id: Id,
+        rel: &str,
+        base: Option<&Base<'_>>,
+    ) -> Result<Option<Parts>> {
+        let mut hasher = tensor_hasher(e.dtype, &e.shape);
+        let mut base_hasher = base.map(|b| tensor_hasher(e.dtype, &b.reader.header().shape));
+        let mut parts = Parts::new();
+        let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
+        let ahead = rayon::current_num_threads().clamp(1, 8);
+        for start in (0..segments).step_by(ahead) {
+            let work: Vec<(Vec<u8>, Option<Vec<u8>>, Encoded)> = (start..segments.min(start + ahead))
+                .into_par_iter()
+                .map(|i| {
+                    let raw = read_segment(source, e, i, rel)?;
+                    let below = base.map(|b| b.reader.segment(i)).transpose().ok().flatten();
+                    let encoded = encode_segment(self.odb, e, &raw, below.as_deref())?;
+                    Ok((raw, below, encoded))
+                })
+                .collect::<Result<_>>()?;
+            for (raw, below, encoded) in work {
+                hasher.update(&raw);
+                if let (Some(h), Some(bytes)) = (&mut base_hasher, &below) {
+                    h.update(bytes);
+                }
+                self.pack()?.append(&encoded.bytes)?;
+                parts.push((encoded.scheme, encoded.bytes.len() as u32));
+                self.progress.advance(raw.len() as u64);
+            }
+        }
+        if hasher.finish() != id {
+            return Err(changed(rel));
+        }
+        if base.zip(base_hasher).is_some_and(|(b, h)| h.finish() != b.at.id) {
+            self.pack()?.discard();
+            return Ok(None);
+        }
+        Ok(Some(parts))
+    }
+
+    fn pack(&mut self) -> Result<&mut PackWriter> {
+        match &mut self.sink {
+            Sink::Pack(pack) => Ok(pack),
+            Sink::Ids => Err(RepoError::user("nothing is to be stored here", "")),
+        }
+    }
+
+    fn has(&self, id: &Id) -> Result<bool> {
+        let in_pack = matches!(&self.sink, Sink::Pack(pack) if pack.get(id).is_some());
+        Ok(in_pack || self.odb.contains(id)?)
+    }
+
+    /// Ends the payload of a tensor whose segments were appended, and reports it.
+    fn place(&mut self, e: &Extent, id: Id, rel: &str, parts: &[(Scheme, u32)], base: Option<BaseRef>) -> Result<()> {
+        // A base that no segment needed is no base: the tensor stands alone.
+        let base = base.filter(|_| parts.iter().any(|(s, _)| s.needs_base()));
+        let lengths: Vec<u32> = parts.iter().map(|p| p.1).collect();
+        let header = TensorHeader::encode(e.dtype, &e.shape, base.as_ref().map(|b| &b.id), &lengths);
+        let logical = e.byte_len().unwrap_or(0);
+        let depth = base.map_or(0, |b| b.depth + 1);
+        let pack = self.pack()?;
+        pack.append(&header)?;
+        pack.place(NewObject {
+            id,
+            kind: Kind::Tensor,
+            depth,
+            base: base.map(|b| b.id),
+            logical,
+        });
+        self.report.tensors.push(TensorReport {
+            path: rel.to_owned(),
+            name: e.name.clone(),
+            id: id.to_hex(),
+            dtype: e.dtype.name().to_owned(),
+            scheme: scheme_name(parts.iter().map(|p| p.0)).to_owned(),
+            logical,
+            stored: lengths.iter().map(|&n| u64::from(n)).sum::<u64>() + header.len() as u64,
+            depth,
+            base: base.map(|b| b.id.to_hex()),
+        });
+        Ok(())
+    }
+}
+
+/// The file was written to while it was read.
+pub(crate) fn changed(rel: &str) -> RepoError {
+    RepoError::user(
+        format!("{rel} changed while it was being committed; nothing was committed"),
+        "commit once the writer is done, or write to a temporary name and rename",
+    )
+}
+
+/// One word for the schemes of a tensor's segments.
+pub(crate) fn scheme_name(mut schemes: impl Iterator<Item = Scheme>) -> &'static str {
+    match schemes.next() {
+        None => Scheme::Stored.name(),
+        Some(first) if schemes.all(|s| s == first) => first.name(),
+        Some(_) => "mixed",
+    }
+}
+
+/// Runs of extents that fit a batch; a larger extent is a batch of its own.
+fn batches(extents: &[Extent]) -> Vec<&[Extent]> {
+    let mut out = Vec::new();
+    let (mut start, mut sum) = (0, 0);
+    for (i, e) in extents.iter().enumerate() {
+        let len = e.byte_len().unwrap_or(0);
+        if i > start && sum + len > BATCH {
+            out.push(&extents[start..i]);
+            (start, sum) = (i, 0);
+        }
+        sum += len;
+    }
+    if start < extents.len() {
+        out.push(&extents[start..]);
+    }
+    out
+}
+
+/// Scheme and stored length of each segment.
+type Parts = Vec<(Scheme, u32)>;
+
+struct Base<'a> {
+    reader: TensorReader<'a>,
+    at: BaseRef,
+}
+
+/// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
+/// that cannot be read is none: the commit must not fail for damage elsewhere.
+fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, max_depth: u8) -> Option<Base<'a>> {
+    let id = *bases.get(&e.name)?;
+    let reader = odb.tensor(&id).ok()?;
+    let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
+    let depth = u8::try_from(reader.depth()).ok()?;
+    (fits && depth < max_depth).then_some(Base {
+        reader,
+        at: BaseRef { id, depth },
+    })
+}
+
+fn read_segment(source: &dyn ReadAt, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; segment_len(e.byte_len().unwrap_or(0), i)];
+    let offset = e.offset + (i * SEGMENT_BYTES) as u64;
+    source
+        .read_at(offset, &mut bytes)
+        .map_err(RepoError::io(format!("cannot read {rel}")))?;
+    Ok(bytes)
+}
+
+fn encode_segment(odb: &Odb, e: &Extent, raw: &[u8], base: Option<&[u8]>) -> Result<Encoded> {
+    let refused = |why| RepoError::user(format!("the engine refused tensor {}: {why}", e.name), "");
+    odb.engine().encode(e.dtype, raw, base).map_err(refused)
+}
+
+type Whole = (Vec<Encoded>, Option<BaseRef>);
+
+fn encode_whole(odb: &Odb, e: &Extent, bytes: &[u8], base: Option<Base<'_>>) -> Result<Whole> {
+    // Verified against its id: a delta to a damaged base would be lost with it.
+    let below = base.and_then(|b| b.reader.read().ok().map(|bytes| (b.at, bytes)));
+    let segments = bytes
+        .par_chunks(SEGMENT_BYTES)
+        .enumerate()
+        .map(|(i, raw)| {
+            let start = i * SEGMENT_BYTES;
+            encode_segment(odb, e, raw, below.as_ref().map(|(_, b)| &b[start..start + raw.len()]))
+        })
+        .collect::<Result<_>>()?;
+    Ok((segments, below.map(|(at, _)| at)))
+}

@@ -1,0 +1,12 @@
+//! Packs: immutable files of encoded objects with an index at their end. Neighbours: `Storage` below, `odb` above. It must
+//! not know what the payloads decode to. Specified in docs/format.md, "Packs".
+
+mod format;
+mod reader;
+mod writer;
+
+pub use format::{PackId, Record};
+pub use reader::Pack;
+pub use writer::{NewObject, PackWriter};
+
+pub(crate) use format::PACK_DIR;

@@ -1,0 +1,219 @@
+//! The repository as one thing: found, made, opened. Neighbours: its verbs live in files of their own (`commit`,
+//! `checkout`, `gc`, ...) as further `impl Repo` blocks. It must not hold any verb itself.
+
+use crate::{
+    RepoError, Result,
+    config::Config,
+    odb::Odb,
+    refs::{HEADS, Refs},
+    storage::{LocalStorage, Storage},
+};
+use mdl_codec::Engine;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Name of the repository's directory in a work tree.
+pub const DIR: &str = ".mdl";
+const FORMAT_KEY: &str = "format";
+const FORMAT: &[u8] = b"mdl repository 1\n";
+
+/// A repository.
+#[derive(Debug)]
+pub struct Repo {
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) odb: Odb,
+    pub(crate) refs: Refs,
+    pub(crate) config: Config,
+    dir: Option<PathBuf>,
+    work: Option<PathBuf>,
+}
+
+impl Repo {
+    /// Makes a repository in `path/.mdl` (or, bare, in `path` itself); one that exists is opened and left as it is.
+    /// Returns whether it was made.
+    ///
+    /// # Errors
+    /// The medium failed; a repository of a newer format.
+    pub fn init(path: &Path, bare: bool, branch: &str, engine: Arc<dyn Engine>) -> Result<(Repo, bool)> {
+        crate::refs::check_ref_name(branch)?;
+        let dir = if bare { path.to_owned() } else { path.join(DIR) };
+        fs::create_dir_all(&dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
+        let storage = LocalStorage::new(&dir);
+        let fresh = storage.get(FORMAT_KEY)?.is_none();
+        if fresh {
+            if bare && fs::read_dir(&dir).is_ok_and(|mut d| d.next().is_some()) {
+                return Err(RepoError::user(
+                    format!("{} is not empty", dir.display()),
+                    "a bare repository wants a directory of its own",
+                ));
+            }
+            Refs::new(Arc::new(LocalStorage::new(&dir))).init_head(branch)?;
+            storage.put("config", b"")?;
+            // Last: a directory is a repository once this file says so.
+            storage.put(FORMAT_KEY, FORMAT)?;
+        }
+        Ok((Repo::open(path, engine)?, fresh))
+    }
+
+    /// Opens the repository in `path/.mdl`, or `path` itself if that is one.
+    ///
+    /// # Errors
+    /// There is none; a newer format; the medium failed.
+    pub fn open(path: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
+        let inner = path.join(DIR);
+        let (dir, work) = if inner.join(FORMAT_KEY).is_file() {
+            (inner, Some(path.to_owned()))
+        } else if path.join(FORMAT_KEY).is_file() && path.join("HEAD").is_file() {
+            // Named by its own directory, `x/.mdl` still has its work tree around it.
+            let work = path
+                .file_name()
+                .is_some_and(|n| n == DIR)
+                .then(|| path.parent().map(Path::to_owned))
+                .flatten();
+            (path.to_owned(), work)
+        } else {
+            return Err(RepoError::not_found("repository", path.display()));
+        };
+        let dir = fs::canonicalize(&dir).map_err(RepoError::io(format!("cannot open {}", dir.display())))?;
+        let work = work.map(|w| {
+            if w.as_os_str().is_empty() {
+                PathBuf::from(".")
+            } else {
+                w
+            }
+        });
+        let work = work
+            .map(fs::canonicalize)
+            .transpose()
+            .map_err(RepoError::io("cannot open the work tree"))?;
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&dir));
+        let index = dir.join("index");
+        Repo::with_storage(storage, engine, Some(index), Some(dir), work)
+    }
+
+    /// Opens the repository whose work tree holds `start`.
+    ///
+    /// # Errors
+    /// There is none up to the root; otherwise as `open`.
+    pub fn discover(start: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
+        let start = fs::canonicalize(start).map_err(RepoError::io(format!("cannot open {}", start.display())))?;
+        for path in start.ancestors() {
+            let bare = path.join(FORMAT_KEY).is_file() && path.join("HEAD").is_file();
+            if path.join(DIR).join(FORMAT_KEY).is_file() || bare {
+                return Repo::open(path, engine);
+            }
+        }
+        Err(RepoError::not_found(
+            "repository",
+            format!("{} or any directory above it", start.display()),
+        ))
+    }
+
+    /// A repository over any storage that holds one.
+    ///
+    /// # Errors
+    /// A newer format, or none; the medium failed.
+    pub fn with_storage(
+        storage: Arc<dyn Storage>,
+        engine: Arc<dyn Engine>,
+        index: Option<PathBuf>,
+        dir: Option<PathBuf>,
+        work: Option<PathBuf>,
+    ) -> Result<Repo> {
+        match storage.get(FORMAT_KEY)? {
+            Some(f) if f == FORMAT => {}
+            Some(_) => {
+                return Err(RepoError::user(
+                    "the repository's format is not one this program reads",
+                    "it was made by a newer mdl: update this one",
+                ));
+            }
+            None => return Err(RepoError::not_found("repository", "in this storage")),
+        }
+        let config = Config::load(&*storage)?;
+        let odb = Odb::new(storage.clone(), engine, index);
+        Ok(Repo {
+            refs: Refs::new(storage.clone()),
+            storage,
+            odb,
+            config,
+            dir,
+            work,
+        })
+    }
+
+    /// Makes a repository in an empty storage.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn init_storage(storage: Arc<dyn Storage>, branch: &str, engine: Arc<dyn Engine>) -> Result<Repo> {
+        Refs::new(storage.clone()).init_head(branch)?;
+        storage.put(FORMAT_KEY, FORMAT)?;
+        Repo::with_storage(storage, engine, None, None, None)
+    }
+
+    /// The repository's own directory, where it has one.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
+    /// The work tree; a bare repository has none.
+    pub fn work(&self) -> Option<&Path> {
+        self.work.as_deref()
+    }
+
+    /// The work tree.
+    ///
+    /// # Errors
+    /// The repository is bare.
+    pub fn need_work(&self) -> Result<&Path> {
+        self.work().ok_or_else(|| {
+            RepoError::user(
+                "a bare repository has no work tree",
+                "give a path (commit PATH, checkout --to DIR)",
+            )
+        })
+    }
+
+    /// The objects.
+    pub fn odb(&self) -> &Odb {
+        &self.odb
+    }
+
+    /// The refs.
+    pub fn refs(&self) -> &Refs {
+        &self.refs
+    }
+
+    /// The storage below.
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Changes a setting of the repository.
+    ///
+    /// # Errors
+    /// As [`Config::set`].
+    pub fn set_config(&mut self, key: &str, value: Option<&str>) -> Result<()> {
+        self.config.set(&*self.storage, key, value)
+    }
+
+    /// Full name of the branch HEAD is on.
+    ///
+    /// # Errors
+    /// Damaged refs; the medium failed.
+    pub fn head_branch(&self) -> Result<Option<String>> {
+        Ok(match self.refs.head()? {
+            crate::refs::Head::Branch(b) => Some(format!("{HEADS}{b}")),
+            crate::refs::Head::Detached(_) => None,
+        })
+    }
+}

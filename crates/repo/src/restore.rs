@@ -1,0 +1,182 @@
+//! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all. Neighbours:
+//! `chain` decodes tensors; `checkout` decides what is written where. It must not know refs.
+
+use crate::{RepoError, Result, odb::Odb, progress::Progress};
+use mdl_objects::{Entry, Kind, Manifest, Mode};
+use rayon::prelude::*;
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Receives a file's bytes, in any order.
+pub trait WriteAt: Sync {
+    /// Writes at an offset.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
+}
+
+struct OnDisk<'a> {
+    file: File,
+    path: &'a Path,
+}
+
+impl WriteAt for OnDisk<'_> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(RepoError::io(format!("cannot write {}", self.path.display())))
+    }
+}
+
+impl Odb {
+    /// Writes the bytes of a file of a version, every object verified by its id.
+    ///
+    /// # Errors
+    /// Absent or damaged objects; whatever `out` returns.
+    pub fn restore(&self, entry: &Entry, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
+        match entry.mode {
+            Mode::Blob => {
+                let bytes = self.read(&entry.id, Kind::Blob)?;
+                if bytes.len() as u64 != entry.size {
+                    return Err(RepoError::corrupt(
+                        format!("file {}", entry.name),
+                        "tree and blob disagree on its length",
+                    ));
+                }
+                progress.advance(entry.size);
+                out.write_at(0, &bytes)
+            }
+            Mode::Manifest => {
+                let manifest = self.manifest(&entry.id)?;
+                if manifest.size != entry.size {
+                    return Err(RepoError::corrupt(
+                        format!("file {}", entry.name),
+                        "tree and manifest disagree on its length",
+                    ));
+                }
+                self.restore_skeleton(&manifest, out, progress)?;
+                self.restore_tensors(&manifest, out, progress)
+            }
+            Mode::Tree => Err(RepoError::user(format!("{} is a directory", entry.name), "name a file")),
+        }
+    }
+
+    fn restore_tensors(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
+        manifest.tensors.par_iter().try_for_each(|t| {
+            let reader = self.tensor(&t.id)?;
+            if reader.header().dtype != t.dtype || reader.header().shape != t.shape {
+                return Err(RepoError::corrupt(
+                    format!("tensor {}", t.name),
+                    "its dtype or shape is not the manifest's",
+                ));
+            }
+            let mut at = t.offset;
+            reader.stream(|bytes| {
+                out.write_at(at, bytes)?;
+                at += bytes.len() as u64;
+                progress.advance(bytes.len() as u64);
+                Ok(())
+            })
+        })
+    }
+
+    fn restore_skeleton(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
+        let mut gaps = gaps(manifest).into_iter();
+        let mut gap = gaps.next();
+        for chunk in &manifest.skeleton {
+            let bytes = self.read(&chunk.id, Kind::Blob)?;
+            let disagree =
+                || RepoError::corrupt(format!("blob {}", chunk.id.short()), "its length is not the manifest's");
+            if bytes.len() as u64 != chunk.len {
+                return Err(disagree());
+            }
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let (at, len) = gap.ok_or_else(disagree)?;
+                let (now, later) = rest.split_at(rest.len().min(usize::try_from(len).unwrap_or(usize::MAX)));
+                out.write_at(at, now)?;
+                rest = later;
+                let done = now.len() as u64;
+                gap = if done == len {
+                    gaps.next()
+                } else {
+                    Some((at + done, len - done))
+                };
+            }
+            progress.advance(chunk.len);
+        }
+        Ok(())
+    }
+
+    /// Writes a file of a version to `path` by way of a temporary file beside it: a reader of `path` sees the old file or
+    /// the new one. The directory must exist.
+    ///
+    /// # Errors
+    /// As `restore`; the medium failed.
+    pub fn restore_to(&self, entry: &Entry, path: &Path, progress: &dyn Progress) -> Result<()> {
+        let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
+        let temporary = Temporary::beside(path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary.0)
+            .map_err(failed)?;
+        file.set_len(entry.size).map_err(failed)?;
+        if entry.executable {
+            let mode = file.metadata().map_err(failed)?.permissions().mode();
+            file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2))
+                .map_err(failed)?;
+        }
+        let out = OnDisk { file, path };
+        self.restore(entry, &out, progress)?;
+        fs::rename(&temporary.0, path).map_err(failed)?;
+        std::mem::forget(temporary);
+        Ok(())
+    }
+}
+
+/// Ranges of the file that no tensor fills: offset and length.
+fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
+    let mut out = Vec::with_capacity(manifest.tensors.len() + 1);
+    let mut at = 0;
+    for t in &manifest.tensors {
+        if t.offset > at {
+            out.push((at, t.offset - at));
+        }
+        at = t.offset + t.byte_len().unwrap_or(0);
+    }
+    if manifest.size > at {
+        out.push((at, manifest.size - at));
+    }
+    out
+}
+
+/// A file that is removed unless it was renamed.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn beside(path: &Path) -> Temporary {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut name = std::ffi::OsString::from(format!(".mdl-{}-{n}-", std::process::id()));
+        name.push(path.file_name().unwrap_or_default());
+        // A long name must not grow past what the file system takes.
+        let short = if name.len() > 200 {
+            format!(".mdl-{}-{n}", std::process::id()).into()
+        } else {
+            name
+        };
+        Temporary(path.with_file_name(short))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

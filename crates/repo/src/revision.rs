@@ -1,0 +1,272 @@
+//! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
+//! `main@best(loss)`). Neighbours: refs, reflog, commits. It must not know what is done with the commit.
+
+use crate::{
+    RepoError, Result,
+    refs::{HEADS, TAGS},
+    repo::Repo,
+};
+use mdl_objects::{Commit, Id, Kind};
+
+/// Commits that a walk for a step or a best metric looks at.
+const MAX_WALK: usize = 1_000_000;
+
+fn bad(rev: &str, why: &str) -> RepoError {
+    RepoError::user(
+        format!("{rev:?} is no revision: {why}"),
+        "write a branch, tag or id, with ~N, ^N, @{N}, @step=N, @best(METRIC) or @worst(METRIC) behind it",
+    )
+}
+
+/// Splits a revision into its first name and the operators behind it.
+fn split(rev: &str) -> (&str, &str) {
+    let at = rev.find(['~', '^']).unwrap_or(rev.len());
+    let operators = ["@{", "@step=", "@best(", "@worst("];
+    let at = operators
+        .iter()
+        .filter_map(|op| rev.find(op))
+        .min()
+        .map_or(at, |op| op.min(at));
+    rev.split_at(at)
+}
+
+/// Takes a decimal number off the front; `default` if there is none.
+fn number(rest: &str, default: usize) -> Option<(usize, &str)> {
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let n = if end == 0 { default } else { rest[..end].parse().ok()? };
+    Some((n, &rest[end..]))
+}
+
+impl Repo {
+    /// The commit a revision means.
+    ///
+    /// # Errors
+    /// It means nothing, or more than one thing; damaged objects; the medium failed.
+    pub fn resolve(&self, rev: &str) -> Result<Id> {
+        let (name, mut rest) = split(rev);
+        // `@{1}`, `@step=5` and `~1` by themselves are about HEAD, as is a lone `@`.
+        let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
+        if let Some(after) = rest.strip_prefix("@{") {
+            let (n, after) = after.split_once('}').ok_or_else(|| bad(rev, "no closing brace"))?;
+            let n: usize = n
+                .parse()
+                .map_err(|_| bad(rev, "a number is wanted between the braces"))?;
+            let id = self.from_reflog(name, n)?;
+            return self.follow(rev, id, after);
+        }
+        let mut id = self.resolve_name(name)?;
+        if let Some(after) = rest.strip_prefix("@step=") {
+            let (n, after) = number(after, usize::MAX).ok_or_else(|| bad(rev, "the step is too large"))?;
+            id = self.at_step(rev, id, n as u64)?;
+            rest = after;
+        } else if let Some((metric, after, least)) = best_operator(rest) {
+            id = self.best(rev, id, metric, least)?;
+            rest = after;
+        }
+        self.follow(rev, id, rest)
+    }
+
+    fn follow(&self, rev: &str, mut id: Id, mut rest: &str) -> Result<Id> {
+        while let Some(op) = rest.chars().next() {
+            let (n, after) = number(&rest[op.len_utf8()..], 1).ok_or_else(|| bad(rev, "the number is too large"))?;
+            rest = after;
+            match op {
+                '~' => {
+                    for _ in 0..n {
+                        id = self.parent(rev, &id, 1)?;
+                    }
+                }
+                '^' if n > 0 => id = self.parent(rev, &id, n)?,
+                '^' => {}
+                _ => return Err(bad(rev, &format!("nothing is known of {op:?}"))),
+            }
+        }
+        Ok(id)
+    }
+
+    fn parent(&self, rev: &str, id: &Id, n: usize) -> Result<Id> {
+        let commit = self.odb.commit(id)?;
+        let missing = || RepoError::not_found("revision", format!("{rev} (commit {} has no such parent)", id.short()));
+        commit.parents.get(n - 1).copied().ok_or_else(missing)
+    }
+
+    fn from_reflog(&self, name: &str, n: usize) -> Result<Id> {
+        let full = self.full_ref(name)?.unwrap_or_else(|| name.to_owned());
+        let log = self.refs.reflog(&full)?;
+        let missing = || {
+            RepoError::not_found(
+                "revision",
+                format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()),
+            )
+        };
+        let id = match n {
+            0 => log.first().and_then(|e| e.new),
+            n => log.get(n - 1).and_then(|e| e.old),
+        };
+        self.peel(&id.ok_or_else(missing)?)
+    }
+
+    /// Full name of the ref a short name means: as it is, branch, then tag.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn full_ref(&self, name: &str) -> Result<Option<String>> {
+        if name == "HEAD" {
+            return Ok(Some(name.to_owned()));
+        }
+        let as_is = name.starts_with("refs/").then(|| name.to_owned());
+        for full in as_is
+            .into_iter()
+            .chain([format!("{HEADS}{name}"), format!("{TAGS}{name}")])
+        {
+            if crate::refs::check_ref_name(&full).is_ok() && self.refs.get(&full)?.is_some() {
+                return Ok(Some(full));
+            }
+        }
+        Ok(None)
+    }
+
+    fn resolve_name(&self, name: &str) -> Result<Id> {
+        if name == "HEAD" {
+            let none = || RepoError::not_found("revision", "HEAD (there are no commits on this branch yet)");
+            return self.refs.head_commit()?.ok_or_else(none);
+        }
+        if let Some(full) = self.full_ref(name)?
+            && let Some(id) = self.refs.get(&full)?
+        {
+            return self.peel(&id);
+        }
+        if let Ok(id) = name.parse::<Id>() {
+            return self.peel(&id);
+        }
+        self.by_prefix(name)
+    }
+
+    fn by_prefix(&self, name: &str) -> Result<Id> {
+        if name.len() < 4 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(RepoError::not_found("revision", name));
+        }
+        let found = self.odb.ids_with_prefix(name, 64)?;
+        let mut commits: Vec<Id> = Vec::new();
+        for (id, kind) in &found {
+            if matches!(kind, Kind::Commit | Kind::Tag) {
+                commits.push(self.peel(id)?);
+            }
+        }
+        commits.sort();
+        commits.dedup();
+        match commits.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(RepoError::not_found("revision", name)),
+            many => {
+                let list: Vec<String> = many.iter().map(Id::short).collect();
+                Err(RepoError::user(
+                    format!("{name} could be any of {}", list.join(", ")),
+                    "give more digits",
+                ))
+            }
+        }
+    }
+
+    /// The commit behind an id: itself, or the target of an annotated tag.
+    ///
+    /// # Errors
+    /// Absent, or another kind of object; the medium failed.
+    pub fn peel(&self, id: &Id) -> Result<Id> {
+        match self.odb.locate(id)?.map(|l| l.record.kind) {
+            Some(Kind::Commit) => Ok(*id),
+            Some(Kind::Tag) => Ok(self.odb.tag(id)?.target),
+            Some(kind) => Err(RepoError::user(
+                format!("{} is a {kind}, not a commit", id.short()),
+                "name a commit",
+            )),
+            None => Err(RepoError::not_found("commit", id)),
+        }
+    }
+
+    fn at_step(&self, rev: &str, from: Id, step: u64) -> Result<Id> {
+        let found = self.search(from, |c| (c.step == Some(step)).then_some(0.0))?;
+        found.ok_or_else(|| RepoError::not_found("revision", format!("{rev} (no commit of that step)")))
+    }
+
+    fn best(&self, rev: &str, from: Id, metric: &str, least: bool) -> Result<Id> {
+        let score = |c: &Commit| {
+            let v = c.metrics.get(metric).copied().filter(|v| !v.is_nan())?;
+            Some(if least { v } else { -v })
+        };
+        let found = self.search(from, score)?;
+        found.ok_or_else(|| RepoError::not_found("revision", format!("{rev} (no commit has that metric)")))
+    }
+
+    /// The commit of lowest score in first-parent history; of equals the newest.
+    fn search(&self, from: Id, score: impl Fn(&Commit) -> Option<f64>) -> Result<Option<Id>> {
+        let mut best: Option<(f64, Id)> = None;
+        let mut next = Some(from);
+        for _ in 0..MAX_WALK {
+            let Some(id) = next else { break };
+            let commit = self.odb.commit(&id)?;
+            if let Some(s) = score(&commit)
+                && best.is_none_or(|(b, _)| s < b)
+            {
+                best = Some((s, id));
+            }
+            next = commit.parents.first().copied();
+        }
+        Ok(best.map(|b| b.1))
+    }
+}
+
+/// `@best(METRIC)` is the least value of a metric that counts down (its name holds `loss`, `error`, `perplexity`, `ppl`,
+/// `wer`, `cer`, `mse`, `mae` or `rmse` as a word), else the greatest; `@worst` the other end.
+fn best_operator(rest: &str) -> Option<(&str, &str, bool)> {
+    let (inner, best) = match (rest.strip_prefix("@best("), rest.strip_prefix("@worst(")) {
+        (Some(inner), _) => (inner, true),
+        (_, Some(inner)) => (inner, false),
+        _ => return None,
+    };
+    let (metric, after) = inner.split_once(')')?;
+    Some((metric, after, counts_down(metric) == best))
+}
+
+fn counts_down(metric: &str) -> bool {
+    const DOWN: [&str; 12] = [
+        "loss",
+        "error",
+        "err",
+        "perplexity",
+        "ppl",
+        "wer",
+        "cer",
+        "mse",
+        "mae",
+        "rmse",
+        "nll",
+        "bpb",
+    ];
+    metric
+        .split(|c: char| !c.is_alphanumeric())
+        .any(|w| DOWN.contains(&w.to_ascii_lowercase().as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_operators_come_apart() {
+        assert_eq!(split("main~3"), ("main", "~3"));
+        assert_eq!(split("a/b^2~1"), ("a/b", "^2~1"));
+        assert_eq!(split("main@{2}"), ("main", "@{2}"));
+        assert_eq!(split("me@home@step=5~1"), ("me@home", "@step=5~1"));
+        assert_eq!(split("@best(loss)"), ("", "@best(loss)"));
+        assert_eq!(split("HEAD"), ("HEAD", ""));
+    }
+
+    #[test]
+    fn best_knows_which_way_a_metric_counts() {
+        assert_eq!(best_operator("@best(eval/loss)~1"), Some(("eval/loss", "~1", true)));
+        assert_eq!(best_operator("@best(accuracy)"), Some(("accuracy", "", false)));
+        assert_eq!(best_operator("@worst(accuracy)"), Some(("accuracy", "", true)));
+        assert_eq!(best_operator("@best(loss"), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Storage in a local directory: temporary file, fsync, rename, fsync of the directory. Neighbours: the `Storage` trait
+//! it implements. It must not know what a key means.
+//!
+//! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
+
+use super::{Guard, Storage, Stored, Swap, Upload};
+use crate::{RepoError, Result};
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Open files that `read_at` keeps; above this the cache starts afresh.
+const OPEN_FILES: usize = 128;
+
+/// A directory.
+#[derive(Debug)]
+pub struct LocalStorage {
+    root: PathBuf,
+    open: Mutex<HashMap<String, Arc<File>>>,
+}
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+    RepoError::io(format!("cannot {what} {}", path.display()))
+}
+
+fn sync_dir(path: &Path) -> Result<()> {
+    File::open(path)
+        .and_then(|d| d.sync_all())
+        .map_err(failed("sync", path))
+}
+
+impl LocalStorage {
+    /// Uses `root`, which must exist.
+    pub fn new(root: impl Into<PathBuf>) -> LocalStorage {
+        LocalStorage {
+            root: root.into(),
+            open: Mutex::default(),
+        }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.root.join(key)
+    }
+
+    /// Creates the directories above `path`, each durable before the next is relied on.
+    fn make_parents(&self, path: &Path) -> Result<()> {
+        let Some(dir) = path.parent() else { return Ok(()) };
+        if dir.is_dir() {
+            return Ok(());
+        }
+        self.make_parents(dir)?;
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed("create", dir)(e)),
+            _ => {}
+        }
+        dir.parent().map_or(Ok(()), sync_dir)
+    }
+
+    fn handle(&self, key: &str) -> Result<Arc<File>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(f) = open.get(key) {
+            return Ok(f.clone());
+        }
+        let path = self.path(key);
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(RepoError::not_found("stored file", key)),
+            other => Arc::new(other.map_err(failed("open", &path))?),
+        };
+        if open.len() >= OPEN_FILES {
+            open.clear();
+        }
+        open.insert(key.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    fn lock_file(&self, name: &str) -> Result<File> {
+        let path = self.root.join(name);
+        OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(failed("open", &path))
+    }
+
+    fn temporary(&self) -> Result<LocalUpload> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let dir = self.root.join("tmp");
+        if !dir.is_dir() {
+            self.make_parents(&dir.join("x"))?;
+        }
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = dir.join(format!("{}-{n}-{:08x}", std::process::id(), nonce()));
+            match OpenOptions::new().create_new(true).write(true).open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(failed("create", &path)(e)),
+                Ok(file) => {
+                    // The lock tells `sweep_uploads` that somebody is still writing.
+                    file.lock().map_err(failed("lock", &path))?;
+                    return Ok(LocalUpload {
+                        root: self.root.clone(),
+                        path,
+                        file,
+                        live: true,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Distinguishes temporary files of processes that share a pid across containers or hosts.
+fn nonce() -> u32 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.subsec_nanos())
+}
+
+struct LocalUpload {
+    root: PathBuf,
+    path: PathBuf,
+    file: File,
+    live: bool,
+}
+
+impl Upload for LocalUpload {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(failed("write", &self.path))
+    }
+
+    fn finish(mut self: Box<Self>, key: &str) -> Result<()> {
+        self.file.sync_all().map_err(failed("sync", &self.path))?;
+        let target = self.root.join(key);
+        let storage = LocalStorage::new(&self.root);
+        storage.make_parents(&target)?;
+        let mut renamed = fs::rename(&self.path, &target);
+        if renamed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            // A directory that `delete` found empty may have gone since.
+            storage.make_parents(&target)?;
+            renamed = fs::rename(&self.path, &target);
+        }
+        renamed.map_err(failed("rename into place", &target))?;
+        self.live = false;
+        target.parent().map_or(Ok(()), sync_dir)
+    }
+}
+
+impl Drop for LocalUpload {
+    fn drop(&mut self) {
+        if self.live {
+            // Best effort: what stays behind is found by `sweep_uploads`.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FileGuard(#[expect(dead_code, reason = "held for its lock")] File);
+
+impl Guard for FileGuard {}
+
+impl Storage for LocalStorage {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path(key);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            // A directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is no value.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(failed("read", &path)(e)),
+        }
+    }
+
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let file = self.handle(key)?;
+        file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => RepoError::corrupt(key, "shorter than it should be"),
+            _ => failed("read", &self.path(key))(e),
+        })
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        let path = self.path(key);
+        match fs::metadata(&path) {
+            Ok(m) => Ok(m.is_file().then_some(m.len())),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(e) => Err(failed("look at", &path)(e)),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+        let mut out = Vec::new();
+        list_into(&self.path(prefix), prefix, &mut out)?;
+        out.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(out)
+    }
+
+    fn upload(&self) -> Result<Box<dyn Upload>> {
+        Ok(Box::new(self.temporary()?))
+    }
+
+    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        let lock = self.lock_file("swap.lock")?;
+        lock.lock().map_err(failed("lock", &self.root))?;
+        let found = self.get(key)?;
+        if found.as_deref() != expected {
+            return Ok(Swap::Lost(found));
+        }
+        match new {
+            Some(value) => self.put(key, value)?,
+            None => self.delete(key)?,
+        }
+        Ok(Swap::Done)
+    }
+
+    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path(key);
+        self.make_parents(&path)?;
+        let fresh = !path.exists();
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        file.write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(failed("append to", &path))?;
+        match path.parent() {
+            Some(dir) if fresh => sync_dir(dir),
+            _ => Ok(()),
+        }
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let path = self.path(key);
+        match fs::remove_file(&path) {
+            Ok(()) => {
+                let mut dir = path.parent();
+                // `a/b` that is gone must not stand in the way of a new `a`; top-level directories stay.
+                while let Some(empty) = dir.filter(|d| d.strip_prefix(&self.root).is_ok_and(|r| r.iter().count() > 2)) {
+                    if fs::remove_dir(empty).is_err() {
+                        break;
+                    }
+                    dir = empty.parent();
+                }
+                dir.map_or(Ok(()), sync_dir)
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(e) => Err(failed("remove", &path)(e)),
+        }
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
+        let file = self.lock_file("gc.lock")?;
+        file.lock_shared().map_err(failed("lock", &self.root))?;
+        Ok(Box::new(FileGuard(file)))
+    }
+
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
+        let file = self.lock_file("gc.lock")?;
+        file.lock().map_err(failed("lock", &self.root))?;
+        Ok(Box::new(FileGuard(file)))
+    }
+
+    fn sweep_uploads(&self, dry_run: bool) -> Result<u64> {
+        let dir = self.root.join("tmp");
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(e) => return Err(failed("list", &dir)(e)),
+        };
+        let mut freed = 0;
+        for entry in entries {
+            let path = entry.map_err(failed("list", &dir))?.path();
+            let Ok(file) = File::open(&path) else { continue };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(e)) => return Err(failed("lock", &path)(e)),
+            }
+            freed += file.metadata().map_or(0, |m| m.len());
+            if !dry_run {
+                fs::remove_file(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(freed)
+    }
+}
+
+fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+        Err(e) => return Err(failed("list", dir)(e)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed("list", dir))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        // A file that goes away between listing and looking was deleted by somebody: not there.
+        let Ok(meta) = entry.metadata() else { continue };
+        let key = format!("{prefix}{name}");
+        if meta.is_dir() {
+            list_into(&entry.path(), &format!("{key}/"), out)?;
+        } else {
+            let modified = meta.modified().map_err(failed("look at", dir))?;
+            out.push(Stored {
+                key,
+                size: meta.len(),
+                modified,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! The byte-level storage trait: keys, ranges, durable puts, compare-and-swap. Neighbours: `local` and `memory` implement
+//! it here, object stores elsewhere; packs and refs are built on it. It must not know what any byte means.
+//!
+//! Keys are `/`-separated names such as `packs/1f..e0` or `refs/heads/main`. What a call reports as done is durable.
+
+mod local;
+mod memory;
+
+pub use local::LocalStorage;
+pub use memory::MemoryStorage;
+
+use crate::Result;
+use std::time::SystemTime;
+
+/// A stored key, as `list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The key.
+    pub key: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// When it was last written.
+    pub modified: SystemTime,
+}
+
+/// Outcome of a compare-and-swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The value was the expected one and is now the new one.
+    Done,
+    /// The value was another one (or absent), and still is.
+    Lost(Option<Vec<u8>>),
+}
+
+/// Held while a guard lives; released by the system if the process dies.
+pub trait Guard: Send + std::fmt::Debug {}
+
+/// Bytes on their way into storage: invisible until `finish`, gone if dropped before.
+pub trait Upload: Send {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// The medium failed; the upload is then of no more use.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
+    ///
+    /// # Errors
+    /// The medium failed: nothing is visible.
+    fn finish(self: Box<Self>, key: &str) -> Result<()>;
+}
+
+/// Where a repository keeps its bytes.
+pub trait Storage: Send + Sync + std::fmt::Debug {
+    /// All bytes of a key; `None` where there is none.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Fills `buf` from `offset` of a key.
+    ///
+    /// # Errors
+    /// `NotFound`; the range leaves the value; the medium failed.
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Length of a key's value; `None` where there is none.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn size(&self, key: &str) -> Result<Option<u64>>;
+
+    /// Every key below a prefix that ends in `/`, sorted.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>>;
+
+    /// Starts an upload.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn upload(&self) -> Result<Box<dyn Upload>>;
+
+    /// Durably sets a small value, whole or not at all.
+    ///
+    /// # Errors
+    /// The medium failed: the old value stands.
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        let mut up = self.upload()?;
+        up.write(value)?;
+        up.finish(key)
+    }
+
+    /// Sets (or with `None` removes) a small value if the present one is `expected` (`None`: absent).
+    ///
+    /// # Errors
+    /// The medium failed: the old value stands.
+    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
+
+    /// Durably appends to a log that many processes append to; one call's bytes stay together.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn append(&self, key: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Removes a key; absent is fine.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn delete(&self, key: &str) -> Result<()>;
+
+    /// Waits until no collector runs, and keeps collectors out while the guard lives.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn lock_shared(&self) -> Result<Box<dyn Guard>>;
+
+    /// Waits until no writer runs, and keeps writers and collectors out while the guard lives.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
+
+    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
+}

@@ -1,0 +1,91 @@
+//! The stat cache: a file that looks as it did need not be hashed again. Neighbours: the index keeps it. It must not be
+//! trusted for files written to in the moment they were hashed (git's "racy" entries): those are not remembered.
+
+use crate::{RepoError, Result, ingest::Ingested, odb::Odb};
+use mdl_objects::{Mode, Reader, Writer};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A file must have been left alone for this long before its state says anything: coarser than any clock of a file
+/// system in use.
+const SETTLED_NS: i128 = 2_000_000_000;
+
+/// What tells a changed file from an unchanged one without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileState {
+    size: u64,
+    mtime_ns: i128,
+    ctime_ns: i128,
+    inode: u64,
+    device: u64,
+}
+
+impl FileState {
+    /// The state of a file now.
+    pub fn of(path: &Path) -> Result<FileState> {
+        let m = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+        let ns = |s: i64, n: i64| i128::from(s) * 1_000_000_000 + i128::from(n);
+        Ok(FileState {
+            size: m.size(),
+            mtime_ns: ns(m.mtime(), m.mtime_nsec()),
+            ctime_ns: ns(m.ctime(), m.ctime_nsec()),
+            inode: m.ino(),
+            device: m.dev(),
+        })
+    }
+
+    fn settled(&self) -> bool {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as i128);
+        now - self.mtime_ns.max(self.ctime_ns) > SETTLED_NS
+    }
+
+    fn write(&self, w: &mut Writer) {
+        w.varint(self.size);
+        w.bytes.extend_from_slice(&self.mtime_ns.to_le_bytes());
+        w.bytes.extend_from_slice(&self.ctime_ns.to_le_bytes());
+        w.varint(self.inode);
+        w.varint(self.device);
+    }
+}
+
+/// What the file was when it last looked like this.
+pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingested> {
+    let value = odb.with_index(|index| index.stat(path.as_os_str().as_encoded_bytes()))?;
+    let mut expected = Writer::default();
+    state.write(&mut expected);
+    let rest = value.strip_prefix(expected.bytes.as_slice())?;
+    let mut r = Reader::new(rest);
+    let mode = match r.u8().ok()? {
+        1 => Mode::Blob,
+        2 => Mode::Manifest,
+        _ => return None,
+    };
+    let id = r.id().ok()?;
+    r.finish().ok()?;
+    Some(Ingested {
+        mode,
+        id,
+        size: state.size,
+    })
+}
+
+/// Remembers what the file is, if it has been left alone long enough for its state to mean something.
+pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
+    if !state.settled() {
+        return;
+    }
+    let mut w = Writer::default();
+    state.write(&mut w);
+    w.u8(file.mode as u8);
+    w.id(&file.id);
+    odb.with_index(|index| {
+        index.put_stat(path.as_os_str().as_encoded_bytes(), &w.bytes);
+        Some(())
+    });
+}

@@ -1,0 +1,107 @@
+//! Lists the files below a directory that a commit takes. Neighbours: `.mdlignore` by the `ignore` crate. It must not
+//! read files.
+
+use crate::{RepoError, Result, repo::DIR};
+use ignore::WalkBuilder;
+use mdl_objects::check_name;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// A file of the work tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkFile {
+    /// Name in the tree: `/`-separated, relative.
+    pub rel: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Length in bytes when it was listed.
+    pub size: u64,
+    /// Whether it is executable.
+    pub executable: bool,
+}
+
+/// Files below `root` in the byte order of their names, without what `.mdlignore` files name, `.mdl` and `.git`. A root
+/// that is a file is itself the only one.
+///
+/// # Errors
+/// Symbolic links (unless followed), special files, names that no tree takes; the medium failed.
+pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
+    let meta = match fs::metadata(root) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(RepoError::not_found("path", root.display())),
+        other => other.map_err(RepoError::io(format!("cannot read {}", root.display())))?,
+    };
+    if meta.is_file() {
+        let name = root.file_name().map(PathBuf::from).unwrap_or_default();
+        return Ok(vec![file(root, &name, &meta)?]);
+    }
+    let mut files = Vec::new();
+    let walker = WalkBuilder::new(root)
+        .standard_filters(false)
+        .add_custom_ignore_filename(".mdlignore")
+        .follow_links(follow_symlinks)
+        .filter_entry(|e| e.depth() == 0 || !matches!(e.file_name().to_str(), Some(DIR | ".git")))
+        .build();
+    for entry in walker {
+        let entry = entry.map_err(|e| RepoError::io(format!("cannot list {}", root.display()))(into_io(e)))?;
+        let Some(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            continue;
+        }
+        let path = entry.path();
+        if kind.is_symlink() {
+            return Err(RepoError::user(
+                format!("{} is a symbolic link", path.display()),
+                "links are not stored: pass --follow-symlinks to commit what they point at, or name it in .mdlignore",
+            ));
+        }
+        let meta = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+        let rel = path.strip_prefix(root).unwrap_or(path);
+        files.push(file(path, rel, &meta)?);
+    }
+    files.sort_by(|a, b| a.rel.cmp(&b.rel));
+    Ok(files)
+}
+
+fn into_io(e: ignore::Error) -> std::io::Error {
+    let text = e.to_string();
+    e.into_io_error().unwrap_or_else(|| std::io::Error::other(text))
+}
+
+fn file(path: &Path, rel: &Path, meta: &fs::Metadata) -> Result<WorkFile> {
+    if !meta.is_file() {
+        return Err(RepoError::user(
+            format!("{} is no regular file", path.display()),
+            "devices, pipes and sockets cannot be committed: name it in .mdlignore",
+        ));
+    }
+    Ok(WorkFile {
+        rel: relative_name(rel)?,
+        path: path.to_owned(),
+        size: meta.len(),
+        executable: meta.permissions().mode() & 0o100 != 0,
+    })
+}
+
+/// A relative path as a tree names it.
+///
+/// # Errors
+/// Names that are not UTF-8, leave the directory, or are otherwise refused by trees.
+fn relative_name(rel: &Path) -> Result<String> {
+    let refuse = |why: String| RepoError::user(why, "rename the file, or name it in .mdlignore");
+    let mut parts = Vec::new();
+    for part in rel.components() {
+        let name = part.as_os_str();
+        let text = name
+            .to_str()
+            .ok_or_else(|| refuse(format!("the name {name:?} is not UTF-8")))?;
+        check_name(text).map_err(|e| refuse(e.to_string()))?;
+        parts.push(text);
+    }
+    if parts.is_empty() {
+        return Err(refuse("an empty path".to_owned()));
+    }
+    Ok(parts.join("/"))
+}
