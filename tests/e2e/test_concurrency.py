@@ -24,7 +24,7 @@ def start(mdl: Mdl, folder: Path, message: str, *options: str) -> subprocess.Pop
 
 
 def test_two_commits_to_one_branch_at_once(mdl: Mdl, source: Path, tmp_path: Path) -> None:
-    """Ten rounds: both land, or one gets a conflict; what was reported committed is in the history, and nothing else."""
+    """Ten rounds: both land, or one gets a conflict; exactly what was reported committed is in the history."""
     mdl.commit(prepare(source / "base", 0), "base")
     landed = ["base"]
     for i in range(10):

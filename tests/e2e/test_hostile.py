@@ -1,4 +1,4 @@
-"""Names, trees and files made to do harm: refused with a clear message, never a panic, wrong bytes or a write outside."""
+"""Names, trees and files made to do harm: a clear message, never a panic, wrong bytes or a write outside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from support import makers
 from support.cli import CORRUPT, IO, NOT_FOUND, OK, USAGE, USER, Mdl, assert_same, binary, files_of
 
 MEMORY = 1 << 30
-"""Address space is no good measure with memory maps and threads; this is the data segment a small repository may use."""
+"""The data segment that mdl may use on a small repository (address space would count memory maps too)."""
 
 
 def test_symlinks_are_refused(mdl: Mdl, source: Path, tmp_path: Path) -> None:
@@ -129,11 +128,11 @@ def test_hostile_pickles(kind: str, mdl: Mdl, source: Path, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def tiny(mdl: Mdl, source: Path) -> Iterator[tuple[Mdl, Path]]:
+def tiny(mdl: Mdl, source: Path) -> tuple[Mdl, Path]:
     """One commit of one small file; its pack is a few KiB."""
     makers.write_small_checkpoint(source, 1, layers=1, width=16)
     mdl.commit(source, "tiny")
-    yield mdl, source
+    return mdl, source
 
 
 def packs(mdl: Mdl) -> list[Path]:
