@@ -20,7 +20,7 @@ import zstandard
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import BENCH, parser, publish, table
+from report import BENCH, parser, prose, publish, table
 from support.cli import Mdl, assert_same, binary
 from support.tensors import Tensor, read_safetensors
 
@@ -115,10 +115,11 @@ def main() -> int:
     rows = [measure(folder, args.base, gap, kind) for kind in ("bf16", "f32") for gap in args.gaps]
     header = ["child", "elements changed", "file", "XOR+planes+zstd-3", "... zstd-19", "mdl", "vs -3", "vs -19"]
     trained = json.loads((folder / "trainer.json").read_text())
-    text = table(header, map(cells, rows)) + (
-        f"\nBytes of the child given the parent at step {args.base} of a {trained['parameters']:,}-parameter\n"
-        f"byte-level transformer trained with AdamW ({trained['seconds']} s). The baseline is per tensor and pays for no\n"
-        "container; mdl is charged with everything the commit adds to the repository. The promise: 15 % in bf16, 6 % in f32.\n"
+    text = table(header, map(cells, rows)) + prose(
+        f"Bytes of the child given the parent at step {args.base} of a {trained['parameters']:,}-parameter byte-level",
+        f"transformer trained with AdamW ({trained['seconds']} s of training). The baseline is per tensor and pays for",
+        "no container; mdl is charged with everything that the commit adds to the repository.",
+        "The promise: at least 15 % smaller in bf16 and 6 % in f32.",
     )
     publish("delta", "Deltas on a real training run", text, {"trainer": trained, "rows": rows}, args.out)
     missed = [r for r in rows if "mdl" in r and min(r["smaller_than_3"], r["smaller_than_19"]) < WANTED[r["dtype"]]]

@@ -1,7 +1,7 @@
 """`mdl commit` and `mdl checkout` of MiniLM end to end beside git-lfs and DVC on the same file, in one run.
 
 Every repetition gives every tool, in turn, a fresh repository (made before the clock starts) and does three things: add
-the model, add a second version of it, bring the first one back. A plain copy with fsync stands beside them as the floor. Before
+the model, add a second version, bring the first back. A plain copy with fsync stands beside them as the floor. Before
 every timed step dirty pages are flushed, and the file is in the page cache. The tools differ in what they wait for: the
 number of fsync and fdatasync calls of each step is counted once with strace and printed next to the times.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import median, parser, peer_python, publish, spread, table
+from report import median, parser, peer_python, prose, publish, spread, table
 from support import models
 from support.cli import Mdl, binary, same_bytes, tree_size
 from support.tensors import fine_tuned, write_safetensors
@@ -236,11 +236,11 @@ def main() -> int:
                 for step in STEPS:
                     times[kind.name][step].append(row[step])
                 print(f"round {i}: {row}", file=sys.stderr)
-    text = markdown(kinds, times, syncs) + (
-        f"\nMiniLM, {models.MINILM.stat().st_size:,} bytes of f32 safetensors; v2 is every float plus noise of 0.1 %\n"
-        f"of its deviation. Median of {args.rounds} interleaved rounds (range). `syncs`: fsync, fdatasync and the like in\n"
-        "each step, counted in a separate traced round: a tool with 0 returns before anything is on the disk. Process\n"
-        f"start is included, as a person would wait for it. {'; '.join(version_lines())}; DVC without git, copying.\n"
+    text = markdown(kinds, times, syncs) + prose(
+        f"MiniLM, {models.MINILM.stat().st_size:,} bytes of f32 safetensors; v2 is every float plus noise of 0.1 % of",
+        f"its deviation. Median of {args.rounds} interleaved rounds (range). `syncs`: fsync, fdatasync and the like in",
+        "each step, counted in a separate traced round: a tool with 0 returns before anything is on the disk.",
+        f"Process start is included, as a person would wait for it. {'; '.join(version_lines())}; DVC without git.",
     )
     data = {
         "times": times,

@@ -9,6 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -69,6 +70,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table; the first column is text, the others are right-aligned."""
     lines = ["| " + " | ".join(header) + " |", "| --- |" + " ---: |" * (len(header) - 1)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def prose(*sentences: str) -> str:
+    """A paragraph, wrapped as the other documents are."""
+    return "\n" + textwrap.fill(" ".join(sentences), 116) + "\n"
 
 
 def publish(name: str, title: str, text: str, data: dict[str, Any], out: Path | None) -> None:
