@@ -2,10 +2,12 @@
 //! `mdl-codec`, `mdl-files` and `mdl-objects`, which do not know each other; `mdl-remote` and the faces build on it. It
 //! must not know how anything is shown or asked for.
 
+mod branches;
 mod chain;
 mod checkout;
 mod commit;
 mod config;
+mod diff;
 mod error;
 mod history;
 mod index;
@@ -21,12 +23,16 @@ mod status;
 pub mod storage;
 mod tensor;
 mod tree;
+mod values;
+mod verify;
 mod work;
 
+pub use branches::Merged;
 pub use chain::TensorReader;
 pub use checkout::{CheckedOut, CheckoutOptions};
 pub use commit::{CommitRequest, Committed};
 pub use config::{Config, KNOWN as KNOWN_SETTINGS};
+pub use diff::{FileDiff, TensorDiff};
 pub use error::{ErrorKind, RepoError, Result};
 pub use history::{History, Step};
 pub use ingest::{Report, TensorReport};
@@ -38,3 +44,5 @@ pub use restore::WriteAt;
 pub use status::Change;
 pub use tensor::TensorHeader;
 pub use tree::Files;
+pub use values::to_f64;
+pub use verify::{Difference, Verified};

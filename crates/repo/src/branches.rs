@@ -1,0 +1,238 @@
+//! Branches, tags, reset and merge: what moves refs without new files. Neighbours: refs and history below, checkout for
+//! the work tree. It must not know how objects are stored, but for the one tag object.
+
+use crate::{
+    RepoError, Result,
+    checkout::{CheckedOut, CheckoutOptions},
+    odb::add_object,
+    pack::PackWriter,
+    progress::Progress,
+    refs::{HEADS, Head, TAGS, check_ref_name},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind, Tag};
+
+/// What a merge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// The branch has the commit already.
+    UpToDate,
+    /// The branch moved forward.
+    FastForward {
+        /// Where it stood; none if it had no commit.
+        from: Option<Id>,
+        /// Where it stands.
+        to: Id,
+    },
+}
+
+impl Repo {
+    /// Makes a branch at a commit; `force` moves one that exists.
+    ///
+    /// # Errors
+    /// A bad name; it exists; the medium failed.
+    pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
+        check_ref_name(name)?;
+        let full = format!("{HEADS}{name}");
+        let old = self.refs.get(&full)?;
+        if old.is_some() && !force {
+            return Err(RepoError::user(
+                format!("branch {name} exists"),
+                "choose another name, or pass --force",
+            ));
+        }
+        if force && self.refs.head()? == Head::Branch(name.to_owned()) {
+            return Err(RepoError::user(
+                format!("you are on branch {name}"),
+                "use `mdl reset` to move it",
+            ));
+        }
+        self.refs
+            .update(&full, old, Some(*at), &self.config.signature(), "branch: created")
+    }
+
+    /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood (the
+    /// reflog keeps its commits for a while).
+    ///
+    /// # Errors
+    /// No such branch; HEAD is on it; unmerged; the medium failed.
+    pub fn delete_branch(&self, name: &str, force: bool) -> Result<Id> {
+        let full = format!("{HEADS}{name}");
+        let id = self
+            .refs
+            .get(&full)?
+            .ok_or_else(|| RepoError::not_found("branch", name))?;
+        if self.refs.head()? == Head::Branch(name.to_owned()) {
+            return Err(RepoError::user(
+                format!("you are on branch {name}"),
+                "switch to another branch first",
+            ));
+        }
+        if !force && !self.reached_by_others(&full, &id)? {
+            return Err(RepoError::user(
+                format!("branch {name} has commits that nothing else reaches"),
+                "pass -D to delete it all the same",
+            ));
+        }
+        self.refs
+            .update(&full, Some(id), None, &self.config.signature(), "branch: deleted")?;
+        Ok(id)
+    }
+
+    fn reached_by_others(&self, full: &str, id: &Id) -> Result<bool> {
+        let mut starts = Vec::new();
+        for (name, at) in self.refs.list("refs/")? {
+            if format!("refs/{name}") != full {
+                starts.push(self.peel(&at)?);
+            }
+        }
+        if let Head::Detached(at) = self.refs.head()? {
+            starts.push(at);
+        }
+        for step in self.history(&starts)? {
+            if step?.id == *id {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Renames a branch; HEAD goes along.
+    ///
+    /// # Errors
+    /// No such branch; a bad or taken name; the medium failed.
+    pub fn rename_branch(&self, old: &str, new: &str) -> Result<()> {
+        let who = self.config.signature();
+        let head = self.refs.head()?;
+        let full = format!("{HEADS}{old}");
+        let message = format!("branch: renamed {old} to {new}");
+        match self.refs.get(&full)? {
+            Some(id) => {
+                self.create_branch(new, &id, false)?;
+                if head == Head::Branch(old.to_owned()) {
+                    self.refs.set_head(&Head::Branch(new.to_owned()), &who, &message)?;
+                }
+                self.refs.update(&full, Some(id), None, &who, &message)
+            }
+            // The branch a fresh repository is on has a name before it has a commit.
+            None if head == Head::Branch(old.to_owned()) => {
+                check_ref_name(new)?;
+                self.refs.set_head(&Head::Branch(new.to_owned()), &who, &message)
+            }
+            None => Err(RepoError::not_found("branch", old)),
+        }
+    }
+
+    /// Tags a commit: lightly, or with a message as an object of its own. Returns what the tag's ref holds.
+    ///
+    /// # Errors
+    /// A bad name; it exists and `force` is not given; the medium failed.
+    pub fn create_tag(&self, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
+        check_ref_name(name)?;
+        let full = format!("{TAGS}{name}");
+        let old = self.refs.get(&full)?;
+        if old.is_some() && !force {
+            return Err(RepoError::user(
+                format!("tag {name} exists"),
+                "choose another name, or pass --force",
+            ));
+        }
+        let who = self.config.signature();
+        let _guard = self.storage.lock_shared()?;
+        let id = match message {
+            None => *at,
+            Some(text) => {
+                let tag = Tag {
+                    target: *at,
+                    name: name.to_owned(),
+                    tagger: who.clone(),
+                    message: text.to_owned(),
+                };
+                let mut pack = PackWriter::new(&*self.storage)?;
+                let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
+                if !pack.is_empty() {
+                    self.odb.note_pack(pack.finish()?)?;
+                }
+                id
+            }
+        };
+        self.refs.update(&full, old, Some(id), &who, &format!("tag: {name}"))?;
+        Ok(id)
+    }
+
+    /// Deletes a tag; returns what it held.
+    ///
+    /// # Errors
+    /// No such tag; the medium failed.
+    pub fn delete_tag(&self, name: &str) -> Result<Id> {
+        let full = format!("{TAGS}{name}");
+        let id = self.refs.get(&full)?.ok_or_else(|| RepoError::not_found("tag", name))?;
+        self.refs
+            .update(&full, Some(id), None, &self.config.signature(), "tag: deleted")?;
+        Ok(id)
+    }
+
+    /// Moves the branch HEAD is on (or a detached HEAD) to a commit. `hard` makes the work tree that version too, losing
+    /// changes; otherwise files are not touched.
+    ///
+    /// # Errors
+    /// Absent objects; the branch moved meanwhile; the medium failed.
+    pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
+        let head = self.refs.head()?;
+        let done = if hard {
+            let options = CheckoutOptions {
+                only: Vec::new(),
+                force: true,
+            };
+            self.checkout(commit, &head, &options, progress)?
+        } else {
+            CheckedOut::default()
+        };
+        let who = self.config.signature();
+        let message = format!("reset: moving to {}", commit.short());
+        match head {
+            Head::Branch(name) => {
+                let full = format!("{HEADS}{name}");
+                self.refs
+                    .update(&full, self.refs.get(&full)?, Some(*commit), &who, &message)?;
+            }
+            Head::Detached(_) => self.refs.set_head(&Head::Detached(*commit), &who, &message)?,
+        }
+        Ok(done)
+    }
+
+    /// Moves the present branch forward to a commit that builds on it, and the work tree with it. `label` is what the user
+    /// called the commit.
+    ///
+    /// # Errors
+    /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
+    pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
+        let head = self.refs.head()?;
+        let from = self.refs.head_commit()?;
+        if let Some(from) = &from {
+            if self.reaches(from, commit)? {
+                return Ok(Merged::UpToDate);
+            }
+            if !self.reaches(commit, from)? {
+                return Err(RepoError::user(
+                    format!("{label} and the present branch have parted; only fast-forward merges are supported"),
+                    format!(
+                        "continue from it with `mdl switch -c NAME {label}`, or take its files with `mdl checkout {label} --to DIR`"
+                    ),
+                ));
+            }
+        }
+        if self.work().is_some() {
+            self.checkout(commit, &head, &CheckoutOptions::default(), progress)?;
+        }
+        let who = self.config.signature();
+        let message = format!("merge {label}: Fast-forward");
+        match &head {
+            Head::Branch(name) => self
+                .refs
+                .update(&format!("{HEADS}{name}"), from, Some(*commit), &who, &message)?,
+            Head::Detached(_) => self.refs.set_head(&Head::Detached(*commit), &who, &message)?,
+        }
+        Ok(Merged::FastForward { from, to: *commit })
+    }
+}

@@ -1,0 +1,108 @@
+//! Compares a file on disk with a version of it, byte for byte. Neighbours: `restore` streams the version. It must not
+//! write anything.
+
+use crate::{RepoError, Result, progress::Progress, repo::Repo, restore::WriteAt};
+use mdl_files::{FileSource, ReadAt};
+use mdl_objects::{Entry, Id};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Outcome of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The file's path in the version.
+    pub inner: String,
+    /// Bytes of the version's file.
+    pub size: u64,
+    /// What is known of the first difference; none if the bytes are the same.
+    pub difference: Option<Difference>,
+}
+
+/// Where two files part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// The file on disk has this many bytes.
+    Size(u64),
+    /// The first byte that differs.
+    Byte(u64),
+}
+
+struct Compare<'a> {
+    source: &'a FileSource,
+    path: &'a Path,
+    first: AtomicU64,
+}
+
+impl WriteAt for Compare<'_> {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let mut found = vec![0; bytes.len()];
+        let failed = RepoError::io(format!("cannot read {}", self.path.display()));
+        self.source.read_at(offset, &mut found).map_err(failed)?;
+        if let Some(i) = found.iter().zip(bytes).position(|(a, b)| a != b) {
+            self.first.fetch_min(offset + i as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl Repo {
+    /// Compares the file at `path` with file `inner` of a commit; without `inner`, with the one of the same path below the
+    /// work tree, or else the only one of the same name.
+    ///
+    /// # Errors
+    /// No such file in the version, or several; absent or damaged objects; the medium failed.
+    pub fn verify(&self, path: &Path, commit: &Id, inner: Option<&str>, progress: &dyn Progress) -> Result<Verified> {
+        let files = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let name = match inner {
+            Some(name) => name.trim_matches('/').to_owned(),
+            None => self.guess(path, &mut files.keys())?,
+        };
+        let entry: &Entry = files.get(&name).ok_or_else(|| RepoError::not_found("file", &name))?;
+        let source = FileSource::open(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
+        let mut verified = Verified {
+            inner: name,
+            size: entry.size,
+            difference: None,
+        };
+        if source.size() != entry.size {
+            verified.difference = Some(Difference::Size(source.size()));
+            return Ok(verified);
+        }
+        progress.begin("comparing", entry.size);
+        let compare = Compare {
+            source: &source,
+            path,
+            first: AtomicU64::new(u64::MAX),
+        };
+        self.odb.restore(entry, &compare, progress)?;
+        progress.end();
+        let first = compare.first.into_inner();
+        verified.difference = (first != u64::MAX).then_some(Difference::Byte(first));
+        Ok(verified)
+    }
+
+    fn guess(&self, path: &Path, names: &mut dyn Iterator<Item = &String>) -> Result<String> {
+        let names: Vec<&String> = names.collect();
+        let full = std::fs::canonicalize(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
+        if let Some(rel) = self
+            .work()
+            .and_then(|w| full.strip_prefix(w).ok())
+            .and_then(Path::to_str)
+            && let Some(name) = names.iter().find(|n| n.as_str() == rel)
+        {
+            return Ok((*name).clone());
+        }
+        let file_name = full.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let same = |n: &&&String| n.rsplit('/').next() == Some(file_name);
+        match names.iter().filter(same).collect::<Vec<_>>().as_slice() {
+            [one] => Ok((**one).clone()),
+            [] => Err(RepoError::not_found("file", file_name)),
+            _ => Err(RepoError::user(
+                format!("several files are called {file_name}"),
+                "name one as REV:PATH",
+            )),
+        }
+    }
+}
