@@ -102,8 +102,9 @@ def main() -> None:
     if args.whole:
         parts = [b"".join(parts)]
     coder = zipnn_coder(bf16) if args.what == "zipnn" else copy_coder()
-    one_pass(parts, coder, check=True)
-    print(json.dumps({"name": args.what, "dtype": args.cast or "f32", **one_pass(parts, coder, check=False)}))
+    passes = [one_pass(parts, coder, check=i == 0) for i in range(2)]
+    best = {key: min(row[key] for row in passes) for key in passes[0]}
+    print(json.dumps({"name": args.what, "dtype": args.cast or "f32", **best}))
 
 
 if __name__ == "__main__":

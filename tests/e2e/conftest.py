@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,8 +63,8 @@ def zoo(tmp_path_factory: pytest.TempPathFactory, minilm: list[Tensor]) -> Zoo:
     mdl = Mdl.init(root / "repo")
     first = build_zoo(root / "first", minilm, seed=1)
     second = build_zoo(root / "second", minilm, seed=2)
-    mdl.commit(first, "first")
-    mdl.commit(second, "second")
+    mdl.commit(first, "first", "--allow-damaged")
+    mdl.commit(second, "second", "--allow-damaged")
     return Zoo(mdl, first, second)
 
 
@@ -88,14 +87,3 @@ def scripted_members() -> dict[str, bytes]:
     """What makes an archive TorchScript: code and a second pickle."""
     code = b"class Net(Module):\n  def forward(self: __torch__.Net, x: Tensor) -> Tensor:\n    return x\n"
     return {"code/__torch__.py": code, "constants.pkl": b"\x80\x02)."}
-
-
-@pytest.fixture
-def round_trip(mdl: Mdl, tmp_path: Path) -> Callable[[Path], Path]:
-    """Commits a folder and checks it out again elsewhere; the new folder is returned."""
-
-    def run(folder: Path) -> Path:
-        mdl.commit(folder, "round trip")
-        return mdl.checkout("main", tmp_path / "out")
-
-    return run

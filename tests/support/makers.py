@@ -311,6 +311,12 @@ def _entry(begin: int, end: int, shape: list[int], dtype: str = "F32") -> dict[s
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
+DOUBTFUL = frozenset(
+    {"trailing.safetensors", "not_a_zip.pt", "not_safetensors.safetensors", "misaligned_data.safetensors", "trap.gguf"}
+)
+"""Odd files that a scanner may call damaged, because their own format says so."""
+
+
 def odd_files() -> dict[str, bytes]:
     """Files that a strict reader may refuse but whose bytes must survive."""
     body = random_f32((64,), 11).tobytes()
