@@ -1,5 +1,7 @@
 //! PyTorch archives: what their pickles name, and what happens when they cannot be followed.
 
+#![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
+
 mod support;
 
 use mdl_files::Format;
@@ -311,5 +313,5 @@ fn many_pickles_and_many_storages_do_not_multiply() {
             .len(),
         20_000
     );
-    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    assert!(start.elapsed() < std::time::Duration::from_secs(30));
 }

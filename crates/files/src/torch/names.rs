@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 /// The longest way that is spelled out, in components and in bytes.
 const MAX_DEPTH: u32 = 100;
 const MAX_NAME: usize = 1024;
+/// A dict key beyond this is an object's address, as old optimizers used them; the next run will have others.
+const MAX_NUMBER: i64 = u32::MAX as i64;
 /// Named tensors may occupy so many times the pickle's bytes: more than any real one needs, less than a hostile one could
 /// ask for by recalling one tensor under one long key again and again.
 const BUDGET: usize = 16;
@@ -27,7 +29,7 @@ enum Key {
     Silent,
     /// A dict's key or a list's position.
     Part(Value),
-    /// The position of an entry whose key is neither text nor number.
+    /// The position of an entry whose key is neither text nor a number that means anything.
     Position(usize),
 }
 
@@ -114,6 +116,7 @@ impl Walk<'_, '_> {
     fn enter_bag(&mut self, bag: &Bag, step: u32) {
         for (i, &(key, part)) in bag.items.iter().enumerate() {
             let key = match key {
+                Value::Int(n) if n > MAX_NUMBER => Key::Position(i),
                 Value::Int(_) => Key::Part(key),
                 Value::Text(text) if is_silent(self.graph.slice(text)) => Key::Silent,
                 Value::Text(_) => Key::Part(key),
