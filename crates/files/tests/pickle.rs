@@ -190,6 +190,7 @@ fn hostile_depth_and_length_end_quickly() {
     assert_eq!(deep(3), "0.0.0");
     assert_eq!(deep(99), vec!["0"; 99].join("."));
     // Deeper than names go, and deeper than the machine follows.
+    assert_eq!(deep(101), "data/0");
     assert_eq!(deep(200_000), "data/0");
     assert_eq!(deep(2_000_000), "data/0");
     assert_eq!(quick(&Pickle::new().raw(&b"(".repeat(3 << 20)).stop()), "data/0");

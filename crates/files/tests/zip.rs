@@ -116,6 +116,17 @@ fn duplicates_and_overlaps_are_refused() {
         wide[at] = 20;
     }
     assert!(refusal(&wide, NAME).contains("overlaps"));
+    let mut sizes = good.clone();
+    for at in [22, records[0] + 24] {
+        sizes[at] = 2;
+    }
+    assert!(refusal(&sizes, NAME).contains("two sizes"));
+    sizes[records[0] + 24] = 1;
+    assert!(refusal(&sizes, NAME).contains("contradicts"));
+    sizes[22] = 1;
+    let end = sizes.len() - 12;
+    sizes[end] += 1;
+    assert!(refusal(&sizes, NAME).contains("its end says"));
     wide[records[0] + 20] = 255;
     wide[18] = 255;
     assert!(refusal(&wide, NAME).contains("leaves the archive"));
@@ -144,6 +155,15 @@ fn archives_that_begin_with_something_else_are_plain() {
         scanned(&archive(&arrays(), &style), NAME).unwrap().format,
         Format::Plain
     );
+}
+
+#[test]
+fn a_comment_that_looks_like_an_end_record_is_a_comment() {
+    let style = Style {
+        comment: [b"PK\x05\x06".as_slice(), &[0; 30]].concat(),
+        ..Style::default()
+    };
+    assert_eq!(scanned(&archive(&arrays(), &style), NAME).unwrap().extents.len(), 2);
 }
 
 #[test]
