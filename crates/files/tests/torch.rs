@@ -224,6 +224,24 @@ fn script_archives_have_a_second_pickle() {
     ];
     let layout = scanned(&simple(&entries), "m.ptl").unwrap();
     assert_eq!(extents(&layout), ["constants.0 f32 [2]", "w f32 [1]"]);
+    // Views follow their storage when the two directories lie in another order than the pickles.
+    let data = Pickle::new()
+        .raw(b"}(")
+        .text("w")
+        .whole("0", &[1])
+        .text("x")
+        .whole("0", &[1])
+        .raw(b"u")
+        .stop();
+    let entries = [
+        entry("m/data.pkl", &data),
+        entry("m/constants.pkl", &constants),
+        entry("m/constants/0", &[0; 8]),
+        entry("m/data/0", &[0; 4]),
+    ];
+    let layout = scanned(&simple(&entries), NAME).unwrap();
+    assert_eq!(extents(&layout), ["constants.0 f32 [2]", "w f32 [1]"]);
+    assert_eq!(views(&layout), ["x 1+0 [1] [1]"]);
     let tagged = Pickle::new()
         .raw(b"}")
         .text("d")
