@@ -1,10 +1,30 @@
 //! Pure compression for tensors: slices in, bytes out. Neighbours: `mdl-codec-cuda` implements the same [`Engine`];
 //! `mdl-repo` calls it. This crate does no I/O, no async, and knows no file format, object or pack.
 
+mod bitplane;
+mod bits;
+mod blocks;
+mod coder;
+mod contexts;
+mod cpu;
+mod delta;
+mod diff;
 mod dtype;
 mod engine;
 mod error;
+mod estimate;
+mod float;
+mod huffman;
+mod log2;
+mod low;
+mod planes;
+mod rans;
+mod scratch;
+mod simd;
+mod sparse;
+mod tables;
 
+pub use cpu::CpuEngine;
 pub use dtype::Dtype;
 pub use engine::{Encoded, Engine, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::CodecError;

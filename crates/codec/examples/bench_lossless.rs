@@ -1,0 +1,169 @@
+//! Measures the lossless engine on a safetensors file, alone or against a parent file of the same layout.
+//!
+//! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N]` prints one JSON line per dtype and one for
+//! everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted), MB/s of decoded bytes
+//! for encode, decode and memcpy (best of N), and the number of segments by scheme.
+
+use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const CONTAINER_BYTES: usize = 100;
+
+struct Tensor {
+    dtype: Dtype,
+    start: usize,
+    end: usize,
+}
+
+/// The tensors of a safetensors header. Enough of JSON for files that writers really make; not a general parser.
+fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
+    let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;
+    let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
+    let mut found = BTreeMap::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("\"dtype\"") {
+        let (before, after) = rest.split_at(at);
+        let name = before
+            .trim_end_matches(['{', ':', ' '])
+            .rsplit('"')
+            .nth(1)
+            .unwrap_or("?")
+            .to_string();
+        let word = |key: &str, open: char, close: char| {
+            let v = &after[after.find(key).expect("a key") + key.len()..];
+            let v = &v[v.find(open).expect("a value") + 1..];
+            v[..v.find(close).expect("its end")].to_string()
+        };
+        let span: Vec<usize> = word("\"data_offsets\"", '[', ']')
+            .split(',')
+            .map(|v| v.trim().parse().expect("an offset"))
+            .collect();
+        let dtype = match word("\"dtype\":", '"', '"').as_str() {
+            "F64" => Dtype::F64,
+            "F32" => Dtype::F32,
+            "F16" => Dtype::F16,
+            "BF16" => Dtype::BF16,
+            "I64" => Dtype::I64,
+            "I32" => Dtype::I32,
+            _ => Dtype::Opaque,
+        };
+        found.insert(
+            name,
+            Tensor {
+                dtype,
+                start: 8 + n + span[0],
+                end: 8 + n + span[1],
+            },
+        );
+        rest = &after["\"dtype\"".len()..];
+    }
+    found
+}
+
+/// f32 to bf16, to nearest, ties to even.
+fn cast(raw: &[u8]) -> Vec<u8> {
+    let round = |e: &[u8]| {
+        let v = u32::from_le_bytes([e[0], e[1], e[2], e[3]]);
+        if v & 0x7fff_ffff > 0x7f80_0000 {
+            (v >> 16) as u16 | 0x40
+        } else {
+            ((v + 0x7fff + (v >> 16 & 1)) >> 16) as u16
+        }
+    };
+    raw.chunks_exact(4).flat_map(|e| round(e).to_le_bytes()).collect()
+}
+
+fn load(path: &str, bf16: bool) -> BTreeMap<String, (Dtype, Vec<u8>)> {
+    let file = std::fs::read(path).expect("a readable file");
+    let take = |t: Tensor| match (t.dtype, bf16) {
+        (Dtype::F32, true) => (Dtype::BF16, cast(&file[t.start..t.end])),
+        (d, _) => (d, file[t.start..t.end].to_vec()),
+    };
+    tensors(&file).into_iter().map(|(name, t)| (name, take(t))).collect()
+}
+
+fn best(repeat: usize, mut work: impl FnMut()) -> Duration {
+    let mut time = || {
+        let start = Instant::now();
+        work();
+        start.elapsed()
+    };
+    (0..repeat).map(|_| time()).min().unwrap_or_default()
+}
+
+fn measure(label: &str, jobs: &[(Dtype, &[u8], Option<&[u8]>)], tensors: usize, repeat: usize) {
+    let engine = CpuEngine::new();
+    let total: usize = jobs.iter().map(|j| j.1.len()).sum();
+    let mut encoded = Vec::new();
+    let encode = best(repeat, || {
+        encoded = jobs
+            .iter()
+            .map(|(d, raw, base)| engine.encode(*d, raw, *base).expect("encodes"))
+            .collect::<Vec<_>>();
+    });
+    let mut out: Vec<Vec<u8>> = jobs.iter().map(|j| vec![1; j.1.len()]).collect();
+    let decode = best(repeat, || {
+        for ((d, _, base), (e, out)) in jobs.iter().zip(encoded.iter().zip(&mut out)) {
+            engine.decode(*d, &e.bytes, *base, out).expect("decodes");
+        }
+    });
+    assert!(jobs.iter().zip(&out).all(|(j, o)| j.1 == o), "decoded bytes differ");
+    let copy = best(repeat, || {
+        jobs.iter().zip(&mut out).for_each(|(j, o)| o.copy_from_slice(j.1))
+    });
+    let coded = encoded.iter().map(|e| e.bytes.len()).sum::<usize>() + tensors * CONTAINER_BYTES;
+    let mut schemes = BTreeMap::new();
+    encoded
+        .iter()
+        .for_each(|e| *schemes.entry(e.scheme.name()).or_insert(0usize) += 1);
+    let speed = |d: Duration| total as f64 / 1e6 / d.as_secs_f64();
+    println!(
+        "{{\"what\":\"{label}\",\"tensors\":{tensors},\"bytes\":{total},\"coded\":{coded},\"ratio\":{:.4},\
+         \"encode_mb_s\":{:.0},\"decode_mb_s\":{:.0},\"memcpy_mb_s\":{:.0},\"threads\":{},\"segments\":\"{schemes:?}\"}}",
+        total as f64 / coded as f64,
+        speed(encode),
+        speed(decode),
+        speed(copy),
+        rayon::current_num_threads(),
+    );
+}
+
+fn main() {
+    let (mut files, mut bf16, mut repeat) = (Vec::new(), false, 5);
+    let mut args = std::env::args().skip(1);
+    while let Some(a) = args.next() {
+        match a.as_str() {
+            "--cast" => bf16 = args.next().as_deref() == Some("bf16"),
+            "--one-thread" => rayon::ThreadPoolBuilder::new()
+                .num_threads(1)
+                .build_global()
+                .expect("a fresh pool"),
+            "--repeat" => repeat = args.next().and_then(|v| v.parse().ok()).expect("a number"),
+            _ => files.push(a),
+        }
+    }
+    let Some(path) = files.first() else {
+        return eprintln!("usage: bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N]");
+    };
+    let own = load(path, bf16);
+    let parent = files.get(1).map(|p| load(p, bf16)).unwrap_or_default();
+    let mut by: BTreeMap<String, (Vec<(Dtype, &[u8], Option<&[u8]>)>, usize)> = BTreeMap::new();
+    for (name, (dtype, raw)) in &own {
+        let base = parent
+            .get(name)
+            .filter(|(d, b)| d == dtype && b.len() == raw.len())
+            .map(|(_, b)| b.as_slice());
+        for label in [dtype.name(), "all"] {
+            let (jobs, tensors) = by.entry(label.to_string()).or_default();
+            *tensors += 1;
+            for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
+                let end = raw.len().min(at + SEGMENT_BYTES);
+                jobs.push((*dtype, &raw[at..end], base.map(|b| &b[at..end])));
+            }
+        }
+    }
+    for (label, (jobs, tensors)) in by {
+        measure(&label, &jobs, tensors, repeat);
+    }
+}

@@ -1,0 +1,97 @@
+//! Fields of a few bits, stored as bit planes of 32 elements: plane j of a group is one 32-bit word whose bit i is bit j
+//! of element i (a warp ballot, an AVX2 byte mask). Neighbours: `planes` stores raw fields so, `low` clean groups. It must
+//! not know what the fields are.
+
+use crate::CodecError;
+use crate::bits::Cursor;
+
+/// Elements of a group.
+pub(crate) const GROUP: usize = 32;
+
+/// Bytes that `n` fields of `bits` bits take: whole groups.
+pub(crate) fn size(n: usize, bits: u32) -> usize {
+    n.div_ceil(GROUP) * bits as usize * 4
+}
+
+/// Appends the planes of byte fields (only their low `bits` bits are kept). Elements past the end count as zero.
+#[inline(always)]
+pub(crate) fn put(fields: &[u8], bits: u32, out: &mut Vec<u8>) {
+    for group in fields.chunks(GROUP) {
+        for j in 0..bits {
+            let word = group
+                .iter()
+                .enumerate()
+                .fold(0u32, |w, (i, &f)| w | u32::from(f >> j & 1) << i);
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Reads the planes of `out.len()` byte fields.
+#[inline(always)]
+pub(crate) fn get(cursor: &mut Cursor<'_>, bits: u32, out: &mut [u8]) -> Result<(), CodecError> {
+    let data = cursor.take(size(out.len(), bits))?;
+    if bits == 0 {
+        out.fill(0);
+        return Ok(());
+    }
+    for (group, words) in out.chunks_mut(GROUP).zip(data.chunks_exact(bits as usize * 4)) {
+        group.fill(0);
+        for (j, w) in words.chunks_exact(4).enumerate() {
+            let word = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
+            for (i, f) in group.iter_mut().enumerate() {
+                *f |= ((word >> i & 1) as u8) << j;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends bits `from..to` of wide fields, plane by plane within each group.
+pub(crate) fn put_wide(fields: &[u64], from: u32, to: u32, out: &mut Vec<u8>) {
+    for group in fields.chunks(GROUP) {
+        for j in from..to {
+            let word = group
+                .iter()
+                .enumerate()
+                .fold(0u32, |w, (i, &f)| w | ((f >> j & 1) as u32) << i);
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Reads what [`put_wide`] wrote; other bits are zero.
+pub(crate) fn get_wide(cursor: &mut Cursor<'_>, from: u32, to: u32, out: &mut [u64]) -> Result<(), CodecError> {
+    out.fill(0);
+    for group in out.chunks_mut(GROUP) {
+        for j in from..to {
+            let word = cursor.u32()?;
+            for (i, f) in group.iter_mut().enumerate() {
+                *f |= u64::from(word >> i & 1) << j;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_come_back() {
+        for n in [0, 1, 31, 32, 33, 100] {
+            let fields: Vec<u8> = (0..n).map(|i| (i * 37 % 256) as u8).collect();
+            for bits in 0..=8 {
+                let kept: Vec<u8> = fields.iter().map(|&f| f & ((1u16 << bits) - 1) as u8).collect();
+                let mut planes = Vec::new();
+                put(&kept, bits, &mut planes);
+                assert_eq!(planes.len(), size(n, bits));
+                let mut back = vec![1; n];
+                get(&mut Cursor::new(&planes), bits, &mut back).unwrap();
+                assert_eq!(back, kept);
+                assert!(planes.is_empty() || get(&mut Cursor::new(&planes[1..]), bits, &mut back).is_err());
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A plane of byte symbols, coded the cheapest of four ways. Neighbours: `planes` and `sparse` hold planes and call this;
+//! `rans` and `huffman` do the work. It must not know what a plane is part of.
+//!
+//! The rule, from exact integer counts over the whole segment: one distinct symbol -> constant; else raw, Huffman or
+//! rANS, whichever is smallest, where rANS may be a 64th larger than Huffman and still win (it decodes faster).
+
+use crate::bits::Cursor;
+use crate::log2::{COST_BITS, entropy};
+use crate::tables::{PROB_ONE, get, get_freqs, normalise, put, size};
+use crate::{CodecError, huffman, rans, simd::Simd};
+
+const TAG_RAW: u8 = 0;
+const TAG_CONST: u8 = 1;
+const TAG_RANS: u8 = 2;
+const TAG_HUFFMAN: u8 = 3;
+
+/// Counts of each symbol of a plane.
+pub(crate) type Counts = [u32; 256];
+
+/// Adds the symbols to `counts`. Four partial histograms keep equal neighbours from waiting for each other.
+pub(crate) fn count(symbols: &[u8], counts: &mut Counts) {
+    let mut part = [[0u32; 256]; 4];
+    let mut quads = symbols.chunks_exact(4);
+    for q in &mut quads {
+        part[0][usize::from(q[0])] += 1;
+        part[1][usize::from(q[1])] += 1;
+        part[2][usize::from(q[2])] += 1;
+        part[3][usize::from(q[3])] += 1;
+    }
+    for &s in quads.remainder() {
+        counts[usize::from(s)] += 1;
+    }
+    for (i, c) in counts.iter_mut().enumerate() {
+        *c += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+    }
+}
+
+/// The way a plane is coded, ready to encode its blocks.
+#[derive(Debug)]
+pub(crate) enum PlaneEncoder {
+    /// One byte a symbol.
+    Raw,
+    /// Nothing a symbol.
+    Const(u8),
+    /// rANS with one context.
+    Rans(Box<[u16; 256]>, rans::EncTable),
+    /// Canonical Huffman.
+    Huffman(Box<[u16; 256]>, huffman::Encoder),
+}
+
+impl PlaneEncoder {
+    /// Picks by the rule above for symbols with these counts, spread over `blocks` blocks.
+    pub(crate) fn choose(counts: &Counts, blocks: usize) -> Result<Self, CodecError> {
+        let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
+        let distinct = counts.iter().filter(|&&c| c > 0).count();
+        if distinct <= 1 {
+            return Ok(PlaneEncoder::Const(
+                counts.iter().position(|&c| c > 0).unwrap_or(0) as u8
+            ));
+        }
+        let blocks = blocks as u64;
+        let freqs = normalise(counts);
+        let ideal = scaled_cost(counts, &freqs) >> (COST_BITS + 3);
+        let rans = ideal + blocks * (4 + rans::STATE_BYTES as u64) + size(&freqs, true) as u64;
+        let floor = (entropy(counts) >> (COST_BITS + 3)) + blocks * 4;
+        // Huffman cannot beat the entropy: its lengths are only worked out where that bound leaves it a chance.
+        let mut best = (rans, PlaneEncoder::Raw);
+        if floor + floor / 64 < rans {
+            let lens = huffman::lengths(counts);
+            let bytes = huffman::cost_bits(counts, &lens).div_ceil(8) + blocks * 5 + size(&lens, false) as u64;
+            if bytes + bytes / 64 < rans {
+                best = (
+                    bytes,
+                    PlaneEncoder::Huffman(Box::new(lens), huffman::Encoder::new(&lens)?),
+                );
+            }
+        }
+        if best.0 >= total {
+            return Ok(PlaneEncoder::Raw);
+        }
+        if matches!(best.1, PlaneEncoder::Raw) {
+            best.1 = PlaneEncoder::Rans(Box::new(freqs), rans::EncTable::new(&[freqs]));
+        }
+        Ok(best.1)
+    }
+
+    /// Appends the tag and the table.
+    pub(crate) fn put_header(&self, out: &mut Vec<u8>) {
+        match self {
+            PlaneEncoder::Raw => out.push(TAG_RAW),
+            PlaneEncoder::Const(s) => out.extend_from_slice(&[TAG_CONST, *s]),
+            PlaneEncoder::Rans(freqs, _) => {
+                out.push(TAG_RANS);
+                put(out, freqs, true);
+            }
+            PlaneEncoder::Huffman(lens, _) => {
+                out.push(TAG_HUFFMAN);
+                put(out, lens, false);
+            }
+        }
+    }
+
+    /// Appends one block of the plane.
+    pub(crate) fn encode(&self, symbols: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        match self {
+            PlaneEncoder::Raw => return out.extend_from_slice(symbols),
+            PlaneEncoder::Const(_) => return,
+            PlaneEncoder::Rans(_, table) => {
+                out.extend_from_slice(&[0; 4]);
+                rans::encode(table, symbols, None, out);
+            }
+            PlaneEncoder::Huffman(_, encoder) => {
+                out.extend_from_slice(&[0; 4]);
+                encoder.encode(symbols, out);
+            }
+        }
+        let len = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    }
+}
+
+/// Length in 1/1024 bits of coding these counts with these frequencies.
+pub(crate) fn scaled_cost(counts: &Counts, freqs: &[u16; 256]) -> u64 {
+    let one = crate::log2::log2(u64::from(PROB_ONE));
+    counts
+        .iter()
+        .zip(freqs)
+        .filter(|(c, _)| **c > 0)
+        .map(|(&c, &f)| u64::from(c) * (one - crate::log2::log2(u64::from(f))))
+        .sum()
+}
+
+/// The way a plane is coded, ready to decode its blocks.
+#[derive(Debug)]
+pub(crate) enum PlaneDecoder {
+    /// One byte a symbol.
+    Raw,
+    /// Nothing a symbol.
+    Const(u8),
+    /// rANS with one context.
+    Rans(rans::DecTable),
+    /// Canonical Huffman.
+    Huffman(huffman::Decoder),
+}
+
+impl PlaneDecoder {
+    /// Reads the tag and the table.
+    pub(crate) fn get_header(cursor: &mut Cursor<'_>) -> Result<Self, CodecError> {
+        Ok(match cursor.u8()? {
+            TAG_RAW => PlaneDecoder::Raw,
+            TAG_CONST => PlaneDecoder::Const(cursor.u8()?),
+            TAG_RANS => PlaneDecoder::Rans(rans::DecTable::new(&[get_freqs(cursor)?])?),
+            TAG_HUFFMAN => PlaneDecoder::Huffman(huffman::Decoder::new(&get(cursor, false)?)?),
+            _ => return Err(CodecError::Corrupt("unknown plane coder")),
+        })
+    }
+
+    /// Reads one block of `out.len()` symbols.
+    pub(crate) fn decode(&self, simd: Simd, cursor: &mut Cursor<'_>, out: &mut [u8]) -> Result<(), CodecError> {
+        match self {
+            PlaneDecoder::Raw => {
+                out.copy_from_slice(cursor.take(out.len())?);
+                Ok(())
+            }
+            PlaneDecoder::Const(s) => {
+                out.fill(*s);
+                Ok(())
+            }
+            PlaneDecoder::Rans(table) => {
+                let len = cursor.u32()? as usize;
+                rans::decode(simd, table, cursor.take(len)?, None, out)
+            }
+            PlaneDecoder::Huffman(decoder) => {
+                let len = cursor.u32()? as usize;
+                decoder.decode(cursor.take(len)?, out)
+            }
+        }
+    }
+}

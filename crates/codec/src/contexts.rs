@@ -1,0 +1,142 @@
+//! Which base exponents share a table. Neighbours: `delta` counts and codes, `estimate` asks for the cost. It must not
+//! know what a symbol means.
+//!
+//! Neighbouring exponents are merged, cheapest merge first, until no merge saves anything and few enough are left for
+//! their tables to stay in a cache.
+
+use crate::coder::Counts;
+use crate::log2::{COST_BITS, entropy};
+
+/// Most contexts: 16 decoding tables of 16 KiB.
+pub(crate) const MAX: usize = 16;
+
+/// Counts of symbols for each of 256 base exponents.
+#[derive(Clone, Debug)]
+pub(crate) struct ByExponent {
+    counts: Vec<Counts>,
+}
+
+impl ByExponent {
+    /// Nothing counted.
+    pub(crate) fn new() -> Self {
+        ByExponent {
+            counts: vec![[0; 256]; 256],
+        }
+    }
+
+    /// Counts one symbol.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, exponent: u8, symbol: u8) {
+        self.counts[usize::from(exponent)][usize::from(symbol)] += 1;
+    }
+
+    /// Adds all of `other`.
+    pub(crate) fn merge(mut self, other: &ByExponent) -> Self {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| add(a, b));
+        self
+    }
+
+    /// The same counts with every symbol mapped through `f`.
+    pub(crate) fn map(&self, f: impl Fn(u8) -> u8) -> Self {
+        let mut to = ByExponent::new();
+        for (from, to) in self.counts.iter().zip(&mut to.counts) {
+            for (s, &c) in from.iter().enumerate().filter(|(_, c)| **c > 0) {
+                to[usize::from(f(s as u8))] += c;
+            }
+        }
+        to
+    }
+}
+
+/// A run of exponents that share a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// The first exponent; the run ends where the next one starts.
+    pub(crate) first: u8,
+    /// Counts of its symbols.
+    pub(crate) counts: Counts,
+    cost: u64,
+}
+
+fn add(a: &mut Counts, b: &Counts) {
+    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+}
+
+/// Cost of a context in 1/1024 bits: its symbols and its table.
+fn cost(counts: &Counts) -> u64 {
+    let distinct = counts.iter().filter(|&&c| c > 0).count() as u64;
+    entropy(counts) + ((8 * distinct + 32) << COST_BITS)
+}
+
+fn join(a: &Context, b: &Context) -> Context {
+    let mut counts = a.counts;
+    add(&mut counts, &b.counts);
+    Context {
+        first: a.first,
+        cost: cost(&counts),
+        counts,
+    }
+}
+
+/// Merges the exponents into at most [`MAX`] contexts, the first of which starts at exponent 0. Returns them and their
+/// cost in 1/1024 bits.
+pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
+    let mut list: Vec<Context> = Vec::new();
+    for (e, counts) in by.counts.iter().enumerate() {
+        if counts.iter().any(|&c| c > 0) {
+            list.push(Context {
+                first: e as u8,
+                counts: *counts,
+                cost: cost(counts),
+            });
+        }
+    }
+    let mut joined: Vec<Context> = list.windows(2).map(|p| join(&p[0], &p[1])).collect();
+    while list.len() > 1 {
+        let loss = |i: usize| joined[i].cost as i64 - (list[i].cost + list[i + 1].cost) as i64;
+        let Some(best) = (0..joined.len()).min_by_key(|&i| (loss(i), i)) else {
+            break;
+        };
+        if loss(best) >= 0 && list.len() <= MAX {
+            break;
+        }
+        list[best] = joined.remove(best);
+        list.remove(best + 1);
+        if best > 0 {
+            joined[best - 1] = join(&list[best - 1], &list[best]);
+        }
+        if best < joined.len() {
+            joined[best] = join(&list[best], &list[best + 1]);
+        }
+    }
+    if let Some(c) = list.first_mut() {
+        c.first = 0;
+    }
+    let total = list.iter().map(|c| c.cost).sum();
+    (list, total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like_exponents_merge_and_unlike_ones_stay() {
+        let mut by = ByExponent::new();
+        for e in 0..200u32 {
+            for i in 0..2000 {
+                by.add(e as u8, if e < 100 { (i % 2) as u8 } else { 100 });
+            }
+        }
+        let (list, _) = cluster(&by);
+        assert_eq!(list.iter().map(|c| c.first).collect::<Vec<_>>(), [0, 100]);
+        let mut by = ByExponent::new();
+        for e in 0..200u32 {
+            for _ in 0..2000 {
+                by.add(e as u8, e as u8);
+            }
+        }
+        assert_eq!(cluster(&by).0.len(), MAX);
+        assert!(cluster(&ByExponent::new()).0.is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! The engine that runs on processors, and the reference for every other one. Neighbours: `estimate` chooses, `planes`,
+//! `delta` and `sparse` do the work. It must not know where segments come from.
+
+use crate::diff::Numbers;
+use crate::estimate::{self, Choice};
+use crate::simd::Simd;
+use crate::{CodecError, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme, delta, planes, scheme_of, sparse};
+use std::ops::Range;
+
+/// Level of zstd for segments that are stored so.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Compresses on the processor, over all threads of the current rayon pool. The bytes do not depend on the number of
+/// threads nor on the processor's vector instructions.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuEngine {
+    simd: Simd,
+}
+
+impl CpuEngine {
+    /// An engine that uses the fastest instructions this processor has.
+    #[must_use]
+    pub fn new() -> Self {
+        CpuEngine { simd: Simd::detect() }
+    }
+
+    /// An engine that uses no special instructions: slower, the same bytes.
+    #[must_use]
+    pub fn portable() -> Self {
+        CpuEngine { simd: Simd::scalar() }
+    }
+
+    /// Encodes with a scheme of the caller's choice, if it applies to this input and comes out no larger than stored.
+    /// For tests and benchmarks; [`Engine::encode`] chooses by itself.
+    ///
+    /// # Errors
+    /// Lengths as for [`Engine::encode`]; a scheme that needs a base without one.
+    pub fn encode_as(
+        &self,
+        scheme: Scheme,
+        dtype: Dtype,
+        raw: &[u8],
+        base: Option<&[u8]>,
+    ) -> Result<Encoded, CodecError> {
+        check(dtype, raw, base)?;
+        let numbers = Numbers::of(dtype);
+        let bytes = match scheme {
+            Scheme::Stored => return Ok(stored(raw)),
+            Scheme::Zstd => zstd_bytes(raw)?,
+            Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
+            Scheme::Delta => delta::encode(numbers, raw, base.ok_or(CodecError::MissingBase)?),
+            Scheme::Sparse => sparse::encode(numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
+        };
+        Ok(if bytes.len() <= raw.len() {
+            Encoded { bytes, scheme }
+        } else {
+            stored(raw)
+        })
+    }
+}
+
+impl Default for CpuEngine {
+    fn default() -> Self {
+        CpuEngine::new()
+    }
+}
+
+fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Result<(), CodecError> {
+    if raw.len() > SEGMENT_BYTES {
+        return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
+    }
+    if raw.len() % dtype.size() != 0 {
+        return Err(CodecError::BadInput("not a whole number of elements"));
+    }
+    if base.is_some_and(|b| b.len() != raw.len()) {
+        return Err(CodecError::BadInput("the base has another length"));
+    }
+    Ok(())
+}
+
+fn stored(raw: &[u8]) -> Encoded {
+    Encoded {
+        bytes: [&[Scheme::Stored as u8], raw].concat(),
+        scheme: Scheme::Stored,
+    }
+}
+
+fn zstd_bytes(raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let frame = zstd::bulk::compress(raw, ZSTD_LEVEL).map_err(|_| CodecError::BadInput("zstd refused the segment"))?;
+    Ok([&[Scheme::Zstd as u8], frame.as_slice()].concat())
+}
+
+impl Engine for CpuEngine {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn encode(&self, dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Result<Encoded, CodecError> {
+        check(dtype, raw, base)?;
+        if raw.is_empty() {
+            return Ok(stored(raw));
+        }
+        let numbers = Numbers::of(dtype);
+        let choice = estimate::choose(dtype, raw, base);
+        let bytes = match (choice, base) {
+            (Choice::Delta, Some(base)) => delta::encode(numbers, raw, base),
+            (Choice::Sparse, Some(base)) => sparse::encode(numbers, raw, base)?,
+            (Choice::Planes(plan), _) => planes::encode(self.simd, plan, numbers.size, raw)?,
+            _ => zstd_bytes(raw)?,
+        };
+        Ok(if bytes.len() <= raw.len() {
+            Encoded {
+                bytes,
+                scheme: choice.scheme(),
+            }
+        } else {
+            stored(raw)
+        })
+    }
+
+    fn decode(&self, dtype: Dtype, encoded: &[u8], base: Option<&[u8]>, out: &mut [u8]) -> Result<(), CodecError> {
+        let len = out.len();
+        self.decode_range(dtype, encoded, len, base, 0..len / dtype.size(), out)
+    }
+
+    fn decode_range(
+        &self,
+        dtype: Dtype,
+        encoded: &[u8],
+        len: usize,
+        base: Option<&[u8]>,
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let size = dtype.size();
+        if len > SEGMENT_BYTES || len % size != 0 || range.start > range.end || range.end > len / size {
+            return Err(CodecError::BadInput("a range outside the segment"));
+        }
+        if out.len() != range.len() * size {
+            return Err(CodecError::BadInput("output and range differ in length"));
+        }
+        let scheme = scheme_of(encoded)?;
+        let body = &encoded[1..];
+        let base = match (scheme.needs_base(), base) {
+            (true, None) => return Err(CodecError::MissingBase),
+            (true, Some(b)) if b.len() != len => return Err(CodecError::BadInput("the base has another length")),
+            (_, b) => b.unwrap_or_default(),
+        };
+        // Complex types are read as numbers of 8 bytes.
+        let numbers = Numbers::of(dtype);
+        let per = size / numbers.size;
+        let (n, range) = (len / numbers.size, range.start * per..range.end * per);
+        match scheme {
+            Scheme::Stored => stored_range(body, len, range.start * numbers.size, out),
+            Scheme::Zstd => zstd_range(body, len, range.start * numbers.size, out),
+            Scheme::Planes => planes::Reader::new(dtype, numbers.size, body, n)?.decode(self.simd, range, out),
+            Scheme::Delta => delta::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
+            Scheme::Sparse => sparse::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
+        }
+    }
+}
+
+fn stored_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<(), CodecError> {
+    if body.len() != len {
+        return Err(CodecError::Corrupt("stored length differs"));
+    }
+    out.copy_from_slice(&body[start..start + out.len()]);
+    Ok(())
+}
+
+fn zstd_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<(), CodecError> {
+    const BAD: CodecError = CodecError::Corrupt("bad zstd frame");
+    if out.len() == len {
+        let n = zstd::bulk::decompress_to_buffer(body, out).map_err(|_| BAD)?;
+        return if n == len { Ok(()) } else { Err(BAD) };
+    }
+    let whole = zstd::bulk::decompress(body, len).map_err(|_| BAD)?;
+    if whole.len() != len {
+        return Err(BAD);
+    }
+    out.copy_from_slice(&whole[start..start + out.len()]);
+    Ok(())
+}

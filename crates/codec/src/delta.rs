@@ -1,0 +1,203 @@
+//! Scheme "delta": every element as a difference to its base, (sign, top bits) coded in the context of the base's
+//! exponent, the bits below raw. Neighbours: `diff` makes classes, `contexts` merges exponents, `rans` codes, `blocks`
+//! cuts. It must not know when a difference is worth it.
+
+use crate::bits::{BitReader, BitWriter, Cursor};
+use crate::blocks::Grid;
+use crate::contexts::{self, ByExponent, Context};
+use crate::diff::{Numbers, signed, symbol_bases, symbol_of};
+use crate::rans::{DecTable, EncTable};
+use crate::scratch::with_scratch;
+use crate::tables::{get_freqs, normalise, put};
+use crate::{CodecError, Scheme, rans, simd::Simd};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Counts the symbols of `raw` against `base` with the most bits in the class that the type allows.
+pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
+    let mut by = ByExponent::new();
+    let t = numbers.max_t();
+    for i in 0..raw.len() / numbers.size {
+        let old = numbers.load(base, i);
+        by.add(
+            numbers.context(old),
+            symbol_of(numbers.difference(numbers.load(raw, i), old), t),
+        );
+    }
+    by
+}
+
+/// Picks how many bits under the top one join the class, and the contexts. Returns the cost in 1/1024 bits too.
+pub(crate) fn plan(numbers: Numbers, by: &ByExponent) -> (u32, Vec<Context>, u64) {
+    let full = numbers.max_t();
+    let bases = symbol_bases(full);
+    let mut best: Option<(u32, Vec<Context>, u64)> = None;
+    for t in (0..=full).rev() {
+        let (base_raw, coarse) = (
+            symbol_bases(t),
+            by.map(|s| symbol_of(signed(s, bases[usize::from(s)].0), t)),
+        );
+        let (list, mut cost) = contexts::cluster(&coarse);
+        for c in &list {
+            cost += c
+                .counts
+                .iter()
+                .zip(base_raw)
+                .map(|(&n, b)| u64::from(n) * u64::from(b.1))
+                .sum::<u64>()
+                << 10;
+        }
+        if best.as_ref().is_none_or(|b| cost < b.2) {
+            best = Some((t, list, cost));
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// Encodes `raw` against `base`, scheme byte first.
+pub(crate) fn encode(numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
+    let size = numbers.size;
+    let grid = Grid::new(raw.len() / size);
+    let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
+    let by = (0..grid.blocks())
+        .into_par_iter()
+        .map(|b| count(numbers, &raw[bytes(b)], &base[bytes(b)]))
+        .reduce(ByExponent::new, |a, b| a.merge(&b));
+    let (t, list, _) = plan(numbers, &by);
+    let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
+    let mut out = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
+    out.extend(list.iter().skip(1).map(|c| c.first));
+    freqs.iter().for_each(|f| put(&mut out, f, true));
+    let coder = Encoder {
+        numbers,
+        t,
+        table: EncTable::new(&freqs),
+        map: context_map(list.iter().map(|c| c.first)),
+    };
+    grid.put_blocks(&mut out, |b| coder.block(&raw[bytes(b)], &base[bytes(b)]));
+    out
+}
+
+/// Context of every exponent, from the first exponents of the contexts.
+fn context_map(firsts: impl Iterator<Item = u8>) -> [u8; 256] {
+    let mut map = [0u8; 256];
+    for (c, first) in firsts.enumerate() {
+        map[usize::from(first)..].fill(c as u8);
+    }
+    map
+}
+
+struct Encoder {
+    numbers: Numbers,
+    t: u32,
+    table: EncTable,
+    map: [u8; 256],
+}
+
+impl Encoder {
+    fn block(&self, raw: &[u8], base: &[u8]) -> Vec<u8> {
+        let n = raw.len() / self.numbers.size;
+        let bases = symbol_bases(self.t);
+        let mut bits = BitWriter::with_capacity(raw.len());
+        let mut out = Vec::with_capacity(raw.len() + 1024);
+        out.extend_from_slice(&[0; 4]);
+        with_scratch(2 * n, |scratch| {
+            let (symbols, ctx) = scratch.split_at_mut(n);
+            for (i, (s, c)) in symbols.iter_mut().zip(ctx.iter_mut()).enumerate() {
+                let old = self.numbers.load(base, i);
+                let d = self.numbers.difference(self.numbers.load(raw, i), old);
+                *s = symbol_of(d, self.t);
+                *c = self.map[usize::from(self.numbers.context(old))];
+                let (least, width) = bases[usize::from(*s)];
+                bits.put_wide(d.unsigned_abs() - least, width);
+            }
+            rans::encode(&self.table, symbols, Some(ctx), &mut out);
+        });
+        let len = (out.len() - 4) as u32;
+        out[..4].copy_from_slice(&len.to_le_bytes());
+        out.extend_from_slice(&bits.finish());
+        out
+    }
+}
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    numbers: Numbers,
+    grid: Grid,
+    bases: [(u64, u32); 256],
+    table: DecTable,
+    map: [u8; 256],
+    blocks: Vec<&'a [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let mut cursor = Cursor::new(body);
+        let grid = Grid::get(&mut cursor, n)?;
+        let t = u32::from(cursor.u8()?);
+        let count = usize::from(cursor.u8()?);
+        if t > numbers.max_t() || !(1..=contexts::MAX).contains(&count) {
+            return Err(CodecError::Corrupt("bad contexts"));
+        }
+        let firsts = [&[0], cursor.take(count - 1)?].concat();
+        if firsts.windows(2).any(|p| p[0] >= p[1]) {
+            return Err(CodecError::Corrupt("contexts out of order"));
+        }
+        let freqs = (0..count)
+            .map(|_| get_freqs(&mut cursor))
+            .collect::<Result<Vec<_>, _>>()?;
+        let table = DecTable::new(&freqs)?;
+        let blocks = grid.get_blocks(&mut cursor)?;
+        Ok(Reader {
+            numbers,
+            grid,
+            bases: symbol_bases(t),
+            table,
+            map: context_map(firsts.into_iter()),
+            blocks,
+        })
+    }
+
+    /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
+    pub(crate) fn decode(
+        &self,
+        simd: Simd,
+        base: &[u8],
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let size = self.numbers.size;
+        self.grid
+            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
+                self.block(simd, data, &base[elements.start * size..elements.end * size], out)
+            })
+    }
+
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        let n = out.len() / self.numbers.size;
+        let mut cursor = Cursor::new(data);
+        let len = cursor.u32()? as usize;
+        let stream = cursor.take(len)?;
+        let mut bits = BitReader::new(cursor.rest());
+        with_scratch(2 * n, |scratch| {
+            let (symbols, ctx) = scratch.split_at_mut(n);
+            for (i, c) in ctx.iter_mut().enumerate() {
+                *c = self.map[usize::from(self.numbers.context(self.numbers.load(base, i)))];
+            }
+            rans::decode(simd, &self.table, stream, Some(ctx), symbols)?;
+            for (i, &s) in symbols.iter().enumerate() {
+                let (least, width) = self.bases[usize::from(s)];
+                let d = signed(s, least.wrapping_add(bits.get_wide(width)));
+                self.numbers
+                    .store(out, i, self.numbers.apply(self.numbers.load(base, i), d));
+            }
+            if bits.ended_well() {
+                Ok(())
+            } else {
+                Err(CodecError::Corrupt("raw bits do not end where they should"))
+            }
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! Differences of elements as numbers: the monotone integer of a float, and the class of a difference. Neighbours:
+//! `delta` and `sparse` code the classes. It must not know how.
+//!
+//! A float's bits, read as sign and magnitude, become an integer of the same order, so that a small step of a weight is a
+//! small difference also across a power of two and across zero (-0.0 is -1, one below 0.0).
+
+use crate::Dtype;
+
+/// How two elements of a dtype are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    /// Bytes of a number (complex types are two or more numbers).
+    pub(crate) size: usize,
+    float: bool,
+    /// Mantissa bits and what is taken off the exponent, for contexts.
+    mantissa: u32,
+    offset: u64,
+}
+
+impl Numbers {
+    /// The numbers that `dtype` is made of.
+    pub(crate) fn of(dtype: Dtype) -> Self {
+        let (size, float, mantissa, offset) = match dtype {
+            Dtype::F64 => (8, true, 52, 1023 - 127),
+            Dtype::F32 => (4, true, 23, 0),
+            Dtype::F16 => (2, true, 10, 0),
+            Dtype::BF16 => (2, true, 7, 0),
+            Dtype::F8E4M3 => (1, true, 3, 0),
+            Dtype::F8E5M2 => (1, true, 2, 0),
+            Dtype::C64 | Dtype::C128 => (8, false, 0, 0),
+            _ => (dtype.size(), false, 0, 0),
+        };
+        Numbers {
+            size,
+            float,
+            mantissa,
+            offset,
+        }
+    }
+
+    /// Most bits under the top one that may join the class: a class must fit a byte.
+    pub(crate) fn max_t(self) -> u32 {
+        if self.size == 8 { 1 } else { 2 }
+    }
+
+    fn bits(self) -> u32 {
+        8 * self.size as u32
+    }
+
+    /// The monotone integer of an element, as the low bits of a word.
+    #[inline(always)]
+    fn monotone(self, bits: u64) -> u64 {
+        let w = self.bits();
+        if self.float && bits >> (w - 1) != 0 {
+            bits ^ ((1 << (w - 1)) - 1)
+        } else {
+            bits
+        }
+    }
+
+    /// `new - old` as a signed number (wrapping in the width of the element).
+    #[inline(always)]
+    pub(crate) fn difference(self, new: u64, old: u64) -> i64 {
+        let w = self.bits();
+        let d = self.monotone(new).wrapping_sub(self.monotone(old));
+        (d << (64 - w)) as i64 >> (64 - w)
+    }
+
+    /// The element that lies `d` above `old`.
+    #[inline(always)]
+    pub(crate) fn apply(self, old: u64, d: i64) -> u64 {
+        let w = self.bits();
+        let m = self.monotone(old).wrapping_add(d as u64) & (u64::MAX >> (64 - w));
+        self.monotone(m)
+    }
+
+    /// The context of a base element: its exponent (f64: brought into the range of an f32's and cut off there); 0 for
+    /// types without one.
+    #[inline(always)]
+    pub(crate) fn context(self, base: u64) -> u8 {
+        if !self.float {
+            return 0;
+        }
+        let e = base >> self.mantissa & ((1 << (self.bits() - 1 - self.mantissa)) - 1);
+        e.saturating_sub(self.offset).min(255) as u8
+    }
+
+    /// Element `i` of `raw`.
+    #[inline(always)]
+    pub(crate) fn load(self, raw: &[u8], i: usize) -> u64 {
+        match self.size {
+            1 => u64::from(raw[i]),
+            2 => u64::from(u16::from_le_bytes(raw.as_chunks().0[i])),
+            4 => u64::from(u32::from_le_bytes(raw.as_chunks().0[i])),
+            _ => u64::from_le_bytes(raw.as_chunks().0[i]),
+        }
+    }
+
+    /// Overwrites element `i` of `raw`.
+    #[inline(always)]
+    pub(crate) fn store(self, raw: &mut [u8], i: usize, v: u64) {
+        match self.size {
+            1 => raw[i] = v as u8,
+            2 => raw.as_chunks_mut().0[i] = (v as u16).to_le_bytes(),
+            4 => raw.as_chunks_mut().0[i] = (v as u32).to_le_bytes(),
+            _ => raw.as_chunks_mut().0[i] = v.to_le_bytes(),
+        }
+    }
+}
+
+/// The class of a magnitude: itself below 2^t, then its top bit's position and the t bits under it. Classes are
+/// contiguous; the bits below are coded raw.
+#[inline(always)]
+pub(crate) fn class_of(m: u64, t: u32) -> u8 {
+    let p = (63 - (m | 1).leading_zeros()).max(t);
+    (u64::from(p - t) << t).wrapping_add(m >> (p - t)) as u8
+}
+
+/// For a class: the smallest magnitude in it and the number of raw bits.
+#[inline(always)]
+pub(crate) fn class_base(class: u8, t: u32) -> (u64, u32) {
+    let c = u64::from(class);
+    if c >> t < 2 {
+        return (c, 0);
+    }
+    let raw = (c >> t) as u32 - 1;
+    (((1 << t) | (c & ((1 << t) - 1))).checked_shl(raw).unwrap_or(0), raw)
+}
+
+/// The symbol of a signed difference: 0 for 0, odd for positive, even for negative.
+#[inline(always)]
+pub(crate) fn symbol_of(d: i64, t: u32) -> u8 {
+    let c = class_of(d.unsigned_abs(), t);
+    c.wrapping_mul(2).wrapping_sub(u8::from(d > 0))
+}
+
+/// For all symbols: the smallest magnitude and the number of raw bits. Symbols no encoder makes get at most 63 raw bits.
+pub(crate) fn symbol_bases(t: u32) -> [(u64, u32); 256] {
+    std::array::from_fn(|s| {
+        let (base, raw) = class_base(s.div_ceil(2) as u8, t);
+        (base, raw.min(63))
+    })
+}
+
+/// The difference that a symbol's magnitude and sign make.
+#[inline(always)]
+pub(crate) fn signed(symbol: u8, magnitude: u64) -> i64 {
+    if symbol & 1 == 1 {
+        magnitude as i64
+    } else {
+        (magnitude as i64).wrapping_neg()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_contiguous_and_come_back() {
+        for t in 0..3 {
+            let mut next = 0u64;
+            for class in 0..=130u8 {
+                let (base, raw) = class_base(class, t);
+                if raw + t >= 63 {
+                    break;
+                }
+                assert_eq!(base, next);
+                assert_eq!((class_of(base, t), class_of(base + (1 << raw) - 1, t)), (class, class));
+                next = base + (1 << raw);
+            }
+        }
+    }
+
+    #[test]
+    fn differences_undo_and_keep_order() {
+        for dtype in Dtype::ALL {
+            let n = Numbers::of(dtype);
+            let mask = u64::MAX >> (64 - n.bits());
+            let values = [
+                0,
+                1,
+                0x80,
+                0x7f80,
+                0x8000,
+                0x7fc0_0001,
+                0x8000_0000,
+                0x8000_0000_0000_0000,
+                u64::MAX,
+            ];
+            for a in values.map(|v| v & mask) {
+                for b in values.map(|v| v & mask) {
+                    let d = n.difference(a, b);
+                    assert_eq!(n.apply(b, d), a);
+                    for t in 0..=n.max_t() {
+                        let s = symbol_of(d, t);
+                        let (base, raw) = symbol_bases(t)[usize::from(s)];
+                        let low = d.unsigned_abs() - base;
+                        assert!(raw < 64 && low >> raw == 0);
+                        assert_eq!(signed(s, base + low), d, "{dtype} {a:x} {b:x} {t}");
+                    }
+                }
+            }
+        }
+        let n = Numbers::of(Dtype::F32);
+        assert_eq!(n.difference(0.0f32.to_bits().into(), (-0.0f32).to_bits().into()), 1);
+        assert_eq!(n.difference(1.0f32.to_bits().into(), 0.99999994f32.to_bits().into()), 1);
+        assert_eq!(n.context(1.5f32.to_bits().into()), 127);
+        assert_eq!(Numbers::of(Dtype::F64).context(1.5f64.to_bits()), 127);
+    }
+}

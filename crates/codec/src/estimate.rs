@@ -1,0 +1,256 @@
+//! Which scheme is smallest, from a sample and with integers only. Neighbours: `cpu` asks; `float`, `low`, `contexts` and
+//! `delta` say what a choice would cost. It must not encode a segment to find out (zstd on a small sample excepted).
+
+use crate::coder::Counts;
+use crate::contexts::ByExponent;
+use crate::diff::Numbers;
+use crate::float::{Cut, Shape, head_at};
+use crate::log2::{COST_BITS, entropy};
+use crate::planes::Plan;
+use crate::{Dtype, Scheme, delta, low};
+
+/// Elements of a run that the sample takes whole.
+const RUN: usize = 512;
+/// Bits that an exception takes: position and key.
+const EXCEPTION_BITS: u64 = 48;
+
+/// Decides how to encode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// Try zstd.
+    Zstd,
+    /// Planes by this plan.
+    Planes(Plan),
+    /// Difference, every element coded.
+    Delta,
+    /// Difference, changes listed.
+    Sparse,
+}
+
+/// Evenly spread runs of `RUN` elements of `size` bytes: at most 32Ki elements, at least a 16th of a small segment.
+fn sample_ranges(bytes: usize, size: usize) -> Vec<std::ops::Range<usize>> {
+    let n = bytes / size;
+    let wanted = (n / 16).clamp(4096, 32768);
+    if n <= wanted + RUN {
+        return vec![0..n * size];
+    }
+    let runs = wanted / RUN;
+    let stride = (n - RUN) / (runs - 1);
+    (0..runs)
+        .map(|r| r * stride * size..(r * stride + RUN) * size)
+        .collect()
+}
+
+fn sample(data: &[u8], ranges: &[std::ops::Range<usize>]) -> Vec<u8> {
+    ranges.iter().flat_map(|r| &data[r.clone()]).copied().collect()
+}
+
+/// Chooses for elements of `dtype`; the smallest estimate wins, the first of equals in the order delta or sparse, planes,
+/// zstd.
+pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
+    let size = Numbers::of(dtype).size;
+    let ranges = sample_ranges(raw.len(), size);
+    let part = sample(raw, &ranges);
+    // Costs of the sample are scaled to the segment in 1/1024 bits; tables are not scaled, they are paid once.
+    let scale = |cost: u64| (u128::from(cost) * raw.len() as u128 / part.len().max(1) as u128) as u64;
+    let (plan, cost, tables) = match Shape::of(dtype) {
+        Some(shape) => float_plan(shape, &part),
+        None => (Plan::BYTES, 0, 0),
+    };
+    let bytes = byte_planes(&part, size, size);
+    let mut best = (Choice::Planes(Plan::BYTES), scale(bytes.0) + bytes.1);
+    if plan.cut.is_some() && scale(cost) + tables <= best.1 + best.1 / 32 {
+        best = (Choice::Planes(plan), scale(cost) + tables);
+    }
+    let stored = (raw.len() as u64 * 8) << COST_BITS;
+    // zstd is only tried where it has a chance: never on the noise of ordinary float weights.
+    if plan.cut.is_none() || best.1 < stored / 8 * 5 || raw.len() <= 4096 {
+        let z = zstd_cost(raw, size);
+        if z < best.1 - best.1 / 64 {
+            best = (Choice::Zstd, z);
+        }
+    }
+    if let Some(base) = base {
+        let (choice, cost) = against(dtype, &part, &sample(base, &ranges), scale);
+        if cost <= best.1 {
+            best = (choice, cost);
+        }
+    }
+    best.0
+}
+
+/// The plan for planes, whether they are worth it or not.
+pub(crate) fn plan(dtype: Dtype, raw: &[u8]) -> Plan {
+    let part = sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size));
+    Shape::of(dtype).map_or(Plan::BYTES, |shape| float_plan(shape, &part).0)
+}
+
+/// The best cut and low mode for a sample of floats: plan, cost of the sample, cost of tables.
+fn float_plan(shape: Shape, part: &[u8]) -> (Plan, u64, u64) {
+    let (k, lo, cost, tables) = best_cut(shape, part);
+    let cut = Cut { shape, k, lo };
+    let low = shape.low_bytes();
+    let n = part.len() / shape.size;
+    if low == 0 {
+        return (
+            Plan {
+                cut: Some(cut),
+                low_planes: false,
+            },
+            cost,
+            tables,
+        );
+    }
+    let grouped = (low::stored_size(&low::counts(part, shape.size, low), n, low) as u64 * 8) << COST_BITS;
+    let (planes, low_tables) = byte_planes(part, shape.size, low);
+    // Planes decode more slowly than groups: they must save a 32nd of the low bytes.
+    if planes + low_tables < grouped - grouped / 32 {
+        (
+            Plan {
+                cut: Some(cut),
+                low_planes: true,
+            },
+            cost + planes,
+            tables + low_tables,
+        )
+    } else {
+        (
+            Plan {
+                cut: Some(cut),
+                low_planes: false,
+            },
+            cost + grouped,
+            tables,
+        )
+    }
+}
+
+/// Cost of the first `low` bytes of each element as planes, and of their tables.
+fn byte_planes(part: &[u8], size: usize, low: usize) -> (u64, u64) {
+    let (mut cost, mut tables) = (0, 0);
+    for b in 0..low {
+        let mut counts: Counts = [0; 256];
+        part.iter()
+            .skip(b)
+            .step_by(size)
+            .for_each(|&v| counts[usize::from(v)] += 1);
+        let coded = entropy(&counts);
+        let raw = (part.len() as u64 / size as u64 * 8) << COST_BITS;
+        let table = table_cost(counts.iter().filter(|&&c| c > 0).count());
+        if coded + table < raw {
+            cost += coded;
+            tables += table;
+        } else {
+            cost += raw;
+        }
+    }
+    (cost, tables)
+}
+
+fn table_cost(distinct: usize) -> u64 {
+    (8 * distinct as u64 + 24) << COST_BITS
+}
+
+/// Tries every number of mantissa bits in the symbol: (k, window, cost of the sample, cost of the table).
+fn best_cut(shape: Shape, part: &[u8]) -> (u32, u16, u64, u64) {
+    let n = part.len() / shape.size;
+    let mut mags = vec![0u32; 1 << (shape.head_bits - 1)];
+    let mask = mags.len() - 1;
+    let (mut least, mut most) = (mask, 0);
+    for i in 0..n {
+        let m = usize::from(head_at(part, shape.size, i)) & mask;
+        mags[m] += 1;
+        least = least.min(m);
+        most = most.max(m);
+    }
+    let mut best = None;
+    for k in 0..=3u32.min(shape.head_bits - 1 - shape.exponent) {
+        let cut = Cut { shape, k, lo: 1 };
+        if cut.field_bits() > 8 {
+            continue;
+        }
+        let below = cut.field_bits() - 1;
+        let mut keys = vec![0u32; (most >> below) + 1];
+        for m in least..=most {
+            keys[m >> below] += mags[m];
+        }
+        let (lo, cost, distinct) = window(cut, least >> below, &keys);
+        let cost = cost + ((n as u64 * u64::from(cut.field_bits())) << COST_BITS);
+        let tables = table_cost(distinct);
+        if best.is_none_or(|(_, _, c, t)| cost + tables < c + t) {
+            best = Some((k, lo, cost, tables));
+        }
+    }
+    best.unwrap_or((0, 1, u64::MAX / 4, 0))
+}
+
+/// The window of 254 keys that holds most elements (the lowest such), the cost of coding the keys and the symbols used.
+fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
+    if !cut.windowed() {
+        return (1, entropy(keys), keys.iter().filter(|&&c| c > 0).count());
+    }
+    let last = (1usize << (cut.shape.exponent + cut.k)) - 254;
+    let get = |k: usize| u64::from(keys.get(k).copied().unwrap_or(0));
+    let first = least.clamp(1, last);
+    let mut held: u64 = (first..first + 254).map(get).sum();
+    let (mut lo, mut most) = (first, held);
+    for start in first + 1..=last.min(keys.len().max(first)) {
+        held = held + get(start + 253) - get(start - 1);
+        if held > most {
+            (lo, most) = (start, held);
+        }
+    }
+    let total: u64 = keys.iter().map(|&c| u64::from(c)).sum();
+    let outside = total - most - get(0);
+    let mut symbols: Vec<u32> = (lo..lo + 254).map(|k| get(k) as u32).collect();
+    symbols.extend([get(0) as u32, outside as u32]);
+    let cost = entropy(&symbols) + ((outside * EXCEPTION_BITS) << COST_BITS);
+    (lo as u16, cost, symbols.iter().filter(|&&c| c > 0).count())
+}
+
+/// What zstd makes of a small contiguous-pieces sample, scaled to the segment, in 1/1024 bits.
+fn zstd_cost(raw: &[u8], size: usize) -> u64 {
+    let wanted = (raw.len() / 64).clamp(8192, 65536) / size * size;
+    let pieces = if raw.len() <= wanted { 1 } else { 4 };
+    let len = (wanted / pieces / size * size).min(raw.len());
+    let stride = if pieces == 1 {
+        0
+    } else {
+        (raw.len() - len) / (pieces - 1)
+    };
+    let part: Vec<u8> = (0..pieces)
+        .flat_map(|p| &raw[p * stride..p * stride + len])
+        .copied()
+        .collect();
+    let coded = zstd::bulk::compress(&part, 1).map_or(usize::MAX / 1024, |z| z.len());
+    ((coded as u128 * raw.len() as u128 / part.len().max(1) as u128) as u64 * 8) << COST_BITS
+}
+
+/// Delta or sparse, and its cost scaled to the segment.
+fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
+    let numbers = Numbers::of(dtype);
+    let n = part.len() / numbers.size;
+    let changed = (0..n)
+        .filter(|&i| numbers.load(part, i) != numbers.load(base, i))
+        .count();
+    let by: ByExponent = delta::count(numbers, part, base);
+    let (_, _, cost) = delta::plan(numbers, &by);
+    // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
+    if changed * 32 < n {
+        (Choice::Sparse, scale(cost))
+    } else {
+        (Choice::Delta, scale(cost))
+    }
+}
+
+impl Choice {
+    /// The scheme that this choice leads to.
+    pub(crate) fn scheme(self) -> Scheme {
+        match self {
+            Choice::Zstd => Scheme::Zstd,
+            Choice::Planes(_) => Scheme::Planes,
+            Choice::Delta => Scheme::Delta,
+            Choice::Sparse => Scheme::Sparse,
+        }
+    }
+}

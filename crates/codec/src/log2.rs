@@ -1,0 +1,79 @@
+//! Integer logarithms and the code lengths they give. Neighbours: every chooser (`coder`, `estimate`, `contexts`) asks
+//! here what a histogram would cost. It must not use floating point: two engines must agree on every choice.
+
+/// Fractional bits of every cost in this crate: costs are counted in 1/1024 of a bit.
+pub(crate) const COST_BITS: u32 = 10;
+const STEPS: usize = 1 << 10;
+
+/// `TABLE[i]` is log2(1 + i/1024) in 1/65536, rounded down: made by repeated squaring, with integers only.
+static TABLE: [u16; STEPS] = table();
+
+const fn table() -> [u16; STEPS] {
+    let mut t = [0u16; STEPS];
+    let mut i = 0;
+    while i < STEPS {
+        // x in [1, 2) with 62 fractional bits would overflow on squaring; 31 are plenty for 16 bits of result.
+        let mut x = ((STEPS + i) as u64) << 21;
+        let mut bits = 0u16;
+        let mut b = 0;
+        while b < 16 {
+            x = (x * x) >> 31;
+            bits <<= 1;
+            if x >= 1 << 32 {
+                x >>= 1;
+                bits |= 1;
+            }
+            b += 1;
+        }
+        t[i] = bits;
+        i += 1;
+    }
+    t
+}
+
+/// log2 of `x` in 1/1024, rounded down to the table's grid; 0 for 0 and 1.
+#[inline]
+pub(crate) fn log2(x: u64) -> u64 {
+    if x < 2 {
+        return 0;
+    }
+    let msb = 63 - x.leading_zeros();
+    let mantissa = if msb >= 10 { x >> (msb - 10) } else { x << (10 - msb) };
+    u64::from(msb) << COST_BITS | u64::from(TABLE[mantissa as usize & (STEPS - 1)]) >> 6
+}
+
+/// Ideal length, in 1/1024 bits, of coding every counted symbol with its own frequency.
+pub(crate) fn entropy(counts: &[u32]) -> u64 {
+    let mut total = 0u64;
+    let mut weighted = 0u64;
+    for &c in counts {
+        total += u64::from(c);
+        weighted += u64::from(c) * log2(u64::from(c));
+    }
+    (total * log2(total)).saturating_sub(weighted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithms_are_close_and_monotone() {
+        assert_eq!(log2(1), 0);
+        assert_eq!(log2(2), 1024);
+        assert_eq!(log2(1 << 40), 40 * 1024);
+        let mut last = 0;
+        for x in 1..100_000u64 {
+            let l = log2(x);
+            assert!(l >= last);
+            last = l;
+            assert!((l as f64 / 1024.0 - (x as f64).log2()).abs() < 0.003, "{x}");
+        }
+    }
+
+    #[test]
+    fn entropy_of_known_histograms() {
+        assert_eq!(entropy(&[0, 7, 0]), 0);
+        assert_eq!(entropy(&[8; 4]), 32 * 2 * 1024);
+    }
+}

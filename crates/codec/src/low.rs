@@ -1,0 +1,147 @@
+//! Low bytes of floats: noise as a rule, but zero at the end in "clean" stretches (rows that were once f16 or bf16).
+//! Neighbours: `planes` stores them, `estimate` asks what they would cost. It must not know the bytes above them.
+//!
+//! Groups of 128 elements share one count of trailing zero bits. Count 0: the low bytes as they are, element by element.
+//! Otherwise: the bits above the count, as bit planes of 32 elements.
+
+use crate::CodecError;
+use crate::bitplane;
+use crate::bits::Cursor;
+
+/// Elements that share a count.
+pub(crate) const GROUP: usize = 128;
+
+/// The counts of the elements in `raw`, elements of `size` bytes of which the first `low` are low bytes.
+pub(crate) fn counts(raw: &[u8], size: usize, low: usize) -> Vec<u8> {
+    raw.chunks(GROUP * size).map(|g| count(g, size, low)).collect()
+}
+
+fn count(group: &[u8], size: usize, low: usize) -> u8 {
+    let n = group.len() / size;
+    let all = match (size, low) {
+        (4, 2) => group
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .fold(0, |a, e| a | u32::from_le_bytes(*e))
+            .into(),
+        (8, 6) => group
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .fold(0, |a, e| a | u64::from_le_bytes(*e)),
+        _ => (0..n).fold(0, |a, i| a | low_of(group, size, low, i)),
+    };
+    let bits = 8 * low as u32;
+    let zeros = all.trailing_zeros().min(bits);
+    // A short last group pays for whole words: it stays as it is unless planes are really smaller.
+    if bitplane::size(n, bits - zeros) < n * low {
+        zeros as u8
+    } else {
+        0
+    }
+}
+
+/// The low bytes of element `i` as a number.
+#[inline(always)]
+fn low_of(group: &[u8], size: usize, low: usize, i: usize) -> u64 {
+    let mut b = [0u8; 8];
+    b[..low].copy_from_slice(&group[i * size..i * size + low]);
+    u64::from_le_bytes(b)
+}
+
+/// Bytes that groups with these counts take; `n` elements.
+pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
+    let group = |(g, &c): (usize, &u8)| {
+        let n = GROUP.min(n - g * GROUP);
+        if c == 0 {
+            n * low
+        } else {
+            bitplane::size(n, 8 * low as u32 - u32::from(c))
+        }
+    };
+    counts.iter().enumerate().map(group).sum()
+}
+
+/// Appends the groups.
+pub(crate) fn put(raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
+    let mut fields = [0u64; GROUP];
+    out.reserve(stored_size(counts, raw.len() / size, low));
+    for (group, &c) in raw.chunks(GROUP * size).zip(counts) {
+        if c == 0 {
+            put_whole(group, size, low, out);
+            continue;
+        }
+        let n = group.len() / size;
+        for (i, f) in fields[..n].iter_mut().enumerate() {
+            *f = low_of(group, size, low, i);
+        }
+        bitplane::put_wide(&fields[..n], u32::from(c), 8 * low as u32, out);
+    }
+}
+
+fn put_whole(group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + group.len() / size * low, 0);
+    let room = &mut out[start..];
+    match (size, low) {
+        (4, 2) => gather::<4, 2>(group, room),
+        _ => room
+            .chunks_exact_mut(low)
+            .zip(group.chunks_exact(size))
+            .for_each(|(o, e)| o.copy_from_slice(&e[..low])),
+    }
+}
+
+#[inline(always)]
+fn gather<const SIZE: usize, const LOW: usize>(group: &[u8], out: &mut [u8]) {
+    for (o, e) in out.as_chunks_mut::<LOW>().0.iter_mut().zip(group.as_chunks::<SIZE>().0) {
+        o.copy_from_slice(&e[..LOW]);
+    }
+}
+
+#[inline(always)]
+fn scatter<const SIZE: usize, const LOW: usize>(data: &[u8], group: &mut [u8]) {
+    for (e, o) in group
+        .as_chunks_mut::<SIZE>()
+        .0
+        .iter_mut()
+        .zip(data.as_chunks::<LOW>().0)
+    {
+        e[..LOW].copy_from_slice(o);
+    }
+}
+
+/// Reads the groups into the low bytes of `out`, leaving the heads.
+pub(crate) fn get(
+    cursor: &mut Cursor<'_>,
+    size: usize,
+    low: usize,
+    counts: &[u8],
+    out: &mut [u8],
+) -> Result<(), CodecError> {
+    let bits = 8 * low as u32;
+    let mut fields = [0u64; GROUP];
+    for (group, &c) in out.chunks_mut(GROUP * size).zip(counts) {
+        let n = group.len() / size;
+        if c == 0 {
+            let data = cursor.take(n * low)?;
+            match (size, low) {
+                (4, 2) => scatter::<4, 2>(data, group),
+                _ => group
+                    .chunks_exact_mut(size)
+                    .zip(data.chunks_exact(low))
+                    .for_each(|(e, d)| e[..low].copy_from_slice(d)),
+            }
+            continue;
+        }
+        if u32::from(c) > bits {
+            return Err(CodecError::Corrupt("more trailing zeros than bits"));
+        }
+        bitplane::get_wide(cursor, u32::from(c), bits, &mut fields[..n])?;
+        for (e, f) in group.chunks_exact_mut(size).zip(&fields) {
+            e[..low].copy_from_slice(&f.to_le_bytes()[..low]);
+        }
+    }
+    Ok(())
+}

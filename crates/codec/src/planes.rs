@@ -1,0 +1,284 @@
+//! Scheme "planes": a segment on its own. Floats are cut into symbol, raw field and low bytes; anything else into its
+//! bytes. Neighbours: `float`, `bitplane`, `low` make the parts, `coder` codes them, `blocks` cuts; `estimate` decides.
+//! It must not know of a base.
+
+use crate::bits::{Cursor, put_varint};
+use crate::blocks::Grid;
+use crate::coder::{Counts, PlaneDecoder, PlaneEncoder, count};
+use crate::float::{Cut, EXCEPTION, Shape, head_at};
+use crate::scratch::with_scratch;
+use crate::{CodecError, Dtype, Scheme, low, simd::Simd};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// What the header says besides the planes' coders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// How heads are cut; without it there is no head and every byte of an element is a plane of its own.
+    pub(crate) cut: Option<Cut>,
+    /// Whether low bytes are planes of their own rather than groups with shared trailing zeros.
+    pub(crate) low_planes: bool,
+}
+
+/// Value of the header's `k` that says "no head".
+const NO_HEAD: u8 = 255;
+
+impl Plan {
+    /// Every byte a plane.
+    pub(crate) const BYTES: Plan = Plan {
+        cut: None,
+        low_planes: true,
+    };
+
+    fn low(self, size: usize) -> usize {
+        self.cut.map_or(size, |c| c.shape.low_bytes())
+    }
+
+    fn grouped(self, size: usize) -> bool {
+        self.low(size) > 0 && !self.low_planes
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        match self.cut {
+            None => out.push(NO_HEAD),
+            Some(c) => {
+                out.extend_from_slice(&[c.k as u8, u8::from(self.low_planes)]);
+                if c.windowed() {
+                    out.extend_from_slice(&c.lo.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self, CodecError> {
+        let k = cursor.u8()?;
+        if k == NO_HEAD {
+            return Ok(Plan::BYTES);
+        }
+        let shape = Shape::of(dtype).ok_or(CodecError::Corrupt("heads in a type that has none"))?;
+        if k > 8 {
+            return Err(CodecError::Corrupt("bad cut"));
+        }
+        let low_planes = match cursor.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(CodecError::Corrupt("bad low mode")),
+        };
+        let mut cut = Cut {
+            shape,
+            k: k.into(),
+            lo: 1,
+        };
+        if cut.windowed() {
+            cut.lo = cursor.u16()?;
+        }
+        if cut.valid() {
+            Ok(Plan {
+                cut: Some(cut),
+                low_planes,
+            })
+        } else {
+            Err(CodecError::Corrupt("bad cut"))
+        }
+    }
+}
+
+/// The symbols of a block, before any coder is chosen: plane after plane.
+struct Parts {
+    planes: Vec<Vec<u8>>,
+    counts: Vec<Counts>,
+}
+
+fn parts(simd: Simd, plan: Plan, raw: &[u8], size: usize) -> Parts {
+    let n = raw.len() / size;
+    let mut planes = Vec::new();
+    if let Some(cut) = plan.cut {
+        let mut symbols = vec![0u8; n];
+        simd.symbols(cut, raw, &mut symbols);
+        planes.push(symbols);
+    }
+    if plan.grouped(size) {
+        planes.push(low::counts(raw, size, plan.low(size)));
+    } else {
+        for b in 0..plan.low(size) {
+            planes.push(raw.iter().skip(b).step_by(size).copied().collect());
+        }
+    }
+    let counts = planes
+        .iter()
+        .map(|p| {
+            let mut c = [0u32; 256];
+            count(p, &mut c);
+            c
+        })
+        .collect();
+    Parts { planes, counts }
+}
+
+/// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
+pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let grid = Grid::new(raw.len() / size);
+    let slice = |b: usize| {
+        let e = grid.elements(b);
+        &raw[e.start * size..e.end * size]
+    };
+    let all: Vec<Parts> = (0..grid.blocks())
+        .into_par_iter()
+        .map(|b| parts(simd, plan, slice(b), size))
+        .collect();
+    let mut coders = Vec::new();
+    for p in 0..all.first().map_or(0, |a| a.planes.len()) {
+        let mut sum = [0u32; 256];
+        all.iter()
+            .for_each(|a| sum.iter_mut().zip(&a.counts[p]).for_each(|(s, c)| *s += c));
+        coders.push(PlaneEncoder::choose(&sum, grid.blocks())?);
+    }
+    let mut out = vec![Scheme::Planes as u8, grid.log];
+    plan.put(&mut out);
+    coders.iter().for_each(|c| c.put_header(&mut out));
+    grid.put_blocks(&mut out, |b| encode_block(simd, plan, size, slice(b), &all[b], &coders));
+    Ok(out)
+}
+
+fn encode_block(simd: Simd, plan: Plan, size: usize, raw: &[u8], parts: &Parts, coders: &[PlaneEncoder]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
+    let heads = usize::from(plan.cut.is_some());
+    let mut planes = parts.planes.iter().zip(coders);
+    if let Some((cut, (symbols, coder))) = plan.cut.zip(planes.by_ref().take(heads).next()) {
+        if cut.windowed() {
+            put_exceptions(cut, raw, symbols, &mut out);
+        }
+        coder.encode(symbols, &mut out);
+        with_scratch(symbols.len(), |fields| {
+            simd.fields(cut, raw, fields);
+            simd.put_planes(fields, cut.field_bits(), &mut out);
+        });
+    }
+    for (symbols, coder) in planes {
+        coder.encode(symbols, &mut out);
+        if plan.grouped(size) {
+            low::put(raw, size, plan.low(size), symbols, &mut out);
+        }
+    }
+    out
+}
+
+fn put_exceptions(cut: Cut, raw: &[u8], symbols: &[u8], out: &mut Vec<u8>) {
+    let mut at: Vec<u32> = Vec::new();
+    for (c, chunk) in symbols.chunks(256).enumerate() {
+        if chunk.contains(&EXCEPTION) {
+            at.extend(
+                (0..chunk.len())
+                    .filter(|&i| chunk[i] == EXCEPTION)
+                    .map(|i| (c * 256 + i) as u32),
+            );
+        }
+    }
+    put_varint(out, at.len() as u64);
+    at.iter().for_each(|i| out.extend_from_slice(&i.to_le_bytes()));
+    let key = |i: &u32| cut.key(head_at(raw, cut.shape.size, *i as usize));
+    at.iter().for_each(|i| out.extend_from_slice(&key(i).to_le_bytes()));
+}
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    plan: Plan,
+    size: usize,
+    grid: Grid,
+    coders: Vec<PlaneDecoder>,
+    blocks: Vec<&'a [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements.
+    pub(crate) fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let mut cursor = Cursor::new(body);
+        let grid = Grid::get(&mut cursor, n)?;
+        let plan = Plan::get(&mut cursor, dtype)?;
+        let planes = usize::from(plan.cut.is_some()) + if plan.grouped(size) { 1 } else { plan.low(size) };
+        let coders = (0..planes)
+            .map(|_| PlaneDecoder::get_header(&mut cursor))
+            .collect::<Result<_, _>>()?;
+        let blocks = grid.get_blocks(&mut cursor)?;
+        Ok(Reader {
+            plan,
+            size,
+            grid,
+            coders,
+            blocks,
+        })
+    }
+
+    /// Decodes the elements of `range` into `out`.
+    pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<(), CodecError> {
+        self.grid
+            .decode_range(&self.blocks, self.size, range, out, |data, _, out| {
+                self.block(simd, data, out)
+            })
+    }
+
+    fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        let (plan, size) = (self.plan, self.size);
+        let n = out.len() / size;
+        let mut cursor = Cursor::new(data);
+        let (heads, coders) = self.coders.split_at(usize::from(plan.cut.is_some()));
+        if let Some((cut, coder)) = plan.cut.zip(heads.first()) {
+            let exceptions = if cut.windowed() {
+                get_exceptions(&mut cursor, cut, n)?
+            } else {
+                Vec::new()
+            };
+            with_scratch(2 * n, |scratch| {
+                let (symbols, fields) = scratch.split_at_mut(n);
+                coder.decode(simd, &mut cursor, symbols)?;
+                simd.get_planes(&mut cursor, cut.field_bits(), fields)?;
+                simd.put_heads(cut, symbols, fields, out);
+                for (i, key) in exceptions {
+                    let head = cut.head_of_key(key, fields[i]).to_le_bytes();
+                    out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&head);
+                }
+                Ok(())
+            })?;
+        }
+        if plan.grouped(size) {
+            let mut counts = vec![0u8; n.div_ceil(low::GROUP)];
+            coders
+                .first()
+                .map_or(Ok(()), |c| c.decode(simd, &mut cursor, &mut counts))?;
+            low::get(&mut cursor, size, plan.low(size), &counts, out)?;
+        } else {
+            with_scratch(n, |plane| {
+                coders.iter().enumerate().try_for_each(|(b, coder)| {
+                    coder.decode(simd, &mut cursor, plane)?;
+                    out.iter_mut()
+                        .skip(b)
+                        .step_by(size)
+                        .zip(plane.iter())
+                        .for_each(|(o, s)| *o = *s);
+                    Ok(())
+                })
+            })?;
+        }
+        cursor.done()
+    }
+}
+
+fn get_exceptions(cursor: &mut Cursor<'_>, cut: Cut, n: usize) -> Result<Vec<(usize, u16)>, CodecError> {
+    const BAD: CodecError = CodecError::Corrupt("bad exception");
+    let count = cursor.varint()?;
+    if count > n {
+        return Err(BAD);
+    }
+    let mut at = Cursor::new(cursor.take(count * 4)?);
+    let mut keys = Cursor::new(cursor.take(count * 2)?);
+    let mut list = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (i, key) = (at.u32()? as usize, keys.u16()?);
+        if i >= n || u32::from(key) >> (cut.shape.exponent + cut.k) != 0 {
+            return Err(BAD);
+        }
+        list.push((i, key));
+    }
+    Ok(list)
+}

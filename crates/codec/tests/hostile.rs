@@ -1,0 +1,113 @@
+//! Broken encodings: every truncation and every flipped bit of a small encoding of every scheme ends in an error or in
+//! some bytes, never in a panic.
+
+use mdl_codec::{CpuEngine, Dtype, Engine, Scheme};
+
+fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut x = 7u32;
+    let mut raw = Vec::new();
+    for i in 0..n {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let v = (f32::from((x >> 16) as u16) - 32768.0) * 1e-6;
+        let v = if i % 97 == 0 { 1e-30 } else { v };
+        match dtype {
+            Dtype::BF16 | Dtype::I16 => raw.extend_from_slice(&v.to_le_bytes()[2..]),
+            _ => raw.extend_from_slice(&v.to_le_bytes()),
+        }
+    }
+    if dtype == Dtype::F32 {
+        raw[..n.min(512) * 4].chunks_exact_mut(4).for_each(|e| e[0] = 0);
+    }
+    let mut base = raw.clone();
+    base.iter_mut().step_by(61).for_each(|b| *b ^= 5);
+    (raw, base)
+}
+
+fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: &[u8]) {
+    let engines = [CpuEngine::new(), CpuEngine::portable()];
+    let mut out = vec![0; raw.len()];
+    for cut in 0..bytes.len() {
+        for e in engines {
+            assert!(
+                e.decode(dtype, &bytes[..cut], Some(base), &mut out).is_err(),
+                "cut at {cut}"
+            );
+        }
+    }
+    let mut longer = bytes.to_vec();
+    longer.push(0);
+    assert!(engines[0].decode(dtype, &longer, Some(base), &mut out).is_err());
+    let mut broken = bytes.to_vec();
+    for bit in 0..bytes.len() * 8 {
+        broken[bit / 8] ^= 1 << (bit % 8);
+        let mut results = Vec::new();
+        for e in engines {
+            out.fill(0);
+            let r = e.decode(dtype, &broken, Some(base), &mut out);
+            results.push(r.map(|()| out.clone()));
+        }
+        assert_eq!(results[0].is_ok(), results[1].is_ok());
+        assert!(
+            results[0].is_err() || results[0] == results[1],
+            "paths differ at bit {bit}"
+        );
+        let _ = engines[0].decode_range(
+            dtype,
+            &broken,
+            raw.len(),
+            Some(base),
+            3..9,
+            &mut out[..6 * dtype.size()],
+        );
+        broken[bit / 8] ^= 1 << (bit % 8);
+    }
+    // Another type or length than the one encoded.
+    for other in Dtype::ALL {
+        for len in [0, 16, raw.len() / 32 * 16, raw.len() * 2 / 16 * 16] {
+            let mut out = vec![0; len];
+            let _ = engines[0].decode(other, bytes, Some(&vec![1; len]), &mut out);
+        }
+    }
+}
+
+#[test]
+fn truncations_and_bit_flips_of_every_scheme() {
+    for (dtype, n) in [
+        (Dtype::F32, 700),
+        (Dtype::BF16, 300),
+        (Dtype::I16, 200),
+        (Dtype::F32, 33),
+    ] {
+        let (raw, base) = input(dtype, n);
+        for scheme in [Scheme::Zstd, Scheme::Planes, Scheme::Delta, Scheme::Sparse] {
+            let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base)).unwrap();
+            attack(dtype, &e.bytes, &raw, &base);
+        }
+    }
+}
+
+#[test]
+fn noise_is_no_encoding() {
+    let mut x = 1u64;
+    let mut out = vec![0; 4096];
+    let base = vec![3; 4096];
+    for round in 0..3000u64 {
+        let bytes: Vec<u8> = (0..round % 300)
+            .map(|i| {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                if i == 0 {
+                    (round % 5) as u8
+                } else if i == 1 {
+                    7 + (x % 17) as u8
+                } else {
+                    x as u8 & (x >> 8) as u8
+                }
+            })
+            .collect();
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::U8] {
+            let _ = CpuEngine::new().decode(dtype, &bytes, Some(&base), &mut out);
+        }
+    }
+}
