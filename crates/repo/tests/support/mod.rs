@@ -1,0 +1,119 @@
+//! What the tests of this crate share: throw-away repositories and checkpoint files made from thin air. Neighbours: every
+//! test beside it. It must not assert anything itself.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use mdl_codec::{CpuEngine, Engine};
+use mdl_repo::{CheckoutOptions, CommitRequest, Committed, Repo, Result, Silent};
+use std::{path::Path, sync::Arc};
+use tempfile::TempDir;
+
+pub fn engine() -> Arc<dyn Engine> {
+    Arc::new(CpuEngine::new())
+}
+
+/// A repository in a directory of its own.
+pub struct Place {
+    pub dir: TempDir,
+    pub repo: Repo,
+}
+
+pub fn place() -> Place {
+    let dir = TempDir::new().expect("temp dir");
+    let (repo, fresh) = Repo::init(dir.path(), false, "main", engine()).expect("init");
+    assert!(fresh);
+    Place { dir, repo }
+}
+
+impl Place {
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn write(&self, rel: &str, bytes: &[u8]) {
+        let path = self.path().join(rel);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("dirs");
+        std::fs::write(path, bytes).expect("write");
+    }
+
+    pub fn read(&self, rel: &str) -> Vec<u8> {
+        std::fs::read(self.path().join(rel)).expect("read")
+    }
+
+    pub fn try_commit(&self, message: &str) -> Result<Committed> {
+        let request = CommitRequest {
+            message: message.to_owned(),
+            ..CommitRequest::default()
+        };
+        self.repo.commit(&request, &Silent)
+    }
+
+    pub fn commit(&self, message: &str) -> Committed {
+        self.try_commit(message).expect("commit")
+    }
+
+    /// The same repository as another process would open it.
+    pub fn reopen(&mut self) {
+        self.repo.odb().release_index();
+        self.repo = Repo::open(self.dir.path(), engine()).expect("reopen");
+    }
+
+    /// A file of a revision, by way of a checkout elsewhere.
+    pub fn file_at(&self, rev: &str, rel: &str) -> Vec<u8> {
+        let out = TempDir::new().expect("temp dir");
+        let id = self.repo.resolve(rev).expect("revision");
+        self.repo
+            .checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent)
+            .expect("checkout");
+        std::fs::read(out.path().join(rel)).expect("file")
+    }
+}
+
+/// Deterministic noise.
+pub struct Noise(pub u64);
+
+impl Noise {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let x = self.0 ^ (self.0 >> 29);
+        x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (x >> 32)
+    }
+
+    /// Roughly normal, standard deviation about 0.05, like weights.
+    pub fn weight(&mut self) -> f32 {
+        let sum: f64 = (0..6)
+            .map(|_| (self.next() >> 40) as f64 / (1u64 << 24) as f64 - 0.5)
+            .sum();
+        (sum * 0.07) as f32
+    }
+
+    pub fn weights(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.weight()).collect()
+    }
+
+    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
+    }
+}
+
+pub fn le(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// A safetensors file of f32 vectors.
+pub fn safetensors(tensors: &[(&str, &[f32])]) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, values) in tensors {
+        let start = data.len();
+        data.extend(le(values));
+        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), entry);
+    }
+    let header = serde_json::to_vec(&header).expect("json");
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend(header);
+    out.extend(data);
+    out
+}
