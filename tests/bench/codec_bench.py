@@ -2,7 +2,7 @@
 
 mdl's side is `cargo run --release -p mdl-codec --example bench_lossless -- MODEL [--cast bf16] --one-thread`, which
 prints JSON lines; ZipNN runs on the same tensors in its own environment. Every round runs each of them, pinned to the
-same core, and takes the better of two passes; throughput is input bytes over the median time, in memory, files not included.
+same core, and takes the better of two passes; throughput is input bytes over the median time, in memory.
 """
 
 from __future__ import annotations
