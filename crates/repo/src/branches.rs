@@ -138,7 +138,7 @@ impl Repo {
             ));
         }
         let who = self.config.signature();
-        let _guard = self.storage.lock_shared()?;
+        let _guard = self.write_lock()?;
         let id = match message {
             None => *at,
             Some(text) => {

@@ -90,7 +90,7 @@ impl Repo {
         let follow = request.follow_symlinks || self.config.follow_symlinks();
         let list = walk(&source, follow)?;
         // No collector may run between the look-ups ("is it stored already?") and the ref's move.
-        let _guard = self.storage.lock_shared()?;
+        let _guard = self.write_lock()?;
         self.odb.refresh();
         let target = self.target(request.branch.as_deref())?;
         let parent = target.parent();

@@ -257,18 +257,8 @@ impl Refs {
     }
 
     fn log(&self, name: &str, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
-        let line = LogLine {
-            old: old.map(|id| id.to_hex()),
-            new: new.map(|id| id.to_hex()),
-            name: who.name.clone(),
-            email: who.email.clone(),
-            time_ms: who.time_ms,
-            utc_offset_min: who.utc_offset_min,
-            message: message.to_owned(),
-        };
-        // The newline leads: a line torn by a kill then spoils only itself.
-        let mut bytes = b"\n".to_vec();
-        serde_json::to_writer(&mut bytes, &line).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))?;
+        let mut bytes = Vec::new();
+        write_line(&mut bytes, old, new, who, message)?;
         self.storage.append(&log_key(name), &bytes)
     }
 
@@ -311,16 +301,41 @@ impl Refs {
             .collect())
     }
 
-    /// Replaces a ref's log by its entries not older than `oldest_ms`. The caller keeps writers out.
+    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers
+    /// out.
     ///
     /// # Errors
-    /// The medium failed.
-    pub fn expire_log(&self, name: &str, oldest_ms: i64) -> Result<()> {
-        let mut kept: Vec<LogEntry> = self.reflog(name)?;
-        kept.retain(|e| e.who.time_ms >= oldest_ms);
-        self.storage.delete(&log_key(name))?;
-        kept.iter()
-            .rev()
-            .try_for_each(|e| self.log(name, e.old, e.new, &e.who, &e.message))
+    /// The medium failed: the old log stands.
+    pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
+        let log = self.reflog(name)?;
+        let kept = log.iter().take_while(|e| keep(e)).count();
+        if kept == log.len() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        for e in log.iter().take(kept).rev() {
+            write_line(&mut bytes, e.old, e.new, &e.who, &e.message)?;
+        }
+        if bytes.is_empty() {
+            self.storage.delete(&log_key(name))
+        } else {
+            // At once or not at all: a kill must not lose moves that are to be kept.
+            self.storage.put(&log_key(name), &bytes)
+        }
     }
+}
+
+fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
+    let line = LogLine {
+        old: old.map(|id| id.to_hex()),
+        new: new.map(|id| id.to_hex()),
+        name: who.name.clone(),
+        email: who.email.clone(),
+        time_ms: who.time_ms,
+        utc_offset_min: who.utc_offset_min,
+        message: message.to_owned(),
+    };
+    // The newline leads: a line torn by a kill then spoils only itself.
+    out.push(b'\n');
+    serde_json::to_writer(out, &line).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))
 }

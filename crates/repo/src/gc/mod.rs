@@ -1,0 +1,167 @@
+//! Garbage collection: deletes what no ref, HEAD or reflog can reach. Neighbours: `plan` decides, `condemned` deletes,
+//! `reach` marks and copies. It must not decode tensors, nor change what an object is.
+//!
+//! Order: kept objects of a mixed pack are durable in a new pack; then the old packs are condemned, all at once; then they
+//! are deleted one by one. A kill anywhere leaves every reachable object readable, and the next writer finishes.
+
+pub(crate) mod condemned;
+mod plan;
+
+use crate::{
+    RepoError, Result,
+    pack::{PackId, PackWriter},
+    progress::Progress,
+    reach::{Catalog, Marks, Root, copy},
+    repo::Repo,
+};
+use plan::{Plan, horizon, live, packed_len};
+use serde::Serialize;
+use std::{
+    collections::BTreeSet,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+/// What a collection may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GcOptions {
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Neither the reflog nor the grace period keeps anything. Moves in the reflog that name what is deleted go with it.
+    pub prune_now: bool,
+}
+
+/// What a collection did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GcReport {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// Packs before.
+    pub packs_before: u64,
+    /// Packs after.
+    pub packs_after: u64,
+    /// Distinct objects before.
+    pub objects_before: u64,
+    /// Distinct objects after.
+    pub objects_after: u64,
+    /// Bytes of all packs before.
+    pub bytes_before: u64,
+    /// Bytes of all packs after.
+    pub bytes_after: u64,
+    /// Bytes freed, dead uploads included.
+    pub bytes_freed: u64,
+    /// Packs that held nothing reachable.
+    pub packs_deleted: u64,
+    /// Packs whose reachable objects moved to a new one.
+    pub packs_rewritten: u64,
+    /// Bytes that dead uploads had left behind.
+    pub upload_bytes: u64,
+}
+
+impl Repo {
+    /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in a
+    /// pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to.
+    ///
+    /// # Errors
+    /// A damaged ref, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
+    /// since what lies behind is unknown. The medium failed.
+    pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        let storage = &*self.storage;
+        let _alone = storage.lock_exclusive()?;
+        if !options.dry_run {
+            condemned::finish(storage)?;
+        }
+        let since = (!options.prune_now).then(|| now_ms() - (self.config.reflog_days() as i64).saturating_mul(DAY_MS));
+        let roots = self.roots(since)?.complete()?;
+        let horizon = horizon(options, self.config.grace_hours());
+        let mut catalog = Catalog::read(storage, |s| s.modified > horizon)?;
+        refuse_damaged(&mut catalog)?;
+        progress.begin("looking for garbage", 0);
+        let plan = Plan::make(&catalog, storage, &roots, options, horizon)?;
+        progress.end();
+        let mut report = foretell(&catalog, &plan);
+        report.dry_run = options.dry_run;
+        if !options.dry_run {
+            self.expire(since, &catalog, &plan.kept)?;
+            self.replace(&catalog, &plan, progress)?;
+        }
+        report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
+        report.bytes_freed = report.bytes_before.saturating_sub(report.bytes_after) + report.upload_bytes;
+        Ok(report)
+    }
+
+    /// Drops moves that are too old, or that name what is about to be deleted.
+    fn expire(&self, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
+        for name in self.refs.logged()? {
+            self.refs.keep_log(&name, &|e| match since {
+                Some(oldest) => e.who.time_ms >= oldest,
+                None => e.old.iter().chain(&e.new).all(|id| kept.has_id(catalog, id)),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn replace(&self, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
+        let total = plan.rewrite.iter().map(|p| catalog.packs[*p].pack.size).sum();
+        progress.begin("rewriting packs", total);
+        let mut fresh = BTreeSet::new();
+        for p in &plan.rewrite {
+            fresh.insert(self.rewrite(catalog, plan, *p, progress)?);
+        }
+        progress.end();
+        let old = plan
+            .rewrite
+            .iter()
+            .chain(&plan.delete)
+            .map(|p| catalog.packs[*p].pack.id);
+        // A rewrite that an earlier collection was cut off after may have had the same outcome.
+        condemned::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
+        self.odb.release_index();
+        self.odb.refresh();
+        Ok(())
+    }
+
+    fn rewrite(&self, catalog: &Catalog, plan: &Plan, pack: usize, progress: &dyn Progress) -> Result<PackId> {
+        let mut writer = PackWriter::new(&*self.storage)?;
+        for slot in live(catalog, &plan.kept, pack) {
+            let depth = catalog.record(slot).depth;
+            copy(catalog, &*self.storage, slot, depth, &mut writer, progress)?;
+        }
+        writer.finish()
+    }
+}
+
+/// A pack that cannot be read may hold anything: commits that hold on to the rest among them.
+fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
+    match catalog.damaged.pop() {
+        None => Ok(()),
+        Some((key, e)) => Err(RepoError::corrupt(
+            key,
+            format!("{e}; nothing was deleted, since what it holds is unknown"),
+        )),
+    }
+}
+
+fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
+    let size = |p: &usize| catalog.packs[*p].pack.size;
+    let before = catalog.bytes();
+    let gone: u64 = plan.delete.iter().chain(&plan.rewrite).map(size).sum();
+    let new = |p: &usize| packed_len(live(catalog, &plan.kept, *p).iter().map(|s| catalog.record(*s)));
+    GcReport {
+        packs_before: catalog.packs.len() as u64,
+        packs_after: (catalog.packs.len() - plan.delete.len()) as u64,
+        objects_before: catalog.len() as u64,
+        objects_after: plan.kept.count() as u64,
+        bytes_before: before,
+        bytes_after: before - gone + plan.rewrite.iter().map(new).sum::<u64>(),
+        packs_deleted: plan.delete.len() as u64,
+        packs_rewritten: plan.rewrite.len() as u64,
+        ..GcReport::default()
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,125 @@
+//! Decides what a collection keeps and which packs go. Neighbours: `reach` marks, `gc` carries the plan out. It must not
+//! change anything.
+
+use super::GcOptions;
+use crate::{
+    Result,
+    pack::Record,
+    reach::{Catalog, Marks, OnDamage, PACK_FIXED, Root, Slot, record_bytes},
+    storage::Storage,
+};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, SystemTime},
+};
+
+/// A mixed pack is rewritten if that frees a quarter of it, or this much.
+const WORTH_BYTES: u64 = 64 << 20;
+const WORTH_PART: u64 = 4;
+
+/// What a collection is going to do with the packs of a catalog.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Objects that stay: closed under references and bases.
+    pub kept: Marks,
+    /// Packs without anything that is kept.
+    pub delete: Vec<usize>,
+    /// Packs whose kept objects move to a new pack.
+    pub rewrite: Vec<usize>,
+}
+
+/// From when on a pack is too young to be touched.
+pub(super) fn horizon(options: &GcOptions, grace_hours: u64) -> SystemTime {
+    if options.prune_now {
+        return far_future();
+    }
+    let grace = Duration::from_secs(grace_hours.saturating_mul(3600));
+    SystemTime::now().checked_sub(grace).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn far_future() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(1 << 32)
+}
+
+/// Whether a copy is kept where it is or moved: its object is, and this is the copy that readers take.
+pub(super) fn is_live(catalog: &Catalog, kept: &Marks, slot: Slot) -> bool {
+    let n = catalog.number_of(slot);
+    kept.has(n) && catalog.best(n) == slot
+}
+
+/// The copies of a pack that are kept, in the order they lie in it.
+pub(super) fn live(catalog: &Catalog, kept: &Marks, pack: usize) -> Vec<Slot> {
+    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| is_live(catalog, kept, *s)).collect();
+    out.sort_by_key(|s| catalog.record(*s).offset);
+    out
+}
+
+/// Length of a pack that holds just these copies.
+pub(super) fn packed_len<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
+    records.map(record_bytes).fold(PACK_FIXED, u64::saturating_add)
+}
+
+impl Plan {
+    /// Marks from the roots and sorts the packs.
+    ///
+    /// # Errors
+    /// A root cannot be followed to its end: nothing may be deleted then. The medium failed.
+    pub fn make(
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        roots: &[Root],
+        options: &GcOptions,
+        horizon: SystemTime,
+    ) -> Result<Plan> {
+        let mut kept = Marks::new(catalog);
+        for root in roots {
+            // A reflog may name what an earlier collection, told to, has deleted.
+            if root.firm || catalog.find(&root.id).is_some() {
+                kept.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
+            }
+        }
+        let mut stays = BTreeSet::new();
+        for (p, shelf) in catalog.packs.iter().enumerate() {
+            if shelf.modified > horizon {
+                leave(catalog, storage, &mut kept, &mut stays, p)?;
+            }
+        }
+        // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
+        loop {
+            let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
+            for p in (0..catalog.packs.len())
+                .filter(|p| !stays.contains(p))
+                .collect::<Vec<_>>()
+            {
+                let live = live(catalog, &kept, p);
+                let size = catalog.packs[p].pack.size;
+                let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
+                let worth = freed >= size / WORTH_PART || freed >= WORTH_BYTES || options.prune_now;
+                if live.is_empty() {
+                    delete.push(p);
+                } else if freed > 0 && worth {
+                    rewrite.push(p);
+                } else if freed > 0 {
+                    leave(catalog, storage, &mut kept, &mut stays, p)?;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return Ok(Plan { kept, delete, rewrite });
+            }
+        }
+    }
+}
+
+fn leave(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    kept: &mut Marks,
+    stays: &mut BTreeSet<usize>,
+    pack: usize,
+) -> Result<()> {
+    stays.insert(pack);
+    catalog
+        .slots(pack)
+        .try_for_each(|s| kept.mark_copy(catalog, storage, s))
+}

@@ -1,0 +1,185 @@
+//! Every pack and every copy of every object, with the copy that readers would take. Neighbours: packs below; the marking
+//! walk and the maintenance verbs above. It must not know refs, nor what objects say.
+//!
+//! It reads footers from storage itself instead of asking the odb, whose footers may be older than the files.
+
+use crate::{
+    RepoError, Result,
+    gc::condemned,
+    odb::{Location, MAX_WHOLE, unwrap_payload},
+    pack::{PACK_DIR, Pack, PackId, Record},
+    storage::{Storage, Stored},
+};
+use mdl_objects::{Id, Kind};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
+
+/// Bytes of a pack without records: magic, record count, trailer.
+pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
+
+/// Bytes that a record takes in a pack, its place in the footer included.
+pub(crate) fn record_bytes(r: &Record) -> u64 {
+    r.len.saturating_add(74 + if r.base.is_some() { 32 } else { 0 })
+}
+
+/// A pack and when it was written.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    pub pack: Arc<Pack>,
+    pub modified: SystemTime,
+}
+
+/// One copy of an object: a pack of the catalog, a record of that pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Slot {
+    pub pack: u32,
+    pub record: u32,
+}
+
+/// All packs. Objects are numbered from 0.
+#[derive(Debug, Default)]
+pub(crate) struct Catalog {
+    pub packs: Vec<Shelf>,
+    /// Keys below the packs' prefix that cannot be used, and why.
+    pub damaged: Vec<(String, RepoError)>,
+    numbers: HashMap<Id, u32>,
+    best: Vec<Slot>,
+}
+
+impl Catalog {
+    /// Reads every footer. Of several copies with the same depth the first is preferred, in the order: packs that `first`
+    /// holds for, then smaller packs (what a rewrite left is smaller than what it came from). Packs that a collector
+    /// condemned are not there.
+    ///
+    /// # Errors
+    /// The medium failed. Damaged packs are listed, not an error.
+    pub fn read(storage: &dyn Storage, first: impl Fn(&Stored) -> bool) -> Result<Catalog> {
+        let condemned = condemned::read(storage)?;
+        let mut listed = storage.list(PACK_DIR)?;
+        listed.sort_by_cached_key(|s| (!first(s), s.size, s.key.clone()));
+        let mut out = Catalog::default();
+        for s in listed {
+            let opened = match PackId::from_key(&s.key) {
+                Some(id) if condemned.contains(&id) => continue,
+                Some(id) => Pack::open(storage, id),
+                None => Err(RepoError::corrupt(&s.key, "its name is no pack's")),
+            };
+            match opened {
+                Ok(pack) => out.packs.push(Shelf {
+                    pack: Arc::new(pack),
+                    modified: s.modified,
+                }),
+                Err(e @ RepoError::Io { .. }) => return Err(e),
+                Err(e) => out.damaged.push((s.key, e)),
+            }
+        }
+        out.number();
+        Ok(out)
+    }
+
+    fn number(&mut self) {
+        for (p, shelf) in self.packs.iter().enumerate() {
+            for (r, record) in shelf.pack.records().iter().enumerate() {
+                let slot = Slot {
+                    pack: p as u32,
+                    record: r as u32,
+                };
+                let n = *self.numbers.entry(record.id).or_insert(self.best.len() as u32);
+                match self.best.get(n as usize).copied() {
+                    None => self.best.push(slot),
+                    Some(old)
+                        if record.depth < self.packs[old.pack as usize].pack.records()[old.record as usize].depth =>
+                    {
+                        self.best[n as usize] = slot;
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Number of distinct objects.
+    pub fn len(&self) -> usize {
+        self.best.len()
+    }
+
+    /// The number of an object.
+    pub fn find(&self, id: &Id) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// The preferred copy of an object.
+    pub fn best(&self, n: u32) -> Slot {
+        self.best[n as usize]
+    }
+
+    /// The record of a copy.
+    pub fn record(&self, slot: Slot) -> &Record {
+        &self.packs[slot.pack as usize].pack.records()[slot.record as usize]
+    }
+
+    /// The record of an object's preferred copy.
+    pub fn best_record(&self, n: u32) -> &Record {
+        self.record(self.best(n))
+    }
+
+    /// The number of the object that a copy is a copy of.
+    pub fn number_of(&self, slot: Slot) -> u32 {
+        self.numbers.get(&self.record(slot).id).copied().unwrap_or(u32::MAX)
+    }
+
+    /// Every copy in a pack.
+    pub fn slots(&self, pack: usize) -> impl Iterator<Item = Slot> + use<> {
+        let n = self.packs.get(pack).map_or(0, |s| s.pack.records().len());
+        (0..n as u32).map(move |record| Slot {
+            pack: pack as u32,
+            record,
+        })
+    }
+
+    /// A copy as the odb speaks of it.
+    pub fn location(&self, slot: Slot) -> Location {
+        Location {
+            pack: self.packs[slot.pack as usize].pack.clone(),
+            record: self.record(slot).clone(),
+        }
+    }
+
+    /// Bytes of all packs that can be read.
+    pub fn bytes(&self) -> u64 {
+        self.packs.iter().map(|s| s.pack.size).sum()
+    }
+
+    /// Canonical bytes of a copy of an object that is no tensor, verified.
+    ///
+    /// # Errors
+    /// Damaged; the medium failed.
+    pub fn content(&self, storage: &dyn Storage, slot: Slot) -> Result<Vec<u8>> {
+        let record = self.record(slot);
+        let bad = |why: &str| RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), why);
+        if record.logical > MAX_WHOLE || record.len > MAX_WHOLE {
+            return Err(bad("larger than any writer makes it"));
+        }
+        let payload = self.packs[slot.pack as usize].pack.payload(storage, record)?;
+        let bytes = unwrap_payload(&payload, record.logical as usize).map_err(bad)?;
+        if Id::of(record.kind, &bytes) != record.id {
+            return Err(bad("its content is not what its id says"));
+        }
+        Ok(bytes)
+    }
+
+    /// Deltas that a reader follows from an object; `None` where a base is missing or the chain does not descend.
+    pub fn chain(&self, mut n: u32) -> Option<Vec<u32>> {
+        let mut out = vec![n];
+        loop {
+            let record = self.best_record(n);
+            let Some(base) = record.base else { return Some(out) };
+            let below = self.find(&base)?;
+            let next = self.best_record(below);
+            if next.depth >= record.depth || next.kind != Kind::Tensor {
+                return None;
+            }
+            out.push(below);
+            n = below;
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Marks what can be reached: objects point at objects, tensors at their delta bases. Neighbours: `catalog` has the
+//! records, `mdl-objects` parses. It must not know refs, nor what becomes of what is not marked.
+
+use super::catalog::{Catalog, Slot};
+use crate::{RepoError, Result, error::bad_object, storage::Storage};
+use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+
+/// What to do where the walk cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnDamage {
+    /// Fail: what lies behind would be taken for unreachable.
+    Refuse,
+    /// Go on: the start was not promised to be complete.
+    PassOver,
+}
+
+/// A set of objects of a catalog.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks {
+    marked: Vec<bool>,
+}
+
+/// What an object points at, with the kinds these must have.
+///
+/// # Errors
+/// The bytes are no such object.
+pub(crate) fn references(kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, Kind)>> {
+    let bad = bad_object(id);
+    Ok(match kind {
+        Kind::Blob | Kind::Tensor => Vec::new(),
+        Kind::Tag => vec![(Tag::decode(bytes).map_err(bad)?.target, Kind::Commit)],
+        Kind::Tree => {
+            let tree = Tree::decode(bytes).map_err(bad)?;
+            tree.entries.iter().map(|e| (e.id, kind_of(e.mode))).collect()
+        }
+        Kind::Manifest => {
+            let m = Manifest::decode(bytes).map_err(bad)?;
+            let blobs = m.skeleton.iter().map(|c| (c.id, Kind::Blob));
+            blobs.chain(m.tensors.iter().map(|t| (t.id, Kind::Tensor))).collect()
+        }
+        Kind::Commit => {
+            let c = Commit::decode(bytes).map_err(bad)?;
+            let parents = c.parents.iter().map(|p| (*p, Kind::Commit));
+            let report = c.report.iter().map(|r| (*r, Kind::Blob));
+            [(c.tree, Kind::Tree)]
+                .into_iter()
+                .chain(parents)
+                .chain(report)
+                .collect()
+        }
+    })
+}
+
+/// The kind of object behind a tree's entry.
+pub(crate) fn kind_of(mode: Mode) -> Kind {
+    match mode {
+        Mode::Blob => Kind::Blob,
+        Mode::Manifest => Kind::Manifest,
+        Mode::Tree => Kind::Tree,
+    }
+}
+
+/// Fields of a commit that a newer version wrote may point at objects: whatever in them is an id here is taken for one.
+fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
+    let Ok(commit) = (if kind == Kind::Commit {
+        Commit::decode(bytes)
+    } else {
+        return Vec::new();
+    }) else {
+        return Vec::new();
+    };
+    let fields = commit.unknown.iter().map(|(_, b)| b.as_slice());
+    let windows = fields.flat_map(|b| b.windows(32));
+    windows.filter_map(|w| w.try_into().ok().map(Id::from_bytes)).collect()
+}
+
+impl Marks {
+    /// Nothing.
+    pub fn new(catalog: &Catalog) -> Marks {
+        Marks {
+            marked: vec![false; catalog.len()],
+        }
+    }
+
+    /// Whether an object is marked.
+    pub fn has(&self, n: u32) -> bool {
+        self.marked.get(n as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether an object that may not exist is marked.
+    pub fn has_id(&self, catalog: &Catalog, id: &Id) -> bool {
+        catalog.find(id).is_some_and(|n| self.has(n))
+    }
+
+    /// Numbers of all marked objects.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.marked.len() as u32).filter(|n| self.has(*n))
+    }
+
+    /// Number of marked objects.
+    pub fn count(&self) -> usize {
+        self.marked.iter().filter(|m| **m).count()
+    }
+
+    /// Marks an object and everything that it needs. `kind` none: whatever it is.
+    ///
+    /// # Errors
+    /// With `Refuse`: an absent or damaged object. The medium failed.
+    pub fn mark(
+        &mut self,
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        start: (Id, Option<Kind>),
+        on_damage: OnDamage,
+    ) -> Result<()> {
+        let mut stack = vec![start];
+        while let Some((id, kind)) = stack.pop() {
+            let Some(n) = catalog.find(&id) else {
+                if on_damage == OnDamage::Refuse {
+                    let what = kind.map_or("object", Kind::name);
+                    return Err(RepoError::corrupt(format!("{what} {}", id.short()), "missing"));
+                }
+                continue;
+            };
+            if std::mem::replace(&mut self.marked[n as usize], true) {
+                continue;
+            }
+            match behind(catalog, storage, n, kind) {
+                Ok(next) => stack.extend(next),
+                Err(e) if on_damage == OnDamage::Refuse || matches!(e, RepoError::Io { .. }) => return Err(e),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a copy that stays where it is: its object, and the base of this very copy.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
+        let record = catalog.record(slot);
+        for id in [Some(record.id), record.base].into_iter().flatten() {
+            self.mark(catalog, storage, (id, None), OnDamage::PassOver)?;
+        }
+        Ok(())
+    }
+}
+
+fn behind(catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) -> Result<Vec<(Id, Option<Kind>)>> {
+    let record = catalog.best_record(n);
+    if let Some(wanted) = kind.filter(|k| *k != record.kind) {
+        let what = format!("object {}", record.id.short());
+        return Err(RepoError::corrupt(
+            what,
+            format!("it is a {}, not a {wanted}", record.kind),
+        ));
+    }
+    match record.kind {
+        Kind::Blob => Ok(Vec::new()),
+        Kind::Tensor => Ok(record.base.iter().map(|b| (*b, Some(Kind::Tensor))).collect()),
+        kind => {
+            let bytes = catalog.content(storage, catalog.best(n))?;
+            let firm = references(kind, &record.id, &bytes)?;
+            let guessed = guesses(kind, &bytes)
+                .into_iter()
+                .filter(|id| catalog.find(id).is_some());
+            Ok(firm
+                .into_iter()
+                .map(|(id, k)| (id, Some(k)))
+                .chain(guessed.map(|id| (id, None)))
+                .collect())
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Reachability: what exists in the packs, what the refs hold on to, and how one becomes the other. Neighbours: `gc`, `fsck`,
+//! `compact` and `stats` ask; packs, refs and objects answer. It must not decide what is done with what it finds.
+
+mod catalog;
+mod copy;
+mod mark;
+mod roots;
+
+pub(crate) use catalog::{Catalog, PACK_FIXED, Slot, record_bytes};
+pub(crate) use copy::{CHUNK, copy};
+pub(crate) use mark::{Marks, OnDamage, references};
+pub(crate) use roots::{Root, Roots};

@@ -1,0 +1,101 @@
+//! Where reachability begins: refs, HEAD, the reflog. Neighbours: `refs` below, the maintenance verbs above. It must not
+//! know objects.
+
+use crate::{
+    RepoError, Result,
+    refs::{Head, LogEntry, TAGS, check_ref_name},
+    repo::Repo,
+};
+use mdl_objects::Id;
+
+/// An id that something outside the objects holds on to.
+#[derive(Clone, Debug)]
+pub(crate) struct Root {
+    /// Who holds it, for messages: a ref's full name, `HEAD`, or `reflog of X`.
+    pub name: String,
+    pub id: Id,
+    /// Held by a ref or HEAD, not only remembered in a reflog.
+    pub firm: bool,
+}
+
+/// All roots, and the refs that make no sense.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    pub all: Vec<Root>,
+    pub damaged: Vec<(String, RepoError)>,
+}
+
+impl Roots {
+    /// The roots, if every ref makes sense.
+    ///
+    /// # Errors
+    /// The first ref that does not: what it held on to is unknown.
+    pub fn complete(self) -> Result<Vec<Root>> {
+        match self.damaged.into_iter().next() {
+            Some((_, e)) => Err(e),
+            None => Ok(self.all),
+        }
+    }
+
+    fn note(&mut self, name: &str, id: Result<Option<Id>>) -> Result<()> {
+        match id {
+            Ok(Some(id)) => self.push(name.to_owned(), id, true),
+            Ok(None) => {}
+            Err(e @ RepoError::Io { .. }) => return Err(e),
+            Err(e) => self.damaged.push((name.to_owned(), e)),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, name: String, id: Id, firm: bool) {
+        self.all.push(Root { name, id, firm });
+    }
+}
+
+impl Root {
+    /// Whether a tag holds it, and nothing that moves.
+    pub fn is_tag(&self) -> bool {
+        self.name.starts_with(TAGS)
+    }
+}
+
+/// The ids a move names.
+pub(crate) fn ids_of(entry: &LogEntry) -> impl Iterator<Item = Id> + use<> {
+    entry.old.into_iter().chain(entry.new)
+}
+
+impl Repo {
+    /// Every root; moves older than `since` (milliseconds since 1970) and, with `None`, all of them hold nothing.
+    ///
+    /// # Errors
+    /// The medium failed. Refs that make no sense are listed, not an error.
+    pub(crate) fn roots(&self, since: Option<i64>) -> Result<Roots> {
+        let mut out = Roots::default();
+        for stored in self.storage.list("refs/")? {
+            out.note(&stored.key, self.refs.get(&stored.key))?;
+        }
+        let head = self.refs.head().map(|h| match h {
+            Head::Detached(id) => Some(id),
+            Head::Branch(_) => None,
+        });
+        out.note("HEAD", head)?;
+        let Some(since) = since else { return Ok(out) };
+        for name in self.refs.logged()? {
+            // A log whose name no ref could have is nobody's.
+            if name != "HEAD" && check_ref_name(&name).is_err() {
+                continue;
+            }
+            match self.refs.reflog(&name) {
+                Ok(log) => {
+                    for e in log.iter().filter(|e| e.who.time_ms >= since) {
+                        ids_of(e).for_each(|id| out.push(format!("reflog of {name}"), id, false));
+                    }
+                }
+                Err(e @ RepoError::Io { .. }) => return Err(e),
+                // The ref itself was noted above.
+                Err(_) => {}
+            }
+        }
+        Ok(out)
+    }
+}
