@@ -189,7 +189,7 @@ fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
     if !cut.windowed() {
         return (1, entropy(keys), keys.iter().filter(|&&c| c > 0).count());
     }
-    let last = (1usize << (cut.shape.exponent + cut.k)) - 254;
+    let last = (1usize << (cut.shape.exponent + cut.k)) - 255;
     let get = |k: usize| u64::from(keys.get(k).copied().unwrap_or(0));
     let first = least.clamp(1, last);
     let mut held: u64 = (first..first + 254).map(get).sum();

@@ -85,7 +85,11 @@ fn put_whole(group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
     out.resize(start + group.len() / size * low, 0);
     let room = &mut out[start..];
     match (size, low) {
-        (4, 2) => gather::<4, 2>(group, room),
+        (4, 2) => {
+            for (o, e) in room.as_chunks_mut::<2>().0.iter_mut().zip(group.as_chunks::<4>().0) {
+                *o = (u32::from_le_bytes(*e) as u16).to_le_bytes();
+            }
+        }
         _ => room
             .chunks_exact_mut(low)
             .zip(group.chunks_exact(size))
@@ -93,55 +97,49 @@ fn put_whole(group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
     }
 }
 
-#[inline(always)]
-fn gather<const SIZE: usize, const LOW: usize>(group: &[u8], out: &mut [u8]) {
-    for (o, e) in out.as_chunks_mut::<LOW>().0.iter_mut().zip(group.as_chunks::<SIZE>().0) {
-        o.copy_from_slice(&e[..LOW]);
-    }
-}
-
-#[inline(always)]
-fn scatter<const SIZE: usize, const LOW: usize>(data: &[u8], group: &mut [u8]) {
-    for (e, o) in group
-        .as_chunks_mut::<SIZE>()
-        .0
-        .iter_mut()
-        .zip(data.as_chunks::<LOW>().0)
-    {
-        e[..LOW].copy_from_slice(o);
-    }
-}
-
-/// Reads the groups into the low bytes of `out`, leaving the heads.
+/// Reads the groups and joins them with the heads into whole elements of `size` bytes.
 pub(crate) fn get(
     cursor: &mut Cursor<'_>,
     size: usize,
     low: usize,
     counts: &[u8],
+    heads: &[u16],
     out: &mut [u8],
 ) -> Result<(), CodecError> {
     let bits = 8 * low as u32;
     let mut fields = [0u64; GROUP];
-    for (group, &c) in out.chunks_mut(GROUP * size).zip(counts) {
-        let n = group.len() / size;
+    for ((group, heads), &c) in out.chunks_mut(GROUP * size).zip(heads.chunks(GROUP)).zip(counts) {
+        let fields = &mut fields[..heads.len()];
         if c == 0 {
-            let data = cursor.take(n * low)?;
-            match (size, low) {
-                (4, 2) => scatter::<4, 2>(data, group),
-                _ => group
-                    .chunks_exact_mut(size)
-                    .zip(data.chunks_exact(low))
-                    .for_each(|(e, d)| e[..low].copy_from_slice(d)),
+            let data = cursor.take(heads.len() * low)?;
+            if (size, low) == (4, 2) {
+                join_f32(data, heads, group);
+                continue;
             }
-            continue;
-        }
-        if u32::from(c) > bits {
+            for (f, d) in fields.iter_mut().zip(data.chunks_exact(low)) {
+                *f = low_of(d, low, low, 0);
+            }
+        } else if u32::from(c) > bits {
             return Err(CodecError::Corrupt("more trailing zeros than bits"));
+        } else {
+            bitplane::get_wide(cursor, u32::from(c), bits, fields)?;
         }
-        bitplane::get_wide(cursor, u32::from(c), bits, &mut fields[..n])?;
-        for (e, f) in group.chunks_exact_mut(size).zip(&fields) {
+        for ((e, f), h) in group.chunks_exact_mut(size).zip(fields.iter()).zip(heads) {
             e[..low].copy_from_slice(&f.to_le_bytes()[..low]);
+            e[low..].copy_from_slice(&h.to_le_bytes());
         }
     }
     Ok(())
+}
+
+fn join_f32(data: &[u8], heads: &[u16], group: &mut [u8]) {
+    for ((e, l), &h) in group
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(data.as_chunks::<2>().0)
+        .zip(heads)
+    {
+        *e = (u32::from(h) << 16 | u32::from(u16::from_le_bytes(*l))).to_le_bytes();
+    }
 }

@@ -7,7 +7,8 @@ use crate::blocks::Grid;
 use crate::coder::{Counts, PlaneDecoder, PlaneEncoder, count};
 use crate::float::{Cut, EXCEPTION, Shape, head_at};
 use crate::scratch::with_scratch;
-use crate::{CodecError, Dtype, Scheme, low, simd::Simd};
+use crate::simd::{CHUNK, Simd};
+use crate::{CodecError, Dtype, Scheme, bitplane, low};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -149,10 +150,7 @@ fn encode_block(simd: Simd, plan: Plan, size: usize, raw: &[u8], parts: &Parts, 
             put_exceptions(cut, raw, symbols, &mut out);
         }
         coder.encode(symbols, &mut out);
-        with_scratch(symbols.len(), |fields| {
-            simd.fields(cut, raw, fields);
-            simd.put_planes(fields, cut.field_bits(), &mut out);
-        });
+        simd.put_fields(cut, raw, &mut out);
     }
     for (symbols, coder) in planes {
         coder.encode(symbols, &mut out);
@@ -223,44 +221,73 @@ impl<'a> Reader<'a> {
         let n = out.len() / size;
         let mut cursor = Cursor::new(data);
         let (heads, coders) = self.coders.split_at(usize::from(plan.cut.is_some()));
-        if let Some((cut, coder)) = plan.cut.zip(heads.first()) {
-            let exceptions = if cut.windowed() {
-                get_exceptions(&mut cursor, cut, n)?
-            } else {
-                Vec::new()
-            };
-            with_scratch(2 * n, |scratch| {
-                let (symbols, fields) = scratch.split_at_mut(n);
-                coder.decode(simd, &mut cursor, symbols)?;
-                simd.get_planes(&mut cursor, cut.field_bits(), fields)?;
-                simd.put_heads(cut, symbols, fields, out);
-                for (i, key) in exceptions {
-                    let head = cut.head_of_key(key, fields[i]).to_le_bytes();
-                    out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&head);
+        with_scratch(n, |symbols| {
+            let mut exceptions = Vec::new();
+            if let Some((cut, coder)) = plan.cut.zip(heads.first()) {
+                if cut.windowed() {
+                    exceptions = get_exceptions(&mut cursor, cut, n)?;
                 }
-                Ok(())
-            })?;
-        }
-        if plan.grouped(size) {
-            let mut counts = vec![0u8; n.div_ceil(low::GROUP)];
-            coders
-                .first()
-                .map_or(Ok(()), |c| c.decode(simd, &mut cursor, &mut counts))?;
-            low::get(&mut cursor, size, plan.low(size), &counts, out)?;
-        } else {
-            with_scratch(n, |plane| {
-                coders.iter().enumerate().try_for_each(|(b, coder)| {
-                    coder.decode(simd, &mut cursor, plane)?;
+                coder.decode(simd, &mut cursor, symbols)?;
+                let planes = cursor.take(bitplane::size(n, cut.field_bits()))?;
+                self.join(simd, cut, symbols, planes, &mut cursor, out)?;
+                for (i, key) in exceptions {
+                    let field = cut.field(head_at(out, size, i));
+                    out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&cut.head_of_key(key, field).to_le_bytes());
+                }
+            }
+            if plan.low_planes {
+                for (b, coder) in coders.iter().enumerate() {
+                    coder.decode(simd, &mut cursor, symbols)?;
                     out.iter_mut()
                         .skip(b)
                         .step_by(size)
-                        .zip(plane.iter())
+                        .zip(symbols.iter())
                         .for_each(|(o, s)| *o = *s);
-                    Ok(())
-                })
-            })?;
-        }
+                }
+            }
+            Ok(())
+        })?;
         cursor.done()
+    }
+
+    /// Puts heads together, and with the low bytes where those come in groups, a cacheful at a time.
+    fn join(
+        &self,
+        simd: Simd,
+        cut: Cut,
+        symbols: &[u8],
+        planes: &[u8],
+        cursor: &mut Cursor<'_>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let (size, low) = (self.size, self.plan.low(self.size));
+        let mut counts = Vec::new();
+        if self.plan.grouped(size) {
+            counts.resize(symbols.len().div_ceil(low::GROUP), 0);
+            self.coders
+                .get(1)
+                .map_or(Ok(()), |c| c.decode(simd, cursor, &mut counts))?;
+        }
+        let mut heads = [0u16; CHUNK];
+        for (c, (symbols, out)) in symbols.chunks(CHUNK).zip(out.chunks_mut(CHUNK * size)).enumerate() {
+            let heads = &mut heads[..symbols.len()];
+            simd.heads(
+                cut,
+                symbols,
+                &planes[bitplane::size(c * CHUNK, cut.field_bits())..],
+                heads,
+            );
+            if self.plan.grouped(size) {
+                low::get(cursor, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
+            } else if size == 1 {
+                out.iter_mut().zip(heads.iter()).for_each(|(o, h)| *o = *h as u8);
+            } else {
+                for (e, h) in out.chunks_exact_mut(size).zip(heads.iter()) {
+                    e[size - 2..].copy_from_slice(&h.to_le_bytes());
+                }
+            }
+        }
+        Ok(())
     }
 }
 

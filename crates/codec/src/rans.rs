@@ -109,21 +109,26 @@ fn encode_with(table: &[EncSymbol], symbols: &[u8], row: impl Fn(usize) -> usize
     let mut at = room.len();
     let mut state = [LOW; LANES];
     for (g, group) in symbols.chunks(LANES).enumerate().rev() {
+        // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
+        let mut words = [0u16; LANES];
+        let mut free = LANES;
         for (lane, &s) in group.iter().enumerate().rev() {
             let e = &table[row(g * LANES + lane) | usize::from(s)];
-            let mut x = state[lane];
+            let x = state[lane];
             let spill = u64::from(x) >= u64::from(e.freq) << (32 - PROB_BITS);
-            // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
-            let word = (x as u16).to_le_bytes();
-            room[at - 2] = word[0];
-            room[at - 1] = word[1];
-            at -= 2 * usize::from(spill);
-            x = if spill { x >> 16 } else { x };
+            words[(free - 1) % LANES] = x as u16;
+            free -= usize::from(spill);
+            let x = if spill { x >> 16 } else { x };
             let q = ((u128::from(e.reciprocal) * u128::from(x)) >> 64) as u32;
             state[lane] = x
                 .wrapping_add(u32::from(e.bias))
                 .wrapping_add(q.wrapping_mul(PROB_ONE - u32::from(e.freq)));
         }
+        // The states' place is still free, so there is room for 64 bytes below `at` whatever was written.
+        for (to, w) in room[at - 2 * LANES..at].as_chunks_mut::<2>().0.iter_mut().zip(words) {
+            *to = w.to_le_bytes();
+        }
+        at -= 2 * (LANES - free);
     }
     for (b, x) in room.chunks_exact_mut(4).zip(state) {
         b.copy_from_slice(&x.to_le_bytes());

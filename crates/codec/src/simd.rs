@@ -1,10 +1,14 @@
 //! Which instructions this run may use. Neighbours: `rans`, `bitplane` and `float` ask it for their fast path and fall
 //! back to plain Rust. It must not know any format: both paths give the same bytes.
 
-use crate::bits::Cursor;
+#[cfg(target_arch = "x86_64")]
+use crate::avx2;
+use crate::bitplane;
 use crate::float::Cut;
 use crate::rans::{DecTable, LANES};
-use crate::{CodecError, bitplane};
+
+/// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
+pub(crate) const CHUNK: usize = 1024;
 
 /// Permission to use vector instructions. The fast variant can only be made by [`Simd::detect`] on a machine that has
 /// AVX2, which is what makes calling the `unsafe` functions behind it sound.
@@ -29,40 +33,80 @@ impl Simd {
     }
 
     /// Decodes whole groups of 32 symbols while at least 32 words are left. Returns symbols done and bytes of `words`
-    /// used; nothing done is always a right answer.
+    /// used; nothing done is always a right answer. With `ctx`, it is as long as `out`.
     pub(crate) fn rans_decode(
         self,
-        _table: &DecTable,
-        _state: &mut [u32; LANES],
-        _words: &[u8],
-        _ctx: Option<&[u8]>,
-        _out: &mut [u8],
+        table: &DecTable,
+        state: &mut [u32; LANES],
+        words: &[u8],
+        ctx: Option<&[u8]>,
+        out: &mut [u8],
     ) -> (usize, usize) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected; the contexts are checked here, all of them.
+            return match ctx {
+                None => unsafe { avx2::rans_decode::<false>(table, state, words, &[], out) },
+                Some(c) if c.len() == out.len() && c.iter().all(|&c| usize::from(c) < table.contexts()) => unsafe {
+                    avx2::rans_decode::<true>(table, state, words, c, out)
+                },
+                Some(_) => (0, 0),
+            };
+        }
         (0, 0)
     }
 
     /// Symbols of the elements in `raw`.
     pub(crate) fn symbols(self, cut: Cut, raw: &[u8], out: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            return unsafe { avx2::symbols(cut, raw, out) };
+        }
         cut.symbols(raw, out);
     }
 
-    /// Raw fields of the elements in `raw`.
-    pub(crate) fn fields(self, cut: Cut, raw: &[u8], out: &mut [u8]) {
-        cut.fields(raw, out);
+    /// Appends the bit planes of the raw fields of the elements in `raw`.
+    pub(crate) fn put_fields(self, cut: Cut, raw: &[u8], out: &mut Vec<u8>) {
+        let mut fields = [0u8; CHUNK];
+        let bits = cut.field_bits();
+        for part in raw.chunks(CHUNK * cut.shape.size) {
+            let fields = &mut fields[..part.len() / cut.shape.size];
+            let mut _done = 0;
+            #[cfg(target_arch = "x86_64")]
+            if self.avx2 {
+                _done = fields.len() / bitplane::GROUP * bitplane::GROUP;
+                let start = out.len();
+                out.resize(start + bitplane::size(_done, bits), 0);
+                // SAFETY: AVX2 was detected.
+                unsafe {
+                    avx2::fields(cut, part, fields);
+                    avx2::put_planes(&fields[.._done], bits, &mut out[start..]);
+                }
+            } else {
+                cut.fields(part, fields);
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            cut.fields(part, fields);
+            bitplane::put(&fields[_done..], bits, out);
+        }
     }
 
-    /// Writes heads made of symbols and fields into `out`.
-    pub(crate) fn put_heads(self, cut: Cut, symbols: &[u8], fields: &[u8], out: &mut [u8]) {
-        cut.put_heads(symbols, fields, out);
-    }
-
-    /// Appends bit planes.
-    pub(crate) fn put_planes(self, fields: &[u8], bits: u32, out: &mut Vec<u8>) {
-        bitplane::put(fields, bits, out);
-    }
-
-    /// Reads bit planes.
-    pub(crate) fn get_planes(self, cursor: &mut Cursor<'_>, bits: u32, out: &mut [u8]) -> Result<(), CodecError> {
-        bitplane::get(cursor, bits, out)
+    /// Heads from symbols and the bit planes of the raw fields; `planes` has as many bytes as the symbols need.
+    pub(crate) fn heads(self, cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u16]) {
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            _done = symbols.len() / bitplane::GROUP * bitplane::GROUP;
+            // SAFETY: AVX2 was detected.
+            unsafe { avx2::heads(cut, &symbols[.._done], planes, &mut out[.._done]) };
+        }
+        let rest = &planes[bitplane::size(_done, cut.field_bits())..];
+        let mut fields = [0u8; CHUNK];
+        let fields = &mut fields[..symbols.len() - _done];
+        bitplane::get(rest, cut.field_bits(), fields);
+        for ((o, &s), &f) in out[_done..].iter_mut().zip(&symbols[_done..]).zip(fields.iter()) {
+            *o = cut.head(s, f);
+        }
     }
 }
