@@ -11,7 +11,7 @@ use crate::{
     RepoError, Result,
     pack::{PackId, PackWriter},
     progress::Progress,
-    reach::{Catalog, Marks, Root, copy},
+    reach::{Catalog, Marks, copy},
     repo::Repo,
 };
 use plan::{Plan, horizon, live, packed_len};

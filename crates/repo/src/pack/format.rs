@@ -5,7 +5,7 @@ use mdl_objects::{Id, Kind};
 use std::{fmt, str::FromStr};
 
 pub(crate) const PACK_DIR: &str = "packs/";
-pub(super) const MAGIC: [u8; 8] = *b"MDLPACK\n";
+pub(crate) const MAGIC: [u8; 8] = *b"MDLPACK\n";
 pub(super) const VERSION: u64 = 1;
 /// footer offset, footer length, footer hash, version, magic.
 pub(super) const TRAILER_LEN: usize = 8 + 8 + 32 + 8 + 8;

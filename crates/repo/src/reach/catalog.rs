@@ -11,7 +11,11 @@ use crate::{
     storage::{Storage, Stored},
 };
 use mdl_objects::{Id, Kind};
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::SystemTime,
+};
 
 /// Bytes of a pack without records: magic, record count, trailer.
 pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
@@ -51,12 +55,15 @@ impl Catalog {
     /// condemned are not there.
     ///
     /// # Errors
-    /// The medium failed. Damaged packs are listed, not an error.
+    /// The packs cannot be listed. What cannot be read is in `damaged`.
     pub fn read(storage: &dyn Storage, first: impl Fn(&Stored) -> bool) -> Result<Catalog> {
-        let condemned = condemned::read(storage)?;
+        let mut out = Catalog::default();
+        let condemned = condemned::read(storage).unwrap_or_else(|e| {
+            out.damaged.push(("condemned".to_owned(), e));
+            BTreeSet::new()
+        });
         let mut listed = storage.list(PACK_DIR)?;
         listed.sort_by_cached_key(|s| (!first(s), s.size, s.key.clone()));
-        let mut out = Catalog::default();
         for s in listed {
             let opened = match PackId::from_key(&s.key) {
                 Some(id) if condemned.contains(&id) => continue,
@@ -68,7 +75,6 @@ impl Catalog {
                     pack: Arc::new(pack),
                     modified: s.modified,
                 }),
-                Err(e @ RepoError::Io { .. }) => return Err(e),
                 Err(e) => out.damaged.push((s.key, e)),
             }
         }

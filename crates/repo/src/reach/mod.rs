@@ -8,5 +8,5 @@ mod roots;
 
 pub(crate) use catalog::{Catalog, PACK_FIXED, Slot, record_bytes};
 pub(crate) use copy::{CHUNK, copy};
-pub(crate) use mark::{Marks, OnDamage, references};
-pub(crate) use roots::{Root, Roots};
+pub(crate) use mark::{Marks, OnDamage, kind_of, references};
+pub(crate) use roots::Root;

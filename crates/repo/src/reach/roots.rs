@@ -37,14 +37,12 @@ impl Roots {
         }
     }
 
-    fn note(&mut self, name: &str, id: Result<Option<Id>>) -> Result<()> {
+    fn note(&mut self, name: &str, id: Result<Option<Id>>) {
         match id {
             Ok(Some(id)) => self.push(name.to_owned(), id, true),
             Ok(None) => {}
-            Err(e @ RepoError::Io { .. }) => return Err(e),
             Err(e) => self.damaged.push((name.to_owned(), e)),
         }
-        Ok(())
     }
 
     fn push(&mut self, name: String, id: Id, firm: bool) {
@@ -68,17 +66,17 @@ impl Repo {
     /// Every root; moves older than `since` (milliseconds since 1970) and, with `None`, all of them hold nothing.
     ///
     /// # Errors
-    /// The medium failed. Refs that make no sense are listed, not an error.
+    /// The refs cannot be listed. Those that make no sense or cannot be read are in `damaged`.
     pub(crate) fn roots(&self, since: Option<i64>) -> Result<Roots> {
         let mut out = Roots::default();
         for stored in self.storage.list("refs/")? {
-            out.note(&stored.key, self.refs.get(&stored.key))?;
+            out.note(&stored.key, self.refs.get(&stored.key));
         }
         let head = self.refs.head().map(|h| match h {
             Head::Detached(id) => Some(id),
             Head::Branch(_) => None,
         });
-        out.note("HEAD", head)?;
+        out.note("HEAD", head);
         let Some(since) = since else { return Ok(out) };
         for name in self.refs.logged()? {
             // A log whose name no ref could have is nobody's.
@@ -91,9 +89,7 @@ impl Repo {
                         ids_of(e).for_each(|id| out.push(format!("reflog of {name}"), id, false));
                     }
                 }
-                Err(e @ RepoError::Io { .. }) => return Err(e),
-                // The ref itself was noted above.
-                Err(_) => {}
+                Err(e) => out.damaged.push((format!("reflog of {name}"), e)),
             }
         }
         Ok(out)

@@ -1,0 +1,218 @@
+//! Decodes every copy of every object and hashes it. Neighbours: `reach` has the records, the engine decodes; `fsck` reports.
+//! It must not know refs.
+//!
+//! Tensors are taken by families: one stored whole and all its deltas, decoded segment by segment down the tree, so that
+//! each payload is decoded once however long the chains are, and few segments are in memory.
+
+use super::{Bad, is_node};
+use crate::{
+    RepoError, Result,
+    error::bad_encoding,
+    odb::Odb,
+    progress::Progress,
+    reach::{Catalog, Slot, references},
+    tensor::{TensorHeader, segment_len},
+};
+use mdl_codec::scheme_of;
+use mdl_objects::{IdHasher, Kind, tensor_hasher};
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
+
+/// Copies of objects that do not decode to what their id says. Copies in `damaged`, and deltas that stand on one of them,
+/// are passed over.
+pub(super) fn check(catalog: &Catalog, odb: &Odb, damaged: &HashSet<Slot>, progress: &dyn Progress) -> Vec<Bad> {
+    let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
+    let sound: Vec<Slot> = all.filter(|s| !damaged.contains(s)).collect();
+    let (tensors, others): (Vec<Slot>, Vec<Slot>) =
+        sound.into_iter().partition(|s| catalog.record(*s).kind == Kind::Tensor);
+    let mut bad: Vec<Bad> = others
+        .into_par_iter()
+        .filter_map(|slot| {
+            let reason = whole(catalog, odb, slot).err()?.to_string();
+            progress.advance(catalog.record(slot).logical);
+            Some(Bad { slot, reason })
+        })
+        .collect();
+    let mut families = Families {
+        catalog,
+        odb,
+        progress,
+        children: HashMap::new(),
+    };
+    let roots = families.arrange(&tensors, &mut bad);
+    let found: Vec<Vec<Bad>> = roots.into_par_iter().map(|root| families.check(root)).collect();
+    bad.extend(found.into_iter().flatten());
+    bad
+}
+
+fn whole(catalog: &Catalog, odb: &Odb, slot: Slot) -> Result<()> {
+    let record = catalog.record(slot);
+    let bytes = catalog.content(odb.storage(), slot)?;
+    if is_node(record.kind) {
+        references(record.kind, &record.id, &bytes)?;
+    }
+    Ok(())
+}
+
+struct Families<'a> {
+    catalog: &'a Catalog,
+    odb: &'a Odb,
+    progress: &'a dyn Progress,
+    /// Deltas by the copy that a reader takes for their base.
+    children: HashMap<Slot, Vec<Slot>>,
+}
+
+/// A copy while its family is decoded.
+struct Node {
+    slot: Slot,
+    parent: Option<usize>,
+    children: Vec<usize>,
+    header: TensorHeader,
+    hasher: IdHasher,
+    failed: Option<String>,
+}
+
+impl Families<'_> {
+    /// Sorts copies into families; returns their heads. Depth falls from delta to base, so there is no cycle.
+    fn arrange(&mut self, tensors: &[Slot], bad: &mut Vec<Bad>) -> Vec<Slot> {
+        let mut roots = Vec::new();
+        for &slot in tensors {
+            let record = self.catalog.record(slot);
+            let Some(base) = record.base else {
+                roots.push(slot);
+                continue;
+            };
+            let below = self.catalog.find(&base).map(|n| self.catalog.best(n));
+            let reason = match below {
+                None => format!("its base {} is missing", base.short()),
+                Some(b) if self.catalog.record(b).kind != Kind::Tensor => {
+                    format!("its base {} is no tensor", base.short())
+                }
+                Some(b) if self.catalog.record(b).depth >= record.depth => {
+                    "its delta chain does not descend".to_owned()
+                }
+                Some(b) => {
+                    self.children.entry(b).or_default().push(slot);
+                    continue;
+                }
+            };
+            bad.push(Bad { slot, reason });
+        }
+        roots
+    }
+
+    fn check(&self, root: Slot) -> Vec<Bad> {
+        let mut bad = Vec::new();
+        let mut nodes = self.gather(root, &mut bad);
+        let segments = nodes.first().map_or(0, |n| n.header.segments.len());
+        for index in 0..segments {
+            self.segment(&mut nodes, 0, index, None);
+        }
+        for at in 0..nodes.len() {
+            let Some(node) = nodes.get(at) else { break };
+            let wrong = node.hasher.finish() != self.catalog.record(node.slot).id;
+            let reason = match &node.failed {
+                Some(reason) => Some(reason.clone()),
+                None => wrong.then(|| "its content is not what its id says".to_owned()),
+            };
+            let above = node
+                .parent
+                .and_then(|p| nodes.get(p))
+                .is_some_and(|p| p.failed.is_some());
+            if let (Some(reason), false) = (&reason, above) {
+                let (slot, reason) = (node.slot, reason.clone());
+                bad.push(Bad { slot, reason });
+            }
+            // Parents come before their children: whatever stands on damage is not reported for itself.
+            if let Some(node) = nodes.get_mut(at)
+                && (reason.is_some() || above)
+            {
+                node.failed = Some(String::new());
+            }
+        }
+        bad
+    }
+
+    /// The family of a head, parents before children. Copies whose header is damaged are reported, with all behind them
+    /// left out.
+    fn gather(&self, root: Slot, bad: &mut Vec<Bad>) -> Vec<Node> {
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut stack = vec![(root, None)];
+        while let Some((slot, parent)) = stack.pop() {
+            let header = match self.header(slot, root) {
+                Ok(header) => header,
+                Err(e) => {
+                    let reason = e.to_string();
+                    bad.push(Bad { slot, reason });
+                    continue;
+                }
+            };
+            let at = nodes.len();
+            if let Some(parent) = parent.and_then(|p: usize| nodes.get_mut(p)) {
+                parent.children.push(at);
+            }
+            nodes.push(Node {
+                slot,
+                parent,
+                children: Vec::new(),
+                hasher: tensor_hasher(header.dtype, &header.shape),
+                header,
+                failed: None,
+            });
+            let children = self.children.get(&slot).into_iter().flatten();
+            stack.extend(children.map(|c| (*c, Some(at))));
+        }
+        nodes
+    }
+
+    fn header(&self, slot: Slot, root: Slot) -> Result<TensorHeader> {
+        let header = self.odb.header(&self.catalog.location(slot))?;
+        let (record, first) = (self.catalog.record(slot), self.catalog.record(root));
+        if record.logical != first.logical {
+            let what = format!("tensor {}", record.id.short());
+            return Err(RepoError::corrupt(what, "its base has another length"));
+        }
+        Ok(header)
+    }
+
+    /// Decodes a segment of a copy and of everything that stands on it.
+    fn segment(&self, nodes: &mut [Node], mut at: usize, index: usize, base: Option<&[u8]>) {
+        let mut owned: Option<Vec<u8>> = None;
+        loop {
+            let Some(node) = nodes.get_mut(at) else { return };
+            let bytes = match self.decode(node, index, owned.as_deref().or(base)) {
+                Ok(bytes) => bytes,
+                Err(e) => {
+                    node.failed = node.failed.take().or(Some(e.to_string()));
+                    return;
+                }
+            };
+            node.hasher.update(&bytes);
+            self.progress.advance(bytes.len() as u64);
+            let children = node.children.clone();
+            let Some((last, rest)) = children.split_last() else {
+                return;
+            };
+            rest.iter().for_each(|c| self.segment(nodes, *c, index, Some(&bytes)));
+            // The last one takes its place, so that a chain without forks holds two segments, not all.
+            (at, owned) = (*last, Some(bytes));
+        }
+    }
+
+    fn decode(&self, node: &Node, index: usize, base: Option<&[u8]>) -> Result<Vec<u8>> {
+        let record = self.catalog.record(node.slot);
+        let missing = || RepoError::corrupt(format!("tensor {}", record.id.short()), "a segment is missing");
+        let (offset, len) = *node.header.segments.get(index).ok_or_else(missing)?;
+        let mut encoded = vec![0; len as usize];
+        let pack = &self.catalog.packs[node.slot.pack as usize].pack;
+        pack.payload_range(self.odb.storage(), record, offset, &mut encoded)?;
+        let scheme = scheme_of(&encoded).map_err(bad_encoding(&record.id))?;
+        let mut out = vec![0; segment_len(record.logical, index)];
+        let base = base.filter(|_| scheme.needs_base());
+        let engine = self.odb.engine();
+        engine
+            .decode(node.header.dtype, &encoded, base, &mut out)
+            .map_err(bad_encoding(&record.id))?;
+        Ok(out)
+    }
+}

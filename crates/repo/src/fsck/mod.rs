@@ -1,0 +1,161 @@
+//! The check of everything stored. Neighbours: `packs` reads every byte, `decode` every object, `trace` finds what is missing
+//! and who is affected. It must not repair anything.
+
+mod decode;
+mod packs;
+mod trace;
+
+use crate::{
+    Result,
+    pack::Record,
+    progress::Progress,
+    reach::{Catalog, Slot},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind};
+use serde::{Serialize, Serializer};
+use std::collections::{HashMap, HashSet};
+use trace::Trace;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FsckReport {
+    /// Packs that were looked at.
+    pub packs: u64,
+    /// Distinct objects in them.
+    pub objects: u64,
+    /// Bytes of the packs.
+    pub bytes: u64,
+    /// What is wrong; empty if nothing is.
+    pub problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The damaged or missing thing: a pack, an object, a ref.
+    pub what: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Where a user meets it (the first 10,000 places). Empty: nowhere; everything that a ref reaches is whole.
+    pub affected: Vec<Affected>,
+}
+
+/// A place where damage shows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Affected {
+    /// The commit (or annotated tag).
+    #[serde(serialize_with = "hex")]
+    pub commit: Id,
+    /// File or directory in it; empty if the commit itself is affected.
+    pub path: String,
+    /// Tensor in the file; none if the file's other bytes are affected.
+    pub tensor: Option<String>,
+}
+
+pub(crate) fn hex<S: Serializer>(id: &Id, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(&id.to_hex())
+}
+
+fn problem(what: impl Into<String>, reason: impl ToString) -> Problem {
+    Problem {
+        what: what.into(),
+        reason: reason.to_string(),
+        affected: Vec::new(),
+    }
+}
+
+/// A copy of an object that is damaged.
+struct Bad {
+    slot: Slot,
+    reason: String,
+}
+
+impl Repo {
+    /// Checks what is stored. `quick`: every pack's trailer and footer, the checksum of every stored payload, and that refs
+    /// make sense. Otherwise also decodes and hashes every object, and follows every reference from the refs, HEAD and the
+    /// reflog. Damage is reported, not an error, and does not end the check.
+    ///
+    /// # Errors
+    /// The packs or refs cannot be listed.
+    pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
+        let storage = &*self.storage;
+        // Collectors stay out. Roots come first: whatever they reach is in a pack that is listed afterwards.
+        let _guard = storage.lock_shared()?;
+        let roots = self.roots(Some(i64::MIN))?;
+        let catalog = Catalog::read(storage, |_| false)?;
+        let mut problems: Vec<Problem> = Vec::new();
+        for (key, e) in &catalog.damaged {
+            problems.push(problem(key.clone(), e));
+        }
+        let unreadable: Vec<usize> = (0..problems.len()).collect();
+        problems.extend(roots.damaged.iter().map(|(name, e)| problem(name.clone(), e)));
+        progress.begin("checking stored bytes", catalog.bytes());
+        let (torn, mut bad) = packs::check(&catalog, storage, progress);
+        progress.end();
+        problems.extend(torn);
+        if !quick {
+            progress.begin("decoding objects", logical(&catalog));
+            let damaged: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
+            bad.extend(decode::check(&catalog, &self.odb, &damaged, progress));
+            progress.end();
+        }
+        let by_object = blame(&catalog, &bad, &mut problems);
+        if !quick || !problems.is_empty() {
+            progress.begin("following references", 0);
+            let mut trace = Trace::new(&catalog, storage, by_object, unreadable, &mut problems, progress);
+            roots.all.iter().for_each(|r| trace.root(r));
+            progress.end();
+        }
+        Ok(FsckReport {
+            packs: (catalog.packs.len() + catalog.damaged.len()) as u64,
+            objects: catalog.len() as u64,
+            bytes: catalog.bytes(),
+            problems,
+        })
+    }
+}
+
+fn logical(catalog: &Catalog) -> u64 {
+    let slots = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
+    slots.map(|s| catalog.record(s).logical).fold(0, u64::saturating_add)
+}
+
+/// One problem for each damaged copy; returns which objects cannot be read for it: the object, unless readers take another
+/// copy, and every tensor with it in its chain.
+fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap<u32, Vec<usize>> {
+    let mut dependents: HashMap<u32, Vec<u32>> = HashMap::new();
+    if !bad.is_empty() {
+        for n in 0..catalog.len() as u32 {
+            if let Some(base) = catalog.best_record(n).base.and_then(|b| catalog.find(&b)) {
+                dependents.entry(base).or_default().push(n);
+            }
+        }
+    }
+    let mut out: HashMap<u32, Vec<usize>> = HashMap::new();
+    for b in bad {
+        let record = catalog.record(b.slot);
+        let pack = catalog.packs[b.slot.pack as usize].pack.id;
+        let index = problems.len();
+        problems.push(problem(format!("{} in pack {pack}", name(record)), &b.reason));
+        let n = catalog.number_of(b.slot);
+        let taken = record.depth <= catalog.best_record(n).depth;
+        let (mut stack, mut seen) = (if taken { vec![n] } else { Vec::new() }, HashSet::new());
+        while let Some(n) = stack.pop() {
+            if seen.insert(n) {
+                out.entry(n).or_default().push(index);
+                stack.extend(dependents.get(&n).into_iter().flatten());
+            }
+        }
+    }
+    out
+}
+
+fn name(record: &Record) -> String {
+    format!("{} {}", record.kind, record.id.short())
+}
+
+/// Kinds that hold references.
+fn is_node(kind: Kind) -> bool {
+    !matches!(kind, Kind::Blob | Kind::Tensor)
+}

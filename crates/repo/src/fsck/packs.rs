@@ -1,0 +1,54 @@
+//! Checks stored bytes: each pack's first bytes and the checksum of every payload. Neighbours: packs below; `fsck` reports.
+//! It must not know what a payload decodes to.
+
+use super::{Bad, Problem, problem};
+use crate::{
+    Result,
+    pack::MAGIC,
+    progress::Progress,
+    reach::{CHUNK, Catalog, Slot},
+    storage::Storage,
+};
+use rayon::prelude::*;
+
+/// Reads everything once, a little at a time. Returns packs with a wrong beginning, and damaged copies of objects.
+pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Progress) -> (Vec<Problem>, Vec<Bad>) {
+    let torn = catalog.packs.iter().filter_map(|shelf| {
+        let mut first = [0; MAGIC.len()];
+        let read = storage.read_at(&shelf.pack.id.key(), 0, &mut first);
+        let reason = match read {
+            Ok(()) if first == MAGIC => return None,
+            Ok(()) => "it does not begin as a pack does".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        Some(problem(shelf.pack.id.key(), reason))
+    });
+    let torn = torn.collect();
+    let mut slots: Vec<Slot> = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();
+    slots.sort_by_key(|s| (s.pack, catalog.record(*s).offset));
+    let bad = slots.into_par_iter().filter_map(|slot| {
+        let reason = match is_intact(catalog, storage, slot, progress) {
+            Ok(true) => return None,
+            Ok(false) => "stored bytes changed".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        Some(Bad { slot, reason })
+    });
+    (torn, bad.collect())
+}
+
+fn is_intact(catalog: &Catalog, storage: &dyn Storage, slot: Slot, progress: &dyn Progress) -> Result<bool> {
+    let record = catalog.record(slot);
+    let pack = &catalog.packs[slot.pack as usize].pack;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; record.len.min(CHUNK) as usize];
+    let mut at = 0;
+    while at < record.len {
+        let n = (record.len - at).min(CHUNK) as usize;
+        pack.payload_range(storage, record, at, &mut buffer[..n])?;
+        hasher.update(&buffer[..n]);
+        at += n as u64;
+        progress.advance(n as u64);
+    }
+    Ok(hasher.finalize().as_bytes()[..record.check.len()] == record.check)
+}

@@ -1,0 +1,306 @@
+//! Follows every reference from the roots: finds what is missing, and for all damage the commits, files and tensors where it
+//! shows. Neighbours: `reach` has the objects; `fsck` reports. It must not read tensors.
+
+use super::{Affected, Problem, problem};
+use crate::{
+    RepoError, Result,
+    error::bad_object,
+    progress::Progress,
+    reach::{Catalog, Root, kind_of, references},
+    storage::Storage,
+};
+use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tree};
+use std::{
+    collections::{HashMap, HashSet},
+    rc::Rc,
+};
+
+/// Places kept per problem, and hits per directory.
+const MAX_AFFECTED: usize = 10_000;
+const MAX_DEPTH: usize = 256;
+
+/// Damage below a directory or file: which problem, and the way to it.
+#[derive(Clone)]
+struct Hit {
+    problem: usize,
+    path: String,
+    tensor: Option<String>,
+}
+
+type Hits = Rc<Vec<Hit>>;
+
+pub(super) struct Trace<'a> {
+    catalog: &'a Catalog,
+    storage: &'a dyn Storage,
+    /// Problems by the objects that cannot be read for them.
+    by_object: HashMap<u32, Vec<usize>>,
+    /// Problems of packs that cannot be opened: a missing object may have been in any of them.
+    unreadable: Vec<usize>,
+    /// Problems of absent objects and of objects of a wrong kind or length.
+    found: HashMap<(Id, String), usize>,
+    known: HashMap<Id, Hits>,
+    walked: HashSet<Id>,
+    problems: &'a mut Vec<Problem>,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> Trace<'a> {
+    pub fn new(
+        catalog: &'a Catalog,
+        storage: &'a dyn Storage,
+        by_object: HashMap<u32, Vec<usize>>,
+        unreadable: Vec<usize>,
+        problems: &'a mut Vec<Problem>,
+        progress: &'a dyn Progress,
+    ) -> Trace<'a> {
+        Trace {
+            catalog,
+            storage,
+            by_object,
+            unreadable,
+            found: HashMap::new(),
+            known: HashMap::new(),
+            walked: HashSet::new(),
+            problems,
+            progress,
+        }
+    }
+
+    /// Checks everything behind a root.
+    pub fn root(&mut self, root: &Root) {
+        let kind = self.catalog.find(&root.id).map(|n| self.catalog.best_record(n).kind);
+        match kind {
+            Some(Kind::Tag) if root.is_tag() || !root.firm => self.tag(root.id),
+            Some(Kind::Commit) => self.commits(root.id),
+            Some(kind) => {
+                let what = format!("{} ({})", root.name, root.id.short());
+                self.problems.push(problem(what, format!("it points at a {kind}")));
+            }
+            None => {
+                let ids = self.missing(&root.id, &format!("missing, but {} points at it", root.name), "commit");
+                self.affect(&ids, root.id, "", None);
+            }
+        }
+    }
+
+    fn tag(&mut self, id: Id) {
+        let target = match self.sound(&id, Kind::Tag) {
+            Ok(n) => self.read(n).and_then(|bytes| references(Kind::Tag, &id, &bytes)),
+            Err(problems) => return self.affect(&problems, id, "", None),
+        };
+        match target {
+            Ok(refs) => refs.iter().for_each(|(target, _)| self.commits(*target)),
+            Err(e) => {
+                let p = self.unparsable(&id, Kind::Tag, &e);
+                self.affect(&[p], id, "", None);
+            }
+        }
+    }
+
+    fn commits(&mut self, start: Id) {
+        let mut stack = vec![start];
+        while let Some(id) = stack.pop() {
+            if !self.walked.insert(id) {
+                continue;
+            }
+            self.progress.advance(1);
+            let commit = match self.sound(&id, Kind::Commit) {
+                Ok(n) => self
+                    .read(n)
+                    .and_then(|bytes| Commit::decode(&bytes).map_err(bad_object(&id))),
+                Err(problems) => {
+                    self.affect(&problems, id, "", None);
+                    continue;
+                }
+            };
+            match commit {
+                Ok(commit) => {
+                    stack.extend(&commit.parents);
+                    self.contents(id, &commit);
+                }
+                Err(e) => {
+                    let p = self.unparsable(&id, Kind::Commit, &e);
+                    self.affect(&[p], id, "", None);
+                }
+            }
+        }
+    }
+
+    fn contents(&mut self, id: Id, commit: &Commit) {
+        if let Some(Err(problems)) = commit.report.map(|r| self.sound(&r, Kind::Blob)) {
+            self.affect(&problems, id, "", None);
+        }
+        let hits = self.tree(&commit.tree, 0);
+        for hit in hits.iter() {
+            self.affect(&[hit.problem], id, &hit.path, hit.tensor.as_deref());
+        }
+    }
+
+    /// Damage below a directory.
+    fn tree(&mut self, id: &Id, depth: usize) -> Hits {
+        if let Some(known) = self.known.get(id) {
+            return known.clone();
+        }
+        let hits = match self.sound(id, Kind::Tree) {
+            Err(problems) => here(&problems),
+            Ok(_) if depth > MAX_DEPTH => here(&[self.note(*id, Kind::Tree, "directories nest too deep")]),
+            Ok(n) => match self.read(n).and_then(|b| Tree::decode(&b).map_err(bad_object(id))) {
+                Err(e) => here(&[self.unparsable(id, Kind::Tree, &e)]),
+                Ok(tree) => {
+                    let mut hits = Vec::new();
+                    for e in &tree.entries {
+                        let below = self.entry(e, depth);
+                        let room = MAX_AFFECTED.saturating_sub(hits.len());
+                        hits.extend(below.iter().take(room).map(|h| under(&e.name, h)));
+                    }
+                    hits
+                }
+            },
+        };
+        let hits = Rc::new(hits);
+        self.known.insert(*id, hits.clone());
+        hits
+    }
+
+    fn entry(&mut self, e: &Entry, depth: usize) -> Hits {
+        match e.mode {
+            Mode::Tree => self.tree(&e.id, depth + 1),
+            Mode::Manifest => self.manifest(e),
+            Mode::Blob => match self.sized(&e.id, kind_of(e.mode), e.size) {
+                Ok(()) => Hits::default(),
+                Err(problems) => Rc::new(here(&problems)),
+            },
+        }
+    }
+
+    fn manifest(&mut self, e: &Entry) -> Hits {
+        if let Some(known) = self.known.get(&e.id) {
+            return known.clone();
+        }
+        let parsed = match self.sound(&e.id, Kind::Manifest) {
+            Err(problems) => return Rc::new(here(&problems)),
+            Ok(n) => self
+                .read(n)
+                .and_then(|b| Manifest::decode(&b).map_err(bad_object(&e.id))),
+        };
+        let hits = match parsed {
+            Err(e2) => here(&[self.unparsable(&e.id, Kind::Manifest, &e2)]),
+            Ok(m) if m.size != e.size => here(&[self.note(e.id, Kind::Manifest, "a tree says it has another length")]),
+            Ok(m) => self.parts(&m),
+        };
+        let hits = Rc::new(hits);
+        self.known.insert(e.id, hits.clone());
+        hits
+    }
+
+    fn parts(&mut self, m: &Manifest) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for c in &m.skeleton {
+            if let Err(problems) = self.sized(&c.id, Kind::Blob, c.len) {
+                hits.extend(here(&problems));
+            }
+        }
+        for t in &m.tensors {
+            if let Err(problems) = self.sized(&t.id, Kind::Tensor, t.byte_len().unwrap_or(u64::MAX)) {
+                let named = |problem: &usize| Hit {
+                    problem: *problem,
+                    path: String::new(),
+                    tensor: Some(t.name.clone()),
+                };
+                hits.extend(problems.iter().map(named));
+            }
+        }
+        hits
+    }
+
+    /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
+    fn sound(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
+        let Some(n) = self.catalog.find(id) else {
+            return Err(self.missing(id, "missing", kind.name()));
+        };
+        let is = self.catalog.best_record(n).kind;
+        if is != kind {
+            return Err(vec![self.note(*id, kind, &format!("it is a {is}"))]);
+        }
+        match self.by_object.get(&n) {
+            Some(problems) => Err(problems.clone()),
+            None => Ok(n),
+        }
+    }
+
+    fn sized(&mut self, id: &Id, kind: Kind, len: u64) -> std::result::Result<(), Vec<usize>> {
+        let n = self.sound(id, kind)?;
+        if self.catalog.best_record(n).logical == len {
+            Ok(())
+        } else {
+            Err(vec![self.note(
+                *id,
+                kind,
+                "what refers to it says it has another length",
+            )])
+        }
+    }
+
+    fn read(&self, n: u32) -> Result<Vec<u8>> {
+        self.catalog.content(self.storage, self.catalog.best(n))
+    }
+
+    fn missing(&mut self, id: &Id, reason: &str, kind: &str) -> Vec<usize> {
+        if self.unreadable.is_empty() {
+            vec![self.note_once(*id, format!("{kind} {}", id.short()), reason)]
+        } else {
+            self.unreadable.clone()
+        }
+    }
+
+    fn unparsable(&mut self, id: &Id, kind: Kind, e: &RepoError) -> usize {
+        self.note(*id, kind, &e.to_string())
+    }
+
+    fn note(&mut self, id: Id, kind: Kind, reason: &str) -> usize {
+        self.note_once(id, format!("{kind} {}", id.short()), reason)
+    }
+
+    fn note_once(&mut self, id: Id, what: String, reason: &str) -> usize {
+        let problems = &mut *self.problems;
+        *self.found.entry((id, what.clone())).or_insert_with(|| {
+            problems.push(problem(what, reason));
+            problems.len() - 1
+        })
+    }
+
+    fn affect(&mut self, problems: &[usize], commit: Id, path: &str, tensor: Option<&str>) {
+        for p in problems {
+            let Some(problem) = self.problems.get_mut(*p) else {
+                continue;
+            };
+            let place = Affected {
+                commit,
+                path: path.to_owned(),
+                tensor: tensor.map(str::to_owned),
+            };
+            // Hits of one place come one after the other.
+            if problem.affected.len() < MAX_AFFECTED && problem.affected.last() != Some(&place) {
+                problem.affected.push(place);
+            }
+        }
+    }
+}
+
+fn here(problems: &[usize]) -> Vec<Hit> {
+    let hit = |problem: &usize| Hit {
+        problem: *problem,
+        path: String::new(),
+        tensor: None,
+    };
+    problems.iter().map(hit).collect()
+}
+
+fn under(name: &str, hit: &Hit) -> Hit {
+    let path = if hit.path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}/{}", hit.path)
+    };
+    Hit { path, ..hit.clone() }
+}
