@@ -5,7 +5,7 @@
 //! caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).
 
 use crate::float::Cut;
-use crate::rans::{DecTable, LANES};
+use crate::rans::{DecTable, EncTable, LANES};
 use crate::tables::PROB_BITS;
 use std::arch::x86_64::*;
 
@@ -28,6 +28,101 @@ const fn deal() -> [[u8; 16]; 256] {
         mask += 1;
     }
     t
+}
+
+/// For every mask of lanes that give a word away: byte shuffle that moves those words to the end, in order.
+static COLLECT: [[u8; 16]; 256] = collect();
+
+const fn collect() -> [[u8; 16]; 256] {
+    let mut t = [[0x80u8; 16]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut to) = (8, 8);
+        while lane > 0 {
+            lane -= 1;
+            if mask >> lane & 1 == 1 {
+                to -= 1;
+                t[mask][2 * to] = 2 * lane as u8;
+                t[mask][2 * to + 1] = 2 * lane as u8 + 1;
+            }
+        }
+        mask += 1;
+    }
+    t
+}
+
+/// Encodes whole groups, last first; words go below `at` in `room`. Returns where they start.
+///
+/// # Safety
+/// AVX2; `symbols` is whole groups; with `CTX`, `ctx` is at least as long and below the table's contexts; the table has a
+/// context; `symbols.len() * 2 + 16 <= at <= room.len()`.
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn rans_encode<const CTX: bool>(
+    table: &EncTable,
+    state: &mut [u32; LANES],
+    symbols: &[u8],
+    ctx: &[u8],
+    room: &mut [u8],
+    mut at: usize,
+) -> usize {
+    const NO: i8 = -128;
+    let packed = table.packed().as_ptr().cast::<i64>();
+    // Lanes 0 1 4 5 and 2 3 6 7, so that one shuffle puts the gathered halves in order; contexts go a byte higher.
+    let pick_a = _mm_setr_epi8(0, NO, NO, NO, 1, NO, NO, NO, 4, NO, NO, NO, 5, NO, NO, NO);
+    let pick_b = _mm_setr_epi8(2, NO, NO, NO, 3, NO, NO, NO, 6, NO, NO, NO, 7, NO, NO, NO);
+    let low16 = _mm256_set1_epi32(0xffff);
+    // SAFETY: 32 states are 128 bytes.
+    let mut x: [__m256i; 4] = unsafe { std::array::from_fn(|v| _mm256_loadu_si256(state.as_ptr().add(8 * v).cast())) };
+    for g in (0..symbols.len() / LANES).rev() {
+        for v in (0..4).rev() {
+            let first = g * LANES + 8 * v;
+            // SAFETY: eight symbols (and contexts) from `first` on are inside the slices.
+            let s = unsafe { _mm_loadl_epi64(symbols.as_ptr().add(first).cast()) };
+            let (mut a, mut b) = (_mm_shuffle_epi8(s, pick_a), _mm_shuffle_epi8(s, pick_b));
+            if CTX {
+                let c = unsafe { _mm_loadl_epi64(ctx.as_ptr().add(first).cast()) };
+                a = _mm_or_si128(a, _mm_slli_epi32::<8>(_mm_shuffle_epi8(c, pick_a)));
+                b = _mm_or_si128(b, _mm_slli_epi32::<8>(_mm_shuffle_epi8(c, pick_b)));
+            }
+            // SAFETY: symbols are below 256, contexts below the table's.
+            let (a, b) = unsafe {
+                (
+                    _mm256_i32gather_epi64::<8>(packed, a),
+                    _mm256_i32gather_epi64::<8>(packed, b),
+                )
+            };
+            let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+            let reciprocal = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(a, b));
+            let rest = _mm256_castps_si256(_mm256_shuffle_ps::<0xdd>(a, b));
+            let (freq, cum) = (_mm256_and_si256(rest, low16), _mm256_srli_epi32::<16>(rest));
+            // Stays unless x >> 20 reaches the frequency.
+            let stays = _mm256_cmpgt_epi32(freq, _mm256_srli_epi32::<20>(x[v]));
+            let mask = !_mm256_movemask_ps(_mm256_castsi256_ps(stays)) as usize & 255;
+            let low = _mm256_and_si256(x[v], low16);
+            let words = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
+            // SAFETY: a mask is below 256; `at` keeps 16 bytes and two for every symbol to come below it.
+            unsafe {
+                let words = _mm_shuffle_epi8(words, _mm_loadu_si128(COLLECT.as_ptr().add(mask).cast()));
+                _mm_storeu_si128(room.as_mut_ptr().add(at - 16).cast(), words);
+            }
+            at -= 2 * mask.count_ones() as usize;
+            let y = _mm256_blendv_epi8(_mm256_srli_epi32::<16>(x[v]), x[v], stays);
+            // The quotient by the rounded-down reciprocal is right or one too small.
+            let even = _mm256_srli_epi64::<32>(_mm256_mul_epu32(y, reciprocal));
+            let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(y), _mm256_srli_epi64::<32>(reciprocal));
+            let q = _mm256_blend_epi32::<0xaa>(even, odd);
+            let r = _mm256_sub_epi32(y, _mm256_mullo_epi32(q, freq));
+            let fits = _mm256_cmpgt_epi32(freq, r);
+            let q = _mm256_sub_epi32(q, _mm256_andnot_si256(fits, _mm256_set1_epi32(-1)));
+            let r = _mm256_sub_epi32(r, _mm256_andnot_si256(fits, freq));
+            x[v] = _mm256_add_epi32(_mm256_slli_epi32::<12>(q), _mm256_add_epi32(r, cum));
+        }
+    }
+    // SAFETY: as at the load.
+    x.iter()
+        .enumerate()
+        .for_each(|(v, x)| unsafe { _mm256_storeu_si256(state.as_mut_ptr().add(8 * v).cast(), *x) });
+    at
 }
 
 /// Decodes whole groups while at least 32 words are left; returns symbols done and bytes of `words` used.

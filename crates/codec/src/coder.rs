@@ -101,14 +101,14 @@ impl PlaneEncoder {
     }
 
     /// Appends one block of the plane.
-    pub(crate) fn encode(&self, symbols: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, simd: Simd, symbols: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         match self {
             PlaneEncoder::Raw => return out.extend_from_slice(symbols),
             PlaneEncoder::Const(_) => return,
             PlaneEncoder::Rans(_, table) => {
                 out.extend_from_slice(&[0; 4]);
-                rans::encode(table, symbols, None, out);
+                rans::encode(simd, table, symbols, None, out);
             }
             PlaneEncoder::Huffman(_, encoder) => {
                 out.extend_from_slice(&[0; 4]);

@@ -48,8 +48,8 @@ impl CpuEngine {
             Scheme::Stored => return Ok(stored(raw)),
             Scheme::Zstd => zstd_bytes(raw)?,
             Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
-            Scheme::Delta => delta::encode(numbers, raw, base.ok_or(CodecError::MissingBase)?),
-            Scheme::Sparse => sparse::encode(numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
+            Scheme::Delta => delta::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?),
+            Scheme::Sparse => sparse::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
         };
         Ok(if bytes.len() <= raw.len() {
             Encoded { bytes, scheme }
@@ -103,8 +103,8 @@ impl Engine for CpuEngine {
         let numbers = Numbers::of(dtype);
         let choice = estimate::choose(dtype, raw, base);
         let bytes = match (choice, base) {
-            (Choice::Delta, Some(base)) => delta::encode(numbers, raw, base),
-            (Choice::Sparse, Some(base)) => sparse::encode(numbers, raw, base)?,
+            (Choice::Delta, Some(base)) => delta::encode(self.simd, numbers, raw, base),
+            (Choice::Sparse, Some(base)) => sparse::encode(self.simd, numbers, raw, base)?,
             (Choice::Planes(plan), _) => planes::encode(self.simd, plan, numbers.size, raw)?,
             _ => zstd_bytes(raw)?,
         };

@@ -55,7 +55,7 @@ pub(crate) fn plan(numbers: Numbers, by: &ByExponent) -> (u32, Vec<Context>, u64
 }
 
 /// Encodes `raw` against `base`, scheme byte first.
-pub(crate) fn encode(numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
     let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
@@ -69,6 +69,7 @@ pub(crate) fn encode(numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
     out.extend(list.iter().skip(1).map(|c| c.first));
     freqs.iter().for_each(|f| put(&mut out, f, true));
     let coder = Encoder {
+        simd,
         numbers,
         t,
         table: EncTable::new(&freqs),
@@ -88,6 +89,7 @@ fn context_map(firsts: impl Iterator<Item = u8>) -> [u8; 256] {
 }
 
 struct Encoder {
+    simd: Simd,
     numbers: Numbers,
     t: u32,
     table: EncTable,
@@ -111,7 +113,7 @@ impl Encoder {
                 let (least, width) = bases[usize::from(*s)];
                 bits.put_wide(d.unsigned_abs() - least, width);
             }
-            rans::encode(&self.table, symbols, Some(ctx), &mut out);
+            rans::encode(self.simd, &self.table, symbols, Some(ctx), &mut out);
         });
         let len = (out.len() - 4) as u32;
         out[..4].copy_from_slice(&len.to_le_bytes());

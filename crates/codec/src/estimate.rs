@@ -12,7 +12,7 @@ use crate::{Dtype, Scheme, delta, low};
 /// Elements of a run that the sample takes whole.
 const RUN: usize = 512;
 /// Bits that an exception takes: position and key.
-const EXCEPTION_BITS: u64 = 48;
+const EXCEPTION_BITS: u64 = 32;
 
 /// Decides how to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -123,10 +123,13 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
         let e = grid.elements(b);
         &raw[e.start * size..e.end * size]
     };
-    let all: Vec<Parts> = (0..grid.blocks())
+    let mut all: Vec<Parts> = (0..grid.blocks())
         .into_par_iter()
         .map(|b| parts(simd, plan, slice(b), size))
         .collect();
+    if plan.cut.is_some_and(Cut::windowed) {
+        trim(&mut all);
+    }
     let mut coders = Vec::new();
     for p in 0..all.first().map_or(0, |a| a.planes.len()) {
         let mut sum = [0u32; 256];
@@ -141,6 +144,28 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
     Ok(out)
 }
 
+/// Turns the rarest symbols at both ends of the window into exceptions: below one in 57,344 (4096 * 14) elements, the
+/// 1/4096 of probability that a symbol takes at least costs all others more than listing it.
+fn trim(all: &mut [Parts]) {
+    let total = |s: usize| all.iter().map(|a| u64::from(a.counts[0][s])).sum::<u64>();
+    let n: u64 = all.iter().map(|a| a.planes[0].len() as u64).sum();
+    let rare = |s: &usize| total(*s) * 57_344 < n;
+    let low = (1..255).take_while(rare).count();
+    let high = (1..255).rev().take_while(rare).count();
+    if low == 254 || (1..=low).chain(255 - high..255).all(|s| total(s) == 0) {
+        return;
+    }
+    all.par_iter_mut().for_each(|a| {
+        for s in &mut a.planes[0] {
+            let kept = *s == 0 || (usize::from(*s) > low && usize::from(*s) < 255 - high);
+            *s = if kept { *s } else { EXCEPTION };
+        }
+        for s in (1..=low).chain(255 - high..255) {
+            a.counts[0][usize::from(EXCEPTION)] += std::mem::take(&mut a.counts[0][s]);
+        }
+    });
+}
+
 fn encode_block(simd: Simd, plan: Plan, size: usize, raw: &[u8], parts: &Parts, coders: &[PlaneEncoder]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
     let heads = usize::from(plan.cut.is_some());
@@ -149,11 +174,11 @@ fn encode_block(simd: Simd, plan: Plan, size: usize, raw: &[u8], parts: &Parts, 
         if cut.windowed() {
             put_exceptions(cut, raw, symbols, &mut out);
         }
-        coder.encode(symbols, &mut out);
+        coder.encode(simd, symbols, &mut out);
         simd.put_fields(cut, raw, &mut out);
     }
     for (symbols, coder) in planes {
-        coder.encode(symbols, &mut out);
+        coder.encode(simd, symbols, &mut out);
         if plan.grouped(size) {
             low::put(raw, size, plan.low(size), symbols, &mut out);
         }
@@ -173,9 +198,12 @@ fn put_exceptions(cut: Cut, raw: &[u8], symbols: &[u8], out: &mut Vec<u8>) {
         }
     }
     put_varint(out, at.len() as u64);
-    at.iter().for_each(|i| out.extend_from_slice(&i.to_le_bytes()));
-    let key = |i: &u32| cut.key(head_at(raw, cut.shape.size, *i as usize));
-    at.iter().for_each(|i| out.extend_from_slice(&key(i).to_le_bytes()));
+    let mut next = 0;
+    for i in at {
+        put_varint(out, u64::from(i - next));
+        out.extend_from_slice(&cut.key(head_at(raw, cut.shape.size, i as usize)).to_le_bytes());
+        next = i + 1;
+    }
 }
 
 /// A segment whose header is read.
@@ -297,15 +325,15 @@ fn get_exceptions(cursor: &mut Cursor<'_>, cut: Cut, n: usize) -> Result<Vec<(us
     if count > n {
         return Err(BAD);
     }
-    let mut at = Cursor::new(cursor.take(count * 4)?);
-    let mut keys = Cursor::new(cursor.take(count * 2)?);
-    let mut list = Vec::with_capacity(count);
+    let mut list = Vec::with_capacity(count.min(cursor.rest().len() / 3));
+    let mut next = 0;
     for _ in 0..count {
-        let (i, key) = (at.u32()? as usize, keys.u16()?);
+        let (i, key) = (next + cursor.varint()?, cursor.u16()?);
         if i >= n || u32::from(key) >> (cut.shape.exponent + cut.k) != 0 {
             return Err(BAD);
         }
         list.push((i, key));
+        next = i + 1;
     }
     Ok(list)
 }

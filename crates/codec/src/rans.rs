@@ -29,12 +29,15 @@ pub(crate) struct EncSymbol {
 #[derive(Debug)]
 pub(crate) struct EncTable {
     symbols: Vec<EncSymbol>,
+    /// The same for vectors: floor(2^32 / frequency) or 2^32 - 1 | frequency << 32 | start << 48.
+    packed: Vec<u64>,
 }
 
 impl EncTable {
     /// Tables for contexts with these frequencies (each sums to 4096, or is all zero and never used).
     pub(crate) fn new(contexts: &[[u16; 256]]) -> Self {
         let mut symbols = vec![EncSymbol::default(); contexts.len() * 256];
+        let mut packed = Vec::with_capacity(contexts.len() * 256);
         for (freqs, table) in contexts.iter().zip(symbols.chunks_exact_mut(256)) {
             let mut start = 0u16;
             for (&freq, e) in freqs.iter().zip(table) {
@@ -52,10 +55,19 @@ impl EncTable {
                         bias: start,
                     },
                 };
+                let reciprocal = (1u64 << 32)
+                    .checked_div(freq.into())
+                    .map_or(0, |r| r.min(u32::MAX.into()));
+                packed.push(reciprocal | u64::from(freq) << 32 | u64::from(start) << 48);
                 start += freq;
             }
         }
-        EncTable { symbols }
+        EncTable { symbols, packed }
+    }
+
+    /// The tables for vectors, 256 symbols a context.
+    pub(crate) fn packed(&self) -> &[u64] {
+        &self.packed
     }
 }
 
@@ -92,28 +104,50 @@ impl DecTable {
     }
 }
 
-/// Appends the stream of `symbols` to `out`. With `ctx`, symbol i is coded in context `ctx[i]`; without, in context 0.
-pub(crate) fn encode(table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
-    match ctx {
-        Some(ctx) => encode_with(&table.symbols, symbols, |i| usize::from(ctx[i]) << 8, out),
-        None => encode_with(&table.symbols, symbols, |_| 0, out),
-    }
-}
-
-#[inline(always)]
-fn encode_with(table: &[EncSymbol], symbols: &[u8], row: impl Fn(usize) -> usize, out: &mut Vec<u8>) {
+/// Appends the stream of `symbols` to `out`. With `ctx` (as long, every value below the table's contexts), symbol i is
+/// coded in context `ctx[i]`; without, in context 0.
+pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
     // Words come out last first: they are written backwards into the tail of `out` and moved down once at the end.
     let start = out.len();
     out.resize(start + STATE_BYTES + symbols.len() * 2, 0);
     let room = &mut out[start..];
-    let mut at = room.len();
     let mut state = [LOW; LANES];
-    for (g, group) in symbols.chunks(LANES).enumerate().rev() {
+    let whole = symbols.len() / LANES * LANES;
+    let mut at = encode_scalar(table, &mut state, symbols, ctx, whole, room, room_len(symbols));
+    at = match simd.rans_encode(table, &mut state, &symbols[..whole], ctx, room, at) {
+        Some(at) => at,
+        None => encode_scalar(table, &mut state, &symbols[..whole], ctx, 0, room, at),
+    };
+    for (b, x) in room.chunks_exact_mut(4).zip(state) {
+        b.copy_from_slice(&x.to_le_bytes());
+    }
+    let words = room.len() - at;
+    room.copy_within(at.., STATE_BYTES);
+    out.truncate(start + STATE_BYTES + words);
+}
+
+fn room_len(symbols: &[u8]) -> usize {
+    STATE_BYTES + symbols.len() * 2
+}
+
+/// Encodes the symbols from `from` (a multiple of 32) on, last first; words go below `at` in `room`. Returns where they
+/// start.
+fn encode_scalar(
+    table: &EncTable,
+    state: &mut [u32; LANES],
+    symbols: &[u8],
+    ctx: Option<&[u8]>,
+    from: usize,
+    room: &mut [u8],
+    mut at: usize,
+) -> usize {
+    for (g, group) in symbols[from..].chunks(LANES).enumerate().rev() {
         // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
         let mut words = [0u16; LANES];
         let mut free = LANES;
         for (lane, &s) in group.iter().enumerate().rev() {
-            let e = &table[row(g * LANES + lane) | usize::from(s)];
+            let row = ctx.map_or(0, |c| usize::from(c[from + g * LANES + lane]) << 8);
+            let e = &table.symbols[row | usize::from(s)];
             let x = state[lane];
             let spill = u64::from(x) >= u64::from(e.freq) << (32 - PROB_BITS);
             words[(free - 1) % LANES] = x as u16;
@@ -130,12 +164,7 @@ fn encode_with(table: &[EncSymbol], symbols: &[u8], row: impl Fn(usize) -> usize
         }
         at -= 2 * (LANES - free);
     }
-    for (b, x) in room.chunks_exact_mut(4).zip(state) {
-        b.copy_from_slice(&x.to_le_bytes());
-    }
-    let words = room.len() - at;
-    room.copy_within(at.., STATE_BYTES);
-    out.truncate(start + STATE_BYTES + words);
+    at
 }
 
 /// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
@@ -239,7 +268,11 @@ mod tests {
                     (counts.map(|c| normalise(&c)).to_vec(), Some(ctx)),
                 ] {
                     let mut stream = vec![7u8];
-                    encode(&EncTable::new(&freqs), &symbols, ctx.as_deref(), &mut stream);
+                    let table = EncTable::new(&freqs);
+                    encode(Simd::detect(), &table, &symbols, ctx.as_deref(), &mut stream);
+                    let mut plain = vec![7u8];
+                    encode(Simd::scalar(), &table, &symbols, ctx.as_deref(), &mut plain);
+                    assert_eq!(stream, plain);
                     let table = DecTable::new(&freqs).unwrap();
                     for simd in [Simd::detect(), Simd::scalar()] {
                         let mut out = vec![0u8; n];

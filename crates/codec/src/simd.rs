@@ -5,7 +5,7 @@
 use crate::avx2;
 use crate::bitplane;
 use crate::float::Cut;
-use crate::rans::{DecTable, LANES};
+use crate::rans::{DecTable, EncTable, LANES};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;
@@ -30,6 +30,34 @@ impl Simd {
     /// Plain Rust only.
     pub(crate) fn scalar() -> Self {
         Simd { avx2: false }
+    }
+
+    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does; words go below `at` in `room`.
+    /// Returns where they start, or nothing when there is no fast path.
+    pub(crate) fn rans_encode(
+        self,
+        table: &EncTable,
+        state: &mut [u32; LANES],
+        symbols: &[u8],
+        ctx: Option<&[u8]>,
+        room: &mut [u8],
+        at: usize,
+    ) -> Option<usize> {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 && symbols.len() % LANES == 0 && at <= room.len() && at >= symbols.len() * 2 + 16 {
+            let contexts = table.packed().len() / 256;
+            // SAFETY: AVX2 was detected; lengths and contexts were checked here.
+            return match ctx {
+                None if contexts > 0 => unsafe {
+                    Some(avx2::rans_encode::<false>(table, state, symbols, &[], room, at))
+                },
+                Some(c) if c.len() >= symbols.len() && c.iter().all(|&c| usize::from(c) < contexts) => unsafe {
+                    Some(avx2::rans_encode::<true>(table, state, symbols, c, room, at))
+                },
+                _ => None,
+            };
+        }
+        None
     }
 
     /// Decodes whole groups of 32 symbols while at least 32 words are left. Returns symbols done and bytes of `words`

@@ -53,7 +53,7 @@ fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes {
 }
 
 /// Encodes `raw` against `base`, scheme byte first.
-pub(crate) fn encode(numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8>, CodecError> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
     let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
@@ -76,8 +76,8 @@ pub(crate) fn encode(numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8
         let mut out = Vec::new();
         put_varint(&mut out, c.gaps.len() as u64);
         if !c.gaps.is_empty() {
-            gaps.encode(&c.gaps, &mut out);
-            symbols.encode(&c.symbols, &mut out);
+            gaps.encode(simd, &c.gaps, &mut out);
+            symbols.encode(simd, &c.symbols, &mut out);
             out.extend_from_slice(&c.bits);
         }
         out
