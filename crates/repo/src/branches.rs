@@ -9,6 +9,7 @@ use crate::{
     progress::Progress,
     refs::{HEADS, Head, TAGS, check_ref_name},
     repo::Repo,
+    storage::Guard,
 };
 use mdl_objects::{Id, Kind, Tag};
 
@@ -27,12 +28,21 @@ pub enum Merged {
 }
 
 impl Repo {
+    /// Keeps collectors out while a ref is about to hold on to a commit that perhaps nothing else reaches.
+    pub(crate) fn hold(&self, commit: &Id) -> Result<Box<dyn Guard>> {
+        let guard = self.write_lock()?;
+        self.odb.refresh();
+        self.odb.commit(commit)?;
+        Ok(guard)
+    }
+
     /// Makes a branch at a commit; `force` moves one that exists.
     ///
     /// # Errors
     /// A bad name; it exists; the medium failed.
     pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
         check_ref_name(name)?;
+        let _guard = self.hold(at)?;
         let full = format!("{HEADS}{name}");
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
@@ -138,7 +148,7 @@ impl Repo {
             ));
         }
         let who = self.config.signature();
-        let _guard = self.write_lock()?;
+        let _guard = self.hold(at)?;
         let id = match message {
             None => *at,
             Some(text) => {
@@ -179,6 +189,7 @@ impl Repo {
     /// Absent objects; the branch moved meanwhile; the medium failed.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
         let head = self.refs.head()?;
+        let _guard = self.hold(commit)?;
         let done = if hard {
             let options = CheckoutOptions {
                 only: Vec::new(),
@@ -208,6 +219,7 @@ impl Repo {
     /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
         let head = self.refs.head()?;
+        let _guard = self.hold(commit)?;
         let from = self.refs.head_commit()?;
         if let Some(from) = &from {
             if self.reaches(from, commit)? {

@@ -115,6 +115,7 @@ impl Repo {
         progress: &dyn Progress,
     ) -> Result<CheckedOut> {
         let work = self.need_work()?.to_owned();
+        let _guard = self.hold(commit)?;
         let target = self.odb.files(&self.odb.commit(commit)?.tree)?;
         let current = match self.refs.head_commit()? {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,

@@ -3,15 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What storing one new tensor took.
+/// What storing one new tensor took. Ids are not repeated here: the manifest has the tensor's, the pack its base's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorReport {
     /// File in the tree.
     pub path: String,
     /// Tensor in the file.
     pub name: String,
-    /// Tensor id, hex.
-    pub id: String,
     /// Element type.
     pub dtype: String,
     /// Scheme of its segments (`planes`, `delta`, ...); `mixed` where they differ.
@@ -22,9 +20,6 @@ pub struct TensorReport {
     pub stored: u64,
     /// Deltas down to a tensor stored whole.
     pub depth: u8,
-    /// The delta base, hex.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<String>,
 }
 
 /// The report blob (docs/format.md, "Reports"): JSON, so that later versions can add to it.

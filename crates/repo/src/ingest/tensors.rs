@@ -199,13 +199,11 @@ impl Ingest<'_> {
         self.report.tensors.push(TensorReport {
             path: rel.to_owned(),
             name: e.name.clone(),
-            id: id.to_hex(),
             dtype: e.dtype.name().to_owned(),
             scheme: scheme_name(parts.iter().map(|p| p.0)).to_owned(),
             logical,
             stored: lengths.iter().map(|&n| u64::from(n)).sum::<u64>() + header.len() as u64,
             depth,
-            base: base.map(|b| b.id.to_hex()),
         });
         Ok(())
     }
