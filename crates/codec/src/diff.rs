@@ -40,7 +40,11 @@ impl Numbers {
 
     /// Most bits under the top one that may join the class: a class must fit a byte.
     pub(crate) fn max_t(self) -> u32 {
-        if self.size == 8 { 1 } else { 2 }
+        match self.size {
+            8 => 1,
+            4 => 2,
+            _ => 3,
+        }
     }
 
     fn bits(self) -> u32 {
@@ -58,20 +62,30 @@ impl Numbers {
         }
     }
 
-    /// `new - old` as a signed number (wrapping in the width of the element).
+    /// `new - old` as a signed number (wrapping in the width of the element); of floats with a negative base, the
+    /// opposite. Positive then means away from zero: weights that move far move back more often than on.
     #[inline(always)]
     pub(crate) fn difference(self, new: u64, old: u64) -> i64 {
         let w = self.bits();
         let d = self.monotone(new).wrapping_sub(self.monotone(old));
-        (d << (64 - w)) as i64 >> (64 - w)
+        self.turn(old, (d << (64 - w)) as i64 >> (64 - w))
     }
 
-    /// The element that lies `d` above `old`.
+    /// The element whose [`difference`](Self::difference) to `old` is `d`.
     #[inline(always)]
     pub(crate) fn apply(self, old: u64, d: i64) -> u64 {
         let w = self.bits();
-        let m = self.monotone(old).wrapping_add(d as u64) & (u64::MAX >> (64 - w));
+        let m = self.monotone(old).wrapping_add(self.turn(old, d) as u64) & (u64::MAX >> (64 - w));
         self.monotone(m)
+    }
+
+    #[inline(always)]
+    fn turn(self, old: u64, d: i64) -> i64 {
+        if self.float && old >> (self.bits() - 1) != 0 {
+            d.wrapping_neg()
+        } else {
+            d
+        }
     }
 
     /// The context of a base element: its exponent (f64: brought into the range of an f32's and cut off there); 0 for
@@ -158,7 +172,7 @@ mod tests {
 
     #[test]
     fn classes_are_contiguous_and_come_back() {
-        for t in 0..3 {
+        for t in 0..4 {
             let mut next = 0u64;
             for class in 0..=130u8 {
                 let (base, raw) = class_base(class, t);
@@ -203,7 +217,11 @@ mod tests {
             }
         }
         let n = Numbers::of(Dtype::F32);
-        assert_eq!(n.difference(0.0f32.to_bits().into(), (-0.0f32).to_bits().into()), 1);
+        assert_eq!(n.difference(0.0f32.to_bits().into(), (-0.0f32).to_bits().into()), -1);
+        assert_eq!(
+            n.difference((-1.5f32).to_bits().into(), (-1.0f32).to_bits().into()),
+            1 << 22
+        );
         assert_eq!(n.difference(1.0f32.to_bits().into(), 0.99999994f32.to_bits().into()), 1);
         assert_eq!(n.context(1.5f32.to_bits().into()), 127);
         assert_eq!(Numbers::of(Dtype::F64).context(1.5f64.to_bits()), 127);

@@ -42,7 +42,9 @@ fn sample_ranges(bytes: usize, size: usize) -> Vec<std::ops::Range<usize>> {
 }
 
 fn sample(data: &[u8], ranges: &[std::ops::Range<usize>]) -> Vec<u8> {
-    ranges.iter().flat_map(|r| &data[r.clone()]).copied().collect()
+    let mut part = Vec::with_capacity(ranges.iter().map(|r| r.len()).sum());
+    ranges.iter().for_each(|r| part.extend_from_slice(&data[r.clone()]));
+    part
 }
 
 /// Chooses for elements of `dtype`; the smallest estimate wins, the first of equals in the order delta or sparse, planes,
@@ -57,12 +59,15 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
         Some(shape) => float_plan(shape, &part),
         None => (Plan::BYTES, 0, 0),
     };
-    let bytes = byte_planes(&part, size, size);
-    let mut best = (Choice::Planes(Plan::BYTES), scale(bytes.0) + bytes.1);
-    if plan.cut.is_some() && scale(cost) + tables <= best.1 + best.1 / 32 {
-        best = (Choice::Planes(plan), scale(cost) + tables);
-    }
     let stored = (raw.len() as u64 * 8) << COST_BITS;
+    let mut best = (Choice::Planes(plan), scale(cost) + tables);
+    // Floats whose heads do not shrink are not really floats: their bytes may still be skewed one by one.
+    if plan.cut.is_none() || best.1 > stored - stored / 32 {
+        let bytes = byte_planes(&part, size, size);
+        if plan.cut.is_none() || scale(bytes.0) + bytes.1 < best.1 {
+            best = (Choice::Planes(Plan::BYTES), scale(bytes.0) + bytes.1);
+        }
+    }
     // zstd is only tried where it has a chance: never on the noise of ordinary float weights.
     if plan.cut.is_none() || best.1 < stored / 8 * 5 || raw.len() <= 4096 {
         let z = zstd_cost(raw, size);
