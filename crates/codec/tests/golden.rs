@@ -1,0 +1,164 @@
+//! Golden vectors: inputs frozen together with their encodings. Encoding must give these bytes and decoding must take
+//! them, today and in every later version; tests/reader/segments.py reads the same files.
+//!
+//! `MDL_GOLDEN_WRITE=1 cargo test -p mdl-codec --test golden` writes vectors that are missing. A vector that is there is
+//! never overwritten: a format change needs a new scheme or tag, not new vectors. zstd frames may differ from one zstd
+//! release to the next, so those are only decoded.
+
+use mdl_codec::{CpuEngine, Dtype, Engine, Scheme};
+use std::path::{Path, PathBuf};
+
+struct Vector {
+    dtype: Dtype,
+    scheme: Scheme,
+    label: &'static str,
+    raw: Vec<u8>,
+    base: Option<Vec<u8>>,
+}
+
+/// Bell-shaped integers: the sum of twelve small uniform ones; no floating point that a platform might round otherwise.
+fn bell(seed: u32, n: usize) -> impl Iterator<Item = i32> {
+    let mut x = seed;
+    (0..n).map(move |_| {
+        (0..12).fold(0, |sum, _| {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            sum + (x >> 12) as i32 % 4096 - 2048
+        })
+    })
+}
+
+fn floats(dtype: Dtype, seed: u32, n: usize) -> Vec<u8> {
+    let narrow = |v: i32, exponent: u32, mantissa: u32| -> u32 {
+        if v == 0 {
+            return 0;
+        }
+        let m = v.unsigned_abs();
+        let msb = 31 - m.leading_zeros();
+        let frac = if msb >= mantissa {
+            m >> (msb - mantissa)
+        } else {
+            m << (mantissa - msb)
+        } & ((1 << mantissa) - 1);
+        let e = ((1u32 << (exponent - 1)) + msb)
+            .saturating_sub(14)
+            .min((1 << exponent) - 2);
+        u32::from(v < 0) << (exponent + mantissa) | e << mantissa | frac
+    };
+    bell(seed, n)
+        .zip(bell(seed ^ 77, n))
+        .flat_map(|(v, w)| {
+            let bits: u64 = match dtype {
+                Dtype::F64 => u64::from(narrow(v, 8, 23)) << 32 | u64::from(w as u32),
+                Dtype::F32 => u64::from(narrow(v, 8, 23)) ^ u64::from(w as u32 & 0xffff),
+                Dtype::BF16 => narrow(v, 8, 7).into(),
+                Dtype::F16 => narrow(v, 5, 10).into(),
+                Dtype::F8E4M3 => narrow(v, 4, 3).into(),
+                Dtype::F8E5M2 => narrow(v, 5, 2).into(),
+                _ => (v / 64) as u64,
+            };
+            bits.to_le_bytes()[..dtype.size()].to_vec()
+        })
+        .collect()
+}
+
+/// `raw` with small steps everywhere, or at one element in `every`.
+fn moved(raw: &[u8], size: usize, every: usize) -> Vec<u8> {
+    let mut out = raw.to_vec();
+    for (i, (e, v)) in out.chunks_exact_mut(size).zip(bell(5, raw.len() / size)).enumerate() {
+        if i % every == every / 2 {
+            e[0] = e[0].wrapping_add((v / 1500) as u8 | u8::from(every > 1));
+        }
+    }
+    out
+}
+
+fn vectors() -> Vec<Vector> {
+    let mut all = Vec::new();
+    for dtype in [
+        Dtype::F64,
+        Dtype::F32,
+        Dtype::F16,
+        Dtype::BF16,
+        Dtype::F8E4M3,
+        Dtype::F8E5M2,
+        Dtype::I32,
+    ] {
+        let size = dtype.size();
+        let raw = floats(dtype, 1, 1200);
+        let add = |scheme, label, raw: &[u8], base| Vector {
+            dtype,
+            scheme,
+            label,
+            raw: raw.to_vec(),
+            base,
+        };
+        all.push(add(Scheme::Planes, "plain", &raw, None));
+        all.push(add(Scheme::Planes, "tiny", &raw[..300 * size], None));
+        all.push(add(Scheme::Delta, "step", &raw, Some(moved(&raw, size, 1))));
+        all.push(add(Scheme::Sparse, "few", &raw, Some(moved(&raw, size, 200))));
+        all.push(add(Scheme::Sparse, "same", &raw, Some(raw.clone())));
+    }
+    let mut clean = floats(Dtype::F32, 9, 1801);
+    clean[4 * 600..]
+        .chunks_exact_mut(4)
+        .for_each(|e| (e[0], e[1]) = (0, e[1] & 0xe0));
+    clean[40..44].copy_from_slice(&1e-37f32.to_le_bytes());
+    all.push(Vector {
+        dtype: Dtype::F32,
+        scheme: Scheme::Planes,
+        label: "clean",
+        raw: clean,
+        base: None,
+    });
+    let few: Vec<u8> = bell(3, 1000).flat_map(|v| [(v >> 12) as u8, 7]).collect();
+    all.push(Vector {
+        dtype: Dtype::Opaque,
+        scheme: Scheme::Zstd,
+        label: "bytes",
+        raw: few.clone(),
+        base: None,
+    });
+    all.push(Vector {
+        dtype: Dtype::U8,
+        scheme: Scheme::Stored,
+        label: "bytes",
+        raw: few[..100].to_vec(),
+        base: None,
+    });
+    all
+}
+
+fn path(v: &Vector, extension: &str) -> PathBuf {
+    let name = format!("{}-{}-{}.{extension}", v.dtype.code(), v.scheme.name(), v.label);
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+#[test]
+fn frozen_bytes_stay_frozen() {
+    let engine = CpuEngine::new();
+    for v in vectors() {
+        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.base.as_deref()).unwrap();
+        assert_eq!(encoded.scheme, v.scheme, "{:?}", path(&v, "seg"));
+        if std::env::var_os("MDL_GOLDEN_WRITE").is_some() && !path(&v, "seg").exists() {
+            std::fs::write(path(&v, "seg"), &encoded.bytes).unwrap();
+            std::fs::write(path(&v, "raw"), &v.raw).unwrap();
+            if let Some(b) = &v.base {
+                std::fs::write(path(&v, "base"), b).unwrap();
+            }
+        }
+        let frozen = std::fs::read(path(&v, "seg")).unwrap();
+        assert!(
+            std::fs::read(path(&v, "raw")).unwrap() == v.raw,
+            "{:?}: the input changed",
+            path(&v, "raw")
+        );
+        assert!(
+            v.scheme == Scheme::Zstd || frozen == encoded.bytes,
+            "{:?}",
+            path(&v, "seg")
+        );
+        let mut out = vec![0; v.raw.len()];
+        engine.decode(v.dtype, &frozen, v.base.as_deref(), &mut out).unwrap();
+        assert!(out == v.raw, "{:?}", path(&v, "seg"));
+    }
+}

@@ -1,0 +1,254 @@
+"""Reads mdl segments (docs/format-segments.md) with numpy and zstandard. Shares no code with mdl; slow and plain."""
+
+import numpy as np, zstandard
+
+SHAPES = {
+    1: (8, 11, 16),
+    2: (4, 8, 16),
+    3: (2, 5, 16),
+    4: (2, 8, 16),
+    5: (1, 4, 8),
+    6: (1, 5, 8),
+}  # size, exponent, head
+SIZES = [1, 8, 4, 2, 2, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 8]  # bytes of a number, by dtype code (complex: 8)
+
+
+class Cursor:
+    def __init__(self, data):
+        self.d, self.i = memoryview(data), 0
+
+    def take(self, n):
+        if n > len(self.d) - self.i:
+            raise ValueError("truncated")
+        self.i += n
+        return self.d[self.i - n : self.i]
+
+    def num(self, n):
+        return int.from_bytes(self.take(n), "little")
+
+    def varint(self):
+        v = s = 0
+        while True:
+            b = self.num(1)
+            v |= (b & 127) << s
+            s += 7
+            if b < 128:
+                return v
+
+    def rest(self):
+        return self.take(len(self.d) - self.i)
+
+
+def bits_at(data, start, width):
+    """Fields of `width[i]` bits starting at bit `start[i]`, least significant bit first, as uint64."""
+    stream = np.unpackbits(np.frombuffer(bytes(data) + bytes(16), np.uint8), bitorder="little")
+    out = np.zeros(len(start), np.uint64)
+    for j in range(int(width.max(initial=0))):
+        out |= np.where(j < width, stream[np.minimum(start + j, len(stream) - 1)], 0).astype(np.uint64) << np.uint64(j)
+    return out
+
+
+def table(c, exact):
+    first, last, at, values = c.num(1), c.num(1), 0, np.zeros(256, np.int64)
+    bits = int.from_bytes(c.d[c.i : c.i + 512], "little")
+
+    def get(n):
+        nonlocal at
+        at += n
+        return bits >> (at - n) & ((1 << n) - 1)
+
+    while first <= last:
+        n = get(4)
+        if n == 0:
+            first += get(4) + 1
+            continue
+        values[first] = (1 << (n - 1) | get(n - 1)) if exact else n
+        first += 1
+    c.take((at + 7) // 8)
+    return values
+
+
+def rans(freqs, stream, n, ctx):
+    freqs = np.array(freqs)
+    symbol = np.array([np.repeat(np.arange(256), f) for f in freqs])
+    start = np.cumsum(freqs, 1) - freqs
+    x, words = np.frombuffer(stream[:128], "<u4").astype(np.int64), np.frombuffer(stream[128:], "<u2").astype(np.int64)
+    out, at = np.zeros(n, np.int64), 0
+    for i in range(0, n, 32):
+        m = min(32, n - i)
+        c, y = ctx[i : i + m], x[:m]
+        s = symbol[c, y & 4095]
+        y = freqs[c, s] * (y >> 12) + (y & 4095) - start[c, s]
+        need = np.flatnonzero(y < 65536)
+        y[need] = y[need] << 16 | words[at : at + len(need)]
+        at += len(need)
+        x[:m] = y
+        out[i : i + m] = s
+    if at != len(words) or (x != 65536).any():
+        raise ValueError("bad rANS stream")
+    return out
+
+
+def huffman(lens, data, n):
+    bits, at, code, out = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"), 0, 0, []
+    codes = {}
+    for l in range(1, 13):
+        code <<= 1
+        for s in np.flatnonzero(lens == l):
+            codes[l, code] = s
+            code += 1
+    for _ in range(n):
+        v = l = 0
+        while (l, v) not in codes:
+            v = v << 1 | int(bits[at])
+            l += 1
+            at += 1
+        out.append(codes[l, v])
+    return np.array(out, np.int64)
+
+
+def plane_header(c):
+    tag = c.num(1)
+    return tag, c.num(1) if tag == 1 else table(c, tag == 2) if tag > 1 else None
+
+
+def plane(c, coder, n):
+    tag, t = coder
+    if tag == 0:
+        return np.frombuffer(c.take(n), np.uint8).astype(np.int64)
+    if tag == 1:
+        return np.full(n, t, np.int64)
+    data = c.take(c.num(4))
+    return rans([t], data, n, np.zeros(n, np.int64)) if tag == 2 else huffman(t, data, n)
+
+
+def blocks(c, n, log):
+    count = -(-n >> log)
+    sizes = [c.num(4) for _ in range(count - 1)]
+    for b in range(count):
+        yield b << log, min(n, (b + 1) << log), Cursor(c.take(sizes[b]) if b < count - 1 else c.rest())
+
+
+def bitplanes(c, n, lo, hi):
+    w = np.frombuffer(c.take(-(-n // 32) * (hi - lo) * 4), np.uint8).reshape(-1, hi - lo, 4)
+    b = np.unpackbits(w, axis=2, bitorder="little").astype(np.uint64)
+    return sum(((b[:, j] << np.uint64(lo + j)).ravel()[:n] for j in range(hi - lo)), np.zeros(n, np.uint64))
+
+
+def planes(dtype, c, n):
+    size, log, k = SIZES[dtype], c.num(1), c.num(1)
+    out = np.zeros((n, size), np.uint8)
+    low, mode, e, head, lo = size, 1, 0, 0, 1
+    if k != 255:
+        size, e, head = SHAPES[dtype]
+        low = size - head // 8
+        mode = c.num(1)
+        lo = c.num(2) if e + k > 8 else 1
+    count = (k != 255) + (low if mode else int(low > 0))
+    coders = [plane_header(c) for _ in range(count)]
+    for a, z, b in blocks(c, n, log):
+        m, rest = z - a, list(coders)
+        if k != 255:
+            listed, at = {}, -1
+            for _ in range(b.varint() if e + k > 8 else 0):
+                at += b.varint() + 1
+                listed[at] = b.num(2)
+            s = plane(b, rest.pop(0), m)
+            key = np.where(s == 0, 0, s + lo - 1)
+            for at, v in listed.items():
+                key[at] = v
+            below = head - e - k - 1
+            field = bitplanes(b, m, 0, below + 1).astype(np.int64)
+            h = field >> below << (head - 1) | key << below | field & ((1 << below) - 1)
+            out[a:z, low:] = h.astype("<u2").view(np.uint8).reshape(m, 2)[:, : size - low]
+        if mode == 0 and low:
+            for g, t in enumerate(plane(b, rest[0], -(-m // 128))):
+                p, q = a + g * 128, min(z, a + g * 128 + 128)
+                v = (
+                    bitplanes(b, q - p, int(t), 8 * low).astype("<u8").view(np.uint8).reshape(-1, 8)[:, :low]
+                    if t
+                    else np.frombuffer(b.take((q - p) * low), np.uint8).reshape(-1, low)
+                )
+                out[p:q, :low] = v
+        for j, coder in enumerate(rest if mode else []):
+            out[a:z, j] = plane(b, coder, m)
+    return out.tobytes()
+
+
+def classes(s, t):
+    raw = np.maximum((s >> t) - 1, 0)
+    return np.where(s >> t < 2, s, (1 << t) | s & ((1 << t) - 1)).astype(np.uint64) << raw.astype(np.uint64), raw
+
+
+def apply(dtype, old, symbols, mags):
+    """The numbers that lie `mags` from `old`, away from zero for odd symbols."""
+    w, isf = 8 * SIZES[dtype], dtype in SHAPES
+    top, ones = np.uint64(1 << (w - 1)), np.uint64((1 << w) - 1)
+    neg = (old & top != 0) & isf
+    mono = lambda v: np.where((v & top != 0) & isf, v ^ (top - np.uint64(1)), v)
+    minus = (symbols % 2 == 0) ^ neg
+    return mono((mono(old) + np.where(minus, np.uint64(0) - mags, mags)) & ones)
+
+
+def delta(dtype, c, base, n):
+    log, t, count = c.num(1), c.num(1), c.num(1)
+    firsts = [0] + list(c.take(count - 1))
+    freqs = [table(c, True) for _ in range(count)]
+    out, ctx = base.copy(), np.zeros(n, np.int64)
+    if dtype in SHAPES:
+        size, e, _ = SHAPES[dtype]
+        x = (base >> np.uint64(8 * size - 1 - e)).astype(np.int64) & ((1 << e) - 1)
+        x = np.clip(x - 896, 0, 255) if dtype == 1 else x
+        ctx = np.searchsorted(firsts, x, "right") - 1
+    for a, z, b in blocks(c, n, log):
+        s = rans(freqs, b.take(b.num(4)), z - a, ctx[a:z])
+        least, raw = classes((s + 1) // 2, t)
+        out[a:z] = apply(dtype, base[a:z], s, least + bits_at(b.rest(), np.cumsum(raw) - raw, raw))
+    return out
+
+
+def sparse(dtype, c, base, n):
+    log, gaps, symbols = c.num(1), plane_header(c), plane_header(c)
+    out, t = base.copy(), {8: 1, 4: 2}.get(SIZES[dtype], 3)
+    for a, z, b in blocks(c, n, log):
+        m = b.varint()
+        if not m:
+            continue
+        g, s = plane(b, gaps, m), plane(b, symbols, m)
+        (gl, gr), (sl, sr) = classes(g, 2), classes((s + 1) // 2, t)
+        ends = np.cumsum(gr + sr)
+        data = b.rest()
+        at = a - 1 + np.cumsum(gl.astype(np.int64) + bits_at(data, ends - gr - sr, gr).astype(np.int64) + 1)
+        out[at] = apply(dtype, base[at], s, sl + bits_at(data, ends - sr, sr))
+    return out
+
+
+def decode(dtype, encoded, length, base=None):
+    """The `length` decoded bytes of a segment of dtype code `dtype`; `base`: the base's bytes, where the scheme needs it."""
+    c = Cursor(encoded)
+    scheme, size = c.num(1), SIZES[dtype]
+    if scheme == 0:
+        out = bytes(c.rest())
+    elif scheme == 1:
+        out = zstandard.ZstdDecompressor().decompress(bytes(c.rest()), max_output_size=length)
+    elif scheme == 2:
+        out = planes(dtype, c, length // size)
+    else:
+        old = np.frombuffer(base, f"<u{size}").astype(np.uint64)
+        out = (delta if scheme == 3 else sparse)(dtype, c, old, length // size).astype(f"<u{size}").tobytes()
+    if len(out) != length:
+        raise ValueError("wrong length")
+    return out
+
+
+if __name__ == "__main__":
+    import pathlib, sys
+
+    for f in sorted(pathlib.Path(sys.argv[1]).glob("*.seg")):
+        raw = f.with_suffix(".raw").read_bytes()
+        base = f.with_suffix(".base")
+        assert (
+            decode(int(f.name.split("-")[0]), f.read_bytes(), len(raw), base.read_bytes() if base.exists() else None)
+            == raw
+        ), f
+        print("ok", f.name)
