@@ -1,0 +1,67 @@
+"""Frozen repositories of every format version stay readable, by mdl and by a reader written from the specification."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli import Mdl, files_of
+
+TESTS = Path(__file__).resolve().parents[1]
+GOLDEN = sorted((TESTS / "golden").glob("repo-v*"))
+READER = TESTS / "reader" / "read_repo.py"
+
+
+def expected(golden: Path) -> dict[str, dict[str, str]]:
+    return json.loads((golden / "expected.json").read_text())
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {rel: hashlib.sha256(path.read_bytes()).hexdigest() for rel, path in files_of(folder).items()}
+
+
+def test_there_is_a_golden_repository() -> None:
+    assert [g.name for g in GOLDEN] == ["repo-v1"]
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: g.name)
+def test_mdl_reads_it(golden: Path, tmp_path: Path) -> None:
+    mdl = Mdl(shutil.copytree(golden / "store", tmp_path / "store"))
+    assert "problem" not in mdl.run("fsck").out.replace("no problems", "")
+    versions = expected(golden)
+    assert len(versions) == 4
+    for commit, files in versions.items():
+        assert digests(mdl.checkout(commit, tmp_path / commit)) == files
+    assert list(versions) != []
+    schemes = {t["scheme"] for commit in versions for t in mdl.tensors(commit).values()}
+    assert schemes >= {"stored", "zstd", "planes", "delta", "sparse"}
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda g: g.name)
+def test_the_reader_from_the_specification_reads_it(golden: Path, tmp_path: Path) -> None:
+    revisions = [(commit, files) for commit, files in expected(golden).items()]
+    for commit, files in revisions:
+        out = tmp_path / commit
+        subprocess.run([sys.executable, READER, golden / "store", commit, out], check=True)
+        assert digests(out) == files
+    by_tag = tmp_path / "tag"
+    subprocess.run([sys.executable, READER, golden / "store", "first", by_tag], check=True)
+    assert digests(by_tag) in [files for _, files in revisions]
+
+
+def test_the_reader_notices_damage(tmp_path: Path) -> None:
+    store = Path(shutil.copytree(GOLDEN[0] / "store", tmp_path / "store"))
+    pack = max((store / "packs").iterdir(), key=lambda p: p.stat().st_size)
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 3] ^= 1
+    pack.write_bytes(data)
+    outcomes = [
+        subprocess.run([sys.executable, READER, store, c, tmp_path / c], capture_output=True, check=False).returncode
+        for c in expected(GOLDEN[0])
+    ]
+    assert any(outcomes)
