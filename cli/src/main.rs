@@ -1,3 +1,40 @@
-//! The mdl command line.
+//! The mdl command line. Neighbours: `args` reads what was asked, `commands` does it through `mdl-repo`, `render` shows
+//! it, `errors` ends it. It must not know how a version is stored.
 
-fn main() {}
+mod args;
+mod commands;
+mod context;
+mod engine;
+mod errors;
+mod progress;
+mod render;
+
+use args::Cli;
+use clap::Parser;
+use context::Context;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    quiet_index_panics();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return errors::usage(&error),
+    };
+    let mut context = Context::new(cli.global);
+    let done = commands::run(&mut context, cli.verb).and_then(|()| context.finish());
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => errors::report(&context, &error),
+    }
+}
+
+/// The index may panic in threads of its own when its files are damaged. The repository does without it then, so there
+/// is nothing to tell the user; every other panic is told as usual.
+fn quiet_index_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !info.location().is_some_and(|at| at.file().contains("sled")) {
+            usual(info);
+        }
+    }));
+}

@@ -1,0 +1,94 @@
+//! What can be asked: the global options and the list of verbs. Neighbours: each verb's own arguments stand in its file in
+//! `commands`. It must not know how a verb is done.
+
+use crate::commands::{
+    branch, cat, checkout, commit, completions, config, diff, init, log, ls, man, merge, reflog, reset, show, status,
+    switch, tag, verify,
+};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const AFTER: &str = "\
+Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N moves
+ago), @step=N, @best(METRIC), @worst(METRIC). HEAD is the present commit; `main@best(loss)` the lowest loss on main.
+
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 somebody else moved first, 5 damaged data, 6 input/output.
+
+A first version:
+  mdl init
+  mdl commit -m \"first checkpoint\" --step 1000 --metric loss=0.41
+  mdl log";
+
+/// Versions model checkpoints as git versions code: every version comes back bit for bit, stored as small as its
+/// difference to the one before.
+#[derive(Debug, Parser)]
+#[command(name = "mdl", version, after_help = AFTER, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// Options of every verb.
+#[derive(Args, Clone, Debug)]
+pub struct Global {
+    /// Repository to work on: its work tree or its own directory. Default: the one around the current directory.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "MDL_REPO",
+        hide_env_values = true,
+        help_heading = "Global options"
+    )]
+    pub repo: Option<PathBuf>,
+    /// Print one JSON document for programs: sizes in bytes, ids in full. Errors become JSON on standard error.
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub json: bool,
+    /// When to colour: `auto` means on a terminal and without NO_COLOR.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = false,
+        help_heading = "Global options"
+    )]
+    pub color: Color,
+    /// Say nothing but errors and what was asked for; no progress bars.
+    #[arg(short, long, global = true, help_heading = "Global options")]
+    pub quiet: bool,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Init(init::Args),
+    Config(config::Args),
+    Status(status::Args),
+    Commit(commit::Args),
+    Log(log::Args),
+    Show(show::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Diff(diff::Args),
+    Checkout(checkout::Args),
+    Switch(switch::Args),
+    Branch(branch::Args),
+    Tag(tag::Args),
+    Reset(reset::Args),
+    Reflog(reflog::Args),
+    Merge(merge::Args),
+    Verify(verify::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}

@@ -1,0 +1,152 @@
+//! `mdl branch`: lists, makes, renames and deletes branches. Neighbours: `Repo::create_branch` and its like. It must not
+//! touch the work tree.
+
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table, entry, subject},
+};
+use mdl_repo::{HEADS, Head, Repo};
+use serde_json::json;
+use std::io::Write;
+
+/// List, make, rename or delete branches
+///
+/// A deleted branch's commits stay in the repository until `mdl gc` finds that nothing (reflogs included) reaches them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl branch -v
+  mdl branch ablation main~2
+  mdl branch -m old-name new-name
+  mdl branch -d ablation")]
+pub struct Args {
+    /// NAME [START] to make a branch at START (default HEAD); [OLD] NEW with -m; names with -d.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Delete branches whose commits another branch, tag or HEAD reaches.
+    #[arg(short, long, requires = "names")]
+    delete: bool,
+    /// Delete branches even if nothing else reaches their commits.
+    #[arg(short = 'D', long, requires = "names", conflicts_with = "delete")]
+    delete_force: bool,
+    /// Rename a branch (the present one if only NEW is given).
+    #[arg(short = 'm', long = "move", requires = "names", conflicts_with_all = ["delete", "delete_force"])]
+    rename: bool,
+    /// List branches; NAME may be a glob such as 'exp/*'.
+    #[arg(short, long, conflicts_with_all = ["delete", "delete_force", "rename"])]
+    list: bool,
+    /// With every branch its commit, step, metrics and message.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Move a branch that exists.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    if args.delete || args.delete_force {
+        return delete(context, &repo, &names, args.delete_force || args.force);
+    }
+    match (args.rename, args.list, names.as_slice()) {
+        (true, _, [new]) => match repo.refs().head()? {
+            Head::Branch(old) => rename(context, &repo, &old, new),
+            Head::Detached(_) => Err(CliError::usage(
+                "HEAD is on no branch",
+                "say which: mdl branch -m OLD NEW",
+            )),
+        },
+        (true, _, [old, new]) => rename(context, &repo, old, new),
+        (_, true, patterns) | (_, _, patterns @ []) => list(context, &repo, patterns, args.verbose),
+        (_, _, [name]) => create(context, &repo, name, "HEAD", args.force),
+        (_, _, [name, start]) => create(context, &repo, name, start, args.force),
+        _ => Err(CliError::usage(
+            "too many names",
+            "write `mdl branch NAME START` or `mdl branch -m OLD NEW`",
+        )),
+    }
+}
+
+fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bool) -> Result<()> {
+    mdl_repo::check_ref_name(name)?;
+    let id = repo.resolve(start)?;
+    repo.create_branch(name, &id, force)?;
+    if context.global.json {
+        return context.json(&json!({"branch": name, "commit": id.to_hex()}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Branch {name} at {}", id.short())?;
+    }
+    Ok(())
+}
+
+fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()> {
+    repo.rename_branch(old, new)?;
+    if context.global.json {
+        return context.json(&json!({"branch": new, "was": old}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Branch {old} is now {new}")?;
+    }
+    Ok(())
+}
+
+fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
+    let mut gone = Vec::new();
+    for name in names {
+        let id = repo.delete_branch(name, force)?;
+        if context.chatty() && !context.global.json {
+            writeln!(context.out, "Deleted branch {name} (was {})", id.short())?;
+        }
+        gone.push(json!({"branch": name, "was": id.to_hex()}));
+    }
+    if context.global.json {
+        return context.json(&json!({"deleted": gone}));
+    }
+    Ok(())
+}
+
+fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) -> Result<()> {
+    let head = repo.refs().head()?;
+    let mut branches = repo.refs().list(HEADS)?;
+    branches.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, name)));
+    if context.global.json {
+        let mut rows = Vec::new();
+        for (name, id) in &branches {
+            let c = repo.odb().commit(id)?;
+            let current = head == Head::Branch(name.clone());
+            rows.push(json!({"name": name, "current": current, "head": entry::json(id, &c, &[])}));
+        }
+        return context.json(&json!({"branches": rows}));
+    }
+    let paint = context.paint;
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    if let (Head::Detached(id), true) = (&head, patterns.is_empty()) {
+        table.row([format!(
+            "* {}",
+            paint.red(&format!("(HEAD detached at {})", id.short()))
+        )]);
+    }
+    for (name, id) in &branches {
+        let mut row = vec![if head == Head::Branch(name.clone()) {
+            format!("* {}", paint.green(name))
+        } else {
+            format!("  {name}")
+        }];
+        if verbose {
+            let c = repo.odb().commit(id)?;
+            let step = c.step.map_or_else(String::new, |s| format!("[step {s}] "));
+            row.push(id.short());
+            row.push(format!(
+                "{step}{} {}",
+                subject(&c.message),
+                paint.bold(&entry::metrics(&c))
+            ));
+        }
+        table.row(row);
+    }
+    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}

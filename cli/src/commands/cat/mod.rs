@@ -1,0 +1,237 @@
+//! `mdl cat`: one tensor, as numbers that sum it up or as bytes. Neighbours: `slice` reads what part is wanted, `gather`
+//! fetches it, `stats` sums up, `npy` writes numpy's header. It must not read more of a tensor than was asked for.
+
+mod gather;
+mod npy;
+mod slice;
+mod stats;
+
+use super::shared::{need_path, not_found, refused};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{json_number, shape, short_number, size},
+};
+use gather::Elements;
+use mdl_objects::{Manifest, Mode};
+use mdl_repo::{Repo, RepoError};
+use serde_json::json;
+use slice::{Axis, Slice};
+use stats::Stats;
+use std::{
+    fs,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+};
+
+/// Show one tensor: statistics, or its values as bytes
+///
+/// Statistics are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB segments that hold
+/// it. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl cat main:model.safetensors encoder.layer.0.output.dense.weight
+  mdl cat main~5:model.safetensors lm_head.weight --slice 0:10,: --npy -o rows.npy
+  mdl cat HEAD:last.pt optimizer.state.0.exp_avg --raw | xxd | head")]
+pub struct Args {
+    /// The file, as REV:PATH.
+    #[arg(value_name = "REV:PATH")]
+    file: String,
+    /// The tensor's name, as `mdl ls REV PATH` lists it.
+    tensor: String,
+    /// Write the elements: little-endian, row by row, no header.
+    #[arg(long, conflicts_with = "npy")]
+    raw: bool,
+    /// Write a numpy .npy file.
+    #[arg(long)]
+    npy: bool,
+    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, as in numpy; axes left out are whole.
+    #[arg(long, value_name = "SLICE", allow_hyphen_values = true)]
+    slice: Option<Slice>,
+    /// Write to FILE instead of standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let binary = args.raw || args.npy;
+    if args.output.is_some() && !binary {
+        return Err(CliError::usage(
+            "-o wants --raw or --npy",
+            "statistics go to standard output",
+        ));
+    }
+    if binary && args.output.is_none() && context.global.json {
+        return Err(CliError::usage(
+            "--json and bytes do not go to one output",
+            "give -o FILE",
+        ));
+    }
+    if binary && args.output.is_none() && io::stdout().is_terminal() {
+        return Err(CliError::usage(
+            "bytes on a terminal help nobody",
+            "give -o FILE, or pipe the output",
+        ));
+    }
+    let (rev, path) = need_path(&args.file)?;
+    let repo = context.repo()?;
+    let commit = repo.resolve(rev)?;
+    let manifest = manifest(&repo, &commit, path)?;
+    let elements = find(&manifest, &args.tensor, path)?;
+    let axes = match &args.slice {
+        Some(slice) => slice.apply(&elements.shape)?,
+        None => elements.shape.iter().map(|&n| Axis::whole(n)).collect(),
+    };
+    let out_shape: Vec<u64> = axes.iter().filter(|a| !a.single).map(|a| a.count).collect();
+    if !binary {
+        return summary(context, &repo, &elements, &axes, &out_shape, args);
+    }
+    let mut head = Vec::new();
+    if args.npy {
+        head = npy::header(elements.dtype, &out_shape);
+    }
+    match &args.output {
+        None => {
+            context.out.write_all(&head)?;
+            pour(&repo, &elements, &axes, &mut context.out, CliError::Output)
+        }
+        Some(file) => {
+            let bytes = save(&repo, &elements, &axes, &head, file)?;
+            if context.global.json {
+                let document = json!({"output": file.display().to_string(), "bytes": bytes, "shape": out_shape});
+                context.json(&document)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
+    let files = repo.odb().files(&repo.odb().commit(commit)?.tree)?;
+    let entry = files
+        .get(path.trim_matches('/'))
+        .ok_or_else(|| not_found("file", path))?;
+    if entry.mode != Mode::Manifest {
+        let hint = format!("`mdl checkout REV --only '{path}' --to DIR` brings the file back");
+        return Err(refused(format!("{path} is a plain file: it has no tensors"), hint));
+    }
+    Ok(repo.odb().manifest(&entry.id)?)
+}
+
+/// The elements that go by a name: a tensor, or a view of one.
+fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
+    if let Some(t) = manifest.tensors.iter().find(|t| t.name == name) {
+        return Ok(Elements::whole(t));
+    }
+    let missing = || not_found("tensor", format!("{name} in {path}"));
+    let view = manifest.views.iter().find(|v| v.name == name).ok_or_else(missing)?;
+    let tensor = manifest.tensors.get(view.tensor as usize).ok_or_else(missing)?;
+    Ok(Elements::view(tensor, view)?)
+}
+
+/// Writes the elements that are wanted; `failed` says what a failure of the output means.
+fn pour(
+    repo: &Repo,
+    elements: &Elements,
+    axes: &[Axis],
+    out: &mut impl Write,
+    failed: impl Fn(io::Error) -> CliError,
+) -> Result<()> {
+    let mut stopped = None;
+    let done = elements.stream(repo, axes, &mut |bytes| {
+        out.write_all(bytes).map_err(|e| {
+            stopped = Some(e);
+            RepoError::user("the output failed", "")
+        })
+    });
+    match stopped {
+        Some(e) => Err(failed(e)),
+        None => Ok(done?),
+    }
+}
+
+/// Writes a file whole or not at all; what is no regular file (a pipe, /dev/null) is written in place.
+fn save(repo: &Repo, elements: &Elements, axes: &[Axis], head: &[u8], file: &Path) -> Result<u64> {
+    let failed = |e| CliError::from(RepoError::io(format!("cannot write {}", file.display()))(e));
+    let special = fs::metadata(file).is_ok_and(|m| !m.is_file());
+    let part = if special {
+        file.to_owned()
+    } else {
+        PathBuf::from(format!("{}.part", file.display()))
+    };
+    let write = || -> Result<()> {
+        let mut out = io::BufWriter::with_capacity(1 << 20, fs::File::create(&part).map_err(failed)?);
+        out.write_all(head).map_err(failed)?;
+        pour(repo, elements, axes, &mut out, failed)?;
+        out.flush().map_err(failed)
+    };
+    let done = write();
+    if special {
+        return done.map(|()| 0);
+    }
+    if let Err(e) = done {
+        let _ = fs::remove_file(&part);
+        return Err(e);
+    }
+    let bytes = fs::metadata(&part).map_err(failed)?.len();
+    fs::rename(&part, file).map_err(failed)?;
+    Ok(bytes)
+}
+
+fn summary(
+    context: &mut Context,
+    repo: &Repo,
+    elements: &Elements,
+    axes: &[Axis],
+    out_shape: &[u64],
+    args: &Args,
+) -> Result<()> {
+    let mut stats = Stats::default();
+    let mut bytes = 0;
+    elements.stream(repo, axes, &mut |chunk| {
+        bytes += chunk.len() as u64;
+        stats.add(elements.dtype, chunk);
+        Ok(())
+    })?;
+    if context.global.json {
+        return context.json(&json!({
+            "tensor": args.tensor,
+            "dtype": elements.dtype.name(),
+            "shape": out_shape,
+            "bytes": bytes,
+            "count": stats.count,
+            "min": stats.min.map(json_number),
+            "max": stats.max.map(json_number),
+            "mean": stats.mean().map(json_number),
+            "std": stats.std().map(json_number),
+            "zeros": stats.zeros,
+            "nan": stats.nan,
+            "inf": stats.inf,
+        }));
+    }
+    let number = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), short_number);
+    let paint = context.paint;
+    writeln!(
+        context.out,
+        "{}  {} {}  {}",
+        paint.bold(&args.tensor),
+        elements.dtype,
+        shape(out_shape),
+        size(bytes)
+    )?;
+    let rows = [
+        ("count", stats.count.to_string()),
+        ("min", number(stats.min)),
+        ("max", number(stats.max)),
+        ("mean", number(stats.mean())),
+        ("std", number(stats.std())),
+        ("zeros", stats.zeros.to_string()),
+        ("NaN", stats.nan.to_string()),
+        ("infinite", stats.inf.to_string()),
+    ];
+    for (name, value) in rows {
+        writeln!(context.out, "  {name:<10}{value}")?;
+    }
+    Ok(())
+}

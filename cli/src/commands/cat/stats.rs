@@ -1,0 +1,93 @@
+//! Sums up elements as they come by. Neighbours: `mdl_repo::to_f64` widens them. It must not hold more than a batch.
+
+use mdl_codec::Dtype;
+use mdl_repo::to_f64;
+
+/// Elements widened at a time, so that they stay in the cache.
+const BATCH_BYTES: usize = 1 << 16;
+
+/// Statistics; mean and deviation over finite elements.
+#[derive(Debug, Default)]
+pub struct Stats {
+    pub count: u64,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+    pub zeros: u64,
+    pub nan: u64,
+    pub inf: u64,
+    finite: u64,
+    mean: f64,
+    /// Sum of squared distances to the mean.
+    spread: f64,
+    values: Vec<f64>,
+}
+
+impl Stats {
+    /// Adds elements.
+    pub fn add(&mut self, dtype: Dtype, bytes: &[u8]) {
+        let mut values = std::mem::take(&mut self.values);
+        for batch in bytes.chunks(BATCH_BYTES) {
+            to_f64(dtype, batch, &mut values);
+            self.add_values(&values);
+        }
+        self.values = values;
+    }
+
+    fn add_values(&mut self, values: &[f64]) {
+        self.count += values.len() as u64;
+        self.nan += values.iter().filter(|v| v.is_nan()).count() as u64;
+        self.inf += values.iter().filter(|v| v.is_infinite()).count() as u64;
+        self.zeros += values.iter().filter(|v| **v == 0.0).count() as u64;
+        let ordered = || values.iter().copied().filter(|v| !v.is_nan());
+        self.min = ordered().chain(self.min).reduce(f64::min);
+        self.max = ordered().chain(self.max).reduce(f64::max);
+        let finite = || values.iter().copied().filter(|v| v.is_finite());
+        let n = finite().count() as f64;
+        if n == 0.0 {
+            return;
+        }
+        // Batches are joined by their means (Chan et al.), which keeps the digits that a sum of squares would lose.
+        let mean = finite().sum::<f64>() / n;
+        let spread: f64 = finite().map(|v| (v - mean) * (v - mean)).sum();
+        let (old, gap) = (self.finite as f64, mean - self.mean);
+        self.finite += n as u64;
+        self.mean += gap * n / (old + n);
+        self.spread += spread + gap * gap * old * n / (old + n);
+    }
+
+    pub fn mean(&self) -> Option<f64> {
+        (self.finite > 0).then_some(self.mean)
+    }
+
+    /// Standard deviation of the population, as `numpy.std`.
+    pub fn std(&self) -> Option<f64> {
+        (self.finite > 0).then(|| (self.spread / self.finite as f64).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_add_up() {
+        let values: Vec<f32> = (0..100_000).map(|i| 1e6 + (i % 1000) as f32).collect();
+        let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        bytes.extend([f32::NAN, f32::NEG_INFINITY, -0.0].iter().flat_map(|v| v.to_le_bytes()));
+        let mut s = Stats::default();
+        s.add(Dtype::F32, &bytes);
+        assert_eq!((s.count, s.nan, s.inf, s.zeros), (100_003, 1, 1, 1));
+        assert_eq!((s.min, s.max), (Some(f64::NEG_INFINITY), Some(1_000_999.0)));
+        let n = 100_001.0;
+        let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
+        assert!((s.mean().unwrap() - mean).abs() < 1e-6);
+        let var = (values.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() + mean * mean) / n;
+        assert!((s.std().unwrap() - var.sqrt()).abs() / var.sqrt() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_has_no_mean() {
+        let s = Stats::default();
+        assert_eq!((s.count, s.min, s.mean(), s.std()), (0, None, None, None));
+    }
+}

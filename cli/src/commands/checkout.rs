@@ -1,0 +1,143 @@
+//! `mdl checkout`: a version's files in the work tree or in another directory. Neighbours: `Repo::checkout`,
+//! `Repo::checkout_to`. It must not know how files are written.
+
+use super::shared::{Moved, branch_tip, move_head};
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{count, size, subject},
+};
+use mdl_objects::Id;
+use mdl_repo::{CheckedOut, CheckoutOptions, Head, Repo};
+use serde_json::json;
+use std::{io::Write, path::PathBuf};
+
+/// Bring back a version, bit for bit
+///
+/// Without --to the work tree becomes that version and HEAD moves there: on the branch if REV is one, else detached. Files
+/// with changes that are in no version are never overwritten without --force; files that no version knows stay.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl checkout main
+  mdl checkout 'main@best(loss)' --to /tmp/best
+  mdl checkout main~2 --only '*.safetensors' --to old
+  mdl checkout HEAD --only config.json --force     drops the changes of one file")]
+pub struct Args {
+    /// Revision.
+    rev: String,
+    /// Write the files into DIR (made if need be) and leave work tree and HEAD alone.
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+    /// Only files whose path matches; may be repeated. `*` stops at '/', `**` does not. HEAD stays where it is.
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// Overwrite files whose changes are in no version.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let commit = repo.resolve(&args.rev)?;
+    let options = CheckoutOptions {
+        only: args.only.clone(),
+        force: args.force,
+    };
+    let before = repo.refs().head()?;
+    let (moved, to) = if let Some(dir) = &args.to {
+        (
+            files(repo.checkout_to(&commit, dir, &options, &context.bars)?),
+            Some(dir.clone()),
+        )
+    } else if args.only.is_empty() {
+        let branch = branch_tip(&repo, &args.rev)?.map(|_| args.rev.clone());
+        let head = branch.map_or(Head::Detached(commit), Head::Branch);
+        (move_head(&repo, &commit, &head, args.force, &context.bars)?, None)
+    } else {
+        (files(repo.checkout(&commit, &before, &options, &context.bars)?), None)
+    };
+    if context.global.json {
+        let branch = match repo.refs().head()? {
+            Head::Branch(name) => Some(name),
+            Head::Detached(_) => None,
+        };
+        return context.json(&document(&commit, branch, to, &moved));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    if args.to.is_none() && args.only.is_empty() {
+        tell_head(context, &repo, &before, &args.rev, &commit)?;
+    }
+    let place = to.map_or_else(String::new, |d| format!(" in {}", d.display()));
+    tell_files(context, &moved, &place)
+}
+
+fn files(files: CheckedOut) -> Moved {
+    Moved {
+        files,
+        changed: Vec::new(),
+    }
+}
+
+fn document(commit: &Id, branch: Option<String>, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
+    let done = &moved.files;
+    json!({
+        "commit": commit.to_hex(),
+        "branch": branch,
+        "to": to.map(|d| d.display().to_string()),
+        "written": done.written,
+        "kept": done.kept,
+        "removed": done.removed,
+        "bytes": done.bytes,
+        "changed": moved.changed.iter().map(|(path, c)| json!({"path": path, "change": c.name()})).collect::<Vec<_>>(),
+    })
+}
+
+/// What became of the files; changed ones that were kept are named.
+pub fn tell_files(context: &mut Context, moved: &Moved, place: &str) -> Result<()> {
+    for (path, change) in &moved.changed {
+        writeln!(context.out, "{:<9} {path}", change.name())?;
+    }
+    let done = &moved.files;
+    let mut parts = Vec::new();
+    if done.written > 0 {
+        parts.push(format!(
+            "{} written ({})",
+            count(done.written, "file"),
+            size(done.bytes)
+        ));
+    }
+    if done.kept > 0 {
+        parts.push(format!("{} unchanged", done.kept));
+    }
+    if done.removed > 0 {
+        parts.push(format!("{} removed", done.removed));
+    }
+    if !parts.is_empty() {
+        writeln!(context.out, "{}{place}", parts.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Where HEAD is now, with a warning where commits would be on no branch.
+fn tell_head(context: &mut Context, repo: &Repo, before: &Head, rev: &str, commit: &Id) -> Result<()> {
+    match repo.refs().head()? {
+        Head::Branch(name) if *before == Head::Branch(name.clone()) => {
+            writeln!(context.out, "Already on branch {name}")?;
+        }
+        Head::Branch(name) => writeln!(context.out, "Switched to branch {name}")?,
+        Head::Detached(_) => {
+            let message = repo.odb().commit(commit)?.message;
+            if matches!(before, Head::Branch(_)) {
+                context.note(&format!(
+                    "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you run\n  \
+                     mdl switch -c NAME"
+                ));
+            }
+            writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?;
+        }
+    }
+    Ok(())
+}

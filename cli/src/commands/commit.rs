@@ -1,0 +1,195 @@
+//! `mdl commit`: files become a version on a branch. Neighbours: `Repo::commit`, the user's editor. It must not know how
+//! files are stored.
+
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{count, entry, ratio, size, subject},
+};
+use mdl_repo::{CommitRequest, Committed, Repo};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::Command,
+};
+
+/// Store the files of a directory as a new version
+///
+/// The contents of PATH become the version; without PATH, those of the work tree (files that .mdlignore names are left out).
+/// The branch moves only after everything is safely on disk: a kill at any moment leaves the version before. Tensors that
+/// the repository has already take no room; changed ones are stored as differences where that is smaller.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl commit -m \"after warm-up\" --step 1000 --metric loss=0.41
+  mdl commit out/checkpoint-2000 --step 2000 --epoch 1.5 --metric eval/loss=0.38 --metric acc=0.91
+  mdl commit -m \"without dropout\" --branch ablation --meta run=8f3k --meta lr=3e-4")]
+pub struct Args {
+    /// Directory (or file) to store. Default: the work tree.
+    path: Option<PathBuf>,
+    /// What this version is. Default: \"step N\" where --step is given, else $EDITOR is asked.
+    #[arg(short, long, value_name = "TEXT")]
+    message: Option<String>,
+    /// Branch to commit to, made from the present commit if it is new. Default: the present branch.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Optimizer steps trained so far; `main@step=N` finds the version again.
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+    /// Epochs trained so far, possibly a fraction.
+    #[arg(long, value_name = "N")]
+    epoch: Option<f64>,
+    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version.
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = metric)]
+    metric: Vec<(String, f64)>,
+    /// Anything else worth keeping, such as run=8f3k; may be repeated.
+    #[arg(long, value_name = "KEY=TEXT", value_parser = pair)]
+    meta: Vec<(String, String)>,
+    /// Commit even if nothing changed.
+    #[arg(long)]
+    allow_empty: bool,
+    /// Store checkpoint files that are damaged as plain bytes instead of refusing them.
+    #[arg(long)]
+    allow_damaged: bool,
+    /// Store what symbolic links point at instead of refusing them.
+    #[arg(long)]
+    follow_symlinks: bool,
+}
+
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("a name, '=' and a value are wanted".to_owned()),
+    }
+}
+
+fn metric(text: &str) -> std::result::Result<(String, f64), String> {
+    let (key, value) = pair(text)?;
+    let value = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
+    Ok((key, value))
+}
+
+/// A name given twice is a slip that would lose one of the values.
+fn unique<V>(what: &str, pairs: Vec<(String, V)>) -> Result<BTreeMap<String, V>> {
+    let mut map = BTreeMap::new();
+    for (key, value) in pairs {
+        if map.insert(key.clone(), value).is_some() {
+            return Err(CliError::usage(format!("--{what} {key} is given twice"), ""));
+        }
+    }
+    Ok(map)
+}
+
+pub fn run(context: &mut Context, args: Args) -> Result<()> {
+    if args.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
+        return Err(CliError::usage("--epoch must be a number from 0 up", ""));
+    }
+    let repo = context.repo()?;
+    if args.path.is_none() {
+        repo.need_work()?;
+    }
+    let message = match (args.message, args.step) {
+        (Some(text), _) => text,
+        (None, Some(step)) => format!("step {step}"),
+        (None, None) => edited(&repo)?,
+    };
+    if message.trim().is_empty() {
+        return Err(CliError::usage(
+            "the message is empty",
+            "say what this version is with -m TEXT",
+        ));
+    }
+    let request = CommitRequest {
+        source: args.path,
+        message,
+        branch: args.branch,
+        step: args.step,
+        epoch: args.epoch,
+        metrics: unique("metric", args.metric)?,
+        meta: unique("meta", args.meta)?,
+        allow_empty: args.allow_empty,
+        allow_damaged: args.allow_damaged,
+        follow_symlinks: args.follow_symlinks,
+    };
+    let done = repo.commit(&request, &context.bars)?;
+    tell(context, &repo, &request, &done)
+}
+
+fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
+    let s = done.summary;
+    if context.global.json {
+        return context.json(&json!({
+            "commit": done.id.to_hex(),
+            "branch": done.branch,
+            "parent": done.parent.map(|id| id.to_hex()),
+            "message": request.message,
+            "step": request.step,
+            "files": s.files,
+            "tensors": s.tensors,
+            "new_tensors": s.new_tensors,
+            "logical_bytes": s.logical_bytes,
+            "stored_bytes": s.stored_bytes,
+        }));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    let branch = done.branch.as_deref().unwrap_or("detached HEAD");
+    let root = if done.parent.is_none() { " (root-commit)" } else { "" };
+    let id = context.paint.yellow(&done.id.short());
+    writeln!(context.out, "[{branch}{root} {id}] {}", subject(&request.message))?;
+    let metrics = entry::metrics(&repo.odb().commit(&done.id)?);
+    if !metrics.is_empty() {
+        writeln!(context.out, " {metrics}")?;
+    }
+    let tensors = format!("{}, {} new", count(s.tensors, "tensor"), s.new_tensors);
+    let cost = format!("{} -> {}", size(s.logical_bytes), size(s.stored_bytes));
+    let smaller = ratio(s.logical_bytes, s.stored_bytes);
+    writeln!(
+        context.out,
+        " {}, {tensors}; {cost} stored ({smaller})",
+        count(s.files, "file")
+    )?;
+    Ok(())
+}
+
+const TEMPLATE: &str = "
+# What is this version? Lines that begin with '#' are left out; an empty message stops the commit.
+";
+
+/// Asks the user's editor for a message.
+fn edited(repo: &Repo) -> Result<String> {
+    let editor = ["MDL_EDITOR", "VISUAL", "EDITOR"]
+        .iter()
+        .find_map(|k| env::var(k).ok().filter(|v| !v.is_empty()));
+    let (Some(editor), Some(dir), true) = (editor, repo.dir(), io::stdin().is_terminal()) else {
+        return Err(CliError::usage(
+            "a message is wanted",
+            "say what this version is with -m TEXT, or pass --step N",
+        ));
+    };
+    let file = dir.join("COMMIT_EDITMSG");
+    let failed = |e: io::Error| mdl_repo::RepoError::io(format!("cannot edit {}", file.display()))(e);
+    fs::write(&file, TEMPLATE).map_err(failed)?;
+    // Editors come with arguments ("code --wait"), which the shell takes apart.
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!("{editor} \"$1\""))
+        .arg("sh")
+        .arg(&file)
+        .status();
+    let ended_well = status.map_err(failed)?.success();
+    let text = fs::read_to_string(&file).map_err(failed)?;
+    let _ = fs::remove_file(&file);
+    if !ended_well {
+        return Err(super::shared::refused(
+            format!("{editor} failed"),
+            "pass the message with -m TEXT",
+        ));
+    }
+    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+    Ok(lines.join("\n").trim().to_owned())
+}

@@ -1,0 +1,30 @@
+//! `mdl completions`: scripts that complete verbs and options in a shell. Neighbours: `clap_complete`. It must not need a
+//! repository.
+
+use crate::{args::Cli, context::Context, errors::Result};
+use clap::CommandFactory;
+use clap_complete::Shell;
+use serde_json::json;
+use std::io::Write;
+
+/// Print a script that completes verbs and options
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl completions bash > ~/.local/share/bash-completion/completions/mdl
+  mdl completions zsh > ~/.zfunc/_mdl
+  mdl completions fish > ~/.config/fish/completions/mdl.fish")]
+pub struct Args {
+    /// The shell.
+    shell: Shell,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "mdl", &mut script);
+    if context.global.json {
+        let text = String::from_utf8_lossy(&script);
+        return context.json(&json!({"shell": args.shell.to_string(), "script": text}));
+    }
+    Ok(context.out.write_all(&script)?)
+}

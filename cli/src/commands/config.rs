@@ -1,0 +1,94 @@
+//! `mdl config`: shows and changes settings. Neighbours: `Config`. It must not know what a setting does.
+
+use super::shared::{not_found, refused};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table},
+};
+use mdl_repo::KNOWN_SETTINGS;
+use serde_json::json;
+use std::io::Write;
+
+/// Show or change settings of the repository
+///
+/// Without arguments: all settings, their values and what they mean. Settings that are not made in the repository come from
+/// ~/.config/mdl/config.toml, else from their defaults.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl config user.name \"Ada Lovelace\"\n  mdl config delta.max_depth 8\n  mdl config --unset delta.max_depth"
+)]
+pub struct Args {
+    /// Setting, such as user.name.
+    key: Option<String>,
+    /// New value.
+    #[arg(requires = "key")]
+    value: Option<String>,
+    /// Remove KEY's setting from the repository.
+    #[arg(long, requires = "key", conflicts_with = "value")]
+    unset: bool,
+    /// List only what is set in the repository.
+    #[arg(short, long, conflicts_with = "key")]
+    list: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let mut repo = context.repo()?;
+    let Some(key) = &args.key else {
+        return list(context, &repo.config().entries(), &|k| repo.config().get(k), args.list);
+    };
+    if args.unset || args.value.is_some() {
+        repo.set_config(key, args.value.as_deref())?;
+        if context.global.json {
+            context.json(&json!({"key": key, "value": repo.config().get(key)}))?;
+        }
+        return Ok(());
+    }
+    let value = repo.config().get(key).ok_or_else(|| missing(key))?;
+    if context.global.json {
+        return context.json(&json!({"key": key, "value": value}));
+    }
+    Ok(writeln!(context.out, "{value}")?)
+}
+
+fn missing(key: &str) -> CliError {
+    if KNOWN_SETTINGS.iter().any(|k| k.0 == key) {
+        return not_found("setting", format!("{key} (it has no value)"));
+    }
+    let keys: Vec<&str> = KNOWN_SETTINGS.iter().map(|k| k.0).collect();
+    refused(
+        format!("there is no setting {key:?}"),
+        format!("settings are {}", keys.join(", ")),
+    )
+}
+
+fn list(
+    context: &mut Context,
+    made: &[(String, String)],
+    get: &dyn Fn(&str) -> Option<String>,
+    only_made: bool,
+) -> Result<()> {
+    let is_made = |key: &str| made.iter().any(|m| m.0 == key);
+    if context.global.json {
+        let all = KNOWN_SETTINGS.iter().filter(|k| !only_made || is_made(k.0));
+        let rows = all.map(|(key, default, help)| {
+            json!({"key": key, "value": get(key), "default": default, "set_here": is_made(key), "help": help})
+        });
+        return context.json(&json!({"settings": rows.collect::<Vec<_>>()}));
+    }
+    if only_made {
+        for (key, value) in made {
+            writeln!(context.out, "{key} = {value}")?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    for (key, _, help) in KNOWN_SETTINGS {
+        let value = get(key).unwrap_or_else(|| "-".to_owned());
+        table.row([key.to_owned(), value, context.paint.dim(help)]);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{line}")?;
+    }
+    Ok(())
+}

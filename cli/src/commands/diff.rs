@@ -1,0 +1,141 @@
+//! `mdl diff`: what two versions' files and tensors have become. Neighbours: `Repo::diff` measures. It must not know how.
+
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{Align, Paint, Table, cosine, count, json_number, shape, short_number, size},
+};
+use mdl_repo::{Change, FileDiff, TensorDiff};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Compare two versions, file by file and tensor by tensor
+///
+/// For every tensor that differs: the share of elements that changed, the relative L2 distance ||b-a||/||a||, the largest
+/// |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance. What the work
+/// tree has changed, `mdl status` tells.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl diff main~1\n  mdl diff main@step=1000 main@step=2000\n  mdl diff base finetuned --files"
+)]
+pub struct Args {
+    /// The version before.
+    a: String,
+    /// The version after.
+    #[arg(default_value = "HEAD")]
+    b: String,
+    /// List files only, not their tensors.
+    #[arg(long)]
+    files: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let (a, b) = (repo.resolve(&args.a)?, repo.resolve(&args.b)?);
+    let files = repo.diff(&a, &b, &context.bars)?;
+    if context.global.json {
+        let files: Vec<Value> = files.iter().map(file_json).collect();
+        return context.json(&json!({"a": a.to_hex(), "b": b.to_hex(), "files": files}));
+    }
+    for (n, file) in files.iter().enumerate() {
+        if n > 0 && !args.files {
+            writeln!(context.out)?;
+        }
+        writeln!(context.out, "{}", headline(file, context.paint))?;
+        if !args.files {
+            tensors(context, file)?;
+        }
+    }
+    Ok(())
+}
+
+fn headline(file: &FileDiff, paint: Paint) -> String {
+    let name = format!("{:<9} {}", file.change.name(), file.path);
+    let name = match file.change {
+        Change::Added => paint.green(&name),
+        Change::Modified => paint.yellow(&name),
+        Change::Deleted => paint.red(&name),
+    };
+    let sizes = match (file.size_before, file.size_after) {
+        (Some(a), Some(b)) if a != b => format!("{} -> {}", size(a), size(b)),
+        (a, b) => b.or(a).map_or_else(String::new, size),
+    };
+    let differ = file.tensors.len() as u64;
+    let what = match (file.mode_only, differ, file.same_tensors) {
+        (true, _, _) => "only the executable bit differs".to_owned(),
+        (_, 0, 0) => String::new(),
+        (_, 0, same) => format!("no tensor differs, {same} the same"),
+        (_, n, same) => format!(
+            "{} {}, {same} the same",
+            count(n, "tensor"),
+            if n == 1 { "differs" } else { "differ" }
+        ),
+    };
+    let details: Vec<String> = [sizes, what].into_iter().filter(|t| !t.is_empty()).collect();
+    format!("{name}  {}", paint.dim(&format!("({})", details.join("; "))))
+}
+
+fn tensors(context: &mut Context, file: &FileDiff) -> Result<()> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Right]);
+    let heads = ["tensor", "dtype", "shape", "changed", "rel L2", "max |d|", "cosine"];
+    table.row(heads.map(|h| context.paint.dim(h)));
+    for t in &file.tensors {
+        let number = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), short_number);
+        let changed = match t.change {
+            Change::Modified => t.changed.map_or_else(|| "other type or shape".to_owned(), percent),
+            other => other.name().to_owned(),
+        };
+        let [l2, max] = [t.rel_l2, t.max_abs].map(number);
+        let cos = t.cosine.map_or_else(|| "-".to_owned(), cosine);
+        table.row([
+            t.name.clone(),
+            t.dtype.to_string(),
+            shape(&t.shape),
+            changed,
+            l2,
+            max,
+            cos,
+        ]);
+    }
+    if !file.tensors.is_empty() {
+        for line in table.lines(2) {
+            writeln!(context.out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Never shows 0 % or 100 % for what is only nearly so.
+fn percent(fraction: f64) -> String {
+    match fraction * 100.0 {
+        p if p > 0.0 && p < 0.01 => "<0.01 %".to_owned(),
+        p if p < 100.0 && p > 99.99 => ">99.99 %".to_owned(),
+        p => format!("{p:.2} %"),
+    }
+}
+
+fn file_json(file: &FileDiff) -> Value {
+    json!({
+        "path": file.path,
+        "change": file.change.name(),
+        "size_before": file.size_before,
+        "size_after": file.size_after,
+        "mode_only": file.mode_only,
+        "same_tensors": file.same_tensors,
+        "tensors": file.tensors.iter().map(tensor_json).collect::<Vec<_>>(),
+    })
+}
+
+fn tensor_json(t: &TensorDiff) -> Value {
+    json!({
+        "name": t.name,
+        "change": t.change.name(),
+        "dtype": t.dtype.name(),
+        "shape": t.shape,
+        "changed": t.changed.map(json_number),
+        "rel_l2": t.rel_l2.map(json_number),
+        "max_abs": t.max_abs.map(json_number),
+        "cosine": t.cosine.map(json_number),
+    })
+}

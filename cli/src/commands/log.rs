@@ -1,0 +1,149 @@
+//! `mdl log`: history, newest first. Neighbours: `Repo::history` walks, `render::entry` and `render::graph` draw. It must
+//! not know how commits are stored.
+
+use super::shared::Labels;
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{entry, graph::Graph},
+};
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Repo, Step, TAGS};
+use std::{
+    collections::{BinaryHeap, HashMap},
+    io::Write,
+};
+
+/// Show the versions that lead to a revision, newest first
+///
+/// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl log -n 5
+  mdl log --oneline --graph --all
+  mdl log --json main | jq -r '.[] | [.step, .metrics.loss] | @tsv'")]
+pub struct Args {
+    /// Revision to start from.
+    #[arg(default_value = "HEAD", conflicts_with = "all")]
+    rev: String,
+    /// Draw how branches part and join.
+    #[arg(long)]
+    graph: bool,
+    /// One line a version.
+    #[arg(long)]
+    oneline: bool,
+    /// Show at most N versions.
+    #[arg(short = 'n', long = "max-count", value_name = "N")]
+    limit: Option<usize>,
+    /// Start from every branch and tag.
+    #[arg(long)]
+    all: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let starts = if args.all {
+        every_ref(&repo)?
+    } else {
+        vec![repo.resolve(&args.rev)?]
+    };
+    let labels = Labels::read(&repo)?;
+    let limit = args.limit.unwrap_or(usize::MAX);
+    if context.global.json {
+        let mut list = Vec::new();
+        for step in repo.history(&starts)?.take(limit) {
+            let Step { id, commit } = step?;
+            list.push(entry::json(&id, &commit, labels.of(&id)));
+        }
+        return context.json(&list);
+    }
+    if args.graph {
+        return graph(context, &ordered(&repo, &starts)?, limit, &labels, args.oneline);
+    }
+    for (n, step) in repo.history(&starts)?.take(limit).enumerate() {
+        let lines = lines(context, &step?, &labels, args.oneline);
+        if n > 0 && !args.oneline {
+            writeln!(context.out)?;
+        }
+        for line in lines {
+            writeln!(context.out, "{line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
+    let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
+    for prefix in [HEADS, TAGS] {
+        for (_, id) in repo.refs().list(prefix)? {
+            starts.push(repo.peel(&id)?);
+        }
+    }
+    Ok(starts)
+}
+
+fn lines(context: &Context, step: &Step, labels: &Labels, oneline: bool) -> Vec<String> {
+    let labels = labels.of(&step.id);
+    if oneline {
+        vec![entry::short(&step.id, &step.commit, labels, context.paint)]
+    } else {
+        entry::full(&step.id, &step.commit, labels, context.paint)
+    }
+}
+
+/// All commits, newest first, but none before all its children, whatever the clocks said: lanes need that.
+fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
+    let steps = repo.history(starts)?.collect::<mdl_repo::Result<Vec<Step>>>()?;
+    let place: HashMap<Id, usize> = steps.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
+    let parents = |s: &Step| {
+        s.commit
+            .parents
+            .iter()
+            .filter_map(|p| place.get(p).copied())
+            .collect::<Vec<_>>()
+    };
+    let mut children = vec![0usize; steps.len()];
+    for p in steps.iter().flat_map(parents) {
+        if let Some(n) = children.get_mut(p) {
+            *n += 1;
+        }
+    }
+    let key = |i: usize| steps.get(i).map(|s| (s.commit.author.time_ms, std::cmp::Reverse(i)));
+    let mut ready: BinaryHeap<_> = (0..steps.len())
+        .filter(|&i| children.get(i) == Some(&0))
+        .filter_map(key)
+        .collect();
+    let mut order = Vec::with_capacity(steps.len());
+    while let Some((_, std::cmp::Reverse(i))) = ready.pop() {
+        order.push(i);
+        for p in steps.get(i).map(parents).unwrap_or_default() {
+            if let Some(n) = children.get_mut(p) {
+                *n -= 1;
+                ready.extend(key(p).filter(|_| *n == 0));
+            }
+        }
+    }
+    let mut steps: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|i| steps.get_mut(i)?.take()).collect())
+}
+
+fn graph(context: &mut Context, steps: &[Step], limit: usize, labels: &Labels, oneline: bool) -> Result<()> {
+    let mut graph = Graph::new();
+    for (n, step) in steps.iter().take(limit).enumerate() {
+        let rows = graph.commit(&step.id, &step.commit.parents);
+        let mut text = lines(context, step, labels, oneline);
+        let last = n + 1 == steps.len().min(limit);
+        if !oneline && !last {
+            text.push(String::new());
+        }
+        let width = rows.first().map_or(0, String::len);
+        let rest = format!("{:width$}", graph.rest());
+        for i in 0..rows.len().max(text.len()) {
+            let row = rows.get(i).unwrap_or(&rest);
+            let line = format!("{row} {}", text.get(i).map_or("", String::as_str));
+            writeln!(context.out, "{}", line.trim_end())?;
+        }
+    }
+    Ok(())
+}

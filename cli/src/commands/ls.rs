@@ -1,0 +1,230 @@
+//! `mdl ls`: files and tensors of a version, without reading their contents. Neighbours: trees, manifests, tensor headers.
+//! It must not decode a tensor.
+
+use super::shared::{not_found, split_path};
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{Align, Table, ratio, shape, size},
+};
+use mdl_files::Format;
+use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, ViewRef};
+use mdl_repo::{Files, Repo};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// List the files of a version, or the tensors of a file
+///
+/// For tensors: element type, shape, bytes, stored bytes, how they are stored (`show --help` explains the schemes) and the
+/// depth: how many differences are followed down to a tensor that is stored whole.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl ls\n  mdl ls main~3 model.safetensors\n  mdl ls --tensors v1\n  mdl ls --json | jq '.files[].tensors[].name'"
+)]
+pub struct Args {
+    /// Revision, or REV:PATH.
+    #[arg(default_value = "HEAD")]
+    rev: String,
+    /// Only this file (its tensors are listed) or the files below this directory.
+    path: Option<String>,
+    /// List the tensors of every file.
+    #[arg(short, long)]
+    tensors: bool,
+}
+
+/// A tensor in a file, and how it is stored.
+#[derive(Debug, Serialize)]
+struct Stored {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    bytes: u64,
+    id: String,
+    stored: u64,
+    scheme: &'static str,
+    depth: u8,
+    base: Option<String>,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let (commit, path) = what(&repo, args)?;
+    let files = repo.odb().files(&repo.odb().commit(&commit)?.tree)?;
+    let one = path.as_deref().is_some_and(|p| files.contains_key(p));
+    let files = select(files, path.as_deref())?;
+    if context.global.json {
+        let list = files
+            .iter()
+            .map(|(p, e)| file_json(&repo, p, e))
+            .collect::<Result<Vec<Value>>>()?;
+        return context.json(&json!({"commit": commit.to_hex(), "files": list}));
+    }
+    if !args.tensors && !one {
+        return list(context, &repo, &files);
+    }
+    for (n, (path, e)) in files.iter().enumerate() {
+        if n > 0 {
+            writeln!(context.out)?;
+        }
+        let (format, manifest) = open(&repo, e)?;
+        writeln!(
+            context.out,
+            "{}  {}",
+            context.paint.bold(path),
+            context.paint.dim(&format!("({format}, {})", size(e.size)))
+        )?;
+        if let Some(manifest) = manifest {
+            tensors(context, &repo, &manifest)?;
+        }
+    }
+    Ok(())
+}
+
+/// The commit and path that are meant; a lone argument that is no revision may be a path of HEAD's.
+fn what(repo: &Repo, args: &Args) -> Result<(Id, Option<String>)> {
+    let (rev, inner) = split_path(&args.rev);
+    let path = args
+        .path
+        .as_deref()
+        .or(inner)
+        .map(|p| p.trim_matches('/'))
+        .filter(|p| !p.is_empty() && *p != ".");
+    match repo.resolve(rev) {
+        Ok(id) => Ok((id, path.map(str::to_owned))),
+        Err(error) => {
+            let head = repo
+                .refs()
+                .head_commit()?
+                .filter(|_| args.path.is_none() && inner.is_none());
+            if let Some(id) = head {
+                let name = rev.trim_end_matches('/');
+                let files = repo.odb().files(&repo.odb().commit(&id)?.tree)?;
+                if select(files, Some(name)).is_ok() {
+                    return Ok((id, Some(name.to_owned())));
+                }
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn select(mut files: Files, path: Option<&str>) -> Result<Files> {
+    if let Some(path) = path {
+        let dir = format!("{path}/");
+        files.retain(|p, _| p == path || p.starts_with(&dir));
+        if files.is_empty() {
+            return Err(not_found("file", path));
+        }
+    }
+    Ok(files)
+}
+
+fn open(repo: &Repo, e: &Entry) -> Result<(&'static str, Option<Manifest>)> {
+    if e.mode != Mode::Manifest {
+        return Ok(("plain", None));
+    }
+    let manifest = repo.odb().manifest(&e.id)?;
+    Ok((format_name(manifest.format), Some(manifest)))
+}
+
+fn format_name(code: u8) -> &'static str {
+    const NAMES: [(Format, &str); 6] = [
+        (Format::Plain, "plain"),
+        (Format::Safetensors, "safetensors"),
+        (Format::TorchZip, "torch"),
+        (Format::Npz, "npz"),
+        (Format::Npy, "npy"),
+        (Format::Gguf, "gguf"),
+    ];
+    NAMES.iter().find(|(f, _)| *f as u8 == code).map_or("unknown", |n| n.1)
+}
+
+fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
+    let mut table = Table::new(&[Align::Right, Align::Left, Align::Right, Align::Left]);
+    for (path, e) in files {
+        let (format, manifest) = open(repo, e)?;
+        let tensors = manifest.map_or_else(|| "-".to_owned(), |m| m.tensors.len().to_string());
+        let mark = if e.executable { "*" } else { "" };
+        table.row([size(e.size), format.to_owned(), tensors, format!("{path}{mark}")]);
+    }
+    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}
+
+fn stored(repo: &Repo, t: &TensorRef) -> Result<Stored> {
+    let record = repo.odb().find(&t.id, Kind::Tensor)?.record;
+    let reader = repo.odb().tensor(&t.id)?;
+    let mut scheme = None;
+    for i in 0..reader.segments() {
+        let name = reader.scheme(i)?.name();
+        if scheme.is_some_and(|s| s != name) {
+            scheme = Some("mixed");
+            break;
+        }
+        scheme = Some(name);
+    }
+    Ok(Stored {
+        name: t.name.clone(),
+        dtype: t.dtype.name(),
+        shape: t.shape.clone(),
+        bytes: reader.byte_len(),
+        id: t.id.to_hex(),
+        stored: record.len,
+        scheme: scheme.unwrap_or("stored"),
+        depth: record.depth,
+        base: reader.header().base.map(|id| id.to_hex()),
+    })
+}
+
+fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Left, Right]);
+    let heads = [
+        "tensor", "dtype", "shape", "bytes", "stored", "ratio", "scheme", "depth",
+    ];
+    table.row(heads.map(|h| context.paint.dim(h)));
+    for t in &manifest.tensors {
+        let s = stored(repo, t)?;
+        let (bytes, stored) = (size(s.bytes), size(s.stored));
+        let ratio = ratio(s.bytes, s.stored);
+        let head = [s.name, s.dtype.to_owned(), shape(&s.shape), bytes, stored, ratio];
+        table.row(head.into_iter().chain([s.scheme.to_owned(), s.depth.to_string()]));
+    }
+    for v in &manifest.views {
+        let of = manifest.tensors.get(v.tensor as usize).map_or("?", |t| t.name.as_str());
+        let note = context.paint.dim(&format!("view of {of}"));
+        table.row([v.name.clone(), v.dtype.to_string(), shape(&v.shape), note]);
+    }
+    table.lines(2).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}
+
+fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
+    let (format, manifest) = open(repo, e)?;
+    let (mut tensors, mut views) = (Vec::new(), Vec::new());
+    if let Some(m) = &manifest {
+        tensors = m.tensors.iter().map(|t| stored(repo, t)).collect::<Result<Vec<_>>>()?;
+        views = m.views.iter().map(|v| view_json(m, v)).collect();
+    }
+    Ok(json!({
+        "path": path,
+        "size": e.size,
+        "executable": e.executable,
+        "id": e.id.to_hex(),
+        "format": format,
+        "tensors": tensors,
+        "views": views,
+    }))
+}
+
+fn view_json(m: &Manifest, v: &ViewRef) -> Value {
+    json!({
+        "name": v.name,
+        "tensor": m.tensors.get(v.tensor as usize).map(|t| &t.name),
+        "offset": v.offset,
+        "dtype": v.dtype.name(),
+        "shape": v.shape,
+        "strides": v.strides,
+    })
+}

@@ -1,0 +1,51 @@
+//! `mdl man`: manual pages. Neighbours: `clap_mangen` makes them from the help texts. It must not need a repository.
+
+use crate::{args::Cli, context::Context, errors::Result};
+use clap::CommandFactory;
+use clap_mangen::Man;
+use mdl_repo::RepoError;
+use serde_json::json;
+use std::{fs, io, io::Write, path::PathBuf};
+
+/// Print the manual page, or write one page a verb into a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl man | man -l -\n  mdl man ~/.local/share/man/man1")]
+pub struct Args {
+    /// Directory for mdl.1, mdl-commit.1, ...; made if it does not exist.
+    dir: Option<PathBuf>,
+}
+
+fn page(command: &clap::Command, title: &str) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    Man::new(command.clone()).title(title).render(&mut out)?;
+    Ok(out)
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let mut command = Cli::command();
+    command.build();
+    let Some(dir) = &args.dir else {
+        let text = page(&command, "mdl")?;
+        if context.global.json {
+            return context.json(&json!({"page": String::from_utf8_lossy(&text)}));
+        }
+        return Ok(context.out.write_all(&text)?);
+    };
+    let failed = |e| RepoError::io(format!("cannot write manual pages to {}", dir.display()))(e);
+    fs::create_dir_all(dir).map_err(failed)?;
+    let mut pages = vec![("mdl".to_owned(), &command)];
+    pages.extend(command.get_subcommands().map(|c| (format!("mdl-{}", c.get_name()), c)));
+    let mut written = Vec::new();
+    for (title, command) in pages {
+        let file = dir.join(format!("{title}.1"));
+        fs::write(&file, page(command, &title)?).map_err(failed)?;
+        written.push(file.display().to_string());
+    }
+    if context.global.json {
+        return context.json(&json!({"pages": written}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "{} pages written to {}", written.len(), dir.display())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! `mdl merge`: takes another branch's versions into the present one. Neighbours: `Repo::merge`. It must not combine
+//! tensors.
+
+use crate::{context::Context, errors::Result};
+use mdl_repo::Merged;
+use serde_json::json;
+use std::io::Write;
+
+/// Move the present branch forward to a revision that builds on it
+///
+/// Branches that have parted are refused: weights have no merge that is right without being asked for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  mdl merge ablation")]
+pub struct Args {
+    /// Revision.
+    rev: String,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let commit = repo.resolve(&args.rev)?;
+    let merged = repo.merge(&commit, &args.rev, &context.bars)?;
+    if context.global.json {
+        return context.json(&match merged {
+            Merged::UpToDate => {
+                json!({"result": "up_to_date", "commit": repo.refs().head_commit()?.map(|id| id.to_hex())})
+            }
+            Merged::FastForward { from, to } => {
+                json!({"result": "fast_forward", "from": from.map(|id| id.to_hex()), "commit": to.to_hex()})
+            }
+        });
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    match merged {
+        Merged::UpToDate => writeln!(context.out, "Already up to date")?,
+        Merged::FastForward { from, to } => {
+            let from = from.map_or_else(|| "nothing".to_owned(), |id| id.short());
+            writeln!(context.out, "Fast-forward {from} -> {}", to.short())?;
+        }
+    }
+    Ok(())
+}

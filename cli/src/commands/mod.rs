@@ -1,0 +1,50 @@
+//! The verbs, one file each. Neighbours: `args` names them, `context` gives them output and repository. Verbs must not
+//! know each other; what several need stands in `shared`.
+
+pub mod branch;
+pub mod cat;
+pub mod checkout;
+pub mod commit;
+pub mod completions;
+pub mod config;
+pub mod diff;
+pub mod init;
+pub mod log;
+pub mod ls;
+pub mod man;
+pub mod merge;
+pub mod reflog;
+pub mod reset;
+mod shared;
+pub mod show;
+pub mod status;
+pub mod switch;
+pub mod tag;
+pub mod verify;
+
+use crate::{args::Verb, context::Context, errors::Result};
+
+/// Does what was asked.
+pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Init(args) => init::run(context, &args),
+        Verb::Config(args) => config::run(context, &args),
+        Verb::Status(args) => status::run(context, &args),
+        Verb::Commit(args) => commit::run(context, args),
+        Verb::Log(args) => log::run(context, &args),
+        Verb::Show(args) => show::run(context, &args),
+        Verb::Ls(args) => ls::run(context, &args),
+        Verb::Cat(args) => cat::run(context, &args),
+        Verb::Diff(args) => diff::run(context, &args),
+        Verb::Checkout(args) => checkout::run(context, &args),
+        Verb::Switch(args) => switch::run(context, &args),
+        Verb::Branch(args) => branch::run(context, &args),
+        Verb::Tag(args) => tag::run(context, &args),
+        Verb::Reset(args) => reset::run(context, &args),
+        Verb::Reflog(args) => reflog::run(context, &args),
+        Verb::Merge(args) => merge::run(context, &args),
+        Verb::Verify(args) => verify::run(context, &args),
+        Verb::Completions(args) => completions::run(context, &args),
+        Verb::Man(args) => man::run(context, &args),
+    }
+}

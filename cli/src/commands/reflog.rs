@@ -1,0 +1,64 @@
+//! `mdl reflog`: where a branch or HEAD has been. Neighbours: `Refs::reflog`. It must not move anything.
+
+use super::shared::not_found;
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{date, entry, rfc3339},
+};
+use mdl_objects::Id;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Show the moves of a branch, newest first, to find versions that no branch reaches any more
+///
+/// `main@{N}` names where main was N moves ago.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl reflog\n  mdl reflog main -n 5")]
+pub struct Args {
+    /// Branch, tag or HEAD.
+    #[arg(default_value = "HEAD", value_name = "REF")]
+    name: String,
+    /// Show at most N moves.
+    #[arg(short = 'n', long = "max-count", value_name = "N")]
+    limit: Option<usize>,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let full = match repo.full_ref(&args.name)? {
+        Some(full) => full,
+        // A deleted branch still has its log.
+        None => {
+            let gone = format!("{}{}", mdl_repo::HEADS, args.name);
+            let logged = repo.refs().logged()?;
+            logged
+                .into_iter()
+                .find(|n| *n == gone)
+                .ok_or_else(|| not_found("branch", &args.name))?
+        }
+    };
+    let mut log = repo.refs().reflog(&full)?;
+    log.truncate(args.limit.unwrap_or(usize::MAX));
+    if context.global.json {
+        let hex = |id: Option<Id>| id.map(|id| id.to_hex());
+        let rows = log.iter().enumerate().map(|(n, e)| {
+            json!({
+                "name": format!("{}@{{{n}}}", args.name),
+                "old": hex(e.old),
+                "new": hex(e.new),
+                "who": {"name": e.who.name, "email": e.who.email},
+                "date": rfc3339(&e.who),
+                "message": e.message,
+            })
+        });
+        return context.json(&rows.collect::<Vec<Value>>());
+    }
+    for (n, e) in log.iter().enumerate() {
+        let id = e.new.map_or_else(|| "deleted     ".to_owned(), |id| id.short());
+        let (id, when) = (context.paint.yellow(&id), context.paint.dim(&date(&e.who)));
+        let who = context.paint.dim(&entry::person(&e.who));
+        writeln!(context.out, "{id} {}@{{{n}}}  {when}  {}  {who}", args.name, e.message)?;
+    }
+    Ok(())
+}

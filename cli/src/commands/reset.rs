@@ -1,0 +1,47 @@
+//! `mdl reset`: moves the present branch to another commit. Neighbours: `Repo::reset`. It must not make commits.
+
+use crate::{context::Context, errors::Result, render::subject};
+use serde_json::json;
+use std::io::Write;
+
+/// Move the present branch to a revision
+///
+/// The work tree is left alone unless --hard is given. The reflog remembers where the branch was: `mdl reset 'main@{1}'`
+/// takes a reset back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl reset HEAD~1\n  mdl reset --hard 'main@best(loss)'\n  mdl reset 'main@{1}'")]
+pub struct Args {
+    /// Revision.
+    #[arg(default_value = "HEAD")]
+    rev: String,
+    /// Make the work tree that version too; uncommitted changes are lost.
+    #[arg(long)]
+    hard: bool,
+    /// Leave the work tree alone (the default).
+    #[arg(long, conflicts_with = "hard")]
+    soft: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let commit = repo.resolve(&args.rev)?;
+    let done = repo.reset(&commit, args.hard, &context.bars)?;
+    if context.global.json {
+        let branch = repo
+            .head_branch()?
+            .map(|b| b.trim_start_matches(mdl_repo::HEADS).to_owned());
+        return context.json(&json!({
+            "commit": commit.to_hex(),
+            "branch": branch,
+            "hard": args.hard,
+            "written": done.written,
+            "kept": done.kept,
+            "removed": done.removed,
+        }));
+    }
+    if context.chatty() {
+        let message = repo.odb().commit(&commit)?.message;
+        writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD. Neighbours: the verbs. It must not print.
+
+use crate::errors::{CliError, Result};
+use mdl_objects::Id;
+use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Progress, Repo, RepoError, TAGS};
+use std::collections::HashMap;
+
+/// Names of branches, tags and HEAD by the commit they point at.
+#[derive(Debug, Default)]
+pub struct Labels(HashMap<Id, Vec<String>>);
+
+impl Labels {
+    /// Reads all refs.
+    pub fn read(repo: &Repo) -> Result<Labels> {
+        let mut labels = Labels::default();
+        let head = repo.refs().head()?;
+        if let Head::Detached(id) = head {
+            labels.add(id, "HEAD".to_owned());
+        }
+        for (name, id) in repo.refs().list(HEADS)? {
+            if head == Head::Branch(name.clone()) {
+                labels.0.entry(id).or_default().insert(0, format!("HEAD -> {name}"));
+            } else {
+                labels.add(id, name);
+            }
+        }
+        for (name, id) in repo.refs().list(TAGS)? {
+            // A tag whose commit is damaged must not hide all the others.
+            if let Ok(id) = repo.peel(&id) {
+                labels.add(id, format!("tag: {name}"));
+            }
+        }
+        Ok(labels)
+    }
+
+    fn add(&mut self, id: Id, label: String) {
+        self.0.entry(id).or_default().push(label);
+    }
+
+    /// Labels of a commit.
+    pub fn of(&self, id: &Id) -> &[String] {
+        self.0.get(id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Splits `REV:PATH`; ref names hold no colon.
+pub fn split_path(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((rev, path)) => (if rev.is_empty() { "HEAD" } else { rev }, Some(path)),
+        None => (text, None),
+    }
+}
+
+/// `REV:PATH`, both wanted.
+pub fn need_path(text: &str) -> Result<(&str, &str)> {
+    match split_path(text) {
+        (rev, Some(path)) if !path.is_empty() => Ok((rev, path)),
+        _ => Err(CliError::usage(
+            format!("{text:?} names no file"),
+            "write REV:PATH, such as main:model.safetensors",
+        )),
+    }
+}
+
+/// The branch of this name, if there is one.
+pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
+    if mdl_repo::check_ref_name(name).is_err() {
+        return Ok(None);
+    }
+    Ok(repo.refs().get(&format!("{HEADS}{name}"))?)
+}
+
+/// What moving HEAD did to the work tree.
+#[derive(Debug, Default)]
+pub struct Moved {
+    pub files: CheckedOut,
+    /// Changed files that were left as they are.
+    pub changed: Vec<(String, Change)>,
+}
+
+/// Points HEAD at a commit and makes the work tree that version. Where HEAD's version is the one that is wanted, changed
+/// files are in nobody's way: they stay, as git leaves them.
+pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
+    if !force && repo.refs().head_commit()? == Some(*commit) {
+        let changes = repo.status(progress)?;
+        if changes.iter().any(|c| c.1 == Change::Modified) {
+            attach(repo, head)?;
+            return Ok(Moved {
+                files: CheckedOut::default(),
+                changed: changes.into_iter().filter(|c| c.1 != Change::Added).collect(),
+            });
+        }
+    }
+    let options = CheckoutOptions {
+        only: Vec::new(),
+        force,
+    };
+    let files = repo.checkout(commit, head, &options, progress)?;
+    Ok(Moved {
+        files,
+        changed: Vec::new(),
+    })
+}
+
+/// Points HEAD elsewhere without touching files.
+pub fn attach(repo: &Repo, head: &Head) -> Result<()> {
+    if repo.refs().head()? == *head {
+        return Ok(());
+    }
+    let to = match head {
+        Head::Branch(name) => name.clone(),
+        Head::Detached(id) => id.short(),
+    };
+    let who = repo.config().signature();
+    Ok(repo.refs().set_head(head, &who, &format!("checkout: moving to {to}"))?)
+}
+
+/// Nothing has this name.
+pub fn not_found(what: &'static str, name: impl ToString) -> CliError {
+    CliError::Repo(RepoError::not_found(what, name))
+}
+
+/// The request is refused.
+pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
+    CliError::Repo(RepoError::user(message, hint))
+}
+
+/// Whether a name matches a pattern in which `*` is any text and `?` any character. Without either: the name itself.
+pub fn glob(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    // reach[i]: the pattern read so far matches the first i characters of the name.
+    let mut reach = vec![false; name.len() + 1];
+    reach[0] = true;
+    for p in pattern {
+        let mut next = vec![false; name.len() + 1];
+        for i in 0..=name.len() {
+            next[i] = match p {
+                '*' => reach[i] || i > 0 && next[i - 1],
+                '?' => i > 0 && reach[i - 1],
+                c => i > 0 && reach[i - 1] && name[i - 1] == c,
+            };
+        }
+        reach = next;
+    }
+    reach[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_and_paths() {
+        assert!(glob("exp/*", "exp/a/b") && glob("v?.*", "v1.0") && glob("main", "main") && glob("*", ""));
+        assert!(!glob("exp/*", "main") && !glob("v?", "v10") && !glob("mai", "main"));
+        assert_eq!(split_path("main~1:a/b"), ("main~1", Some("a/b")));
+        assert_eq!(split_path(":a"), ("HEAD", Some("a")));
+        assert!(need_path("main").is_err() && need_path("main:").is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! `mdl show`: one version in detail: what it says, what changed, what its tensors cost. Neighbours: the commit's report
+//! blob. It must not compare tensors' values: that is `diff`.
+
+use super::shared::Labels;
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{Align, Table, count, date, entry, ratio, rfc3339, size},
+};
+use mdl_objects::{Commit, Id, Kind, Tag};
+use mdl_repo::{Files, Repo, RepoError, Report, TensorReport};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, io::Write};
+
+/// Tensors listed unless all are asked for.
+const SHOWN: usize = 20;
+
+/// Show one version: its message and labels, the files that changed, and how its new tensors were stored
+///
+/// For an annotated tag its own message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
+/// `sparse` store the difference to the same tensor of the version before, `zstd` and `stored` the bytes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl show\n  mdl show v1.0 --tensors\n  mdl show 'main@best(loss)'")]
+pub struct Args {
+    /// Revision.
+    #[arg(default_value = "HEAD")]
+    rev: String,
+    /// List all new tensors, not only the largest.
+    #[arg(short, long)]
+    tensors: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let id = repo.resolve(&args.rev)?;
+    let commit = repo.odb().commit(&id)?;
+    let tag = annotated(&repo, &args.rev)?;
+    let labels = Labels::read(&repo)?;
+    let report = report(&repo, &commit)?;
+    let files = changed_files(&repo, &commit)?;
+    if context.global.json {
+        let mut document = entry::json(&id, &commit, labels.of(&id));
+        if let Some(map) = document.as_object_mut() {
+            map.insert("tag".to_owned(), tag.as_ref().map_or(Value::Null, tag_json));
+            let files: Vec<Value> = files.iter().map(|(p, c)| json!({"path": p, "change": c})).collect();
+            map.insert("changes".to_owned(), files.into());
+            map.insert("report".to_owned(), json!(report.tensors));
+        }
+        return context.json(&document);
+    }
+    if let Some(tag) = &tag {
+        show_tag(context, tag)?;
+    }
+    for line in entry::full(&id, &commit, labels.of(&id), context.paint) {
+        writeln!(context.out, "{line}")?;
+    }
+    if !files.is_empty() {
+        writeln!(context.out)?;
+    }
+    for (path, change) in &files {
+        writeln!(context.out, "{change:<9} {path}")?;
+    }
+    tensors(context, report.tensors, args.tensors)
+}
+
+/// The annotated tag that a revision names, if it does.
+fn annotated(repo: &Repo, rev: &str) -> Result<Option<Tag>> {
+    let id = match repo.full_ref(rev)? {
+        Some(full) if full != "HEAD" => repo.refs().get(&full)?,
+        Some(_) => None,
+        None => rev.parse::<Id>().ok(),
+    };
+    let Some(id) = id else { return Ok(None) };
+    let is_tag = repo.odb().locate(&id)?.is_some_and(|l| l.record.kind == Kind::Tag);
+    Ok(if is_tag { Some(repo.odb().tag(&id)?) } else { None })
+}
+
+fn tag_json(tag: &Tag) -> Value {
+    let tagger = json!({"name": tag.tagger.name, "email": tag.tagger.email});
+    json!({"name": tag.name, "tagger": tagger, "date": rfc3339(&tag.tagger), "message": tag.message})
+}
+
+fn show_tag(context: &mut Context, tag: &Tag) -> Result<()> {
+    writeln!(context.out, "{}", context.paint.yellow(&format!("tag {}", tag.name)))?;
+    writeln!(context.out, "Tagger:  {}", entry::person(&tag.tagger))?;
+    writeln!(context.out, "Date:    {}\n", date(&tag.tagger))?;
+    Ok(writeln!(
+        context.out,
+        "    {}\n",
+        tag.message.trim_end().replace('\n', "\n    ")
+    )?)
+}
+
+fn report(repo: &Repo, commit: &Commit) -> Result<Report> {
+    let Some(id) = &commit.report else {
+        return Ok(Report::default());
+    };
+    let bytes = repo.odb().read(id, Kind::Blob)?;
+    let parsed = serde_json::from_slice(&bytes);
+    Ok(parsed.map_err(|e| RepoError::corrupt(format!("report {}", id.short()), e))?)
+}
+
+/// Paths that differ from the first parent.
+fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, &'static str>> {
+    let after = repo.odb().files(&commit.tree)?;
+    let before = match commit.parents.first() {
+        Some(p) => repo.odb().files(&repo.odb().commit(p)?.tree)?,
+        None => Files::new(),
+    };
+    let mut out = BTreeMap::new();
+    for (path, e) in &after {
+        match before.get(path) {
+            None => drop(out.insert(path.clone(), "added")),
+            Some(o) if (o.mode, o.id, o.executable) != (e.mode, e.id, e.executable) => {
+                out.insert(path.clone(), "modified");
+            }
+            Some(_) => {}
+        }
+    }
+    out.extend(
+        before
+            .keys()
+            .filter(|p| !after.contains_key(*p))
+            .map(|p| (p.clone(), "deleted")),
+    );
+    Ok(out)
+}
+
+fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> Result<()> {
+    if tensors.is_empty() {
+        return Ok(());
+    }
+    let mut schemes: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    for t in &tensors {
+        let sum = schemes.entry(&t.scheme).or_default();
+        *sum = (sum.0 + 1, sum.1 + t.logical, sum.2 + t.stored);
+    }
+    writeln!(context.out, "\n{} stored:", count(tensors.len() as u64, "new tensor"))?;
+    use Align::{Left, Right};
+    let mut table = Table::new(&[Left, Right, Right, Left, Right]);
+    for (scheme, (n, logical, stored)) in schemes {
+        table.row([
+            scheme.to_owned(),
+            n.to_string(),
+            size(logical),
+            format!("-> {}", size(stored)),
+            ratio(logical, stored),
+        ]);
+    }
+    let mut lines = table.lines(2);
+    let total = tensors.len();
+    if !all {
+        tensors.sort_by_key(|t| std::cmp::Reverse(t.stored));
+        tensors.truncate(SHOWN);
+    }
+    let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Right]);
+    table.row(["tensor", "dtype", "scheme", "bytes", "stored", "ratio", "depth"].map(|h| context.paint.dim(h)));
+    for t in &tensors {
+        let numbers = [
+            size(t.logical),
+            size(t.stored),
+            ratio(t.logical, t.stored),
+            t.depth.to_string(),
+        ];
+        let names = [format!("{}:{}", t.path, t.name), t.dtype.clone(), t.scheme.clone()];
+        table.row(names.into_iter().chain(numbers));
+    }
+    lines.push(String::new());
+    lines.extend(table.lines(2));
+    if tensors.len() < total {
+        lines.push(format!("  ... {} more; --tensors lists all", total - tensors.len()));
+    }
+    lines.iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! `mdl switch`: goes to a branch, or makes one and goes there. Neighbours: `shared::move_head`. It must not detach HEAD.
+
+use super::{
+    checkout::tell_files,
+    shared::{Moved, attach, branch_tip, move_head, not_found, refused},
+};
+use crate::{context::Context, errors::Result};
+use mdl_objects::Id;
+use mdl_repo::{Head, Repo};
+use serde_json::json;
+use std::io::Write;
+
+/// Go to a branch: the work tree becomes its version
+///
+/// Refuses to overwrite changes that are in no version, unless forced. A new branch (-c) at the present commit takes
+/// uncommitted changes along.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl switch main\n  mdl switch -c ablation\n  mdl switch -c retry main@step=4000")]
+pub struct Args {
+    /// The branch.
+    branch: String,
+    /// Make the branch first.
+    #[arg(short, long)]
+    create: bool,
+    /// Where a new branch starts.
+    #[arg(requires = "create", value_name = "START")]
+    start: Option<String>,
+    /// Overwrite files whose changes are in no version.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let name = &args.branch;
+    let already = repo.refs().head()? == Head::Branch(name.clone());
+    let moved = if args.create {
+        create(context, &repo, args)?
+    } else {
+        go(context, &repo, args)?
+    };
+    if context.global.json {
+        let commit = repo.refs().head_commit()?.map(|id| id.to_hex());
+        let done = &moved.files;
+        return context.json(&json!({
+            "branch": name,
+            "commit": commit,
+            "created": args.create,
+            "written": done.written,
+            "kept": done.kept,
+            "removed": done.removed,
+            "bytes": done.bytes,
+        }));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    let what = match (args.create, already) {
+        (true, _) => "Switched to a new branch",
+        (false, true) => "Already on branch",
+        (false, false) => "Switched to branch",
+    };
+    writeln!(context.out, "{what} {name}")?;
+    tell_files(context, &moved, "")
+}
+
+fn go(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
+    let name = &args.branch;
+    match branch_tip(repo, name)? {
+        Some(tip) => move_head(repo, &tip, &Head::Branch(name.clone()), args.force, &context.bars),
+        // The branch of a repository without commits.
+        None if repo.refs().head()? == Head::Branch(name.clone()) => Ok(Moved::default()),
+        None if repo.resolve(name).is_ok() => Err(refused(
+            format!("{name} is a revision but not a branch"),
+            format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one"),
+        )),
+        None => Err(not_found("branch", name)),
+    }
+}
+
+fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
+    let head = Head::Branch(args.branch.clone());
+    mdl_repo::check_ref_name(&args.branch)?;
+    let present = repo.refs().head_commit()?;
+    let start: Option<Id> = match &args.start {
+        Some(rev) => Some(repo.resolve(rev)?),
+        None => present,
+    };
+    let Some(start) = start else {
+        // Without commits there is nothing to branch from: the first commit will make the branch.
+        attach(repo, &head)?;
+        return Ok(Moved::default());
+    };
+    if branch_tip(repo, &args.branch)?.is_some() {
+        let hint = format!(
+            "`mdl switch {}` goes there; choose another name for a new one",
+            args.branch
+        );
+        return Err(refused(format!("branch {} exists", args.branch), hint));
+    }
+    if Some(start) == present {
+        repo.create_branch(&args.branch, &start, false)?;
+        attach(repo, &head)?;
+        return Ok(Moved::default());
+    }
+    repo.create_branch(&args.branch, &start, false)?;
+    move_head(repo, &start, &head, args.force, &context.bars).inspect_err(|_| {
+        // A refusal leaves nothing behind; the error that matters is the one that was met.
+        let _ = repo.delete_branch(&args.branch, true);
+    })
+}

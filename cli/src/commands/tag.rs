@@ -1,0 +1,122 @@
+//! `mdl tag`: lists, makes and deletes tags. Neighbours: `Repo::create_tag`, `Repo::delete_tag`. It must not touch branches.
+
+use super::shared::glob;
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table, rfc3339, subject},
+};
+use mdl_objects::{Id, Kind, Tag};
+use mdl_repo::{Repo, TAGS};
+use serde_json::json;
+use std::io::Write;
+
+/// List, make or delete tags: names that stay on one version
+///
+/// A tag with a message (-m) is an object of its own with author and date; one without is only a name.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl tag v1.0 -m \"the released weights\"\n  mdl tag best 'main@best(loss)'\n  mdl tag -d v1.0"
+)]
+pub struct Args {
+    /// NAME [REV] to tag REV (default HEAD); names with -d.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Make an annotated tag; wants -m.
+    #[arg(short, long, requires = "names", requires = "message")]
+    annotate: bool,
+    /// Message; makes an annotated tag.
+    #[arg(short, long, value_name = "TEXT", requires = "names")]
+    message: Option<String>,
+    /// Delete tags.
+    #[arg(short, long, requires = "names", conflicts_with_all = ["annotate", "message"])]
+    delete: bool,
+    /// List tags; NAME may be a glob such as 'v1.*'.
+    #[arg(short, long, conflicts_with_all = ["annotate", "message", "delete"])]
+    list: bool,
+    /// With every tag its commit and message.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Move a tag that exists.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    if args.delete {
+        return delete(context, &repo, &names);
+    }
+    match (args.list, names.as_slice()) {
+        (true, patterns) | (_, patterns @ []) => list(context, &repo, patterns, args.verbose),
+        (_, [name]) => create(context, &repo, name, "HEAD", args),
+        (_, [name, rev]) => create(context, &repo, name, rev, args),
+        _ => Err(CliError::usage("too many names", "write `mdl tag NAME REV`")),
+    }
+}
+
+fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args) -> Result<()> {
+    mdl_repo::check_ref_name(name)?;
+    let commit = repo.resolve(rev)?;
+    repo.create_tag(name, &commit, args.message.as_deref(), args.force)?;
+    if context.global.json {
+        return context.json(&json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Tag {name} at {}", commit.short())?;
+    }
+    Ok(())
+}
+
+fn delete(context: &mut Context, repo: &Repo, names: &[&str]) -> Result<()> {
+    let mut gone = Vec::new();
+    for name in names {
+        let id = repo.delete_tag(name)?;
+        if context.chatty() && !context.global.json {
+            writeln!(context.out, "Deleted tag {name} (was {})", id.short())?;
+        }
+        gone.push(json!({"tag": name, "was": id.to_hex()}));
+    }
+    if context.global.json {
+        return context.json(&json!({"deleted": gone}));
+    }
+    Ok(())
+}
+
+/// The tag object behind a ref; none for a light tag.
+fn object(repo: &Repo, id: &Id) -> Result<Option<Tag>> {
+    let is_tag = repo.odb().locate(id)?.is_some_and(|l| l.record.kind == Kind::Tag);
+    Ok(if is_tag { Some(repo.odb().tag(id)?) } else { None })
+}
+
+fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) -> Result<()> {
+    let mut tags = repo.refs().list(TAGS)?;
+    tags.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| glob(p, name)));
+    let mut rows = Vec::new();
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    for (name, id) in &tags {
+        if !context.global.json && !verbose {
+            table.row([name.clone()]);
+            continue;
+        }
+        let (tag, commit) = (object(repo, id)?, repo.peel(id)?);
+        let text = match &tag {
+            Some(tag) => tag.message.clone(),
+            None => repo.odb().commit(&commit)?.message,
+        };
+        table.row([name.clone(), commit.short(), subject(&text).to_owned()]);
+        rows.push(json!({
+            "name": name,
+            "commit": commit.to_hex(),
+            "annotated": tag.is_some(),
+            "message": tag.as_ref().map(|t| &t.message),
+            "date": tag.as_ref().map(|t| rfc3339(&t.tagger)),
+        }));
+    }
+    if context.global.json {
+        return context.json(&json!({"tags": rows}));
+    }
+    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}

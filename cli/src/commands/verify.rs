@@ -1,0 +1,73 @@
+//! `mdl verify`: whether a file is the committed one. Neighbours: `Repo::verify`. It must not write anything.
+
+use super::shared::split_path;
+use crate::{
+    context::Context,
+    errors::{CliError, Code, Result},
+};
+use mdl_repo::Difference;
+use serde_json::json;
+use std::{io::Write, path::PathBuf};
+
+/// Compare a file, byte for byte, with its version in the repository
+///
+/// Exit code 0 if they are the same, 1 if they differ. Without :PATH the version's file is found by the place of FILE in the
+/// work tree, else by its name.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl verify model.safetensors main\n  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt"
+)]
+pub struct Args {
+    /// File to check.
+    file: PathBuf,
+    /// Revision, or REV:PATH.
+    #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
+    rev: String,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let (rev, inner) = split_path(&args.rev);
+    let commit = repo.resolve(rev)?;
+    let found = repo.verify(&args.file, &commit, inner, &context.bars)?;
+    let (size, byte) = match found.difference {
+        Some(Difference::Size(n)) => (Some(n), None),
+        Some(Difference::Byte(n)) => (None, Some(n)),
+        None => (None, None),
+    };
+    if context.global.json {
+        context.json(&json!({
+            "same": found.difference.is_none(),
+            "commit": commit.to_hex(),
+            "path": found.inner,
+            "size": found.size,
+            "found_size": size,
+            "first_difference": byte,
+        }))?;
+    } else {
+        let (file, inner) = (args.file.display(), &found.inner);
+        let verdict = match found.difference {
+            None => format!("same: {file} is {inner} of {} ({} bytes)", commit.short(), found.size),
+            Some(Difference::Size(n)) => {
+                format!(
+                    "different: {file} has {n} bytes, {inner} of {} has {}",
+                    commit.short(),
+                    found.size
+                )
+            }
+            Some(Difference::Byte(n)) => {
+                format!("different: {file} and {inner} of {} part at byte {n}", commit.short())
+            }
+        };
+        if context.chatty() {
+            writeln!(context.out, "{verdict}")?;
+        }
+    }
+    match found.difference {
+        None => Ok(()),
+        Some(_) => {
+            context.finish()?;
+            Err(CliError::Told(Code::User))
+        }
+    }
+}

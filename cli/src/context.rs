@@ -1,0 +1,87 @@
+//! What every command is given: the global options, the way to standard output, the repository. Neighbours: all commands.
+//! It must not know any of them.
+
+use crate::{
+    args::{Color, Global},
+    engine::engine,
+    errors::Result,
+    progress::Bars,
+    render::Paint,
+};
+use mdl_repo::Repo;
+use serde::Serialize;
+use std::{
+    env, io,
+    io::{BufWriter, IsTerminal, Stdout, Write},
+    path::Path,
+};
+
+/// Options and output of one run.
+#[derive(Debug)]
+pub struct Context {
+    pub global: Global,
+    pub out: BufWriter<Stdout>,
+    pub paint: Paint,
+    pub bars: Bars,
+}
+
+fn wants_color(choice: Color, terminal: bool) -> bool {
+    match choice {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+    }
+}
+
+impl Context {
+    pub fn new(global: Global) -> Context {
+        Context {
+            paint: Paint::new(wants_color(global.color, io::stdout().is_terminal())),
+            bars: Bars::new(!global.quiet),
+            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            global,
+        }
+    }
+
+    /// Colours of standard error.
+    pub fn error_paint(&self) -> Paint {
+        Paint::new(wants_color(self.global.color, io::stderr().is_terminal()))
+    }
+
+    /// Opens the repository that was named, or the one around the current directory.
+    pub fn repo(&self) -> Result<Repo> {
+        let repo = match &self.global.repo {
+            Some(path) => Repo::open(path, engine()),
+            None => Repo::discover(Path::new("."), engine()),
+        };
+        Ok(repo?)
+    }
+
+    /// Prints a document: for eyes on a terminal, else on one line.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<()> {
+        if io::stdout().is_terminal() {
+            serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
+        } else {
+            serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
+        }
+        Ok(writeln!(self.out)?)
+    }
+
+    /// Says something that is not what was asked for: on standard error, and not when quiet or for a program.
+    pub fn note(&self, text: &str) {
+        if !self.global.quiet && !self.global.json {
+            // There is nowhere to report that standard error is closed.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// Whether a verb that only does something should also say that it did.
+    pub fn chatty(&self) -> bool {
+        !self.global.quiet
+    }
+
+    /// Writes out what is buffered.
+    pub fn finish(&mut self) -> Result<()> {
+        Ok(self.out.flush()?)
+    }
+}

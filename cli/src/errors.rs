@@ -1,0 +1,174 @@
+//! How a run ends badly: kinds, exit codes, and the words on standard error. Neighbours: errors of `mdl-repo` and of the
+//! argument parser. It must not know any verb.
+
+use crate::context::Context;
+use mdl_repo::{ErrorKind, RepoError};
+use serde_json::json;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Result of the commands.
+pub type Result<T> = std::result::Result<T, CliError>;
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub enum CliError {
+    /// The repository refused or failed.
+    Repo(RepoError),
+    /// The arguments do not fit together.
+    Usage { message: String, hint: String },
+    /// Standard output failed.
+    Output(io::Error),
+    /// The answer was given and it is "no": only the exit code is left to tell.
+    Told(Code),
+}
+
+/// Exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Code {
+    User = 1,
+    Usage = 2,
+    NotFound = 3,
+    Conflict = 4,
+    Corrupt = 5,
+    Io = 6,
+}
+
+impl Code {
+    /// Name in JSON.
+    const fn name(self) -> &'static str {
+        match self {
+            Code::User => "user",
+            Code::Usage => "usage",
+            Code::NotFound => "not_found",
+            Code::Conflict => "conflict",
+            Code::Corrupt => "corrupt",
+            Code::Io => "io",
+        }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> ExitCode {
+        ExitCode::from(code as u8)
+    }
+}
+
+impl From<RepoError> for CliError {
+    fn from(error: RepoError) -> CliError {
+        CliError::Repo(error)
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> CliError {
+        CliError::Output(error)
+    }
+}
+
+impl CliError {
+    /// Arguments that do not fit together.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
+        CliError::Usage {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            CliError::Repo(e) => match e.kind() {
+                ErrorKind::User => Code::User,
+                ErrorKind::NotFound => Code::NotFound,
+                ErrorKind::Conflict => Code::Conflict,
+                ErrorKind::Corrupt => Code::Corrupt,
+                ErrorKind::Io => Code::Io,
+            },
+            CliError::Usage { .. } => Code::Usage,
+            CliError::Output(_) => Code::Io,
+            CliError::Told(code) => *code,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            CliError::Repo(e) => e.to_string(),
+            CliError::Usage { message, .. } => message.clone(),
+            CliError::Output(e) => format!("cannot write to standard output: {e}"),
+            CliError::Told(_) => String::new(),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            CliError::Repo(RepoError::NotFound { what, .. }) => not_found_hint(what).map(str::to_owned),
+            CliError::Repo(e) => e.hint(),
+            CliError::Usage { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
+            CliError::Output(_) | CliError::Told(_) => None,
+        }
+    }
+}
+
+/// Where to look for what there is.
+fn not_found_hint(what: &str) -> Option<&'static str> {
+    Some(match what {
+        "repository" => "make one here with `mdl init`, or name one with --repo DIR or MDL_REPO",
+        "revision" | "commit" => "`mdl log --all` lists commits, `mdl branch` and `mdl tag` names",
+        "branch" => "`mdl branch` lists the branches",
+        "tag" => "`mdl tag` lists the tags",
+        "file" => "`mdl ls REV` lists the files of a revision",
+        "tensor" => "`mdl ls REV PATH` lists the tensors of a file",
+        "setting" => "`mdl config` lists the settings",
+        _ => return None,
+    })
+}
+
+/// Tells the user and gives the exit code.
+pub fn report(context: &Context, error: &CliError) -> ExitCode {
+    match error {
+        // Whoever reads us has read enough.
+        CliError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        CliError::Told(code) => return (*code).into(),
+        _ => {}
+    }
+    let (code, message, hint) = (error.code(), error.message(), error.hint());
+    let mut err = io::stderr().lock();
+    // If standard error is closed too, the exit code still tells.
+    let _ = if context.global.json {
+        writeln!(
+            err,
+            "{}",
+            json!({"error": {"kind": code.name(), "message": message, "hint": hint}})
+        )
+    } else {
+        let paint = context.error_paint();
+        let hint = hint.map_or_else(String::new, |h| format!("{} {h}\n", paint.cyan("hint:")));
+        write!(err, "{} {message}\n{hint}", paint.red("error:"))
+    };
+    code.into()
+}
+
+/// The arguments could not be understood, or help was asked for.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if std::env::args_os().any(|a| a == "--json") {
+        let text = error.render().to_string();
+        let message = text
+            .trim_start_matches("error: ")
+            .split("\n\n")
+            .next()
+            .unwrap_or_default();
+        let hint = "run `mdl --help` or `mdl VERB --help`";
+        let document = json!({"error": {"kind": Code::Usage.name(), "message": message.trim(), "hint": hint}});
+        let _ = writeln!(io::stderr(), "{document}");
+    } else {
+        let _ = error.print();
+    }
+    Code::Usage.into()
+}

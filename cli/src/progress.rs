@@ -1,0 +1,95 @@
+//! Progress bars on standard error, for whatever takes longer than a second. Neighbours: `mdl-repo` reports through the
+//! `Progress` trait. It must not know what is being done.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use mdl_repo::Progress;
+use std::{
+    io::{self, IsTerminal},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Shorter work shows no bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+const COUNT: &str = "{msg} {wide_bar} {pos}/{len}, {eta} left";
+const UNKNOWN: &str = "{spinner} {msg} {bytes}, {bytes_per_sec}";
+
+/// Draws bars, or nothing where nobody would see them.
+#[derive(Debug)]
+pub struct Bars {
+    visible: bool,
+    current: Mutex<Option<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    bar: ProgressBar,
+    began: Instant,
+    shown: bool,
+}
+
+impl Bars {
+    /// Bars if wanted and standard error is a terminal.
+    pub fn new(wanted: bool) -> Bars {
+        Bars {
+            visible: wanted && io::stderr().is_terminal(),
+            current: Mutex::default(),
+        }
+    }
+
+    fn with(&self, f: impl FnOnce(&mut Option<Current>)) {
+        if self.visible {
+            f(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
+
+fn style(what: &str, total: u64) -> ProgressStyle {
+    // Work that is counted in something else than bytes says in what: "checking objects".
+    let counted = ["objects", "tensors", "files", "commits", "packs"]
+        .iter()
+        .any(|u| what.ends_with(u));
+    let template = match (total, counted) {
+        (0, _) => UNKNOWN,
+        (_, true) => COUNT,
+        (_, false) => BYTES,
+    };
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
+}
+
+impl Progress for Bars {
+    fn begin(&self, what: &str, total: u64) {
+        self.with(|current| {
+            let bar = ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::hidden());
+            bar.set_style(style(what, total));
+            bar.set_message(what.to_owned());
+            *current = Some(Current {
+                bar,
+                began: Instant::now(),
+                shown: false,
+            });
+        });
+    }
+
+    fn advance(&self, n: u64) {
+        self.with(|current| {
+            let Some(c) = current else { return };
+            c.bar.inc(n);
+            if !c.shown && c.began.elapsed() >= PATIENCE {
+                c.shown = true;
+                c.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
+        });
+    }
+
+    fn end(&self) {
+        self.with(|current| {
+            if let Some(c) = current.take() {
+                c.bar.finish_and_clear();
+            }
+        });
+    }
+}

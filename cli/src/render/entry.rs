@@ -1,0 +1,145 @@
+//! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
+
+use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject};
+use mdl_objects::{Commit, Id, Signature};
+use serde_json::{Map, Value, json};
+
+/// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
+pub type Labels = [String];
+
+/// `name <mail>`
+pub fn person(who: &Signature) -> String {
+    if who.email.is_empty() {
+        who.name.clone()
+    } else {
+        format!("{} <{}>", who.name, who.email)
+    }
+}
+
+fn labels_text(labels: &Labels, paint: Paint) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = labels
+        .iter()
+        .map(|l| {
+            if l.starts_with("tag: ") {
+                paint.yellow(l)
+            } else {
+                paint.green(l)
+            }
+        })
+        .collect();
+    format!(" ({})", shown.join(", "))
+}
+
+/// `loss=0.41 acc=0.9`
+pub fn metrics(commit: &Commit) -> String {
+    let all = commit.metrics.iter().map(|(k, &v)| format!("{k}={}", short_number(v)));
+    all.collect::<Vec<_>>().join(" ")
+}
+
+/// `step 12000, epoch 1.5`
+fn place(commit: &Commit) -> String {
+    let step = commit.step.map(|s| format!("step {s}"));
+    let epoch = commit.epoch.map(|e| format!("epoch {}", short_number(e)));
+    step.into_iter().chain(epoch).collect::<Vec<_>>().join(", ")
+}
+
+/// `86.7 MiB -> 3.1 MiB (28.0x)`
+pub fn cost(commit: &Commit) -> String {
+    let s = commit.summary;
+    format!(
+        "{} -> {} ({})",
+        size(s.logical_bytes),
+        size(s.stored_bytes),
+        ratio(s.logical_bytes, s.stored_bytes)
+    )
+}
+
+/// The commit in a paragraph, the message indented.
+pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{}{}",
+        paint.yellow(&format!("commit {id}")),
+        labels_text(labels, paint)
+    )];
+    if commit.parents.len() > 1 {
+        let parents: Vec<String> = commit.parents.iter().map(Id::short).collect();
+        lines.push(format!("Merge:   {}", parents.join(" ")));
+    }
+    lines.push(format!("Author:  {}", person(&commit.author)));
+    lines.push(format!("Date:    {}", date(&commit.author)));
+    let mut field = |name: &str, text: String| {
+        if !text.is_empty() {
+            lines.push(format!("{name:<9}{text}"));
+        }
+    };
+    field("Trained:", place(commit));
+    field("Metrics:", metrics(commit));
+    let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    field("Meta:", meta.join(" "));
+    let s = commit.summary;
+    let what = format!(
+        "{}, {}, {} new",
+        count(s.files, "file"),
+        count(s.tensors, "tensor"),
+        s.new_tensors
+    );
+    field("Stored:", format!("{}; {what}", cost(commit)));
+    lines.push(String::new());
+    lines.extend(
+        commit
+            .message
+            .trim_end()
+            .lines()
+            .map(|l| format!("    {l}").trim_end().to_owned()),
+    );
+    lines
+}
+
+/// The commit in a line.
+pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String {
+    let mut parts = vec![format!("{}{}", paint.yellow(&id.short()), labels_text(labels, paint))];
+    if !place(commit).is_empty() {
+        parts.push(paint.cyan(&format!("[{}]", place(commit))));
+    }
+    parts.push(subject(&commit.message).to_owned());
+    if !commit.metrics.is_empty() {
+        parts.push(paint.bold(&metrics(commit)));
+    }
+    parts.push(paint.dim(&cost(commit)));
+    parts.join(" ")
+}
+
+fn signature(who: &Signature) -> Value {
+    json!({"name": who.name, "email": who.email})
+}
+
+/// The commit for programs.
+pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
+    let metrics: Map<String, Value> = commit
+        .metrics
+        .iter()
+        .map(|(k, &v)| (k.clone(), json_number(v)))
+        .collect();
+    let s = commit.summary;
+    json!({
+        "commit": id.to_hex(),
+        "tree": commit.tree.to_hex(),
+        "parents": commit.parents.iter().map(Id::to_hex).collect::<Vec<_>>(),
+        "refs": labels,
+        "author": signature(&commit.author),
+        "date": rfc3339(&commit.author),
+        "message": commit.message,
+        "step": commit.step,
+        "epoch": commit.epoch.map(json_number),
+        "metrics": metrics,
+        "meta": commit.meta,
+        "files": s.files,
+        "tensors": s.tensors,
+        "new_tensors": s.new_tensors,
+        "logical_bytes": s.logical_bytes,
+        "stored_bytes": s.stored_bytes,
+    })
+}

@@ -1,0 +1,33 @@
+//! How things look: sizes, times, tables, graphs, colours, JSON. Neighbours: `commands` fill these in. It must not ask the
+//! repository for anything.
+
+pub mod entry;
+pub mod graph;
+mod number;
+mod paint;
+mod size;
+mod table;
+mod time;
+
+pub use number::{cosine, json_number, short_number};
+pub use paint::Paint;
+pub use size::{ratio, size};
+pub use table::{Align, Table};
+pub use time::{date, rfc3339};
+
+/// Singular or plural: `1 file`, `2 files`.
+pub fn count(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
+/// A shape as `[768, 3072]`.
+pub fn shape(dims: &[u64]) -> String {
+    let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+/// The first line of a message.
+pub fn subject(message: &str) -> &str {
+    message.trim_start().lines().next().unwrap_or_default()
+}
