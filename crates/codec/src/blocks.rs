@@ -45,17 +45,38 @@ impl Grid {
         b << self.log..((b + 1) << self.log).min(self.n)
     }
 
-    /// Encodes all blocks side by side and appends the lengths of all but the last, then the blocks.
-    pub(crate) fn put_blocks(self, out: &mut Vec<u8>, encode: impl Fn(usize) -> Vec<u8> + Sync + Send) {
-        let done: Vec<Vec<u8>> = match self.blocks() {
-            0 | 1 => (0..self.blocks()).map(encode).collect(),
-            n => (0..n).into_par_iter().map(encode).collect(),
+    /// Appends the lengths of all blocks but the last, then the blocks, which `encode(block, out)` appends. Blocks are
+    /// encoded side by side where there are threads for it, else straight into their place.
+    pub(crate) fn put_blocks(self, out: &mut Vec<u8>, encode: impl Fn(usize, &mut Vec<u8>) + Sync + Send) {
+        let n = self.blocks();
+        let mut table = out.len();
+        out.resize(table + 4 * n.saturating_sub(1), 0);
+        let mut put = |out: &mut Vec<u8>, b: usize, len: usize| {
+            if b + 1 < n {
+                out[table..table + 4].copy_from_slice(&(len as u32).to_le_bytes());
+                table += 4;
+            }
         };
-        for b in &done[..done.len().saturating_sub(1)] {
-            out.extend_from_slice(&(b.len() as u32).to_le_bytes());
+        if n <= 1 || rayon::current_num_threads() == 1 {
+            for b in 0..n {
+                let start = out.len();
+                encode(b, out);
+                let len = out.len() - start;
+                put(out, b, len);
+            }
+            return;
         }
+        let one = |b| {
+            let mut block = Vec::new();
+            encode(b, &mut block);
+            block
+        };
+        let done: Vec<Vec<u8>> = (0..n).into_par_iter().map(one).collect();
         out.reserve(done.iter().map(Vec::len).sum());
-        done.iter().for_each(|b| out.extend_from_slice(b));
+        for (b, block) in done.iter().enumerate() {
+            put(out, b, block.len());
+            out.extend_from_slice(block);
+        }
     }
 
     /// Reads the offset table; the cursor must then hold exactly the blocks.

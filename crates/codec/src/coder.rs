@@ -20,14 +20,14 @@ pub(crate) type Counts = [u32; 256];
 /// Adds the symbols to `counts`. Four partial histograms keep equal neighbours from waiting for each other.
 pub(crate) fn count(symbols: &[u8], counts: &mut Counts) {
     let mut part = [[0u32; 256]; 4];
-    let mut quads = symbols.chunks_exact(4);
-    for q in &mut quads {
-        part[0][usize::from(q[0])] += 1;
-        part[1][usize::from(q[1])] += 1;
-        part[2][usize::from(q[2])] += 1;
-        part[3][usize::from(q[3])] += 1;
+    let (words, rest) = symbols.as_chunks::<8>();
+    for w in words {
+        let w = u64::from_le_bytes(*w);
+        for i in 0..8 {
+            part[i % 4][(w >> (8 * i)) as usize & 255] += 1;
+        }
     }
-    for &s in quads.remainder() {
+    for &s in rest {
         counts[usize::from(s)] += 1;
     }
     for (i, c) in counts.iter_mut().enumerate() {

@@ -75,7 +75,7 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
         table: EncTable::new(&freqs),
         map: context_map(list.iter().map(|c| c.first)),
     };
-    grid.put_blocks(&mut out, |b| coder.block(&raw[bytes(b)], &base[bytes(b)]));
+    grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));
     out
 }
 
@@ -97,11 +97,11 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn block(&self, raw: &[u8], base: &[u8]) -> Vec<u8> {
+    fn block(&self, raw: &[u8], base: &[u8], out: &mut Vec<u8>) {
         let n = raw.len() / self.numbers.size;
         let bases = symbol_bases(self.t);
         let mut bits = BitWriter::with_capacity(raw.len());
-        let mut out = Vec::with_capacity(raw.len() + 1024);
+        let start = out.len();
         out.extend_from_slice(&[0; 4]);
         with_scratch(2 * n, |scratch| {
             let (symbols, ctx) = scratch.split_at_mut(n);
@@ -113,12 +113,11 @@ impl Encoder {
                 let (least, width) = bases[usize::from(*s)];
                 bits.put_wide(d.unsigned_abs() - least, width);
             }
-            rans::encode(self.simd, &self.table, symbols, Some(ctx), &mut out);
+            rans::encode(self.simd, &self.table, symbols, Some(ctx), out);
         });
-        let len = (out.len() - 4) as u32;
-        out[..4].copy_from_slice(&len.to_le_bytes());
+        let len = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
         out.extend_from_slice(&bits.finish());
-        out
     }
 }
 

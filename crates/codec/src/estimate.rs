@@ -69,7 +69,7 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
         }
     }
     // zstd is only tried where it has a chance: never on the noise of ordinary float weights.
-    if plan.cut.is_none() || best.1 < stored / 8 * 5 || raw.len() <= 4096 {
+    if plan.cut.is_none() || best.1 < stored / 8 * 5 {
         let z = zstd_cost(raw, size);
         if z < best.1 - best.1 / 64 {
             best = (Choice::Zstd, z);

@@ -13,7 +13,16 @@ pub(crate) const GROUP: usize = 128;
 
 /// The counts of the elements in `raw`, elements of `size` bytes of which the first `low` are low bytes.
 pub(crate) fn counts(raw: &[u8], size: usize, low: usize) -> Vec<u8> {
-    raw.chunks(GROUP * size).map(|g| count(g, size, low)).collect()
+    let mut out = vec![0; (raw.len() / size).div_ceil(GROUP)];
+    put_counts(raw, size, low, &mut out);
+    out
+}
+
+/// As [`counts`], into `out`.
+pub(crate) fn put_counts(raw: &[u8], size: usize, low: usize, out: &mut [u8]) {
+    raw.chunks(GROUP * size)
+        .zip(out)
+        .for_each(|(g, o)| *o = count(g, size, low));
 }
 
 fn count(group: &[u8], size: usize, low: usize) -> u8 {

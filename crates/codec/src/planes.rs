@@ -84,49 +84,86 @@ impl Plan {
     }
 }
 
-/// The symbols of a block, before any coder is chosen: plane after plane.
-struct Parts {
-    planes: Vec<Vec<u8>>,
+/// The symbols of a block, plane after plane, and their counts.
+struct Parts<'a> {
+    planes: Vec<&'a mut [u8]>,
     counts: Vec<Counts>,
 }
 
-fn parts(simd: Simd, plan: Plan, raw: &[u8], size: usize) -> Parts {
-    let n = raw.len() / size;
-    let mut planes = Vec::new();
-    if let Some(cut) = plan.cut {
-        let mut symbols = vec![0u8; n];
-        simd.symbols(cut, raw, &mut symbols);
-        planes.push(symbols);
-    }
-    if plan.grouped(size) {
-        planes.push(low::counts(raw, size, plan.low(size)));
-    } else {
-        for b in 0..plan.low(size) {
-            planes.push(raw.iter().skip(b).step_by(size).copied().collect());
+impl Plan {
+    /// Symbols of every plane in a block of `m` elements.
+    fn plane_sizes(self, size: usize, m: usize) -> Vec<usize> {
+        let mut sizes = vec![m; usize::from(self.cut.is_some())];
+        if self.grouped(size) {
+            sizes.push(m.div_ceil(low::GROUP));
+        } else {
+            sizes.extend(std::iter::repeat_n(m, self.low(size)));
         }
+        sizes
     }
-    let counts = planes
-        .iter()
-        .map(|p| {
-            let mut c = [0u32; 256];
-            count(p, &mut c);
-            c
-        })
-        .collect();
-    Parts { planes, counts }
+
+    /// Fills and counts the planes of a block.
+    fn fill(self, simd: Simd, raw: &[u8], size: usize, parts: &mut Parts<'_>) {
+        let (heads, rest) = parts.planes.split_at_mut(usize::from(self.cut.is_some()));
+        if let Some((cut, symbols)) = self.cut.zip(heads.first_mut()) {
+            simd.symbols(cut, raw, symbols);
+        }
+        for (b, plane) in rest.iter_mut().enumerate() {
+            if self.grouped(size) {
+                low::put_counts(raw, size, self.low(size), plane);
+            } else {
+                plane
+                    .iter_mut()
+                    .zip(raw.iter().skip(b).step_by(size))
+                    .for_each(|(o, v)| *o = *v);
+            }
+        }
+        parts.counts.resize(parts.planes.len(), [0; 256]);
+        parts
+            .planes
+            .iter()
+            .zip(&mut parts.counts)
+            .for_each(|(p, c)| count(p, c));
+    }
 }
 
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
 pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
     let grid = Grid::new(raw.len() / size);
+    let sizes: Vec<Vec<usize>> = (0..grid.blocks())
+        .map(|b| plan.plane_sizes(size, grid.elements(b).len()))
+        .collect();
+    with_scratch(sizes.iter().flatten().sum(), |mut room| {
+        let mut all = Vec::with_capacity(sizes.len());
+        for block in &sizes {
+            let mut planes = Vec::with_capacity(block.len());
+            for &n in block {
+                let (plane, rest) = std::mem::take(&mut room).split_at_mut(n);
+                planes.push(plane);
+                room = rest;
+            }
+            all.push(Parts {
+                planes,
+                counts: Vec::new(),
+            });
+        }
+        encode_parts(simd, plan, size, raw, grid, all)
+    })
+}
+
+fn encode_parts(
+    simd: Simd,
+    plan: Plan,
+    size: usize,
+    raw: &[u8],
+    grid: Grid,
+    mut all: Vec<Parts<'_>>,
+) -> Result<Vec<u8>, CodecError> {
     let slice = |b: usize| {
         let e = grid.elements(b);
         &raw[e.start * size..e.end * size]
     };
-    let mut all: Vec<Parts> = (0..grid.blocks())
-        .into_par_iter()
-        .map(|b| parts(simd, plan, slice(b), size))
-        .collect();
+    each(&mut all, |b, parts| plan.fill(simd, slice(b), size, parts));
     if plan.cut.is_some_and(Cut::windowed) {
         trim(&mut all);
     }
@@ -137,16 +174,29 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
             .for_each(|a| sum.iter_mut().zip(&a.counts[p]).for_each(|(s, c)| *s += c));
         coders.push(PlaneEncoder::choose(&sum, grid.blocks())?);
     }
-    let mut out = vec![Scheme::Planes as u8, grid.log];
+    let mut out = Vec::with_capacity(raw.len() + raw.len() / 16 + 1024);
+    out.extend_from_slice(&[Scheme::Planes as u8, grid.log]);
     plan.put(&mut out);
     coders.iter().for_each(|c| c.put_header(&mut out));
-    grid.put_blocks(&mut out, |b| encode_block(simd, plan, size, slice(b), &all[b], &coders));
+    grid.put_blocks(&mut out, |b, out| {
+        encode_block(simd, plan, size, slice(b), &all[b], &coders, out)
+    });
+    out.shrink_to_fit();
     Ok(out)
+}
+
+/// Runs `f` on every item and its place, side by side where there are threads for it.
+fn each<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync + Send) {
+    if items.len() <= 1 || rayon::current_num_threads() == 1 {
+        items.iter_mut().enumerate().for_each(|(i, t)| f(i, t));
+    } else {
+        items.par_iter_mut().enumerate().for_each(|(i, t)| f(i, t));
+    }
 }
 
 /// Turns the rarest symbols at both ends of the window into exceptions: below one in 57,344 (4096 * 14) elements, the
 /// 1/4096 of probability that a symbol takes at least costs all others more than listing it.
-fn trim(all: &mut [Parts]) {
+fn trim(all: &mut [Parts<'_>]) {
     let total = |s: usize| all.iter().map(|a| u64::from(a.counts[0][s])).sum::<u64>();
     let n: u64 = all.iter().map(|a| a.planes[0].len() as u64).sum();
     let rare = |s: &usize| total(*s) * 57_344 < n;
@@ -157,8 +207,8 @@ fn trim(all: &mut [Parts]) {
     }
     // Kept symbols but 0 are one range: in bytes throughout, so that the compiler makes vectors of it.
     let (first, kept) = (low as u8 + 1, (254 - low - high) as u8);
-    all.par_iter_mut().for_each(|a| {
-        for s in &mut a.planes[0] {
+    each(all, |_, a| {
+        for s in a.planes[0].iter_mut() {
             *s = if (*s == 0) | (s.wrapping_sub(first) < kept) {
                 *s
             } else {
@@ -171,24 +221,30 @@ fn trim(all: &mut [Parts]) {
     });
 }
 
-fn encode_block(simd: Simd, plan: Plan, size: usize, raw: &[u8], parts: &Parts, coders: &[PlaneEncoder]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(raw.len() + raw.len() / 8 + 1024);
+fn encode_block(
+    simd: Simd,
+    plan: Plan,
+    size: usize,
+    raw: &[u8],
+    parts: &Parts<'_>,
+    coders: &[PlaneEncoder],
+    out: &mut Vec<u8>,
+) {
     let heads = usize::from(plan.cut.is_some());
     let mut planes = parts.planes.iter().zip(coders);
     if let Some((cut, (symbols, coder))) = plan.cut.zip(planes.by_ref().take(heads).next()) {
         if cut.windowed() {
-            put_exceptions(cut, raw, symbols, &mut out);
+            put_exceptions(cut, raw, symbols, out);
         }
-        coder.encode(simd, symbols, &mut out);
-        simd.put_fields(cut, raw, &mut out);
+        coder.encode(simd, symbols, out);
+        simd.put_fields(cut, raw, out);
     }
     for (symbols, coder) in planes {
-        coder.encode(simd, symbols, &mut out);
+        coder.encode(simd, symbols, out);
         if plan.grouped(size) {
-            low::put(raw, size, plan.low(size), symbols, &mut out);
+            low::put(raw, size, plan.low(size), symbols, out);
         }
     }
-    out
 }
 
 fn put_exceptions(cut: Cut, raw: &[u8], symbols: &[u8], out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 //! The method is Duda's range variant of asymmetric numeral systems (arXiv 1311.2540); lane l codes symbols l, l+32, ...
 //! The stream starts with the 32 states as the decoder needs them, then the words in the decoder's order.
 
+use crate::scratch::with_scratch;
 use crate::tables::{PROB_BITS, PROB_ONE};
 use crate::{CodecError, simd::Simd};
 
@@ -107,27 +108,20 @@ impl DecTable {
 /// Appends the stream of `symbols` to `out`. With `ctx` (as long, every value below the table's contexts), symbol i is
 /// coded in context `ctx[i]`; without, in context 0.
 pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
-    // Words come out last first: they are written backwards into the tail of `out` and moved down once at the end.
-    let start = out.len();
-    out.resize(start + STATE_BYTES + symbols.len() * 2, 0);
-    let room = &mut out[start..];
-    let mut state = [LOW; LANES];
-    let whole = symbols.len() / LANES * LANES;
-    let mut at = encode_scalar(table, &mut state, symbols, ctx, whole, room, room_len(symbols));
-    at = match simd.rans_encode(table, &mut state, &symbols[..whole], ctx, room, at) {
-        Some(at) => at,
-        None => encode_scalar(table, &mut state, &symbols[..whole], ctx, 0, room, at),
-    };
-    for (b, x) in room.chunks_exact_mut(4).zip(state) {
-        b.copy_from_slice(&x.to_le_bytes());
-    }
-    let words = room.len() - at;
-    room.copy_within(at.., STATE_BYTES);
-    out.truncate(start + STATE_BYTES + words);
-}
-
-fn room_len(symbols: &[u8]) -> usize {
-    STATE_BYTES + symbols.len() * 2
+    // Words come out last first: they are written backwards into scratch memory and appended in one piece.
+    let room = STATE_BYTES + symbols.len() * 2;
+    with_scratch(room, |room| {
+        let mut state = [LOW; LANES];
+        let whole = symbols.len() / LANES * LANES;
+        let end = room.len();
+        let mut at = encode_scalar(table, &mut state, symbols, ctx, whole, room, end);
+        at = match simd.rans_encode(table, &mut state, &symbols[..whole], ctx, room, at) {
+            Some(at) => at,
+            None => encode_scalar(table, &mut state, &symbols[..whole], ctx, 0, room, at),
+        };
+        state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+        out.extend_from_slice(&room[at..]);
+    });
 }
 
 /// Encodes the symbols from `from` (a multiple of 32) on, last first; words go below `at` in `room`. Returns where they

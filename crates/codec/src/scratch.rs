@@ -7,16 +7,21 @@
 use std::cell::Cell;
 
 thread_local! {
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static FREE: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Runs `f` on `n` bytes of unspecified content. A call inside `f` gets another buffer.
 pub(crate) fn with_scratch<R>(n: usize, f: impl FnOnce(&mut [u8]) -> R) -> R {
-    let mut buffer = BUFFER.take();
+    let mut free = FREE.take();
+    let mut buffer = free.pop().unwrap_or_default();
+    FREE.set(free);
     if buffer.len() < n {
+        buffer.clear();
         buffer.resize(n, 0);
     }
     let r = f(&mut buffer[..n]);
-    BUFFER.set(buffer);
+    let mut free = FREE.take();
+    free.push(buffer);
+    FREE.set(free);
     r
 }

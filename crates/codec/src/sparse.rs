@@ -71,16 +71,14 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
     let mut out = vec![Scheme::Sparse as u8, grid.log];
     gaps.put_header(&mut out);
     symbols.put_header(&mut out);
-    grid.put_blocks(&mut out, |b| {
+    grid.put_blocks(&mut out, |b, out| {
         let c = &all[b];
-        let mut out = Vec::new();
-        put_varint(&mut out, c.gaps.len() as u64);
+        put_varint(out, c.gaps.len() as u64);
         if !c.gaps.is_empty() {
-            gaps.encode(simd, &c.gaps, &mut out);
-            symbols.encode(simd, &c.symbols, &mut out);
+            gaps.encode(simd, &c.gaps, out);
+            symbols.encode(simd, &c.symbols, out);
             out.extend_from_slice(&c.bits);
         }
-        out
     });
     Ok(out)
 }
