@@ -5,6 +5,7 @@
 //! caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).
 
 use crate::float::Cut;
+use crate::low;
 use crate::rans::{DecTable, EncTable, LANES};
 use crate::tables::PROB_BITS;
 use std::arch::x86_64::*;
@@ -271,4 +272,22 @@ pub(crate) unsafe fn symbols(cut: Cut, raw: &[u8], out: &mut [u8]) {
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn fields(cut: Cut, raw: &[u8], out: &mut [u8]) {
     cut.fields(raw, out);
+}
+
+/// [`low::low_halves`], compiled for AVX2.
+///
+/// # Safety
+/// AVX2.
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn low_halves(group: &[u8], out: &mut [u8]) {
+    low::low_halves(group, out);
+}
+
+/// [`low::join_halves`], compiled for AVX2.
+///
+/// # Safety
+/// AVX2.
+#[target_feature(enable = "avx2")]
+pub(crate) unsafe fn join_halves(data: &[u8], heads: &[u16], group: &mut [u8]) {
+    low::join_halves(data, heads, group);
 }

@@ -7,6 +7,7 @@
 use crate::CodecError;
 use crate::bitplane;
 use crate::bits::Cursor;
+use crate::simd::Simd;
 
 /// Elements that share a count.
 pub(crate) const GROUP: usize = 128;
@@ -73,12 +74,12 @@ pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
 }
 
 /// Appends the groups.
-pub(crate) fn put(raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put(simd: Simd, raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
     let mut fields = [0u64; GROUP];
     out.reserve(stored_size(counts, raw.len() / size, low));
     for (group, &c) in raw.chunks(GROUP * size).zip(counts) {
         if c == 0 {
-            put_whole(group, size, low, out);
+            put_whole(simd, group, size, low, out);
             continue;
         }
         let n = group.len() / size;
@@ -89,25 +90,27 @@ pub(crate) fn put(raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut 
     }
 }
 
-fn put_whole(group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + group.len() / size * low, 0);
-    let room = &mut out[start..];
-    match (size, low) {
-        (4, 2) => {
-            for (o, e) in room.as_chunks_mut::<2>().0.iter_mut().zip(group.as_chunks::<4>().0) {
-                *o = (u32::from_le_bytes(*e) as u16).to_le_bytes();
-            }
-        }
-        _ => room
-            .chunks_exact_mut(low)
-            .zip(group.chunks_exact(size))
-            .for_each(|(o, e)| o.copy_from_slice(&e[..low])),
+fn put_whole(simd: Simd, group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
+    let n = group.len() / size;
+    if (size, low) == (4, 2) && n == GROUP {
+        let mut halves = [0u8; 2 * GROUP];
+        simd.low_halves(group, &mut halves);
+        return out.extend_from_slice(&halves);
+    }
+    group.chunks_exact(size).for_each(|e| out.extend_from_slice(&e[..low]));
+}
+
+/// The lower halves of 4-byte elements.
+#[inline(always)]
+pub(crate) fn low_halves(group: &[u8], out: &mut [u8]) {
+    for (o, e) in out.as_chunks_mut::<2>().0.iter_mut().zip(group.as_chunks::<4>().0) {
+        *o = (u32::from_le_bytes(*e) as u16).to_le_bytes();
     }
 }
 
 /// Reads the groups and joins them with the heads into whole elements of `size` bytes.
 pub(crate) fn get(
+    simd: Simd,
     cursor: &mut Cursor<'_>,
     size: usize,
     low: usize,
@@ -122,7 +125,7 @@ pub(crate) fn get(
         if c == 0 {
             let data = cursor.take(heads.len() * low)?;
             if (size, low) == (4, 2) {
-                join_f32(data, heads, group);
+                simd.join_halves(data, heads, group);
                 continue;
             }
             for (f, d) in fields.iter_mut().zip(data.chunks_exact(low)) {
@@ -141,7 +144,9 @@ pub(crate) fn get(
     Ok(())
 }
 
-fn join_f32(data: &[u8], heads: &[u16], group: &mut [u8]) {
+/// Elements of 4 bytes from their lower halves and their heads.
+#[inline(always)]
+pub(crate) fn join_halves(data: &[u8], heads: &[u16], group: &mut [u8]) {
     for ((e, l), &h) in group
         .as_chunks_mut::<4>()
         .0

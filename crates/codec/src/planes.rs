@@ -242,7 +242,7 @@ fn encode_block(
     for (symbols, coder) in planes {
         coder.encode(simd, symbols, out);
         if plan.grouped(size) {
-            low::put(raw, size, plan.low(size), symbols, out);
+            low::put(simd, raw, size, plan.low(size), symbols, out);
         }
     }
 }
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
                 heads,
             );
             if self.plan.grouped(size) {
-                low::get(cursor, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
+                low::get(simd, cursor, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
             } else if size == 1 {
                 out.iter_mut().zip(heads.iter()).for_each(|(o, h)| *o = *h as u8);
             } else {

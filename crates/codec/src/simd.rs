@@ -5,6 +5,7 @@
 use crate::avx2;
 use crate::bitplane;
 use crate::float::Cut;
+use crate::low;
 use crate::rans::{DecTable, EncTable, LANES};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -92,6 +93,26 @@ impl Simd {
             return unsafe { avx2::symbols(cut, raw, out) };
         }
         cut.symbols(raw, out);
+    }
+
+    /// [`low::low_halves`].
+    pub(crate) fn low_halves(self, group: &[u8], out: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            return unsafe { avx2::low_halves(group, out) };
+        }
+        low::low_halves(group, out);
+    }
+
+    /// [`low::join_halves`].
+    pub(crate) fn join_halves(self, data: &[u8], heads: &[u16], group: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            return unsafe { avx2::join_halves(data, heads, group) };
+        }
+        low::join_halves(data, heads, group);
     }
 
     /// Appends the bit planes of the raw fields of the elements in `raw`.
