@@ -2,8 +2,8 @@
 //! `commands`. It must not know how a verb is done.
 
 use crate::commands::{
-    branch, cat, checkout, commit, completions, config, diff, init, log, ls, man, merge, reflog, reset, show, status,
-    switch, tag, verify,
+    branch, cat, checkout, commit, compact, completions, config, diff, fsck, gc, init, log, ls, man, merge, reflog,
+    reset, show, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -89,6 +89,9 @@ pub enum Verb {
     Reflog(reflog::Args),
     Merge(merge::Args),
     Verify(verify::Args),
+    Fsck(fsck::Args),
+    Gc(gc::Args),
+    Compact(compact::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

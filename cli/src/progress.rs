@@ -12,8 +12,7 @@ use std::{
 /// Shorter work shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
-const COUNT: &str = "{msg} {wide_bar} {pos}/{len}, {eta} left";
-const UNKNOWN: &str = "{spinner} {msg} {bytes}, {bytes_per_sec}";
+const UNKNOWN: &str = "{spinner} {msg}: {human_pos}";
 
 /// Draws bars, or nothing where nobody would see them.
 #[derive(Debug)]
@@ -45,16 +44,8 @@ impl Bars {
     }
 }
 
-fn style(what: &str, total: u64) -> ProgressStyle {
-    // Work that is counted in something else than bytes says in what: "checking objects".
-    let counted = ["objects", "tensors", "files", "commits", "packs"]
-        .iter()
-        .any(|u| what.ends_with(u));
-    let template = match (total, counted) {
-        (0, _) => UNKNOWN,
-        (_, true) => COUNT,
-        (_, false) => BYTES,
-    };
+fn style(total: u64) -> ProgressStyle {
+    let template = if total == 0 { UNKNOWN } else { BYTES };
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
@@ -64,7 +55,7 @@ impl Progress for Bars {
     fn begin(&self, what: &str, total: u64) {
         self.with(|current| {
             let bar = ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::hidden());
-            bar.set_style(style(what, total));
+            bar.set_style(style(total));
             bar.set_message(what.to_owned());
             *current = Some(Current {
                 bar,

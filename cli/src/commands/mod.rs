@@ -5,9 +5,12 @@ pub mod branch;
 pub mod cat;
 pub mod checkout;
 pub mod commit;
+pub mod compact;
 pub mod completions;
 pub mod config;
 pub mod diff;
+pub mod fsck;
+pub mod gc;
 pub mod init;
 pub mod log;
 pub mod ls;
@@ -44,6 +47,9 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Reflog(args) => reflog::run(context, &args),
         Verb::Merge(args) => merge::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
+        Verb::Fsck(args) => fsck::run(context, &args),
+        Verb::Gc(args) => gc::run(context, &args),
+        Verb::Compact(args) => compact::run(context, &args),
         Verb::Completions(args) => completions::run(context, &args),
         Verb::Man(args) => man::run(context, &args),
     }

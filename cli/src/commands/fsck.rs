@@ -1,0 +1,94 @@
+//! `mdl fsck`: whether everything stored is whole, and who is affected where it is not. Neighbours: `Repo::fsck` looks. It
+//! must not repair anything.
+
+use crate::{
+    context::Context,
+    errors::{CliError, Code, Result},
+    render::{count, size},
+};
+use mdl_repo::{Affected, Problem};
+use serde_json::json;
+use std::{collections::BTreeMap, io::Write};
+
+/// Places listed of one problem.
+const SHOWN: usize = 20;
+
+/// Check everything that is stored, and name the versions, files and tensors that damage affects
+///
+/// Reads every byte, decodes and hashes every object, and follows every reference. Exit code 5 if anything is wrong.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl fsck\n  mdl fsck --quick\n  mdl fsck --json | jq '.problems[].affected'")]
+pub struct Args {
+    /// Only check stored bytes by their checksums: as fast as the disk reads.
+    #[arg(long)]
+    quick: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let report = repo.fsck(args.quick, &context.bars)?;
+    if context.global.json {
+        context.json(&json!({
+            "ok": report.problems.is_empty(),
+            "quick": args.quick,
+            "packs": report.packs,
+            "objects": report.objects,
+            "bytes": report.bytes,
+            "problems": report.problems,
+        }))?;
+    } else {
+        report.problems.iter().try_for_each(|p| problem(context, p))?;
+        if context.chatty() {
+            let (packs, objects) = (count(report.packs, "pack"), count(report.objects, "object"));
+            let verdict = match report.problems.len() as u64 {
+                0 => context.paint.green("no problems"),
+                n => context.paint.red(&count(n, "problem")),
+            };
+            writeln!(context.out, "{packs}, {objects}, {}: {verdict}", size(report.bytes))?;
+        }
+    }
+    if report.problems.is_empty() {
+        return Ok(());
+    }
+    context.finish()?;
+    Err(CliError::Told(Code::Corrupt))
+}
+
+fn problem(context: &mut Context, p: &Problem) -> Result<()> {
+    let damaged = context.paint.red("damaged:");
+    writeln!(context.out, "{damaged} {}: {}", p.what, p.reason)?;
+    if p.affected.is_empty() {
+        return Ok(writeln!(context.out, "  no version is affected")?);
+    }
+    // The same tensor is often part of many versions: they share a line.
+    let mut places: BTreeMap<(&str, Option<&str>), Vec<String>> = BTreeMap::new();
+    for Affected { commit, path, tensor } in &p.affected {
+        places
+            .entry((path, tensor.as_deref()))
+            .or_default()
+            .push(commit.short());
+    }
+    for ((path, tensor), commits) in places.iter().take(SHOWN) {
+        let what = match (path.is_empty(), tensor) {
+            (true, _) => "the commit itself".to_owned(),
+            (_, Some(tensor)) => format!("{path}: {tensor}"),
+            (_, None) => (*path).to_owned(),
+        };
+        let more = commits.len().saturating_sub(5);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let shown: Vec<&str> = commits.iter().take(5).map(String::as_str).collect();
+        writeln!(context.out, "  {what}  in {}{more}", shown.join(", "))?;
+    }
+    if places.len() > SHOWN {
+        writeln!(
+            context.out,
+            "  ... {} more places; --json lists all",
+            places.len() - SHOWN
+        )?;
+    }
+    Ok(())
+}

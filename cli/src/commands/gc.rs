@@ -1,0 +1,63 @@
+//! `mdl gc`: frees what nothing reaches. Neighbours: `Repo::gc`. It must not decide what is reached.
+
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{count, size},
+};
+use mdl_repo::GcOptions;
+use std::io::Write;
+
+/// Delete what no branch, tag, HEAD or reflog reaches
+///
+/// Moves of the last `gc.reflog_days` days keep their versions, and anything written in the last `gc.grace_hours` hours
+/// stays. If anything that must be read is damaged, nothing is deleted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl gc --dry-run\n  mdl gc\n  mdl branch -D failed && mdl gc --prune-now")]
+pub struct Args {
+    /// Only say what would be freed.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Let neither the reflog nor the hours of grace keep anything: what no name reaches is gone for good.
+    #[arg(long)]
+    prune_now: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let options = GcOptions {
+        dry_run: args.dry_run,
+        prune_now: args.prune_now,
+    };
+    let r = repo.gc(&options, &context.bars)?;
+    if context.global.json {
+        return context.json(&r);
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    let verb = if r.dry_run { "Would free" } else { "Freed" };
+    let objects = count(r.objects_before.saturating_sub(r.objects_after), "object");
+    writeln!(
+        context.out,
+        "{verb} {} ({objects}; {} deleted, {} rewritten)",
+        size(r.bytes_freed),
+        count(r.packs_deleted, "pack"),
+        r.packs_rewritten
+    )?;
+    if r.upload_bytes > 0 {
+        writeln!(
+            context.out,
+            "  of which {} were left by writers that were cut off",
+            size(r.upload_bytes)
+        )?;
+    }
+    writeln!(
+        context.out,
+        "{} in {} remain: {}",
+        count(r.objects_after, "object"),
+        count(r.packs_after, "pack"),
+        size(r.bytes_after)
+    )?;
+    Ok(())
+}
