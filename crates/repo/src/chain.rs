@@ -33,6 +33,10 @@ impl Odb {
     /// # Errors
     /// Absent or damaged; the medium failed.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
+        self.again(|| self.tensor_once(id))
+    }
+
+    fn tensor_once(&self, id: &Id) -> Result<TensorReader<'_>> {
         let mut levels: Vec<Level> = Vec::new();
         let mut next = Some(*id);
         while let Some(id) = next {
@@ -111,6 +115,12 @@ impl TensorReader<'_> {
         self.levels.len() - 1
     }
 
+    /// The depth its record states: at least [`TensorReader::depth`], more where a base was stored anew since. A delta to
+    /// this tensor must state more still.
+    pub fn stated_depth(&self) -> u8 {
+        self.levels[0].at.record.depth
+    }
+
     /// Number of segments.
     pub fn segments(&self) -> usize {
         self.levels[0].header.segments.len()
@@ -142,6 +152,17 @@ impl TensorReader<'_> {
     /// # Errors
     /// Damaged; the medium failed.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
+        match self.segment_once(index) {
+            // A collector or compaction replaced a pack of the chain: find the tensor where it is now.
+            Err(RepoError::NotFound { .. }) => {
+                self.odb.renew();
+                self.odb.tensor(&self.id)?.segment_once(index)
+            }
+            done => done,
+        }
+    }
+
+    fn segment_once(&self, index: usize) -> Result<Vec<u8>> {
         let len = segment_len(self.len, index);
         let dtype = self.header().dtype;
         let mut pending = Vec::new();

@@ -106,6 +106,26 @@ impl Odb {
         state.all = None;
     }
 
+    /// As `refresh`, after packs were replaced: the index is brought up to date too when it is next needed.
+    pub fn renew(&self) {
+        self.release_index();
+        self.refresh();
+    }
+
+    /// Runs `f`, and once more if a pack it read has been replaced since packs were listed.
+    pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+        match f() {
+            Err(RepoError::NotFound {
+                what: "stored file" | "pack",
+                ..
+            }) => {
+                self.renew();
+                f()
+            }
+            done => done,
+        }
+    }
+
     /// Names of all packs.
     ///
     /// # Errors
@@ -295,6 +315,10 @@ impl Odb {
     /// # Errors
     /// Absent, damaged, or the medium failed.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
+        self.again(|| self.read_once(id, kind))
+    }
+
+    fn read_once(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
         let Location { pack, record } = self.find(id, kind)?;
         let what = || format!("{kind} {}", id.short());
         if record.logical > MAX_WHOLE || record.len > MAX_WHOLE {

@@ -83,7 +83,7 @@ impl Repo {
         // Collectors stay out. Roots come first: whatever they reach is in a pack that is listed afterwards.
         let _guard = storage.lock_shared()?;
         let roots = self.roots(Some(i64::MIN))?;
-        let catalog = Catalog::read(storage, |_| false)?;
+        let catalog = Catalog::read(storage, |_| ())?;
         let mut problems: Vec<Problem> = Vec::new();
         for (key, e) in &catalog.damaged {
             problems.push(problem(key.clone(), e));

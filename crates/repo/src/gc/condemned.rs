@@ -88,8 +88,7 @@ impl Repo {
             drop(guard);
             let _alone = self.storage.lock_exclusive()?;
             finish(&*self.storage)?;
-            self.odb.release_index();
-            self.odb.refresh();
+            self.odb.renew();
         }
     }
 }

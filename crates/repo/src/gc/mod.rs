@@ -75,7 +75,9 @@ impl Repo {
         let since = (!options.prune_now).then(|| now_ms() - (self.config.reflog_days() as i64).saturating_mul(DAY_MS));
         let roots = self.roots(since)?.complete()?;
         let horizon = horizon(options, self.config.grace_hours());
-        let mut catalog = Catalog::read(storage, |s| s.modified > horizon)?;
+        // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an earlier
+        // collection left is smaller than what it came from.
+        let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         progress.begin("looking for garbage", 0);
         let plan = Plan::make(&catalog, storage, &roots, options, horizon)?;
@@ -117,8 +119,7 @@ impl Repo {
             .map(|p| catalog.packs[*p].pack.id);
         // A rewrite that an earlier collection was cut off after may have had the same outcome.
         condemned::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
-        self.odb.release_index();
-        self.odb.refresh();
+        self.odb.renew();
         Ok(())
     }
 

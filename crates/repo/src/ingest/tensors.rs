@@ -258,7 +258,7 @@ fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, max_depth: u8) -> Option
     let id = *bases.get(&e.name)?;
     let reader = odb.tensor(&id).ok()?;
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
-    let depth = u8::try_from(reader.depth()).ok()?;
+    let depth = reader.stated_depth();
     (fits && depth < max_depth).then_some(Base {
         reader,
         at: BaseRef { id, depth },

@@ -10,7 +10,7 @@ use crate::{
     pack::{PACK_DIR, Pack, PackId, Record},
     storage::{Storage, Stored},
 };
-use mdl_objects::{Id, Kind};
+use mdl_objects::Id;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -50,20 +50,19 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads every footer. Of several copies with the same depth the first is preferred, in the order: packs that `first`
-    /// holds for, then smaller packs (what a rewrite left is smaller than what it came from). Packs that a collector
-    /// condemned are not there.
+    /// Reads every footer. Of several copies with the same depth the one in the pack that `order` puts first is preferred.
+    /// Packs that a collector condemned are not there.
     ///
     /// # Errors
     /// The packs cannot be listed. What cannot be read is in `damaged`.
-    pub fn read(storage: &dyn Storage, first: impl Fn(&Stored) -> bool) -> Result<Catalog> {
+    pub fn read<K: Ord>(storage: &dyn Storage, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
         let mut out = Catalog::default();
         let condemned = condemned::read(storage).unwrap_or_else(|e| {
             out.damaged.push(("condemned".to_owned(), e));
             BTreeSet::new()
         });
         let mut listed = storage.list(PACK_DIR)?;
-        listed.sort_by_cached_key(|s| (!first(s), s.size, s.key.clone()));
+        listed.sort_by_cached_key(|s| (order(s), s.key.clone()));
         for s in listed {
             let opened = match PackId::from_key(&s.key) {
                 Some(id) if condemned.contains(&id) => continue,
@@ -171,21 +170,5 @@ impl Catalog {
             return Err(bad("its content is not what its id says"));
         }
         Ok(bytes)
-    }
-
-    /// Deltas that a reader follows from an object; `None` where a base is missing or the chain does not descend.
-    pub fn chain(&self, mut n: u32) -> Option<Vec<u32>> {
-        let mut out = vec![n];
-        loop {
-            let record = self.best_record(n);
-            let Some(base) = record.base else { return Some(out) };
-            let below = self.find(&base)?;
-            let next = self.best_record(below);
-            if next.depth >= record.depth || next.kind != Kind::Tensor {
-                return None;
-            }
-            out.push(below);
-            n = below;
-        }
     }
 }

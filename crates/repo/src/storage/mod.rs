@@ -3,9 +3,11 @@
 //!
 //! Keys are `/`-separated names such as `packs/1f..e0` or `refs/heads/main`. What a call reports as done is durable.
 
+mod fault;
 mod local;
 mod memory;
 
+pub use fault::{Fault, FaultStorage};
 pub use local::LocalStorage;
 pub use memory::MemoryStorage;
 

@@ -1,0 +1,133 @@
+//! Merges packs: which ones, into what, and when the old ones may go. Neighbours: `reach` copies; `compact` drives. It must
+//! not decode anything.
+
+use crate::{
+    Result,
+    pack::{PackId, PackWriter},
+    progress::Progress,
+    reach::{Catalog, PACK_FIXED, Slot, copy, record_bytes},
+    storage::Storage,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// A pack below this length is merged with others.
+const SMALL: u64 = 32 << 20;
+/// A merged pack is closed before it grows past this length.
+const TARGET: u64 = 256 << 20;
+/// A pack is rewritten for the copies in it that nobody takes if they are a quarter of it, or this much.
+const WORTH_BYTES: u64 = 64 << 20;
+const WORTH_PART: u64 = 4;
+
+/// Packs that become one, or none if all they hold is elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub packs: Vec<usize>,
+    /// Length of the pack they become; 0 for none.
+    pub len: u64,
+}
+
+/// Copies in a pack that readers take, in the order they lie in it.
+fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
+    let is_taken = |s: &Slot| catalog.best(catalog.number_of(*s)) == *s;
+    let mut out: Vec<Slot> = catalog.slots(pack).filter(is_taken).collect();
+    out.sort_by_key(|s| catalog.record(*s).offset);
+    out
+}
+
+/// Sorts packs into groups. With nothing to gain there are none; what one run leaves, a second leaves alone.
+pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let mut open = Group::default();
+    let mut open_worth = false;
+    let mut order: Vec<usize> = (0..catalog.packs.len()).collect();
+    order.sort_by_key(|p| (catalog.packs[*p].modified, catalog.packs[*p].pack.id));
+    let mut flush = |open: &mut Group, worth: &mut bool| {
+        let group = std::mem::take(open);
+        if group.packs.len() > 1 || std::mem::take(worth) {
+            groups.push(group);
+        }
+        *worth = false;
+    };
+    let mut lone = Vec::new();
+    for p in order {
+        let size = catalog.packs[p].pack.size;
+        let slots = taken(catalog, p);
+        let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
+        let freed = size.saturating_sub(payload + PACK_FIXED);
+        let worth = freed >= WORTH_BYTES || freed >= size / WORTH_PART;
+        if slots.is_empty() {
+            let (packs, len) = (vec![p], 0);
+            lone.push(Group { packs, len });
+        } else if payload + PACK_FIXED < SMALL {
+            if !open.packs.is_empty() && open.len + payload > TARGET {
+                flush(&mut open, &mut open_worth);
+            }
+            open.len += payload + if open.packs.is_empty() { PACK_FIXED } else { 0 };
+            open.packs.push(p);
+            open_worth |= worth;
+        } else if worth {
+            let (packs, len) = (vec![p], payload + PACK_FIXED);
+            lone.push(Group { packs, len });
+        }
+    }
+    flush(&mut open, &mut open_worth);
+    lone.extend(groups);
+    lone
+}
+
+/// Writes what a group becomes. The old packs stay.
+///
+/// # Errors
+/// A payload is damaged; the medium failed.
+pub(super) fn write(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    group: &Group,
+    progress: &dyn Progress,
+) -> Result<Option<PackId>> {
+    let slots: Vec<Slot> = group.packs.iter().flat_map(|p| taken(catalog, *p)).collect();
+    if slots.is_empty() {
+        return Ok(None);
+    }
+    let moved: HashSet<Slot> = slots.iter().copied().collect();
+    let mut depths = HashMap::new();
+    let mut writer = PackWriter::new(storage)?;
+    for slot in slots {
+        let depth = depth(catalog, &moved, slot, &mut depths);
+        copy(catalog, storage, slot, depth, &mut writer, progress)?;
+    }
+    writer.finish().map(Some)
+}
+
+/// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere. Never more
+/// than it was, and what stands elsewhere keeps its record, so that depth descends everywhere at every moment.
+fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashMap<Slot, u8>) -> u8 {
+    let record = catalog.record(slot);
+    if !moved.contains(&slot) {
+        return record.depth;
+    }
+    if let Some(depth) = known.get(&slot) {
+        return *depth;
+    }
+    let below = record.base.and_then(|b| catalog.find(&b)).map(|n| catalog.best(n));
+    let new = match below {
+        Some(b) if catalog.record(b).depth < record.depth => depth(catalog, moved, b, known).saturating_add(1),
+        // Whole; or a chain that is broken already, which stays as it is.
+        _ => record.depth,
+    };
+    known.insert(slot, new);
+    new
+}
+
+/// Those of some packs that can go: every object in them has a copy in a pack that stays, with no greater depth.
+pub(super) fn redundant(catalog: &Catalog, packs: &BTreeSet<PackId>) -> BTreeSet<PackId> {
+    let mut elsewhere: HashMap<mdl_objects::Id, u8> = HashMap::new();
+    let (going, staying): (Vec<_>, Vec<_>) = catalog.packs.iter().partition(|s| packs.contains(&s.pack.id));
+    for r in staying.iter().flat_map(|s| s.pack.records()) {
+        let depth = elsewhere.entry(r.id).or_insert(r.depth);
+        *depth = r.depth.min(*depth);
+    }
+    let is_covered = |r: &crate::pack::Record| elsewhere.get(&r.id).is_some_and(|d| *d <= r.depth);
+    let covered = going.iter().filter(|s| s.pack.records().iter().all(is_covered));
+    covered.map(|s| s.pack.id).collect()
+}

@@ -1,0 +1,141 @@
+//! Compaction: short delta chains for the versions people read, few packs instead of many. Neighbours: `rebase` encodes
+//! tensors anew, `merge` copies packs together, `reach` has the records. It must not change an id, nor drop an object.
+//!
+//! New packs are written while commits go on. Only the deletion of packs whose every object has been seen in another one
+//! keeps everybody out, and it looks again before it deletes. A kill anywhere leaves objects twice, never less than once.
+
+mod merge;
+mod rebase;
+
+use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, storage::Stored};
+use rebase::Rebase;
+use serde::Serialize;
+use std::{cmp::Reverse, collections::BTreeSet};
+
+/// What a compaction may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CompactOptions {
+    /// Only say what would be done; bytes are then an estimate.
+    pub dry_run: bool,
+}
+
+/// What a compaction did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CompactReport {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// Packs before.
+    pub packs_before: u64,
+    /// Packs after.
+    pub packs_after: u64,
+    /// Bytes of all packs before.
+    pub bytes_before: u64,
+    /// Bytes of all packs after.
+    pub bytes_after: u64,
+    /// Tensors that were encoded anew.
+    pub tensors_reencoded: u64,
+    /// Deltas that the deepest reachable tensor needed before.
+    pub deepest_before: u64,
+    /// Deltas that the deepest reachable tensor needs now.
+    pub deepest_after: u64,
+}
+
+/// Of equal copies the one in the larger pack is taken: merged packs win over what they were merged from.
+fn larger_first(s: &Stored) -> Reverse<u64> {
+    Reverse(s.size)
+}
+
+impl Repo {
+    /// Encodes tensors anew whose chains are too long (those of branch tips beyond 1 delta, of tags beyond 4, all others
+    /// beyond `delta.max_depth`) and merges small packs. A second run does nothing.
+    ///
+    /// # Errors
+    /// Damaged packs, refs or objects; the medium failed. Nothing is lost on any error.
+    pub fn compact(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
+        let mut report = self.shorten(options, progress)?;
+        if !options.dry_run {
+            self.merge_packs(progress)?;
+            let catalog = Catalog::read(&*self.storage, larger_first)?;
+            report.packs_after = catalog.packs.len() as u64;
+            report.bytes_after = catalog.bytes();
+        }
+        Ok(report)
+    }
+
+    fn shorten(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
+        let storage = &*self.storage;
+        let _guard = self.write_lock()?;
+        self.odb.renew();
+        let roots = self.roots(Some(i64::MIN))?.complete()?;
+        let catalog = sound(Catalog::read(storage, larger_first)?)?;
+        let plan = Rebase::plan(&catalog, storage, &roots, self.config.max_depth())?;
+        if !options.dry_run && !plan.jobs.is_empty() {
+            progress.begin("encoding tensors anew", plan.logical(&catalog));
+            for pack in plan.carry_out(&catalog, &self.odb, progress)? {
+                self.odb.note_pack(pack)?;
+            }
+            progress.end();
+        }
+        let groups = merge::plan(&catalog);
+        let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
+            let old: u64 = g.packs.iter().map(|p| catalog.packs[*p].pack.size).sum();
+            (
+                n + g.packs.len() - usize::from(g.len > 0),
+                size + old.saturating_sub(g.len),
+            )
+        });
+        let jobs = plan.jobs.len() as u64;
+        Ok(CompactReport {
+            dry_run: options.dry_run,
+            packs_before: catalog.packs.len() as u64,
+            packs_after: (catalog.packs.len() - merged) as u64,
+            bytes_before: catalog.bytes(),
+            bytes_after: catalog.bytes() - size + plan.estimate(&catalog),
+            tensors_reencoded: jobs,
+            deepest_before: plan.deepest_before,
+            deepest_after: plan.deepest_after,
+        })
+    }
+
+    /// One group after the other, so that no more than one merged pack's length of space is needed.
+    fn merge_packs(&self, progress: &dyn Progress) -> Result<()> {
+        let mut tries = Catalog::read(&*self.storage, larger_first)?.packs.len();
+        while self.merge_group(progress)? && tries > 0 {
+            tries -= 1;
+        }
+        Ok(())
+    }
+
+    /// Merges the first group there is; false if there is none.
+    fn merge_group(&self, progress: &dyn Progress) -> Result<bool> {
+        let storage = &*self.storage;
+        let (old, fresh) = {
+            let _guard = self.write_lock()?;
+            let catalog = sound(Catalog::read(storage, larger_first)?)?;
+            let Some(group) = merge::plan(&catalog).into_iter().next() else {
+                return Ok(false);
+            };
+            progress.begin("merging packs", group.len);
+            let fresh = merge::write(&catalog, storage, &group, progress)?;
+            progress.end();
+            let old: BTreeSet<PackId> = group.packs.iter().map(|p| catalog.packs[*p].pack.id).collect();
+            (old, fresh)
+        };
+        // A merge that was cut off may have had the same outcome: what was just written is not deleted.
+        let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
+        let _alone = storage.lock_exclusive()?;
+        let catalog = sound(Catalog::read(storage, larger_first)?)?;
+        let gone = merge::redundant(&catalog, &old);
+        gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
+        self.odb.renew();
+        Ok(!gone.is_empty())
+    }
+}
+
+/// Packs that cannot be read may hold what seems to be missing: nothing is moved around them.
+fn sound(mut catalog: Catalog) -> Result<Catalog> {
+    match catalog.damaged.pop() {
+        None => Ok(catalog),
+        Some((key, e)) => Err(RepoError::corrupt(key, format!("{e}; nothing was compacted"))),
+    }
+}

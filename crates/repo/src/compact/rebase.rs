@@ -1,0 +1,252 @@
+//! Shortens delta chains: decides which tensors are encoded anew and does it. Neighbours: `reach` has the records, `chain`
+//! decodes, the engine encodes; `compact` drives. It must not delete anything.
+//!
+//! A tensor encoded anew is a delta to the whole tensor at the foot of its own chain, or whole itself: depth 1 or 0, and
+//! its base has depth 0. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
+
+use crate::{
+    RepoError, Result,
+    chain::TensorReader,
+    odb::Odb,
+    pack::{NewObject, PackId, PackWriter},
+    progress::Progress,
+    reach::{Catalog, Marks, OnDamage, Root, references},
+    refs::HEADS,
+    storage::Storage,
+    tensor::TensorHeader,
+};
+use mdl_codec::Encoded;
+use mdl_objects::{Id, Kind, tensor_hasher};
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
+
+/// Deltas between a tensor of a branch's tip, or of a detached HEAD, and one stored whole.
+const TIP_DEPTH: u8 = 1;
+/// The same for tags and other refs: they may be many, and each tensor encoded anew costs space.
+const TAG_DEPTH: u8 = 4;
+/// A pack of tensors encoded anew is closed at about this length.
+const PACK_BYTES: u64 = 256 << 20;
+
+/// Which tensors to encode anew.
+#[derive(Debug, Default)]
+pub(super) struct Rebase {
+    /// The tensors, and the whole tensors they become deltas to.
+    pub jobs: Vec<(u32, Option<u32>)>,
+    pub deepest_before: u64,
+    pub deepest_after: u64,
+}
+
+impl Rebase {
+    /// Walks all chains from their feet up and notes where one grows past its limit.
+    ///
+    /// # Errors
+    /// Absent or damaged objects; the medium failed.
+    pub fn plan(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], max_depth: u8) -> Result<Rebase> {
+        let mut reachable = Marks::new(catalog);
+        for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
+            reachable.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
+        }
+        let limits = limits(catalog, storage, roots)?;
+        let mut tensors: Vec<u32> = reachable
+            .iter()
+            .filter(|n| catalog.best_record(*n).kind == Kind::Tensor)
+            .collect();
+        // Depth falls from delta to base: a base has been looked at before what stands on it.
+        tensors.sort_by_key(|n| catalog.best_record(*n).depth);
+        let mut out = Rebase::default();
+        let mut known: HashMap<u32, Chain> = HashMap::with_capacity(tensors.len());
+        for n in tensors {
+            let record = catalog.best_record(n);
+            let below = record.base.and_then(|b| catalog.find(&b)).and_then(|b| known.get(&b));
+            let chain = match (record.base, below) {
+                (None, _) => Chain::whole(n),
+                (Some(_), Some(below)) => {
+                    let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
+                    let foot = (max_depth > 0).then_some(below.foot);
+                    if below.after.saturating_add(1) > u64::from(limit) {
+                        out.jobs.push((n, foot));
+                        Chain::cut(n, foot, below)
+                    } else {
+                        below.longer()
+                    }
+                }
+                (Some(base), None) => {
+                    let what = format!("tensor {}", record.id.short());
+                    return Err(RepoError::corrupt(
+                        what,
+                        format!("its chain does not descend to {}", base.short()),
+                    ));
+                }
+            };
+            out.deepest_before = out.deepest_before.max(chain.before);
+            out.deepest_after = out.deepest_after.max(chain.after);
+            known.insert(n, chain);
+        }
+        Ok(out)
+    }
+
+    /// Bytes of the tensors to be encoded.
+    pub fn logical(&self, catalog: &Catalog) -> u64 {
+        self.jobs.iter().map(|(n, _)| catalog.best_record(*n).logical).sum()
+    }
+
+    /// About what the new copies will take: no more than their feet do.
+    pub fn estimate(&self, catalog: &Catalog) -> u64 {
+        let len = |(n, foot): &(u32, Option<u32>)| catalog.best_record(foot.unwrap_or(*n)).len;
+        self.jobs.iter().map(len).sum()
+    }
+
+    /// Encodes the tensors into new packs. The old copies stay.
+    ///
+    /// # Errors
+    /// Damaged tensors; the medium failed.
+    pub fn carry_out(&self, catalog: &Catalog, odb: &Odb, progress: &dyn Progress) -> Result<Vec<PackId>> {
+        let mut packs = Vec::new();
+        let mut writer: Option<PackWriter> = None;
+        for (n, foot) in &self.jobs {
+            let mut pack = match writer.take() {
+                Some(pack) => pack,
+                None => PackWriter::new(odb.storage())?,
+            };
+            let id = catalog.best_record(*n).id;
+            let foot = foot.map(|f| catalog.best_record(f).id);
+            encode(odb, id, foot, &mut pack, progress)?;
+            if pack.payload_bytes() >= PACK_BYTES {
+                packs.push(pack.finish()?);
+            } else {
+                writer = Some(pack);
+            }
+        }
+        if let Some(pack) = writer {
+            packs.push(pack.finish()?);
+        }
+        Ok(packs)
+    }
+}
+
+/// Length of a tensor's chain, before and after, and the whole tensor it ends at.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    before: u64,
+    after: u64,
+    foot: u32,
+}
+
+impl Chain {
+    fn whole(n: u32) -> Chain {
+        Chain {
+            before: 0,
+            after: 0,
+            foot: n,
+        }
+    }
+
+    fn longer(self) -> Chain {
+        Chain {
+            before: self.before + 1,
+            after: self.after + 1,
+            ..self
+        }
+    }
+
+    fn cut(n: u32, foot: Option<u32>, below: &Chain) -> Chain {
+        Chain {
+            before: below.before + 1,
+            after: u64::from(foot.is_some()),
+            foot: foot.unwrap_or(n),
+        }
+    }
+}
+
+/// For every tensor of a version that a ref names: how long its chain may be.
+fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<HashMap<u32, u8>> {
+    let mut out = HashMap::new();
+    for limit in [TIP_DEPTH, TAG_DEPTH] {
+        let mut seen = HashSet::new();
+        let is_tip = |r: &&Root| r.firm && (r.name.starts_with(HEADS) || r.name == "HEAD") == (limit == TIP_DEPTH);
+        let mut stack: Vec<Id> = roots.iter().filter(is_tip).map(|r| r.id).collect();
+        while let Some(id) = stack.pop() {
+            let n = catalog
+                .find(&id)
+                .ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?;
+            let kind = catalog.best_record(n).kind;
+            if !seen.insert(n) {
+                continue;
+            }
+            match kind {
+                Kind::Blob => {}
+                Kind::Tensor => {
+                    out.entry(n).or_insert(limit);
+                }
+                kind => {
+                    let bytes = catalog.content(storage, catalog.best(n))?;
+                    let below = references(kind, &id, &bytes)?;
+                    // Of a commit only its own version: parents may be far away from their tip.
+                    let wanted = below.iter().filter(|(_, k)| kind == Kind::Tag || *k != Kind::Commit);
+                    stack.extend(wanted.map(|(id, _)| *id));
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn encode(odb: &Odb, id: Id, foot: Option<Id>, pack: &mut PackWriter, progress: &dyn Progress) -> Result<()> {
+    let reader = odb.tensor(&id)?;
+    let base = foot.map(|f| odb.tensor(&f)).transpose()?;
+    let (dtype, shape) = (reader.header().dtype, reader.header().shape.clone());
+    let mut hasher = tensor_hasher(dtype, &shape);
+    let mut base_hasher = base.as_ref().map(|b| tensor_hasher(dtype, &b.header().shape));
+    let (mut lengths, mut needed) = (Vec::new(), false);
+    let ahead = rayon::current_num_threads().clamp(1, 8);
+    for start in (0..reader.segments()).step_by(ahead) {
+        let work: Vec<Segment> = (start..reader.segments().min(start + ahead))
+            .into_par_iter()
+            .map(|i| segment(odb, &reader, base.as_ref(), i))
+            .collect::<Result<_>>()?;
+        for s in work {
+            hasher.update(&s.raw);
+            if let (Some(h), Some(below)) = (&mut base_hasher, &s.below) {
+                h.update(below);
+            }
+            pack.append(&s.encoded.bytes)?;
+            lengths.push(s.encoded.bytes.len() as u32);
+            needed |= s.encoded.scheme.needs_base();
+            progress.advance(s.raw.len() as u64);
+        }
+    }
+    let changed = |id: Id| RepoError::corrupt(format!("tensor {}", id.short()), "its content is not what its id says");
+    if hasher.finish() != id {
+        return Err(changed(id));
+    }
+    if let (Some(h), Some(foot)) = (&base_hasher, foot)
+        && h.finish() != foot
+    {
+        return Err(changed(foot));
+    }
+    let base = foot.filter(|_| needed);
+    pack.append(&TensorHeader::encode(dtype, &shape, base.as_ref(), &lengths))?;
+    pack.place(NewObject {
+        id,
+        kind: Kind::Tensor,
+        depth: u8::from(base.is_some()),
+        base,
+        logical: reader.byte_len(),
+    });
+    Ok(())
+}
+
+struct Segment {
+    raw: Vec<u8>,
+    below: Option<Vec<u8>>,
+    encoded: Encoded,
+}
+
+fn segment(odb: &Odb, reader: &TensorReader<'_>, base: Option<&TensorReader<'_>>, index: usize) -> Result<Segment> {
+    let raw = reader.segment(index)?;
+    let below = base.map(|b| b.segment(index)).transpose()?;
+    let refused = |why| RepoError::user(format!("the engine refused a tensor: {why}"), "");
+    let dtype = reader.header().dtype;
+    let encoded = odb.engine().encode(dtype, &raw, below.as_deref()).map_err(refused)?;
+    Ok(Segment { raw, below, encoded })
+}

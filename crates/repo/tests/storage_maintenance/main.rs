@@ -1,0 +1,10 @@
+//! Storage and its upkeep: one binary, one file per promise. Neighbours: `mdl-repo` from outside. It must not reach into
+//! the crate's rooms.
+
+mod compact;
+mod conformance;
+mod crash;
+mod fsck;
+mod gc;
+mod hostile;
+mod support;

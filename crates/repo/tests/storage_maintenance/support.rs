@@ -1,0 +1,174 @@
+//! What these tests share: repositories in memory, checkpoints from thin air, versions compared byte for byte. Neighbours:
+//! every test here. It must not know which operation is under test.
+
+use mdl_codec::{CpuEngine, Engine};
+use mdl_repo::{
+    CheckoutOptions, CommitRequest, Committed, FsckReport, Repo, Result, Silent,
+    storage::{MemoryStorage, Storage},
+};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+use tempfile::TempDir;
+
+pub type Version = BTreeMap<String, Vec<u8>>;
+
+pub fn engine() -> Arc<dyn Engine> {
+    Arc::new(CpuEngine::new())
+}
+
+/// Deterministic noise.
+pub struct Noise(pub u64);
+
+impl Noise {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let x = self.0 ^ (self.0 >> 29);
+        x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (x >> 32)
+    }
+
+    pub fn weights(&mut self, n: usize) -> Vec<f32> {
+        (0..n)
+            .map(|_| ((self.next() >> 40) as f32 / 16_777_216.0 - 0.5) * 0.1)
+            .collect()
+    }
+}
+
+/// Weights one small training step later.
+pub fn step(values: &[f32], noise: &mut Noise) -> Vec<f32> {
+    values.iter().map(|v| v + (noise.next() >> 40) as f32 * 1e-13).collect()
+}
+
+/// A safetensors file of f32 vectors.
+pub fn safetensors(tensors: &[(&str, &[f32])]) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, values) in tensors {
+        let start = data.len();
+        data.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
+        header.insert((*name).to_owned(), entry);
+    }
+    let header = serde_json::to_vec(&header).expect("json");
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend(header);
+    out.extend(data);
+    out
+}
+
+/// Versions of a small training run: two tensors that drift, one that is frozen, and a text file.
+pub fn run(n: usize, seed: u64, len: usize) -> Vec<Version> {
+    let mut noise = Noise(seed);
+    let (mut a, mut b) = (noise.weights(len), noise.weights(len / 2));
+    let frozen = noise.weights(len / 4);
+    (0..n)
+        .map(|i| {
+            let file = safetensors(&[("a", &a), ("b", &b), ("frozen", &frozen)]);
+            a = step(&a, &mut noise);
+            b = step(&b, &mut noise);
+            Version::from([
+                ("model.safetensors".to_owned(), file),
+                (
+                    "sub/state.json".to_owned(),
+                    format!("{{\"seed\": {seed}, \"step\": {i}}}").into_bytes(),
+                ),
+            ])
+        })
+        .collect()
+}
+
+pub fn write(version: &Version, dir: &Path) {
+    for (rel, bytes) in version {
+        let path = dir.join(rel);
+        std::fs::create_dir_all(path.parent().expect("parent")).expect("dirs");
+        std::fs::write(path, bytes).expect("write");
+    }
+}
+
+pub fn try_commit(repo: &Repo, branch: &str, version: &Version) -> Result<Committed> {
+    let dir = TempDir::new().expect("temp dir");
+    write(version, dir.path());
+    let request = CommitRequest {
+        source: Some(dir.path().to_owned()),
+        message: "a version".to_owned(),
+        branch: Some(branch.to_owned()),
+        ..CommitRequest::default()
+    };
+    repo.commit(&request, &Silent)
+}
+
+pub fn commit(repo: &Repo, branch: &str, version: &Version) -> mdl_objects::Id {
+    try_commit(repo, branch, version).expect("commit").id
+}
+
+pub fn commit_all(repo: &Repo, branch: &str, versions: &[Version]) {
+    for version in versions {
+        commit(repo, branch, version);
+    }
+}
+
+pub fn checkout(repo: &Repo, id: &mdl_objects::Id) -> Result<Version> {
+    let dir = TempDir::new().expect("temp dir");
+    repo.checkout_to(id, dir.path(), &CheckoutOptions::default(), &Silent)?;
+    let files = repo.odb().files(&repo.odb().commit(id)?.tree)?;
+    let read = |rel: &String| (rel.clone(), std::fs::read(dir.path().join(rel)).expect("read"));
+    Ok(files.keys().map(read).collect())
+}
+
+pub fn fresh() -> (MemoryStorage, Repo) {
+    let storage = MemoryStorage::new();
+    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
+    (storage, repo)
+}
+
+pub fn open(storage: impl Storage + 'static) -> Repo {
+    Repo::with_storage(Arc::new(storage), engine(), None, None, None).expect("open")
+}
+
+/// A copy that shares nothing.
+pub fn duplicate(storage: &dyn Storage) -> MemoryStorage {
+    let copy = MemoryStorage::new();
+    for s in storage.list("").expect("list") {
+        let value = storage.get(&s.key).expect("get").expect("listed");
+        copy.put(&s.key, &value).expect("put");
+    }
+    copy
+}
+
+/// Sets a setting of the repository in a storage.
+pub fn set(storage: &MemoryStorage, key: &str, value: &str) {
+    open(storage.clone()).set_config(key, Some(value)).expect("set");
+}
+
+pub fn packs(storage: &dyn Storage) -> Vec<String> {
+    storage
+        .list("packs/")
+        .expect("list")
+        .into_iter()
+        .map(|s| s.key)
+        .collect()
+}
+
+pub fn fsck(repo: &Repo) -> FsckReport {
+    let quick = repo.fsck(true, &Silent).expect("quick fsck");
+    let full = repo.fsck(false, &Silent).expect("fsck");
+    assert!(
+        quick.problems.len() <= full.problems.len(),
+        "quick found more: {quick:?}"
+    );
+    full
+}
+
+#[track_caller]
+pub fn assert_clean(repo: &Repo) {
+    let report = fsck(repo);
+    assert_eq!(report.problems, [], "fsck is not clean");
+}
+
+#[track_caller]
+pub fn assert_version(repo: &Repo, id: &mdl_objects::Id, version: &Version) {
+    assert!(
+        checkout(repo, id).expect("checkout") == *version,
+        "version {id} came back changed"
+    );
+}
