@@ -60,6 +60,8 @@ pub enum Format {
     Npy = 4,
     /// GGUF.
     Gguf = 5,
+    /// PyTorch before its zip archives: a run of pickles, then payloads.
+    TorchLegacy = 6,
 }
 
 /// A run of bytes of the file that is one tensor's payload (or one shared storage).

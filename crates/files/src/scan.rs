@@ -3,6 +3,7 @@
 
 use crate::bytes::{bad, head};
 use crate::layout::{Format, Layout, ReadAt, ScanError};
+use crate::torch::legacy;
 use crate::{archive, gguf, npy, safetensors};
 use std::path::Path;
 
@@ -25,13 +26,15 @@ pub fn scan(src: &dyn ReadAt, path_hint: &Path) -> Result<Layout, ScanError> {
 }
 
 fn recognise(src: &dyn ReadAt, extension: &str) -> Result<Layout, ScanError> {
-    let first = head(src, 8)?;
+    let first = head(src, legacy::MAGIC_ROOM)?;
     let found = if first.starts_with(gguf::MAGIC) {
         gguf::scan(src).map_err(|t| t.of(Format::Gguf))?
     } else if first.starts_with(npy::MAGIC) {
         Some(npy::scan(src).map_err(|t| t.of(Format::Npy))?)
     } else if first.starts_with(archive::MAGIC) {
         archive::scan(src, extension)?
+    } else if let Some(after) = legacy::magic(&first) {
+        legacy::scan(src, after).map_err(|t| t.of(Format::TorchLegacy))?
     } else {
         safetensors::scan(src, extension == "safetensors").map_err(|t| t.of(Format::Safetensors))?
     };

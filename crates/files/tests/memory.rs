@@ -5,7 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use support::pickle::{Pickle, checkpoint, pt};
-use support::{gguf, npy, safetensors, scanned, zip};
+use support::{gguf, legacy, npy, safetensors, scanned, zip};
 
 struct Counting;
 
@@ -48,6 +48,7 @@ fn memory_stays_in_the_size_class() {
     let files = [
         (safetensors::file(&safetensors::header(&items), 9), "a.safetensors"),
         (checkpoint(), "a.pt"),
+        (legacy::checkpoint().bytes(), "b.pt"),
         (
             zip::simple(&[zip::entry("a.npy", &npy::array("<f4", &[2], 8))]),
             "a.npz",
@@ -93,5 +94,18 @@ fn memory_stays_in_the_size_class() {
         let peak = peak(&file, "a.pt");
         assert!(peak < 160 << 20, "{repeated:?}: {} MiB", peak >> 20);
         eprintln!("{:?}: {} MiB", String::from_utf8_lossy(repeated), peak >> 20);
+        let mut old = legacy::checkpoint();
+        (old.keys, old.object) = (pickle.clone(), pickle);
+        for file in [
+            old.bytes(),
+            legacy::Legacy {
+                object: legacy::checkpoint().object,
+                ..old
+            }
+            .bytes(),
+        ] {
+            let peak = self::peak(&file, "b.pt");
+            assert!(peak < 160 << 20, "{repeated:?}, before the zip: {} MiB", peak >> 20);
+        }
     }
 }

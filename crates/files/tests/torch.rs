@@ -279,17 +279,10 @@ fn archives_in_every_style() {
 }
 
 #[test]
-fn cut_and_legacy_files() {
+fn cut_files() {
     let good = checkpoint();
     assert!(refusal(&good[..good.len() - 100], NAME).contains("incompletely written"));
     assert!(refusal(&good[..good.len() - 100], "blob").contains("incompletely written"));
-    // The format before the zip: a bare pickle.
-    assert_eq!(
-        scanned(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", NAME)
-            .unwrap()
-            .format,
-        Format::Plain
-    );
 }
 
 #[test]

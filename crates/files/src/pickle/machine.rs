@@ -14,6 +14,15 @@ fn max_cells(len: usize) -> usize {
     (len / 2).saturating_add(1 << 20).min(16 << 20)
 }
 
+/// Which parts of lists and dicts the graph holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Those that have parts themselves: all it takes to find tensors.
+    Nodes,
+    /// All.
+    All,
+}
+
 /// The machine's state.
 pub(super) struct Machine<'a> {
     pub(super) bytes: &'a [u8],
@@ -25,10 +34,16 @@ pub(super) struct Machine<'a> {
     nodes: Vec<Node>,
     /// Cells held by nodes.
     held: usize,
+    keep: Keep,
 }
 
 /// Runs a pickle to its STOP.
 pub(crate) fn run(bytes: &[u8]) -> Result<Graph<'_>, Lost> {
+    run_first(bytes, Keep::Nodes).map(|(graph, _)| graph)
+}
+
+/// Runs the pickle that `bytes` begin with; the number says where it ends.
+pub(crate) fn run_first(bytes: &[u8], keep: Keep) -> Result<(Graph<'_>, usize), Lost> {
     // Spans are 32 bits wide.
     if u32::try_from(bytes.len()).is_err() {
         return Err(Lost("longer than can be addressed"));
@@ -41,14 +56,15 @@ pub(crate) fn run(bytes: &[u8]) -> Result<Graph<'_>, Lost> {
         memo: HashMap::new(),
         nodes: Vec::new(),
         held: 0,
+        keep,
     };
     let limit = max_cells(bytes.len());
     loop {
         let [op] = machine.array()?;
         if op == b'.' {
             let root = machine.pop()?;
-            let Machine { nodes, .. } = machine;
-            return Ok(Graph { bytes, nodes, root });
+            let Machine { nodes, at, .. } = machine;
+            return Ok((Graph { bytes, nodes, root }, at));
         }
         ops::step(&mut machine, op)?;
         if machine.cells() > limit {
@@ -65,7 +81,7 @@ impl Machine<'_> {
     // Reading.
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Lost> {
-        let found = crate::bytes::array_at(self.bytes, self.at).ok_or(Lost("ends in mid-opcode"))?;
+        let found = crate::bytes::array_at(self.bytes, self.at).ok_or(Lost::SHORT)?;
         self.at += N;
         Ok(found)
     }
@@ -73,10 +89,7 @@ impl Machine<'_> {
     /// The next `len` bytes.
     pub(super) fn span(&mut self, len: u64) -> Result<Span, Lost> {
         let left = self.bytes.len() - self.at;
-        let len = usize::try_from(len)
-            .ok()
-            .filter(|&n| n <= left)
-            .ok_or(Lost("ends in mid-value"))?;
+        let len = usize::try_from(len).ok().filter(|&n| n <= left).ok_or(Lost::SHORT)?;
         let span = Span {
             at: self.at as u32,
             len: len as u32,
@@ -88,7 +101,7 @@ impl Machine<'_> {
     /// The bytes up to the next line feed, which is passed over.
     pub(super) fn line(&mut self) -> Result<Span, Lost> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let len = rest.iter().position(|&b| b == b'\n').ok_or(Lost("ends in mid-line"))?;
+        let len = rest.iter().position(|&b| b == b'\n').ok_or(Lost::SHORT)?;
         let span = self.span(len as u64)?;
         self.at += 1;
         Ok(span)
@@ -188,7 +201,7 @@ impl Machine<'_> {
         for &part in parts {
             let position = i64::try_from(bag.len).unwrap_or(i64::MAX);
             bag.len += 1;
-            if matches!(part, Value::Node(_)) {
+            if self.keep == Keep::All || matches!(part, Value::Node(_)) {
                 bag.items.push((Value::Int(position), part));
                 self.held += 1;
             }
@@ -206,7 +219,9 @@ impl Machine<'_> {
         };
         for pair in pairs.chunks_exact(2) {
             bag.len += 1;
-            if let [key, part @ Value::Node(_)] = *pair {
+            if let [key, part] = *pair
+                && (self.keep == Keep::All || matches!(part, Value::Node(_)))
+            {
                 bag.items.push((key, part));
                 self.held += 1;
             }

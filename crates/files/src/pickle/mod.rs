@@ -5,9 +5,14 @@ mod machine;
 mod ops;
 mod values;
 
-pub(crate) use machine::run;
+pub(crate) use machine::{Keep, run, run_first};
 pub(crate) use values::{Bag, Graph, Node, Span, Value};
 
-/// Why a pickle could not be followed. Nobody acts on the difference; the phrase is for tests and debugging.
+/// Why a pickle could not be followed. Only [`Lost::SHORT`] is acted on; the other phrases are for debugging.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost(pub(crate) &'static str);
+
+impl Lost {
+    /// The bytes end before the pickle does; with more of them it might go on.
+    pub(crate) const SHORT: Lost = Lost("ends before its STOP");
+}

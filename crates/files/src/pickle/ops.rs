@@ -144,7 +144,8 @@ fn container(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
 /// Opcodes that push a value without parts.
 fn scalar(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
     let value = match op {
-        b'N' | 0x88 | 0x89 => Value::Atom,
+        b'N' => Value::Atom,
+        0x88 | 0x89 => Value::Bool(op == 0x88),
         b'K' => Value::Int(m.array().map(u8::from_le_bytes)?.into()),
         b'M' => Value::Int(m.array().map(u16::from_le_bytes)?.into()),
         b'J' => Value::Int(m.array().map(i32::from_le_bytes)?.into()),
@@ -194,6 +195,9 @@ fn decimal(m: &mut Machine<'_>) -> Result<Value, Lost> {
     let span = m.line()?;
     let from = span.at as usize;
     let digits = m.bytes.get(from..from + span.len as usize).unwrap_or_default();
+    if let b"00" | b"01" = digits {
+        return Ok(Value::Bool(digits == b"01"));
+    }
     let digits = digits.strip_suffix(b"L").unwrap_or(digits);
     let text = std::str::from_utf8(digits).map_err(|_| Lost("has a number that is none"))?;
     Ok(text.trim().parse().map_or(Value::Atom, Value::Int))

@@ -13,8 +13,9 @@ pub(crate) struct Span {
 /// A value: what matters later, and nothing of what does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// None, floats, bytes, booleans, integers beyond 64 bits: never part of a tensor's description.
+    /// None, floats, bytes, integers beyond 64 bits: never part of a tensor's description.
     Atom,
+    Bool(bool),
     Int(i64),
     Text(Span),
     /// Index into [`Graph::nodes`].
@@ -33,14 +34,14 @@ pub(crate) enum Node {
     Bag(Box<Bag>),
 }
 
-/// A list, dict, set or object. Parts that are plain atoms are counted but not kept.
+/// A list, dict, set or object. Parts without parts of their own are counted, but kept only on demand.
 #[derive(Debug, Default)]
 pub(crate) struct Bag {
     /// The callable and arguments it was made from; `None` for list, dict and set displays.
     pub(crate) made: Option<(Value, Value)>,
     /// How many parts it has, kept or not.
     pub(crate) len: u64,
-    /// Key (or position) and value of the parts that have parts themselves.
+    /// Key (or position) and value of the parts kept.
     pub(crate) items: Vec<(Value, Value)>,
     /// What BUILD gave it.
     pub(crate) state: Option<Value>,

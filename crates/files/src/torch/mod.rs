@@ -2,6 +2,7 @@
 //! `pickle` runs the pickles, `tensors` recognises what they describe, `names` says where it hangs, `storages` joins that
 //! with the entries. It must not know how a zip or a pickle is laid out.
 
+pub(crate) mod legacy;
 mod names;
 mod storages;
 mod tensors;
@@ -47,15 +48,15 @@ pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Res
         let found = finds(src, entry, stem)?;
         for (key, storage) in storages {
             let storage = Storage {
-                key: key.as_bytes(),
                 offset: storage.payload,
                 len: storage.len,
                 fallback: format!("{stem}/{key}"),
             };
-            storages::push(storage, &found, foreign, &mut layout);
+            storages::push(storage, found.get(key.as_bytes()), foreign, &mut layout);
         }
     }
-    finish(&mut layout);
+    sort(&mut layout);
+    unique(&mut layout.extents);
     Ok(layout)
 }
 
@@ -98,8 +99,8 @@ fn is_big_endian(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Resul
     }
 }
 
-/// Sorts the extents by offset, follows with the views, and gives every extent a name of its own.
-fn finish(layout: &mut Layout) {
+/// Sorts the extents by offset and follows with the views.
+fn sort(layout: &mut Layout) {
     let mut order: Vec<usize> = (0..layout.extents.len()).collect();
     order.sort_by_key(|&i| layout.extents.get(i).map(|e| (e.offset, e.byte_len())));
     let mut moved = vec![u32::MAX; order.len()];
@@ -114,5 +115,4 @@ fn finish(layout: &mut Layout) {
     }
     layout.extents.sort_by_key(|e| (e.offset, e.byte_len()));
     layout.views.sort_by_key(|v| v.extent);
-    unique(&mut layout.extents);
 }

@@ -1,5 +1,5 @@
 //! Makes an extent and views of each storage, from what the pickle said about it. Neighbours: `names` collects the finds,
-//! the scan of the archive pushes every entry through here. It must not know pickles.
+//! the scans push every storage of a file through here. It must not know pickles.
 
 use super::tensors::{StorageRef, Tensor};
 use crate::layout::{Extent, Layout, View};
@@ -13,10 +13,12 @@ pub(super) struct Finds {
     storages: HashMap<Vec<u8>, Found>,
 }
 
-#[derive(Default)]
-struct Found {
+/// What a pickle says about one storage.
+pub(super) struct Found {
+    /// How many storages were mentioned before it.
+    pub(super) order: usize,
     /// Type and length by the first persistent id.
-    storage: Option<StorageRef>,
+    pub(super) storage: StorageRef,
     /// The named tensors on it.
     tensors: Vec<(String, Tensor)>,
 }
@@ -25,16 +27,19 @@ impl Finds {
     /// A storage is mentioned.
     pub(super) fn saw(&mut self, key: &[u8], storage: StorageRef) {
         // No second allocation for a key that is known: a hostile pickle can mention a long one many times.
-        match self.storages.get_mut(key) {
-            Some(found) => found.storage = found.storage.or(Some(storage)),
-            None => {
-                let found = Found {
-                    storage: Some(storage),
-                    tensors: Vec::new(),
-                };
-                self.storages.insert(key.to_vec(), found);
-            }
+        if !self.storages.contains_key(key) {
+            let found = Found {
+                order: self.storages.len(),
+                storage,
+                tensors: Vec::new(),
+            };
+            self.storages.insert(key.to_vec(), found);
         }
+    }
+
+    /// What was said about the storage.
+    pub(super) fn get(&self, key: &[u8]) -> Option<&Found> {
+        self.storages.get(key)
     }
 
     /// A tensor hangs under `name`.
@@ -45,9 +50,8 @@ impl Finds {
     }
 }
 
-/// A storage as the archive has it.
-pub(super) struct Storage<'a> {
-    pub(super) key: &'a [u8],
+/// A storage as the file has it.
+pub(super) struct Storage {
     pub(super) offset: u64,
     pub(super) len: u64,
     /// What it is called where no tensor lends its name.
@@ -55,8 +59,7 @@ pub(super) struct Storage<'a> {
 }
 
 /// Adds the storage's extent and views. With `foreign` byte order nothing is typed, but the name still counts.
-pub(super) fn push(storage: Storage<'_>, finds: &Finds, foreign: bool, layout: &mut Layout) {
-    let found = finds.storages.get(storage.key);
+pub(super) fn push(storage: Storage, found: Option<&Found>, foreign: bool, layout: &mut Layout) {
     let mut tensors: Vec<&(String, Tensor)> = found.map_or_else(Vec::new, |f| f.tensors.iter().collect());
     tensors.sort_by(|a, b| a.0.cmp(&b.0));
     let mut extent = Extent {
@@ -66,8 +69,8 @@ pub(super) fn push(storage: Storage<'_>, finds: &Finds, foreign: bool, layout: &
         name: tensors.first().map_or(storage.fallback, |(name, _)| name.clone()),
     };
     let index = u32::try_from(layout.extents.len()).unwrap_or(u32::MAX);
-    if !foreign && let Some(whole) = found.and_then(|f| f.storage) {
-        type_whole(&mut extent, whole, storage.len);
+    if !foreign && let Some(found) = found {
+        type_whole(&mut extent, found.storage, storage.len);
         let mut views: Vec<View> = tensors
             .iter()
             .filter_map(|(n, t)| view(n, t, index, storage.len))

@@ -11,8 +11,13 @@ pub(super) struct StorageRef {
     pub(super) key: Span,
     /// `None` where the bytes are untyped or of a type we do not know.
     pub(super) dtype: Option<Dtype>,
+    /// Bytes of an element; `None` for a type we do not know.
+    pub(super) unit: Option<u64>,
     /// Length in elements of the storage's own type.
     pub(super) count: u64,
+    /// The element at which its tensors begin to count: other than 0 where it was a window on a longer storage, which
+    /// then has the key. `None` where that cannot be told.
+    base: Option<u64>,
 }
 
 /// A tensor: a strided window on a storage.
@@ -31,23 +36,36 @@ const MAX_DIMS: usize = 64;
 /// How many wrappers (a parameter of a subclass of ...) are looked through.
 const MAX_WRAPPERS: u32 = 4;
 
-/// The storage that a persistent id stands for: `('storage', type, key, location, count)`.
+/// The storage that a persistent id stands for: `('storage', type, key, location, count)`, before the zip with a sixth
+/// part: None, or the window `(key, offset, count)`.
 pub(super) fn storage(graph: &Graph<'_>, value: Value) -> Option<StorageRef> {
     let Node::Persistent(id) = graph.node(value)? else {
         return None;
     };
-    let &[kind, class, Value::Text(key), _, Value::Int(count), ..] = graph.tuple(*id)? else {
+    let [kind, class, Value::Text(key), _, Value::Int(count), rest @ ..] = graph.tuple(*id)? else {
         return None;
     };
-    if graph.text(kind)? != b"storage" {
+    if graph.text(*kind)? != b"storage" {
         return None;
     }
-    let class = graph.global(class).map_or(b"".as_slice(), |(_, name)| name);
+    let class = graph.global(*class).map_or(b"".as_slice(), |(_, name)| name);
     Some(StorageRef {
-        key,
+        key: *key,
         dtype: class_dtype(class),
-        count: u64::try_from(count).ok()?,
+        unit: class_unit(class),
+        count: u64::try_from(*count).ok()?,
+        base: base(graph, rest.first()),
     })
+}
+
+fn base(graph: &Graph<'_>, window: Option<&Value>) -> Option<u64> {
+    match window {
+        None | Some(Value::Atom) => Some(0),
+        Some(&window) => match graph.tuple(window)? {
+            &[_, offset, _] => number(offset),
+            _ => None,
+        },
+    }
 }
 
 /// The tensor that a value would be rebuilt as.
@@ -87,7 +105,7 @@ fn rebuilt(graph: &Graph<'_>, callable: Value, args: Value, wrappers: u32) -> Op
             Some(Tensor {
                 storage,
                 dtype,
-                offset: number(*parts.get(1)?)?,
+                offset: storage.base?.checked_add(number(*parts.get(1)?)?)?,
                 shape: numbers(graph, *parts.get(2)?)?,
                 strides: numbers(graph, *parts.get(3)?)?,
             })
@@ -143,6 +161,14 @@ fn class_dtype(class: &[u8]) -> Option<Dtype> {
         b"ComplexDoubleStorage" => Dtype::C128,
         _ => return None,
     })
+}
+
+/// The size of a storage class's elements, also where they have no type of ours.
+fn class_unit(class: &[u8]) -> Option<u64> {
+    match class {
+        b"UntypedStorage" | b"_UntypedStorage" | b"QUInt4x2Storage" | b"QUInt2x4Storage" => Some(1),
+        _ => class_dtype(class).map(|d| d.size() as u64),
+    }
 }
 
 /// The element type of a `torch.dtype`.

@@ -8,6 +8,7 @@
 )]
 
 pub mod gguf;
+pub mod legacy;
 pub mod npy;
 pub mod pickle;
 pub mod safetensors;
