@@ -8,7 +8,7 @@ use mdl_repo::{Silent, storage::Storage};
 fn a_sound_repository_is_clean_and_counted() {
     let (storage, repo) = fresh();
     assert_clean(&repo);
-    run(3, 1, commit_all(&repo, "main", &600));
+    commit_all(&repo, "main", &run(3, 1, 600));
     let id = repo.resolve("main~1").expect("rev");
     repo.create_tag("light", &id, None, false).expect("tag");
     repo.create_tag("heavy", &id, Some("a message"), false).expect("tag");

@@ -159,7 +159,7 @@ fn nothing_is_deleted_over_damage() {
     let (storage, repo) = fresh();
     let versions = run(3, 1, 600);
     commit_all(&repo, "main", &versions);
-    run(2, 2, commit_all(&repo, "side", &600));
+    commit_all(&repo, "side", &run(2, 2, 600));
     drop_branch(&repo, "side");
     let all = packs(&storage);
     // Every pack in turn: footer damaged, then gone.
@@ -189,7 +189,7 @@ fn nothing_is_deleted_over_damage() {
 #[test]
 fn a_missing_pack_stops_the_collection() {
     let (storage, repo) = fresh();
-    run(3, 1, commit_all(&repo, "main", &600));
+    commit_all(&repo, "main", &run(3, 1, 600));
     for key in packs(&storage) {
         let sound = storage.get(&key).expect("get").expect("pack");
         storage.delete(&key).expect("lose");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// A repository whose objects all lie in one small pack: a chain of deltas, blobs, trees, commits, a tag.
 fn small() -> (MemoryStorage, String, Vec<(Id, Kind, Vec<u8>)>) {
     let (storage, repo) = fresh();
-    run(3, 1, commit_all(&repo, "main", &96));
+    commit_all(&repo, "main", &run(3, 1, 96));
     let id = repo.resolve("main").expect("main");
     repo.create_tag("t", &id, Some("a tag"), false).expect("tag");
     repo.compact(&Default::default(), &Silent).expect("compact");

@@ -7,4 +7,5 @@ mod crash;
 mod fsck;
 mod gc;
 mod hostile;
+mod stats;
 mod support;
