@@ -92,7 +92,10 @@ fn best(repeat: usize, mut work: impl FnMut()) -> Duration {
     (0..repeat).map(|_| time()).min().unwrap_or_default()
 }
 
-fn measure(label: &str, jobs: &[(Dtype, &[u8], Option<&[u8]>)], tensors: usize, repeat: usize) {
+/// A segment and its base.
+type Job<'a> = (Dtype, &'a [u8], Option<&'a [u8]>);
+
+fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
     let engine = CpuEngine::new();
     let total: usize = jobs.iter().map(|j| j.1.len()).sum();
     let mut encoded = Vec::new();
@@ -148,7 +151,7 @@ fn main() {
     };
     let own = load(path, bf16);
     let parent = files.get(1).map(|p| load(p, bf16)).unwrap_or_default();
-    let mut by: BTreeMap<String, (Vec<(Dtype, &[u8], Option<&[u8]>)>, usize)> = BTreeMap::new();
+    let mut by: BTreeMap<String, (Vec<Job<'_>>, usize)> = BTreeMap::new();
     for (name, (dtype, raw)) in &own {
         let base = parent
             .get(name)

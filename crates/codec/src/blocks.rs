@@ -109,12 +109,18 @@ impl Grid {
         }
         let mut jobs = Vec::new();
         let mut rest = out;
-        for b in range.start >> self.log..=(range.end - 1) >> self.log {
+        let first = range.start >> self.log;
+        for (b, data) in blocks
+            .iter()
+            .enumerate()
+            .skip(first)
+            .take(((range.end - 1) >> self.log) - first + 1)
+        {
             let all = self.elements(b);
             let wanted = all.start.max(range.start)..all.end.min(range.end);
             let (part, tail) = rest.split_at_mut(wanted.len() * size);
             rest = tail;
-            jobs.push((blocks[b], all, wanted, part));
+            jobs.push((*data, all, wanted, part));
         }
         let run = |(data, all, wanted, part): (&[u8], Range<usize>, Range<usize>, &mut [u8])| {
             if wanted == all {

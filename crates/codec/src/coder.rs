@@ -45,7 +45,7 @@ pub(crate) enum PlaneEncoder {
     /// rANS with one context.
     Rans(Box<[u16; 256]>, rans::EncTable),
     /// Canonical Huffman.
-    Huffman(Box<[u16; 256]>, huffman::Encoder),
+    Huffman(Box<[u16; 256]>, Box<huffman::Encoder>),
 }
 
 impl PlaneEncoder {
@@ -71,7 +71,7 @@ impl PlaneEncoder {
             if bytes + bytes / 64 < rans {
                 best = (
                     bytes,
-                    PlaneEncoder::Huffman(Box::new(lens), huffman::Encoder::new(&lens)?),
+                    PlaneEncoder::Huffman(Box::new(lens), Box::new(huffman::Encoder::new(&lens)?)),
                 );
             }
         }

@@ -69,7 +69,7 @@ fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Result<(), CodecError
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
     }
-    if raw.len() % dtype.size() != 0 {
+    if !raw.len().is_multiple_of(dtype.size()) {
         return Err(CodecError::BadInput("not a whole number of elements"));
     }
     if base.is_some_and(|b| b.len() != raw.len()) {
@@ -133,7 +133,7 @@ impl Engine for CpuEngine {
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let size = dtype.size();
-        if len > SEGMENT_BYTES || len % size != 0 || range.start > range.end || range.end > len / size {
+        if len > SEGMENT_BYTES || !len.is_multiple_of(size) || range.start > range.end || range.end > len / size {
             return Err(CodecError::BadInput("a range outside the segment"));
         }
         if out.len() != range.len() * size {

@@ -32,7 +32,7 @@ fn sample_ranges(bytes: usize, size: usize) -> Vec<std::ops::Range<usize>> {
     let n = bytes / size;
     let wanted = (n / 16).clamp(4096, 32768);
     if n <= wanted + RUN {
-        return vec![0..n * size];
+        return std::iter::once(0..n * size).collect();
     }
     let runs = wanted / RUN;
     let stride = (n - RUN) / (runs - 1);

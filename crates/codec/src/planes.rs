@@ -370,6 +370,12 @@ impl<'a> Reader<'a> {
                 low::get(simd, cursor, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
             } else if size == 1 {
                 out.iter_mut().zip(heads.iter()).for_each(|(o, h)| *o = *h as u8);
+            } else if size == 2 {
+                out.as_chunks_mut()
+                    .0
+                    .iter_mut()
+                    .zip(heads.iter())
+                    .for_each(|(e, h)| *e = h.to_le_bytes());
             } else {
                 for (e, h) in out.chunks_exact_mut(size).zip(heads.iter()) {
                     e[size - 2..].copy_from_slice(&h.to_le_bytes());

@@ -170,7 +170,7 @@ pub(crate) fn decode(
     ctx: Option<&[u8]>,
     out: &mut [u8],
 ) -> Result<(), CodecError> {
-    if stream.len() < STATE_BYTES || stream.len() % 2 != 0 {
+    if stream.len() < STATE_BYTES || !stream.len().is_multiple_of(2) {
         return Err(CodecError::Corrupt("bad stream length"));
     }
     if ctx.is_some_and(|c| c.len() != out.len()) || table.contexts() == 0 {

@@ -45,7 +45,7 @@ impl Simd {
         at: usize,
     ) -> Option<usize> {
         #[cfg(target_arch = "x86_64")]
-        if self.avx2 && symbols.len() % LANES == 0 && at <= room.len() && at >= symbols.len() * 2 + 16 {
+        if self.avx2 && symbols.len().is_multiple_of(LANES) && at <= room.len() && at >= symbols.len() * 2 + 16 {
             let contexts = table.packed().len() / 256;
             // SAFETY: AVX2 was detected; lengths and contexts were checked here.
             return match ctx {
