@@ -10,41 +10,64 @@ use crate::log2::{COST_BITS, entropy};
 /// Most contexts: 16 decoding tables of 16 KiB.
 pub(crate) const MAX: usize = 16;
 
-/// Counts of symbols for each of 256 base exponents.
+/// Counts of symbols for each of 256 base exponents; only exponents that occur have a row.
 #[derive(Clone, Debug)]
 pub(crate) struct ByExponent {
-    counts: Vec<Counts>,
+    rows: Vec<Counts>,
+    row_of: [u16; 256],
 }
+
+const NO_ROW: u16 = u16::MAX;
 
 impl ByExponent {
     /// Nothing counted.
     pub(crate) fn new() -> Self {
         ByExponent {
-            counts: vec![[0; 256]; 256],
+            rows: Vec::new(),
+            row_of: [NO_ROW; 256],
         }
     }
 
     /// Counts one symbol.
     #[inline(always)]
     pub(crate) fn add(&mut self, exponent: u8, symbol: u8) {
-        self.counts[usize::from(exponent)][usize::from(symbol)] += 1;
+        self.row(exponent)[usize::from(symbol)] += 1;
+    }
+
+    #[inline(always)]
+    fn row(&mut self, exponent: u8) -> &mut Counts {
+        let at = &mut self.row_of[usize::from(exponent)];
+        if *at == NO_ROW {
+            *at = self.rows.len() as u16;
+            self.rows.push([0; 256]);
+        }
+        &mut self.rows[usize::from(*at)]
     }
 
     /// Adds all of `other`.
     pub(crate) fn merge(mut self, other: &ByExponent) -> Self {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(a, b)| add(a, b));
+        other.iter().for_each(|(e, from)| add(self.row(e), from));
         self
     }
 
     /// The same counts with every symbol mapped through `f`.
     pub(crate) fn map(&self, f: impl Fn(u8) -> u8) -> Self {
-        let mut to = ByExponent::new();
-        for (from, to) in self.counts.iter().zip(&mut to.counts) {
+        let mut to = self.clone();
+        for (from, to) in self.rows.iter().zip(&mut to.rows) {
+            *to = [0; 256];
             for (s, &c) in from.iter().enumerate().filter(|(_, c)| **c > 0) {
                 to[usize::from(f(s as u8))] += c;
             }
         }
         to
+    }
+
+    /// The exponents that occur, rising, with their counts.
+    fn iter(&self) -> impl Iterator<Item = (u8, &Counts)> {
+        self.row_of
+            .iter()
+            .enumerate()
+            .filter_map(|(e, &at)| Some((e as u8, self.rows.get(usize::from(at))?)))
     }
 }
 
@@ -81,16 +104,14 @@ fn join(a: &Context, b: &Context) -> Context {
 /// Merges the exponents into at most [`MAX`] contexts, the first of which starts at exponent 0. Returns them and their
 /// cost in 1/1024 bits.
 pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
-    let mut list: Vec<Context> = Vec::new();
-    for (e, counts) in by.counts.iter().enumerate() {
-        if counts.iter().any(|&c| c > 0) {
-            list.push(Context {
-                first: e as u8,
-                counts: *counts,
-                cost: cost(counts),
-            });
-        }
-    }
+    let mut list: Vec<Context> = by
+        .iter()
+        .map(|(e, counts)| Context {
+            first: e,
+            counts: *counts,
+            cost: cost(counts),
+        })
+        .collect();
     let mut joined: Vec<Context> = list.windows(2).map(|p| join(&p[0], &p[1])).collect();
     while list.len() > 1 {
         let loss = |i: usize| joined[i].cost as i64 - (list[i].cost + list[i + 1].cost) as i64;

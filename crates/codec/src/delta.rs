@@ -6,6 +6,7 @@ use crate::bits::{BitReader, BitWriter, Cursor};
 use crate::blocks::Grid;
 use crate::contexts::{self, ByExponent, Context};
 use crate::diff::{Numbers, signed, symbol_bases, symbol_of};
+use crate::log2::COST_BITS;
 use crate::rans::{DecTable, EncTable};
 use crate::scratch::with_scratch;
 use crate::tables::{get_freqs, normalise, put};
@@ -28,30 +29,34 @@ pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
 }
 
 /// Picks how many bits under the top one join the class, and the contexts. Returns the cost in 1/1024 bits too.
-pub(crate) fn plan(numbers: Numbers, by: &ByExponent) -> (u32, Vec<Context>, u64) {
-    let full = numbers.max_t();
-    let bases = symbol_bases(full);
-    let mut best: Option<(u32, Vec<Context>, u64)> = None;
-    for t in (0..=full).rev() {
-        let (base_raw, coarse) = (
-            symbol_bases(t),
-            by.map(|s| symbol_of(signed(s, bases[usize::from(s)].0), t)),
-        );
-        let (list, mut cost) = contexts::cluster(&coarse);
-        for c in &list {
-            cost += c
-                .counts
-                .iter()
-                .zip(base_raw)
-                .map(|(&n, b)| u64::from(n) * u64::from(b.1))
-                .sum::<u64>()
-                << 10;
-        }
-        if best.as_ref().is_none_or(|b| cost < b.2) {
-            best = Some((t, list, cost));
-        }
-    }
+fn plan(numbers: Numbers, by: &ByExponent) -> (u32, Vec<Context>, u64) {
+    let best = (0..=numbers.max_t())
+        .rev()
+        .map(|t| plan_at(numbers, by, t))
+        .min_by_key(|p| p.2);
     best.unwrap_or_default()
+}
+
+/// Contexts and cost in 1/1024 bits with `t` bits in the class.
+fn plan_at(numbers: Numbers, by: &ByExponent, t: u32) -> (u32, Vec<Context>, u64) {
+    let (from, to) = (symbol_bases(numbers.max_t()), symbol_bases(t));
+    let coarse = by.map(|s| symbol_of(signed(s, from[usize::from(s)].0), t));
+    let (list, mut cost) = contexts::cluster(&coarse);
+    for c in &list {
+        cost += c
+            .counts
+            .iter()
+            .zip(to)
+            .map(|(&n, b)| u64::from(n) * u64::from(b.1))
+            .sum::<u64>()
+            << COST_BITS;
+    }
+    (t, list, cost)
+}
+
+/// Cost in 1/1024 bits of coding these counts, with one `t` only: for an estimate.
+pub(crate) fn cost(numbers: Numbers, by: &ByExponent) -> u64 {
+    plan_at(numbers, by, numbers.max_t().min(2)).2
 }
 
 /// Encodes `raw` against `base`, scheme byte first.

@@ -239,7 +239,7 @@ fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -
         .filter(|&i| numbers.load(part, i) != numbers.load(base, i))
         .count();
     let by: ByExponent = delta::count(numbers, part, base);
-    let (_, _, cost) = delta::plan(numbers, &by);
+    let cost = delta::cost(numbers, &by);
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
     if changed * 32 < n {
         (Choice::Sparse, scale(cost))

@@ -5,6 +5,8 @@
 //! never overwritten: a format change needs a new scheme or tag, not new vectors. zstd frames may differ from one zstd
 //! release to the next, so those are only decoded.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 use mdl_codec::{CpuEngine, Dtype, Engine, Scheme};
 use std::path::{Path, PathBuf};
 

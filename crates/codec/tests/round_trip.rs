@@ -1,5 +1,7 @@
 //! Whatever goes in comes out: every dtype, length and oddity, with and without a base, on every path.
 
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
 use mdl_codec::{CpuEngine, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme};
 use proptest::prelude::*;
 
