@@ -51,7 +51,7 @@ impl Repo {
             let n: usize = n
                 .parse()
                 .map_err(|_| bad(rev, "a number is wanted between the braces"))?;
-            let id = self.from_reflog(name, n)?;
+            let id = self.reflog_commit(name, n)?;
             return self.follow(rev, id, after);
         }
         let mut id = self.resolve_name(name)?;
@@ -90,7 +90,7 @@ impl Repo {
         commit.parents.get(n - 1).copied().ok_or_else(missing)
     }
 
-    fn from_reflog(&self, name: &str, n: usize) -> Result<Id> {
+    fn reflog_commit(&self, name: &str, n: usize) -> Result<Id> {
         let full = self.full_ref(name)?.unwrap_or_else(|| name.to_owned());
         let log = self.refs.reflog(&full)?;
         let missing = || {

@@ -174,13 +174,16 @@ fn damage_stops_a_compaction_before_anything_is_lost() {
     for key in packs(&storage) {
         let sound = storage.get(&key).expect("get").expect("pack");
         for at in [40, sound.len() - 70] {
+            let copy = duplicate(&storage);
             let mut damaged = sound.clone();
             damaged[at] ^= 1;
-            storage.put(&key, &damaged).expect("damage");
-            open(storage.clone()).compact(&DO, &Silent).expect_err("refused");
-            assert!(packs(&storage).contains(&key));
+            copy.put(&key, &damaged).expect("damage");
+            open(copy.clone()).compact(&DO, &Silent).expect_err("refused");
+            assert!(packs(&copy).contains(&key));
+            copy.put(&key, &sound).expect("repair");
+            all.iter()
+                .for_each(|(id, v)| assert_version(&open(copy.clone()), id, v));
         }
-        storage.put(&key, &sound).expect("repair");
     }
     let repo = open(storage);
     compact(&repo);
