@@ -177,7 +177,7 @@ def test_truncated_pack(tiny: tuple[Mdl, Path], tmp_path: Path) -> None:
     good = pack.read_bytes()
     for length in sorted({0, 1, 7, len(good) // 2, len(good) - 1, *range(0, len(good), max(1, len(good) // 20))}):
         rewrite(pack, good[:length])
-        mdl.run("fsck", code=CORRUPT).complains()
+        mdl.run("fsck", code=CORRUPT).names(pack.name)
         damaged_run(mdl, source, tmp_path / str(length), f"truncated to {length} of {len(good)}")
     rewrite(pack, good)
     mdl.fsck()
@@ -187,7 +187,7 @@ def test_missing_pack_is_named(tiny: tuple[Mdl, Path], tmp_path: Path) -> None:
     mdl, source = tiny
     pack = max(packs(mdl), key=lambda p: p.stat().st_size)
     pack.unlink()
-    mdl.run("fsck", code=CORRUPT).complains()
+    mdl.run("fsck", code=CORRUPT).names("missing", "refs/heads/main")
     assert damaged_run(mdl, source, tmp_path / "out", "missing pack")
 
 
@@ -209,8 +209,8 @@ def test_damaged_refs(tiny: tuple[Mdl, Path]) -> None:
     good = ref.read_bytes()
     for bad in (b"", b"garbage\n", good[:20], b"\0" * len(good), b"0" * 64 + b"\n", b"../../x\n", good * 1000):
         ref.write_bytes(bad)
-        for verb in (["log", "main"], ["fsck"]):
-            mdl.run(*verb, code=(USER, NOT_FOUND, CORRUPT)).complains()
+        mdl.run("log", "main", code=(USER, NOT_FOUND, CORRUPT)).complains()
+        mdl.run("fsck", code=CORRUPT).names("refs/heads/main")
     ref.write_bytes(good)
     mdl.fsck()
 

@@ -43,6 +43,12 @@ class Result:
         for word in words:
             assert word.lower() in self.err.lower(), f"{word!r} is not in the message\n{self}"
 
+    def names(self, *words: str) -> None:
+        """Fails unless what was asked for (stdout) has every word, and nothing panicked."""
+        assert "panicked" not in self.err, str(self)
+        for word in words:
+            assert word in self.out, f"{word!r} is not in the output\n{self}"
+
 
 class UnexpectedExit(AssertionError):
     """mdl ended with another exit code than the test wanted."""
