@@ -32,7 +32,10 @@ impl Repo {
     pub(crate) fn hold(&self, commit: &Id) -> Result<Box<dyn Guard>> {
         let guard = self.write_lock()?;
         self.odb.refresh();
-        self.odb.commit(commit)?;
+        // Not `commit`, which the index may remember of one that was collected.
+        if !self.odb.has(commit)? {
+            return Err(RepoError::not_found("commit", commit));
+        }
         Ok(guard)
     }
 

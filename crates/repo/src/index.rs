@@ -85,6 +85,7 @@ impl Index {
     pub fn clear_packs(&self) -> Option<()> {
         Self::guarded(|| {
             self.objects.clear()?;
+            self.commits.clear()?;
             self.packs.clear()
         })
     }

@@ -80,8 +80,9 @@ impl Repo {
     /// The packs or refs cannot be listed.
     pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
         let storage = &*self.storage;
-        // Collectors stay out. Roots come first: whatever they reach is in a pack that is listed afterwards.
-        let _guard = storage.lock_shared()?;
+        // Collectors stay out (a medium that cannot be locked cannot be collected either). Roots come first: whatever they
+        // reach is in a pack that is listed afterwards.
+        let _guard = storage.lock_shared().ok();
         let roots = self.roots(Some(i64::MIN))?;
         let catalog = Catalog::read(storage, |_| ())?;
         let mut problems: Vec<Problem> = Vec::new();

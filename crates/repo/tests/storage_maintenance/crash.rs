@@ -41,7 +41,7 @@ pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, boo
                 .iter()
                 .for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
             check(&repo, outcome.is_ok());
-            operation(&repo).unwrap_or_else(|e| panic!("the retry fails: {e}; {label}"));
+            operation(&repo).expect(&label);
             assert_eq!(fsck(&repo).problems, [], "after the retry: {label}");
             scene
                 .kept

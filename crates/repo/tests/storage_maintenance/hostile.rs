@@ -11,8 +11,11 @@ use mdl_repo::{
 use std::path::Path;
 use tempfile::TempDir;
 
+/// An object, its kind and its right bytes.
+type Object = (Id, Kind, Vec<u8>);
+
 /// A repository whose objects all lie in one small pack: a chain of deltas, blobs, trees, commits, a tag.
-fn small() -> (MemoryStorage, String, Vec<(Id, Kind, Vec<u8>)>) {
+fn small() -> (MemoryStorage, String, Vec<Object>) {
     let (storage, repo) = fresh();
     commit_all(&repo, "main", &run(3, 1, 96));
     let id = repo.resolve("main").expect("main");
@@ -39,8 +42,8 @@ fn content(repo: &Repo, id: &Id, kind: Kind) -> mdl_repo::Result<Vec<u8>> {
 }
 
 /// Reads everything: whatever is no error is right. Returns the number of errors.
-fn read_all(repo: &Repo, objects: &[(Id, Kind, Vec<u8>)], label: &str) -> usize {
-    let wrong = |(id, kind, right): &&(Id, Kind, Vec<u8>)| match content(repo, id, *kind) {
+fn read_all(repo: &Repo, objects: &[Object], label: &str) -> usize {
+    let wrong = |(id, kind, right): &&Object| match content(repo, id, *kind) {
         Ok(bytes) => {
             assert!(bytes == *right, "wrong bytes: {label}");
             false
@@ -192,7 +195,7 @@ fn an_index_that_is_damaged_missing_or_held_only_costs_time() {
     let check = |label: &str| {
         let repo = Repo::open(dir.path(), engine()).expect("open");
         for (id, v) in ids.iter().zip(&versions) {
-            let found = checkout(&repo, id).unwrap_or_else(|e| panic!("{label}: {e}"));
+            let found = checkout(&repo, id).expect(label);
             assert!(found == *v, "{label}");
         }
     };
