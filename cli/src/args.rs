@@ -9,8 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 const AFTER: &str = "\
-Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N moves
-ago), @step=N, @best(METRIC), @worst(METRIC). HEAD is the present commit; `main@best(loss)` the lowest loss on main.
+Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N moves \
+ago), @step=N, @best(METRIC), @worst(METRIC). HEAD is the present commit; main@best(loss) the version of main with the \
+lowest loss.
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 somebody else moved first, 5 damaged data, 6 input/output.
 
@@ -22,7 +23,7 @@ A first version:
 /// Versions model checkpoints as git versions code: every version comes back bit for bit, stored as small as its
 /// difference to the one before.
 #[derive(Debug, Parser)]
-#[command(name = "mdl", version, after_help = AFTER, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "mdl", version, after_help = AFTER, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
@@ -94,4 +95,12 @@ pub enum Verb {
     Compact(compact::Args),
     Completions(completions::Args),
     Man(man::Args),
+}
+
+/// A revision argument. An empty one is nearly always a shell variable that was never set, and must not mean HEAD.
+pub fn revision(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("a revision is wanted (is a shell variable empty?)".to_owned());
+    }
+    Ok(text.to_owned())
 }

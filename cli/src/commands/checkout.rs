@@ -25,6 +25,7 @@ Examples:
   mdl checkout HEAD --only config.json --force     drops the changes of one file")]
 pub struct Args {
     /// Revision.
+    #[arg(value_parser = crate::args::revision)]
     rev: String,
     /// Write the files into DIR (made if need be) and leave work tree and HEAD alone.
     #[arg(long, value_name = "DIR")]

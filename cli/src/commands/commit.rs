@@ -30,7 +30,7 @@ Examples:
 pub struct Args {
     /// Directory (or file) to store. Default: the work tree.
     path: Option<PathBuf>,
-    /// What this version is. Default: \"step N\" where --step is given, else $EDITOR is asked.
+    /// What this version is. Default: "step N" where --step is given, else $EDITOR is asked.
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
     /// Branch to commit to, made from the present commit if it is new. Default: the present branch.
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// Epochs trained so far, possibly a fraction.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     epoch: Option<f64>,
     /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version.
     #[arg(long, value_name = "NAME=NUMBER", value_parser = metric)]

@@ -20,9 +20,10 @@ use std::io::Write;
 )]
 pub struct Args {
     /// The version before.
+    #[arg(value_parser = crate::args::revision)]
     a: String,
     /// The version after.
-    #[arg(default_value = "HEAD")]
+    #[arg(default_value = "HEAD", value_parser = crate::args::revision)]
     b: String,
     /// List files only, not their tensors.
     #[arg(long)]

@@ -13,9 +13,10 @@ use std::{collections::BTreeMap, io::Write};
 /// Places listed of one problem.
 const SHOWN: usize = 20;
 
-/// Check everything that is stored, and name the versions, files and tensors that damage affects
+/// Check everything that is stored
 ///
-/// Reads every byte, decodes and hashes every object, and follows every reference. Exit code 5 if anything is wrong.
+/// Reads every byte, decodes and hashes every object, and follows every reference. Damage is told with the versions, files
+/// and tensors it affects, and ends in exit code 5.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl fsck\n  mdl fsck --quick\n  mdl fsck --json | jq '.problems[].affected'")]
 pub struct Args {

@@ -25,7 +25,7 @@ Examples:
   mdl log --json main | jq -r '.[] | [.step, .metrics.loss] | @tsv'")]
 pub struct Args {
     /// Revision to start from.
-    #[arg(default_value = "HEAD", conflicts_with = "all")]
+    #[arg(default_value = "HEAD", conflicts_with = "all", value_parser = crate::args::revision)]
     rev: String,
     /// Draw how branches part and join.
     #[arg(long)]

@@ -24,7 +24,7 @@ use std::io::Write;
 )]
 pub struct Args {
     /// Revision, or REV:PATH.
-    #[arg(default_value = "HEAD")]
+    #[arg(default_value = "HEAD", value_parser = crate::args::revision)]
     rev: String,
     /// Only this file (its tensors are listed) or the files below this directory.
     path: Option<String>,

@@ -34,7 +34,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let failed = |e| RepoError::io(format!("cannot write manual pages to {}", dir.display()))(e);
     fs::create_dir_all(dir).map_err(failed)?;
     let mut pages = vec![("mdl".to_owned(), &command)];
-    pages.extend(command.get_subcommands().map(|c| (format!("mdl-{}", c.get_name()), c)));
+    pages.extend(
+        command
+            .get_subcommands()
+            .filter(|c| c.get_name() != "help")
+            .map(|c| (format!("mdl-{}", c.get_name()), c)),
+    );
     let mut written = Vec::new();
     for (title, command) in pages {
         let file = dir.join(format!("{title}.1"));

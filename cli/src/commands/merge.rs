@@ -13,6 +13,7 @@ use std::io::Write;
 #[command(after_help = "Example:\n  mdl merge ablation")]
 pub struct Args {
     /// Revision.
+    #[arg(value_parser = crate::args::revision)]
     rev: String,
 }
 

@@ -10,9 +10,9 @@ use mdl_objects::Id;
 use serde_json::{Value, json};
 use std::io::Write;
 
-/// Show the moves of a branch, newest first, to find versions that no branch reaches any more
+/// Show where a branch has been, newest first
 ///
-/// `main@{N}` names where main was N moves ago.
+/// Finds versions that no branch reaches any more: `main@{N}` names where main was N moves ago.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl reflog\n  mdl reflog main -n 5")]
 pub struct Args {

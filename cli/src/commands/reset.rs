@@ -12,7 +12,7 @@ use std::io::Write;
 #[command(after_help = "Examples:\n  mdl reset HEAD~1\n  mdl reset --hard 'main@best(loss)'\n  mdl reset 'main@{1}'")]
 pub struct Args {
     /// Revision.
-    #[arg(default_value = "HEAD")]
+    #[arg(default_value = "HEAD", value_parser = crate::args::revision)]
     rev: String,
     /// Make the work tree that version too; uncommitted changes are lost.
     #[arg(long)]

@@ -15,15 +15,16 @@ use std::{collections::BTreeMap, io::Write};
 /// Tensors listed unless all are asked for.
 const SHOWN: usize = 20;
 
-/// Show one version: its message and labels, the files that changed, and how its new tensors were stored
+/// Show one version in detail
 ///
-/// For an annotated tag its own message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
+/// Its message and labels, the files that changed, and how its new tensors were stored; for an annotated tag the tag's own
+/// message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
 /// `sparse` store the difference to the same tensor of the version before, `zstd` and `stored` the bytes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl show\n  mdl show v1.0 --tensors\n  mdl show 'main@best(loss)'")]
 pub struct Args {
     /// Revision.
-    #[arg(default_value = "HEAD")]
+    #[arg(default_value = "HEAD", value_parser = crate::args::revision)]
     rev: String,
     /// List all new tensors, not only the largest.
     #[arg(short, long)]

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(short, long)]
     create: bool,
     /// Where a new branch starts.
-    #[arg(requires = "create", value_name = "START")]
+    #[arg(requires = "create", value_name = "START", value_parser = crate::args::revision)]
     start: Option<String>,
     /// Overwrite files whose changes are in no version.
     #[arg(short, long)]

@@ -21,7 +21,7 @@ pub struct Args {
     /// File to check.
     file: PathBuf,
     /// Revision, or REV:PATH.
-    #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
+    #[arg(value_name = "REV[:PATH]", default_value = "HEAD", value_parser = crate::args::revision)]
     rev: String,
 }
 

@@ -21,7 +21,7 @@ pub fn short_number(v: f64) -> String {
     }
     let magnitude = v.abs().log10().floor();
     if !(-3.0..7.0).contains(&magnitude) {
-        let text = format!("{v:.3e}");
+        let text = format!("{v:.5e}");
         return match text.split_once('e') {
             Some((digits, power)) => format!("{}e{power}", trim_zeros(digits)),
             None => text,
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(json_number(f64::NEG_INFINITY), "-Infinity");
         assert_eq!(
             [cosine(1.0), cosine(1.0 - 2.0_f64.powi(-20)), cosine(-0.5)],
-            ["1", "1-9.537e-7", "-0.5"]
+            ["1", "1-9.53674e-7", "-0.5"]
         );
         assert_eq!(json_number(0.5).to_string(), "0.5");
     }
