@@ -90,6 +90,8 @@ impl Repo {
             problems.push(problem(key.clone(), e));
         }
         let unreadable: Vec<usize> = (0..problems.len()).collect();
+        let stray = |key: &String| problem(key.clone(), "its name is no pack's");
+        problems.extend(catalog.strays.iter().map(stray));
         problems.extend(roots.damaged.iter().map(|(name, e)| problem(name.clone(), e)));
         progress.begin("checking stored bytes", catalog.bytes());
         let (torn, mut bad) = packs::check(&catalog, storage, progress);

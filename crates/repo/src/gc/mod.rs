@@ -84,11 +84,17 @@ impl Repo {
         progress.end();
         let mut report = foretell(&catalog, &plan);
         report.dry_run = options.dry_run;
-        if !options.dry_run {
-            self.expire(since, &catalog, &plan.kept)?;
-            self.replace(&catalog, &plan, progress)?;
-        }
+        // What dead uploads left goes first: it makes room for the rest.
         report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
+        if !options.dry_run {
+            let done = self.carry_out(since, &catalog, &plan, progress);
+            if let Err(e) = done {
+                if !is_full(&e) || !self.make_room(&catalog, &plan)? {
+                    return Err(e);
+                }
+                self.carry_out(since, &catalog, &plan, progress)?;
+            }
+        }
         report.bytes_freed = report.bytes_before.saturating_sub(report.bytes_after) + report.upload_bytes;
         Ok(report)
     }
@@ -102,6 +108,24 @@ impl Repo {
             })?;
         }
         Ok(())
+    }
+
+    fn carry_out(&self, since: Option<i64>, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
+        self.expire(since, catalog, &plan.kept)?;
+        let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
+        condemned::delete(&*self.storage, &first.collect())?;
+        self.replace(catalog, plan, progress)
+    }
+
+    /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
+    fn make_room(&self, catalog: &Catalog, plan: &Plan) -> Result<bool> {
+        let roots = self.roots(Some(i64::MIN))?.complete()?;
+        let Some(p) = plan.lone(catalog, &*self.storage, &roots)? else {
+            return Ok(false);
+        };
+        self.storage.delete(&catalog.packs[p].pack.id.key())?;
+        self.odb.renew();
+        Ok(true)
     }
 
     fn replace(&self, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
@@ -142,6 +166,10 @@ fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
             format!("{e}; nothing was deleted, since what it holds is unknown"),
         )),
     }
+}
+
+fn is_full(e: &RepoError) -> bool {
+    matches!(e, RepoError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
 }
 
 fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {

@@ -9,6 +9,7 @@ use crate::{
     storage::Storage,
 };
 use std::{
+    cmp::Reverse,
     collections::BTreeSet,
     time::{Duration, SystemTime},
 };
@@ -24,6 +25,8 @@ pub(super) struct Plan {
     pub kept: Marks,
     /// Packs without anything that is kept.
     pub delete: Vec<usize>,
+    /// Those of them that nothing in a pack of `rewrite` needs either: they can go first, and make room.
+    pub delete_first: Vec<usize>,
     /// Packs whose kept objects move to a new pack.
     pub rewrite: Vec<usize>,
 }
@@ -35,6 +38,29 @@ pub(super) fn horizon(options: &GcOptions, grace_hours: u64) -> SystemTime {
     }
     let grace = Duration::from_secs(grace_hours.saturating_mul(3600));
     SystemTime::now().checked_sub(grace).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+impl Plan {
+    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog, needs
+    /// it. The newest that there is.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
+        let mut kept = self.kept.clone();
+        for root in all_roots {
+            kept.mark(catalog, storage, (root.id, None), OnDamage::PassOver)?;
+        }
+        let mut candidates = self.delete.clone();
+        candidates.sort_by_key(|p| Reverse(catalog.packs[*p].modified));
+        for p in candidates {
+            let others: Vec<usize> = (0..catalog.packs.len()).filter(|o| *o != p).collect();
+            if !not_needed(catalog, storage, &kept, &others, &[p])?.is_empty() {
+                return Ok(Some(p));
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn far_future() -> SystemTime {
@@ -105,10 +131,33 @@ impl Plan {
                 }
             }
             if !changed {
-                return Ok(Plan { kept, delete, rewrite });
+                let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
+                let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
+                return Ok(Plan {
+                    kept,
+                    delete,
+                    delete_first,
+                    rewrite,
+                });
             }
         }
     }
+}
+
+/// Which of `packs` hold nothing that is kept once the packs `others` stay as they are too.
+fn not_needed(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    kept: &Marks,
+    others: &[usize],
+    packs: &[usize],
+) -> Result<Vec<usize>> {
+    let (mut wider, mut stays) = (kept.clone(), BTreeSet::new());
+    for p in others {
+        leave(catalog, storage, &mut wider, &mut stays, *p)?;
+    }
+    let packs = packs.iter().copied();
+    Ok(packs.filter(|p| live(catalog, &wider, *p).is_empty()).collect())
 }
 
 fn leave(

@@ -43,8 +43,10 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     pub packs: Vec<Shelf>,
-    /// Keys below the packs' prefix that cannot be used, and why.
+    /// Packs (and the list of condemned ones) that cannot be read, and why.
     pub damaged: Vec<(String, RepoError)>,
+    /// Keys among the packs that are none.
+    pub strays: Vec<String>,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
 }
@@ -67,7 +69,10 @@ impl Catalog {
             let opened = match PackId::from_key(&s.key) {
                 Some(id) if condemned.contains(&id) => continue,
                 Some(id) => Pack::open(storage, id),
-                None => Err(RepoError::corrupt(&s.key, "its name is no pack's")),
+                None => {
+                    out.strays.push(s.key);
+                    continue;
+                }
             };
             match opened {
                 Ok(pack) => out.packs.push(Shelf {

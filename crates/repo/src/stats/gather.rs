@@ -1,25 +1,21 @@
 //! Adds up objects for `stats`. Neighbours: `reach` has the records; `stats` names the numbers. It must not read tensors
 //! beyond their headers and the first byte of each segment.
 
-use super::{BranchStats, NameStats, Stats, TOP, TensorStats};
+use super::{BranchStats, NameStats, Stats};
 use crate::{
     Result,
-    error::bad_object,
     odb::Odb,
     progress::Progress,
     reach::{Catalog, Marks, OnDamage, Root},
     refs::HEADS,
 };
 use mdl_codec::{Scheme, scheme_of};
-use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tag, Tree};
+use mdl_objects::{Commit, Id, Kind, Tag, Tree};
 use rayon::prelude::*;
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 pub(super) struct Gather<'a> {
-    catalog: &'a Catalog,
+    pub catalog: &'a Catalog,
     odb: &'a Odb,
     progress: &'a dyn Progress,
     /// Bytes of the files of a commit, and its parents; none where it cannot be read.
@@ -28,20 +24,20 @@ pub(super) struct Gather<'a> {
 
 /// What a name stands for, added up.
 #[derive(Default)]
-struct Sum {
-    versions: u64,
-    logical: u64,
-    stored: u64,
+pub(super) struct Sum {
+    pub versions: u64,
+    pub logical: u64,
+    pub stored: u64,
 }
 
 impl Sum {
-    fn add(&mut self, logical: u64, stored: u64) {
+    pub fn add(&mut self, logical: u64, stored: u64) {
         self.versions += 1;
         self.logical += logical;
         self.stored += stored;
     }
 
-    fn named(self, name: impl Into<String>) -> NameStats {
+    pub fn named(self, name: impl Into<String>) -> NameStats {
         NameStats {
             name: name.into(),
             versions: self.versions,
@@ -49,14 +45,6 @@ impl Sum {
             stored: self.stored,
         }
     }
-}
-
-/// Sums by file and by tensor, each object counted once under a name.
-#[derive(Default)]
-struct Names {
-    files: BTreeMap<String, Sum>,
-    tensors: BTreeMap<(String, String), Sum>,
-    seen: HashSet<(u32, String)>,
 }
 
 impl<'a> Gather<'a> {
@@ -69,14 +57,14 @@ impl<'a> Gather<'a> {
         }
     }
 
-    fn content(&self, id: &Id, kind: Kind) -> Option<Vec<u8>> {
+    pub(super) fn content(&self, id: &Id, kind: Kind) -> Option<Vec<u8>> {
         let n = self.catalog.find(id)?;
         let sound = self.catalog.best_record(n).kind == kind;
         let slot = self.catalog.best(n);
         sound.then(|| self.catalog.content(self.odb.storage(), slot).ok())?
     }
 
-    fn stored(&self, id: &Id) -> u64 {
+    pub(super) fn stored(&self, id: &Id) -> u64 {
         self.catalog.find(id).map_or(0, |n| self.catalog.best_record(n).len)
     }
 
@@ -92,12 +80,12 @@ impl<'a> Gather<'a> {
         found
     }
 
-    fn tree(&self, id: &Id) -> Option<Tree> {
+    pub(super) fn tree(&self, id: &Id) -> Option<Tree> {
         Tree::decode(&self.content(id, Kind::Tree)?).ok()
     }
 
     /// Commits behind some ids, and the bytes of their files.
-    fn walk(&mut self, starts: Vec<Id>) -> (HashSet<Id>, u64) {
+    pub(super) fn walk(&mut self, starts: Vec<Id>) -> (HashSet<Id>, u64) {
         let (mut seen, mut logical) = (HashSet::new(), 0u64);
         let mut stack = starts;
         while let Some(id) = stack.pop() {
@@ -153,81 +141,6 @@ impl<'a> Gather<'a> {
             out.branches.push(stats);
         }
         out.branches.sort_by(|a, b| a.name.cmp(&b.name));
-    }
-
-    pub fn names(&mut self, roots: &[Root], out: &mut Stats) {
-        let (commits, logical) = self.walk(roots.iter().map(|r| r.id).collect());
-        (out.commits, out.logical_bytes) = (commits.len() as u64, logical);
-        let mut names = Names::default();
-        for id in commits {
-            let tree = self.content(&id, Kind::Commit).and_then(|b| Commit::decode(&b).ok());
-            if let Some(commit) = tree {
-                self.directory(&commit.tree, "", 0, &mut names);
-            }
-        }
-        out.files = names.files.into_iter().map(|(name, sum)| sum.named(name)).collect();
-        out.files.sort_by_key(|f| Reverse(f.stored));
-        let tensor = |((path, name), sum): ((String, String), Sum)| TensorStats {
-            path,
-            name,
-            versions: sum.versions,
-            logical: sum.logical,
-            stored: sum.stored,
-        };
-        out.tensors = names.tensors.into_iter().map(tensor).collect();
-        out.tensors.sort_by_key(|t| Reverse(t.stored));
-        out.tensors.truncate(TOP);
-    }
-
-    fn directory(&self, id: &Id, prefix: &str, depth: usize, names: &mut Names) {
-        let Some(n) = self.catalog.find(id).filter(|_| depth <= 256) else {
-            return;
-        };
-        if !names.seen.insert((n, prefix.to_owned())) {
-            return;
-        }
-        let Some(tree) = self.tree(id) else { return };
-        for e in &tree.entries {
-            let path = format!("{prefix}{}", e.name);
-            match e.mode {
-                Mode::Tree => self.directory(&e.id, &format!("{path}/"), depth + 1, names),
-                _ => self.file(e, path, names),
-            }
-        }
-    }
-
-    fn file(&self, e: &Entry, path: String, names: &mut Names) {
-        let Some(n) = self.catalog.find(&e.id) else { return };
-        if !names.seen.insert((n, path.clone())) {
-            return;
-        }
-        let mut stored = self.stored(&e.id);
-        let manifest = (e.mode == Mode::Manifest).then(|| self.manifest(&e.id)).flatten();
-        for t in manifest.iter().flat_map(|m| &m.tensors) {
-            let Some(n) = self.catalog.find(&t.id) else { continue };
-            let len = self.catalog.best_record(n).len;
-            if names.seen.insert((n, path.clone())) {
-                stored += len;
-            }
-            if names.seen.insert((n, format!("{path}\0{}", t.name))) {
-                let sum = names.tensors.entry((path.clone(), t.name.clone())).or_default();
-                sum.add(t.byte_len().unwrap_or(0), len);
-            }
-        }
-        for c in manifest.iter().flat_map(|m| &m.skeleton) {
-            let new = self
-                .catalog
-                .find(&c.id)
-                .is_some_and(|n| names.seen.insert((n, path.clone())));
-            stored += if new { self.stored(&c.id) } else { 0 };
-        }
-        names.files.entry(path).or_default().add(e.size, stored);
-    }
-
-    fn manifest(&self, id: &Id) -> Option<Manifest> {
-        Manifest::decode(&self.content(id, Kind::Manifest)?)
-            .map_err(bad_object(id))
-            .ok()
     }
 
     pub fn objects(&mut self, roots: &[Root], out: &mut Stats) {

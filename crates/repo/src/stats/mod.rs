@@ -2,6 +2,7 @@
 //! adds them up. It must not change anything, nor know how numbers are shown.
 
 mod gather;
+mod names;
 
 use crate::{Result, progress::Progress, reach::Catalog, repo::Repo};
 use gather::Gather;

@@ -118,3 +118,31 @@ fn after_a_cut_off_collection_what_was_deleted_can_be_committed_again() {
         assert!(survivor.get("condemned").expect("get").is_none());
     }
 }
+
+#[test]
+fn a_collection_makes_room_on_a_full_disk() {
+    let scene = scene();
+    let survivor = duplicate(&scene.storage);
+    // What a killed commit leaves: a pack that nothing needs.
+    let before = {
+        let repo = open(survivor.clone());
+        commit(&repo, "gone", &run(1, 5, 300)[0]);
+        let tip = repo.refs().get("refs/heads/gone").expect("ref");
+        let who = repo.config().signature();
+        repo.refs()
+            .update("refs/heads/gone", tip, None, &who, "deleted")
+            .expect("delete");
+        for name in repo.refs().logged().expect("logs") {
+            repo.refs().keep_log(&name, &|_| false).expect("forget");
+        }
+        survivor.list("packs/").expect("list").len()
+    };
+    let full = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Full(1)));
+    open(full).gc(&NOW, &Silent).expect_err("this disk stays full");
+    assert!(survivor.list("packs/").expect("list").len() < before);
+    let repo = open(survivor);
+    assert_clean(&repo);
+    scene.kept.iter().for_each(|(id, v)| assert_version(&repo, id, v));
+    repo.gc(&NOW, &Silent).expect("gc");
+    assert_clean(&repo);
+}

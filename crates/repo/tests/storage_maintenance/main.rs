@@ -8,4 +8,5 @@ mod fsck;
 mod gc;
 mod hostile;
 mod stats;
+mod storm;
 mod support;
