@@ -3,7 +3,7 @@
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, completions, config, diff, fsck, gc, init, log, ls, man, merge, reflog,
-    reset, show, status, switch, tag, verify,
+    reset, show, stats, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -93,6 +93,7 @@ pub enum Verb {
     Fsck(fsck::Args),
     Gc(gc::Args),
     Compact(compact::Args),
+    Stats(stats::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

@@ -23,7 +23,12 @@ pub enum CliError {
     Output(io::Error),
     /// The answer was given and it is "no": only the exit code is left to tell.
     Told(Code),
+    /// A check found damage, and told where.
+    Damaged(u64),
 }
+
+const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
+    commit the affected checkpoints again if you still have them";
 
 /// Exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +95,7 @@ impl CliError {
             CliError::Usage { .. } => Code::Usage,
             CliError::Output(_) => Code::Io,
             CliError::Told(code) => *code,
+            CliError::Damaged(_) => Code::Corrupt,
         }
     }
 
@@ -99,6 +105,7 @@ impl CliError {
             CliError::Usage { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
             CliError::Told(_) => String::new(),
+            CliError::Damaged(n) => format!("{} found", crate::render::count(*n, "problem")),
         }
     }
 
@@ -107,6 +114,7 @@ impl CliError {
             CliError::Repo(RepoError::NotFound { what, .. }) => not_found_hint(what).map(str::to_owned),
             CliError::Repo(e) => e.hint(),
             CliError::Usage { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
+            CliError::Damaged(_) => Some(DAMAGED.to_owned()),
             CliError::Output(_) | CliError::Told(_) => None,
         }
     }

@@ -12,6 +12,9 @@ use std::{
 /// Shorter work shows no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+/// Work that is counted in something else than bytes.
+const COUNTED: [&str; 1] = ["adding up objects"];
+const COUNT: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {eta} left";
 const UNKNOWN: &str = "{spinner} {msg}: {human_pos}";
 
 /// Draws bars, or nothing where nobody would see them.
@@ -44,8 +47,12 @@ impl Bars {
     }
 }
 
-fn style(total: u64) -> ProgressStyle {
-    let template = if total == 0 { UNKNOWN } else { BYTES };
+fn style(what: &str, total: u64) -> ProgressStyle {
+    let template = match total {
+        0 => UNKNOWN,
+        _ if COUNTED.contains(&what) => COUNT,
+        _ => BYTES,
+    };
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
@@ -55,7 +62,7 @@ impl Progress for Bars {
     fn begin(&self, what: &str, total: u64) {
         self.with(|current| {
             let bar = ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::hidden());
-            bar.set_style(style(total));
+            bar.set_style(style(what, total));
             bar.set_message(what.to_owned());
             *current = Some(Current {
                 bar,

@@ -181,6 +181,7 @@ fn damage_is_found_and_named() {
         found.out.contains("damaged: ") && found.out.contains("1 problem"),
         "{found:?}"
     );
+    assert!(found.err.starts_with("error: 1 problem found\nhint: "), "{found:?}");
     let document: Value = serde_json::from_str(&s.run(&["--json", "fsck"]).out).unwrap();
     assert_eq!(document["ok"], false);
     assert_eq!(document["problems"].as_array().unwrap().len(), 1);

@@ -171,6 +171,10 @@ fn housekeeping() {
         (&compact["dry_run"], &compact["packs_after"]),
         (&json!(false), &json!(1))
     );
+    let stats = s.json(&["stats"]);
+    assert_eq!((&stats["commits"], &stats["unreachable_bytes"]), (&json!(4), &json!(0)));
+    assert_eq!(stats["branches"].as_array().unwrap().len(), 2);
+    assert!(s.ok(&["stats"]).contains("model.safetensors:a"));
     assert!(compact["packs_before"].as_u64().unwrap() > 1);
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     context::Context,
-    errors::{CliError, Code, Result},
+    errors::{CliError, Result},
     render::{count, size},
 };
 use mdl_repo::{Affected, Problem};
@@ -52,14 +52,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return Ok(());
     }
     context.finish()?;
-    Err(CliError::Told(Code::Corrupt))
+    Err(CliError::Damaged(report.problems.len() as u64))
 }
 
 fn problem(context: &mut Context, p: &Problem) -> Result<()> {
     let damaged = context.paint.red("damaged:");
     writeln!(context.out, "{damaged} {}: {}", p.what, p.reason)?;
     if p.affected.is_empty() {
-        return Ok(writeln!(context.out, "  no version is affected")?);
+        return Ok(writeln!(context.out, "  no version that a name reaches is affected")?);
     }
     // The same tensor is often part of many versions: they share a line.
     let mut places: BTreeMap<(&str, Option<&str>), Vec<String>> = BTreeMap::new();

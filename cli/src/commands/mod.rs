@@ -20,6 +20,7 @@ pub mod reflog;
 pub mod reset;
 mod shared;
 pub mod show;
+pub mod stats;
 pub mod status;
 pub mod switch;
 pub mod tag;
@@ -50,6 +51,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Fsck(args) => fsck::run(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Compact(args) => compact::run(context, &args),
+        Verb::Stats(args) => stats::run(context, &args),
         Verb::Completions(args) => completions::run(context, &args),
         Verb::Man(args) => man::run(context, &args),
     }
