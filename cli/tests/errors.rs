@@ -1,6 +1,8 @@
 //! How runs end badly: exit code, words and JSON of every kind of error. Neighbours: `errors`. It must not test what a verb
 //! does when all is well.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 use common::{Run, Sandbox, masked};
 use serde_json::Value;

@@ -1,6 +1,8 @@
 //! The help text of every verb, as it stands. Neighbours: `args` and the verbs' doc comments. It must not need a
 //! repository.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 use common::Sandbox;
 

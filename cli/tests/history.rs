@@ -1,6 +1,8 @@
 //! Log, graph, show, branches, tags, reflog as people see them. Neighbours: `render`. It must not test JSON: that is
 //! `json.rs`.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 use common::{Sandbox, masked};
 use mdl_codec::CpuEngine;

@@ -1,5 +1,7 @@
 //! The JSON document of every verb: the fields that programs rely on. Neighbours: the verbs. It must not test text.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 use common::Sandbox;
 use serde_json::{Value, json};

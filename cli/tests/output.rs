@@ -1,6 +1,8 @@
 //! Bytes, colours, quiet, closed pipes and how a repository is found. Neighbours: `context`. It must not test what a verb
 //! says.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod common;
 use common::{Run, Sandbox, matrix};
 use std::{fs, io::Read, process::Stdio};

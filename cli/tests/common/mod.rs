@@ -2,6 +2,7 @@
 //! every test beside this folder. It must not check anything itself.
 
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use serde_json::Value;
 use std::{
