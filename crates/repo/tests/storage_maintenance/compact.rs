@@ -5,7 +5,7 @@ use crate::{crash, support::*};
 use mdl_objects::Id;
 use mdl_repo::{
     CompactOptions, CompactReport, GcOptions, Repo, Silent,
-    storage::{FaultStorage, MemoryStorage, Storage},
+    storage::{Fault, FaultStorage, MemoryStorage, Storage},
 };
 use std::sync::Arc;
 
@@ -131,6 +131,37 @@ fn commits_on_top_of_compacted_chains_can_be_read() {
     .expect("gc");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage));
+}
+
+#[test]
+fn commits_after_a_cut_off_compaction_can_be_read() {
+    // Tensors were encoded anew and nothing was merged yet: what stands on them states more depth than its chain has, and a
+    // delta to it must state more still.
+    let (storage, repo, all) = history(8, 3000);
+    let who = repo.config().signature();
+    let branch = |repo: &Repo, name: &str, at: usize| {
+        let full = format!("refs/heads/{name}");
+        repo.refs()
+            .update(&full, None, Some(all[at].0), &who, "branch")
+            .expect("branch");
+    };
+    branch(&repo, "middle", 3);
+    let counted = FaultStorage::new(Arc::new(duplicate(&storage)), None);
+    compact(&open(counted.clone()));
+    let next = run(9, 1, 3000).remove(8);
+    let mut shortened = 0;
+    for at in (1..=counted.changes()).step_by(3) {
+        let survivor = duplicate(&storage);
+        let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)));
+        open(failing).compact(&DO, &Silent).expect_err("killed");
+        let repo = open(survivor);
+        branch(&repo, "late", 6);
+        shortened += usize::from(depth(&repo, &all[6].0) < 6);
+        let id = commit(&repo, "late", &next);
+        assert_version(&repo, &id, &next);
+        assert_clean(&repo);
+    }
+    assert!(shortened > 0, "the test needs a kill between encoding and merging");
 }
 
 #[test]

@@ -51,6 +51,13 @@ pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, boo
     }
 }
 
+fn drop_branch(repo: &Repo, name: &str) {
+    let full = format!("{HEADS}{name}");
+    let who = repo.config().signature();
+    let old = repo.refs().get(&full).expect("ref");
+    repo.refs().update(&full, old, None, &who, "deleted").expect("delete");
+}
+
 /// Two versions on main, and a branch that shares tensors with it, deleted: garbage of every kind.
 pub fn scene() -> Scene {
     let (storage, repo) = fresh();
@@ -63,11 +70,7 @@ pub fn scene() -> Scene {
     let mut mixed = main[1].clone();
     mixed.insert("other.safetensors".to_owned(), side[1]["model.safetensors"].clone());
     kept.push((commit(&repo, "main", &mixed), mixed));
-    let full = format!("{HEADS}side");
-    let who = repo.config().signature();
-    repo.refs()
-        .update(&full, repo.refs().get(&full).expect("ref"), None, &who, "deleted")
-        .expect("delete");
+    drop_branch(&repo, "side");
     Scene { storage, kept }
 }
 
@@ -102,7 +105,16 @@ fn a_collection_loses_nothing() {
 fn after_a_cut_off_collection_what_was_deleted_can_be_committed_again() {
     // Deduplication must not build on objects that a half-done deletion left without what they refer to.
     let scene = scene();
-    let side = run(3, 2, 300);
+    // A run of deltas that is garbage as a whole. It comes back newest first: bases would otherwise be restored before what
+    // stands on them.
+    let junk = run(3, 3, 3000);
+    {
+        let repo = open(scene.storage.clone());
+        commit_all(&repo, "junk", &junk);
+        drop_branch(&repo, "junk");
+    }
+    let again = run(3, 2, 300).into_iter().chain(junk).rev();
+    let side: Vec<Version> = again.collect();
     let counted = FaultStorage::new(Arc::new(duplicate(&scene.storage)), None);
     open(counted.clone()).gc(&NOW, &Silent).expect("gc");
     for at in 1..=counted.changes() {

@@ -1,0 +1,81 @@
+//! Looks single objects up for the trace and keeps its books: which problem each is, and where it shows. Neighbours: `trace`
+//! walks. It must not follow a reference.
+
+use super::{Affected, MAX_AFFECTED, Trace, problem};
+use crate::{RepoError, Result};
+use mdl_objects::{Id, Kind};
+
+impl Trace<'_> {
+    /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
+    pub(super) fn sound(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
+        let Some(n) = self.catalog.find(id) else {
+            return Err(self.missing(id, "missing", kind.name()));
+        };
+        let is = self.catalog.best_record(n).kind;
+        if is != kind {
+            return Err(vec![self.note(*id, kind, &format!("it is a {is}"))]);
+        }
+        match self.by_object.get(&n) {
+            Some(problems) => Err(problems.clone()),
+            None => Ok(n),
+        }
+    }
+
+    pub(super) fn sized(&mut self, id: &Id, kind: Kind, len: u64) -> std::result::Result<(), Vec<usize>> {
+        let n = self.sound(id, kind)?;
+        if self.catalog.best_record(n).logical == len {
+            Ok(())
+        } else {
+            Err(vec![self.note(
+                *id,
+                kind,
+                "what refers to it says it has another length",
+            )])
+        }
+    }
+
+    pub(super) fn read(&self, n: u32) -> Result<Vec<u8>> {
+        self.catalog.content(self.storage, self.catalog.best(n))
+    }
+
+    pub(super) fn missing(&mut self, id: &Id, reason: &str, kind: &str) -> Vec<usize> {
+        if self.unreadable.is_empty() {
+            vec![self.note_once(*id, format!("{kind} {}", id.short()), reason)]
+        } else {
+            self.unreadable.clone()
+        }
+    }
+
+    pub(super) fn unparsable(&mut self, id: &Id, kind: Kind, e: &RepoError) -> usize {
+        self.note(*id, kind, &e.to_string())
+    }
+
+    pub(super) fn note(&mut self, id: Id, kind: Kind, reason: &str) -> usize {
+        self.note_once(id, format!("{kind} {}", id.short()), reason)
+    }
+
+    pub(super) fn note_once(&mut self, id: Id, what: String, reason: &str) -> usize {
+        let problems = &mut *self.problems;
+        *self.found.entry((id, what.clone())).or_insert_with(|| {
+            problems.push(problem(what, reason));
+            problems.len() - 1
+        })
+    }
+
+    pub(super) fn affect(&mut self, problems: &[usize], commit: Id, path: &str, tensor: Option<&str>) {
+        for p in problems {
+            let Some(problem) = self.problems.get_mut(*p) else {
+                continue;
+            };
+            let place = Affected {
+                commit,
+                path: path.to_owned(),
+                tensor: tensor.map(str::to_owned),
+            };
+            // Hits of one place come one after the other.
+            if problem.affected.len() < MAX_AFFECTED && problem.affected.last() != Some(&place) {
+                problem.affected.push(place);
+            }
+        }
+    }
+}
