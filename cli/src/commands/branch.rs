@@ -21,7 +21,7 @@ Examples:
   mdl branch -m old-name new-name
   mdl branch -d ablation")]
 pub struct Args {
-    /// NAME [START] to make a branch at START (default HEAD); [OLD] NEW with -m; names with -d.
+    /// NAME, and START (default HEAD), to make a branch; OLD (default the present one) and NEW with -m; names with -d.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Delete branches whose commits another branch, tag or HEAD reaches.

@@ -19,7 +19,7 @@ use std::io::Write;
     after_help = "Examples:\n  mdl tag v1.0 -m \"the released weights\"\n  mdl tag best 'main@best(loss)'\n  mdl tag -d v1.0"
 )]
 pub struct Args {
-    /// NAME [REV] to tag REV (default HEAD); names with -d.
+    /// NAME, and the revision to tag (default HEAD); names with -d.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Make an annotated tag; wants -m.
