@@ -96,13 +96,14 @@ def main() -> None:
     options.add_argument("model", type=Path)
     options.add_argument("--cast", choices=["bf16"])
     options.add_argument("--whole", action="store_true", help="one call for all tensors joined, not one per tensor")
+    options.add_argument("--passes", type=int, default=2, help="the fastest of so many counts")
     args = options.parse_args()
     bf16 = args.cast == "bf16"
     parts = payload(args.model, bf16)
     if args.whole:
         parts = [b"".join(parts)]
     coder = zipnn_coder(bf16) if args.what == "zipnn" else copy_coder()
-    passes = [one_pass(parts, coder, check=i == 0) for i in range(2)]
+    passes = [one_pass(parts, coder, check=i == 0) for i in range(args.passes)]
     best = {key: min(row[key] for row in passes) for key in passes[0]}
     print(json.dumps({"name": args.what, "dtype": args.cast or "f32", **best}))
 

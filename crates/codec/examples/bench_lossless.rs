@@ -123,7 +123,7 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
     let speed = |d: Duration| total as f64 / 1e6 / d.as_secs_f64();
     println!(
         "{{\"what\":\"{label}\",\"tensors\":{tensors},\"bytes\":{total},\"coded\":{coded},\"ratio\":{:.4},\
-         \"encode_mb_s\":{:.0},\"decode_mb_s\":{:.0},\"memcpy_mb_s\":{:.0},\"threads\":{},\"segments\":\"{schemes:?}\"}}",
+         \"encode_mb_s\":{:.0},\"decode_mb_s\":{:.0},\"memcpy_mb_s\":{:.0},\"threads\":{},\"segments\":{schemes:?}}}",
         total as f64 / coded as f64,
         speed(encode),
         speed(decode),

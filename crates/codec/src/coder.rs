@@ -17,21 +17,35 @@ const TAG_HUFFMAN: u8 = 3;
 /// Counts of each symbol of a plane.
 pub(crate) type Counts = [u32; 256];
 
-/// Adds the symbols to `counts`. Four partial histograms keep equal neighbours from waiting for each other.
-pub(crate) fn count(symbols: &[u8], counts: &mut Counts) {
-    let mut part = [[0u32; 256]; 4];
-    let (words, rest) = symbols.as_chunks::<8>();
-    for w in words {
-        let w = u64::from_le_bytes(*w);
-        for i in 0..8 {
-            part[i % 4][(w >> (8 * i)) as usize & 255] += 1;
+/// Counts symbols in four partial histograms, which keeps equal neighbours from waiting for each other.
+pub(crate) struct Histogram {
+    parts: [Counts; 4],
+}
+
+impl Histogram {
+    /// Nothing counted.
+    pub(crate) fn new() -> Self {
+        Histogram { parts: [[0; 256]; 4] }
+    }
+
+    /// Counts the symbols.
+    pub(crate) fn add(&mut self, symbols: &[u8]) {
+        let (words, rest) = symbols.as_chunks::<8>();
+        for w in words {
+            let w = u64::from_le_bytes(*w);
+            for i in 0..8 {
+                self.parts[i % 4][(w >> (8 * i)) as usize & 255] += 1;
+            }
+        }
+        for &s in rest {
+            self.parts[0][usize::from(s)] += 1;
         }
     }
-    for &s in rest {
-        counts[usize::from(s)] += 1;
-    }
-    for (i, c) in counts.iter_mut().enumerate() {
-        *c += part[0][i] + part[1][i] + part[2][i] + part[3][i];
+
+    /// All counts.
+    pub(crate) fn total(&self) -> Counts {
+        let [a, b, c, d] = &self.parts;
+        std::array::from_fn(|i| a[i] + b[i] + c[i] + d[i])
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::CodecError;
 use crate::bitplane;
 use crate::bits::Cursor;
-use crate::simd::Simd;
+use crate::simd::{CHUNK, Simd};
 
 /// Elements that share a count.
 pub(crate) const GROUP: usize = 128;
@@ -77,27 +77,35 @@ pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
 pub(crate) fn put(simd: Simd, raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
     let mut fields = [0u64; GROUP];
     out.reserve(stored_size(counts, raw.len() / size, low));
-    for (group, &c) in raw.chunks(GROUP * size).zip(counts) {
-        if c == 0 {
-            put_whole(simd, group, size, low, out);
+    let mut rest = raw;
+    for run in counts.chunk_by(|a, b| a == b) {
+        let (part, tail) = rest.split_at(rest.len().min(run.len() * GROUP * size));
+        rest = tail;
+        if run[0] == 0 {
+            put_whole(simd, part, size, low, out);
             continue;
         }
-        let n = group.len() / size;
-        for (i, f) in fields[..n].iter_mut().enumerate() {
-            *f = low_of(group, size, low, i);
+        for group in part.chunks(GROUP * size) {
+            let n = group.len() / size;
+            for (i, f) in fields[..n].iter_mut().enumerate() {
+                *f = low_of(group, size, low, i);
+            }
+            bitplane::put_wide(&fields[..n], u32::from(run[0]), 8 * low as u32, out);
         }
-        bitplane::put_wide(&fields[..n], u32::from(c), 8 * low as u32, out);
     }
 }
 
-fn put_whole(simd: Simd, group: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
-    let n = group.len() / size;
-    if (size, low) == (4, 2) && n == GROUP {
-        let mut halves = [0u8; 2 * GROUP];
-        simd.low_halves(group, &mut halves);
-        return out.extend_from_slice(&halves);
+fn put_whole(simd: Simd, part: &[u8], size: usize, low: usize, out: &mut Vec<u8>) {
+    if (size, low) == (4, 2) {
+        let mut halves = [0u8; 2 * CHUNK];
+        for part in part.chunks(4 * CHUNK) {
+            let halves = &mut halves[..part.len() / 2];
+            simd.low_halves(part, halves);
+            out.extend_from_slice(halves);
+        }
+        return;
     }
-    group.chunks_exact(size).for_each(|e| out.extend_from_slice(&e[..low]));
+    part.chunks_exact(size).for_each(|e| out.extend_from_slice(&e[..low]));
 }
 
 /// The lower halves of 4-byte elements.
@@ -108,22 +116,22 @@ pub(crate) fn low_halves(group: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Reads the groups and joins them with the heads into whole elements of `size` bytes.
+/// Reads the groups and joins them with the heads (two bytes each) into whole elements of `size` bytes.
 pub(crate) fn get(
     simd: Simd,
     cursor: &mut Cursor<'_>,
     size: usize,
     low: usize,
     counts: &[u8],
-    heads: &[u16],
+    heads: &[u8],
     out: &mut [u8],
 ) -> Result<(), CodecError> {
     let bits = 8 * low as u32;
     let mut fields = [0u64; GROUP];
-    for ((group, heads), &c) in out.chunks_mut(GROUP * size).zip(heads.chunks(GROUP)).zip(counts) {
-        let fields = &mut fields[..heads.len()];
+    for ((group, heads), &c) in out.chunks_mut(GROUP * size).zip(heads.chunks(2 * GROUP)).zip(counts) {
+        let fields = &mut fields[..heads.len() / 2];
         if c == 0 {
-            let data = cursor.take(heads.len() * low)?;
+            let data = cursor.take(fields.len() * low)?;
             if (size, low) == (4, 2) {
                 simd.join_halves(data, heads, group);
                 continue;
@@ -136,24 +144,28 @@ pub(crate) fn get(
         } else {
             bitplane::get_wide(cursor, u32::from(c), bits, fields)?;
         }
-        for ((e, f), h) in group.chunks_exact_mut(size).zip(fields.iter()).zip(heads) {
+        for ((e, f), h) in group
+            .chunks_exact_mut(size)
+            .zip(fields.iter())
+            .zip(heads.as_chunks::<2>().0)
+        {
             e[..low].copy_from_slice(&f.to_le_bytes()[..low]);
-            e[low..].copy_from_slice(&h.to_le_bytes());
+            e[low..].copy_from_slice(h);
         }
     }
     Ok(())
 }
 
-/// Elements of 4 bytes from their lower halves and their heads.
+/// Elements of 4 bytes from their lower halves and their heads, two bytes each.
 #[inline(always)]
-pub(crate) fn join_halves(data: &[u8], heads: &[u16], group: &mut [u8]) {
-    for ((e, l), &h) in group
+pub(crate) fn join_halves(data: &[u8], heads: &[u8], group: &mut [u8]) {
+    for ((e, l), h) in group
         .as_chunks_mut::<4>()
         .0
         .iter_mut()
         .zip(data.as_chunks::<2>().0)
-        .zip(heads)
+        .zip(heads.as_chunks::<2>().0)
     {
-        *e = (u32::from(h) << 16 | u32::from(u16::from_le_bytes(*l))).to_le_bytes();
+        *e = (u32::from(u16::from_le_bytes(*h)) << 16 | u32::from(u16::from_le_bytes(*l))).to_le_bytes();
     }
 }

@@ -1,17 +1,17 @@
 //! Interleaved rANS: 32 lanes of 32-bit state share one stream of 16-bit words, so that a GPU warp or four AVX2 registers
-//! decode it in step. Neighbours: `coder` and `delta` call it, `rans_avx2` is its fast double. It must not know what the
+//! decode it in step. Neighbours: `coder` and `delta` call it, `avx2` holds its fast double. It must not know what the
 //! symbols mean, nor whether a context stands for an exponent or for nothing.
 //!
 //! The method is Duda's range variant of asymmetric numeral systems (arXiv 1311.2540); lane l codes symbols l, l+32, ...
-//! The stream starts with the 32 states as the decoder needs them, then the words in the decoder's order.
+//! The encoder goes from the last symbol to the first and writes words as they come, then the 32 states; the decoder
+//! reads all of it from the end.
 
-use crate::scratch::with_scratch;
 use crate::tables::{PROB_BITS, PROB_ONE};
 use crate::{CodecError, simd::Simd};
 
 /// Lanes of a stream.
 pub(crate) const LANES: usize = 32;
-/// Bytes of lane states at the start of a stream.
+/// Bytes of lane states at the end of a stream.
 pub(crate) const STATE_BYTES: usize = LANES * 4;
 /// Lower bound of a state between two symbols, and the state of every lane before the first and after the last.
 pub(crate) const LOW: u32 = 1 << 16;
@@ -108,57 +108,43 @@ impl DecTable {
 /// Appends the stream of `symbols` to `out`. With `ctx` (as long, every value below the table's contexts), symbol i is
 /// coded in context `ctx[i]`; without, in context 0.
 pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
-    // Words come out last first: they are written backwards into scratch memory and appended in one piece.
-    let room = STATE_BYTES + symbols.len() * 2;
-    with_scratch(room, |room| {
-        let mut state = [LOW; LANES];
-        let whole = symbols.len() / LANES * LANES;
-        let end = room.len();
-        let mut at = encode_scalar(table, &mut state, symbols, ctx, whole, room, end);
-        at = match simd.rans_encode(table, &mut state, &symbols[..whole], ctx, room, at) {
-            Some(at) => at,
-            None => encode_scalar(table, &mut state, &symbols[..whole], ctx, 0, room, at),
-        };
-        state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
-        out.extend_from_slice(&room[at..]);
-    });
+    let mut state = [LOW; LANES];
+    let (whole, _) = symbols.split_at(symbols.len() / LANES * LANES);
+    encode_scalar(table, &mut state, symbols, ctx, whole.len(), out);
+    if !simd.rans_encode(table, &mut state, whole, ctx, out) {
+        encode_scalar(table, &mut state, whole, ctx, 0, out);
+    }
+    state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
 }
 
-/// Encodes the symbols from `from` (a multiple of 32) on, last first; words go below `at` in `room`. Returns where they
-/// start.
+/// Encodes the symbols from `from` (a multiple of 32) on, last first, and appends their words.
 fn encode_scalar(
     table: &EncTable,
     state: &mut [u32; LANES],
     symbols: &[u8],
     ctx: Option<&[u8]>,
     from: usize,
-    room: &mut [u8],
-    mut at: usize,
-) -> usize {
+    out: &mut Vec<u8>,
+) {
     for (g, group) in symbols[from..].chunks(LANES).enumerate().rev() {
         // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
-        let mut words = [0u16; LANES];
-        let mut free = LANES;
+        let mut words = [[0u8; 2]; LANES];
+        let mut n = 0;
         for (lane, &s) in group.iter().enumerate().rev() {
             let row = ctx.map_or(0, |c| usize::from(c[from + g * LANES + lane]) << 8);
             let e = &table.symbols[row | usize::from(s)];
             let x = state[lane];
             let spill = u64::from(x) >= u64::from(e.freq) << (32 - PROB_BITS);
-            words[(free - 1) % LANES] = x as u16;
-            free -= usize::from(spill);
+            words[n % LANES] = (x as u16).to_le_bytes();
+            n += usize::from(spill);
             let x = if spill { x >> 16 } else { x };
             let q = ((u128::from(e.reciprocal) * u128::from(x)) >> 64) as u32;
             state[lane] = x
                 .wrapping_add(u32::from(e.bias))
                 .wrapping_add(q.wrapping_mul(PROB_ONE - u32::from(e.freq)));
         }
-        // The states' place is still free, so there is room for 64 bytes below `at` whatever was written.
-        for (to, w) in room[at - 2 * LANES..at].as_chunks_mut::<2>().0.iter_mut().zip(words) {
-            *to = w.to_le_bytes();
-        }
-        at -= 2 * (LANES - free);
+        out.extend_from_slice(words[..n].as_flattened());
     }
-    at
 }
 
 /// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
@@ -176,13 +162,13 @@ pub(crate) fn decode(
     if ctx.is_some_and(|c| c.len() != out.len()) || table.contexts() == 0 {
         return Err(CodecError::BadInput("contexts do not fit the symbols"));
     }
-    let (head, words) = stream.split_at(STATE_BYTES);
+    let (words, tail) = stream.split_at(stream.len() - STATE_BYTES);
     let mut state = [0u32; LANES];
-    for (x, b) in state.iter_mut().zip(head.chunks_exact(4)) {
+    for (x, b) in state.iter_mut().zip(tail.chunks_exact(4)) {
         *x = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     }
-    let (done, used) = simd.rans_decode(table, &mut state, words, ctx, out);
-    let rest = &words[used..];
+    let (done, left) = simd.rans_decode(table, &mut state, words, ctx, out);
+    let rest = &words[..left];
     let left = match ctx {
         Some(c) => decode_tail(
             table,
@@ -208,7 +194,7 @@ fn decode_tail(
     row: impl Fn(usize) -> usize,
     out: &mut [u8],
 ) -> Result<usize, CodecError> {
-    let mut words = words.chunks_exact(2);
+    let mut words = words.rchunks_exact(2);
     for (g, group) in out.chunks_mut(LANES).enumerate() {
         for (lane, o) in group.iter_mut().enumerate() {
             let x = state[lane];

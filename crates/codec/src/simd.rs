@@ -12,7 +12,7 @@ use crate::rans::{DecTable, EncTable, LANES};
 pub(crate) const CHUNK: usize = 1024;
 
 /// Permission to use vector instructions. The fast variant can only be made by [`Simd::detect`] on a machine that has
-/// AVX2, which is what makes calling the `unsafe` functions behind it sound.
+/// AVX2 and POPCNT, which is what makes calling the `unsafe` functions behind it sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simd {
     avx2: bool,
@@ -22,7 +22,7 @@ impl Simd {
     /// The best this machine offers.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
-        let avx2 = std::arch::is_x86_feature_detected!("avx2");
+        let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
         Simd { avx2 }
@@ -33,36 +33,34 @@ impl Simd {
         Simd { avx2: false }
     }
 
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does; words go below `at` in `room`.
-    /// Returns where they start, or nothing when there is no fast path.
+    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast path:
+    /// then nothing was done.
     pub(crate) fn rans_encode(
         self,
         table: &EncTable,
         state: &mut [u32; LANES],
         symbols: &[u8],
         ctx: Option<&[u8]>,
-        room: &mut [u8],
-        at: usize,
-    ) -> Option<usize> {
+        out: &mut Vec<u8>,
+    ) -> bool {
         #[cfg(target_arch = "x86_64")]
-        if self.avx2 && symbols.len().is_multiple_of(LANES) && at <= room.len() && at >= symbols.len() * 2 + 16 {
+        if self.avx2 && symbols.len().is_multiple_of(LANES) {
             let contexts = table.packed().len() / 256;
             // SAFETY: AVX2 was detected; lengths and contexts were checked here.
-            return match ctx {
-                None if contexts > 0 => unsafe {
-                    Some(avx2::rans_encode::<false>(table, state, symbols, &[], room, at))
-                },
+            match ctx {
+                None if contexts > 0 => unsafe { avx2::rans_encode::<false>(table, state, symbols, &[], out) },
                 Some(c) if c.len() >= symbols.len() && c.iter().all(|&c| usize::from(c) < contexts) => unsafe {
-                    Some(avx2::rans_encode::<true>(table, state, symbols, c, room, at))
+                    avx2::rans_encode::<true>(table, state, symbols, c, out);
                 },
-                _ => None,
-            };
+                _ => return false,
+            }
+            return true;
         }
-        None
+        false
     }
 
     /// Decodes whole groups of 32 symbols while at least 32 words are left. Returns symbols done and bytes of `words`
-    /// used; nothing done is always a right answer. With `ctx`, it is as long as `out`.
+    /// left (the first ones); nothing done is always a right answer. With `ctx`, it is as long as `out`.
     pub(crate) fn rans_decode(
         self,
         table: &DecTable,
@@ -79,10 +77,10 @@ impl Simd {
                 Some(c) if c.len() == out.len() && c.iter().all(|&c| usize::from(c) < table.contexts()) => unsafe {
                     avx2::rans_decode::<true>(table, state, words, c, out)
                 },
-                Some(_) => (0, 0),
+                Some(_) => (0, words.len()),
             };
         }
-        (0, 0)
+        (0, words.len())
     }
 
     /// Symbols of the elements in `raw`.
@@ -106,7 +104,7 @@ impl Simd {
     }
 
     /// [`low::join_halves`].
-    pub(crate) fn join_halves(self, data: &[u8], heads: &[u16], group: &mut [u8]) {
+    pub(crate) fn join_halves(self, data: &[u8], heads: &[u8], group: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             // SAFETY: AVX2 was detected.
@@ -141,21 +139,23 @@ impl Simd {
         }
     }
 
-    /// Heads from symbols and the bit planes of the raw fields; `planes` has as many bytes as the symbols need.
-    pub(crate) fn heads(self, cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u16]) {
+    /// Heads (two bytes each) from symbols and the bit planes of the raw fields; `planes` has as many bytes as the symbols
+    /// need.
+    pub(crate) fn heads(self, cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u8]) {
         let mut _done = 0;
         #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             _done = symbols.len() / bitplane::GROUP * bitplane::GROUP;
             // SAFETY: AVX2 was detected.
-            unsafe { avx2::heads(cut, &symbols[.._done], planes, &mut out[.._done]) };
+            unsafe { avx2::heads(cut, &symbols[.._done], planes, &mut out[..2 * _done]) };
         }
         let rest = &planes[bitplane::size(_done, cut.field_bits())..];
         let mut fields = [0u8; CHUNK];
         let fields = &mut fields[..symbols.len() - _done];
         bitplane::get(rest, cut.field_bits(), fields);
-        for ((o, &s), &f) in out[_done..].iter_mut().zip(&symbols[_done..]).zip(fields.iter()) {
-            *o = cut.head(s, f);
+        let out = out[2 * _done..].as_chunks_mut::<2>().0;
+        for ((o, &s), &f) in out.iter_mut().zip(&symbols[_done..]).zip(fields.iter()) {
+            *o = cut.head(s, f).to_le_bytes();
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
 use crate::blocks::Grid;
-use crate::coder::{Counts, PlaneDecoder, PlaneEncoder, count};
+use crate::coder::{Histogram, PlaneDecoder, PlaneEncoder};
 use crate::diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of};
 use crate::{CodecError, Scheme, simd::Simd};
 use rayon::prelude::*;
@@ -63,9 +63,9 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
         .collect();
     let full = all.iter().filter(|c| !c.gaps.is_empty()).count();
     let coder = |part: fn(&Changes) -> &[u8]| {
-        let mut counts: Counts = [0; 256];
-        all.iter().for_each(|c| count(part(c), &mut counts));
-        PlaneEncoder::choose(&counts, full)
+        let mut counts = Histogram::new();
+        all.iter().for_each(|c| counts.add(part(c)));
+        PlaneEncoder::choose(&counts.total(), full)
     };
     let (gaps, symbols) = (coder(|c| &c.gaps)?, coder(|c| &c.symbols)?);
     let mut out = vec![Scheme::Sparse as u8, grid.log];

@@ -1,0 +1,11 @@
+//! The same work as `rans`, `bitplane`, `float` and `low`, eight to 32 elements at a time. Neighbours: only `simd` calls
+//! this, and only where the processor has AVX2. It must not give other bytes than its portable doubles: tests compare.
+//!
+//! All `unsafe` of the crate is here and at the calls in `simd`. Two invariants carry it: the processor has AVX2 and POPCNT
+//! (the caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).
+
+mod parts;
+mod rans;
+
+pub(crate) use parts::{fields, heads, join_halves, low_halves, put_planes, symbols};
+pub(crate) use rans::{rans_decode, rans_encode};

@@ -1,0 +1,203 @@
+//! Writes segments of the scheme "planes". Neighbours: `float`, `bitplane` and `low` make the parts, `coder` codes them,
+//! `blocks` cuts. It must not choose the plan.
+
+use super::Plan;
+use crate::bits::put_varint;
+use crate::blocks::Grid;
+use crate::coder::{Counts, Histogram, PlaneEncoder};
+use crate::float::{Cut, EXCEPTION, head_at};
+use crate::scratch::with_scratch;
+use crate::simd::{CHUNK, Simd};
+use crate::{CodecError, Scheme, low};
+use rayon::prelude::*;
+
+/// The symbols of a block, plane after plane, their counts, and the exceptions as the block lists them.
+struct Parts<'a> {
+    planes: Vec<&'a mut [u8]>,
+    counts: Vec<Counts>,
+    exceptions: Vec<u8>,
+}
+
+impl Parts<'_> {
+    /// Makes the planes of a block and counts them.
+    fn fill(&mut self, simd: Simd, plan: Plan, raw: &[u8], size: usize) {
+        let (heads, rest) = self.planes.split_at_mut(usize::from(plan.cut.is_some()));
+        if let Some((cut, symbols)) = plan.cut.zip(heads.first_mut()) {
+            let mut counts = Histogram::new();
+            // A cacheful at a time, counted while it is there.
+            for (raw, symbols) in raw.chunks(CHUNK * size).zip(symbols.chunks_mut(CHUNK)) {
+                simd.symbols(cut, raw, symbols);
+                counts.add(symbols);
+            }
+            self.counts.push(counts.total());
+        }
+        for (b, plane) in rest.iter_mut().enumerate() {
+            if plan.grouped(size) {
+                low::put_counts(raw, size, plan.low(size), plane);
+            } else {
+                plane
+                    .iter_mut()
+                    .zip(raw.iter().skip(b).step_by(size))
+                    .for_each(|(o, v)| *o = *v);
+            }
+            let mut counts = Histogram::new();
+            counts.add(plane);
+            self.counts.push(counts.total());
+        }
+    }
+
+    /// Makes everything outside the window an exception, and lists the exceptions.
+    fn list_exceptions(&mut self, cut: Cut, window: Window, raw: &[u8]) {
+        let (mut count, mut list, mut next) = (0, Vec::new(), 0);
+        for (c, chunk) in self.planes[0].chunks_mut(256).enumerate() {
+            // All of a chunk without a branch, so that the compiler makes vectors of it: most have no exception.
+            if chunk.iter().fold(true, |all, &s| all & window.keeps(s)) {
+                continue;
+            }
+            for (i, s) in chunk.iter_mut().enumerate().filter(|(_, s)| !window.keeps(**s)) {
+                *s = EXCEPTION;
+                let i = c * 256 + i;
+                put_varint(&mut list, (i - next) as u64);
+                list.extend_from_slice(&cut.key(head_at(raw, cut.shape.size, i)).to_le_bytes());
+                next = i + 1;
+                count += 1;
+            }
+        }
+        put_varint(&mut self.exceptions, count);
+        self.exceptions.append(&mut list);
+    }
+}
+
+/// The symbols that stay: 0 and one range.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    first: u8,
+    kept: u8,
+}
+
+impl Window {
+    /// Leaves out the rarest symbols at both ends: below one in 57,344 (4096 * 14) elements, the 1/4096 of probability that
+    /// a symbol takes at least costs all others more than listing it. Moves their counts to the exceptions'.
+    fn trim(counts: &mut Counts) -> Self {
+        let n: u64 = counts.iter().map(|&c| u64::from(c)).sum();
+        let rare = |s: &usize| u64::from(counts[*s]) * 57_344 < n;
+        let mut low = (1..255).take_while(rare).count();
+        let mut high = (1..255).rev().take_while(rare).count();
+        if low == 254 {
+            (low, high) = (0, 0);
+        }
+        for s in (1..=low).chain(255 - high..255) {
+            counts[usize::from(EXCEPTION)] += std::mem::take(&mut counts[s]);
+        }
+        Window {
+            first: low as u8 + 1,
+            kept: (254 - low - high) as u8,
+        }
+    }
+
+    #[inline(always)]
+    fn keeps(self, s: u8) -> bool {
+        (s == 0) | (s.wrapping_sub(self.first) < self.kept)
+    }
+}
+
+/// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
+pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+    let grid = Grid::new(raw.len() / size);
+    let sizes: Vec<Vec<usize>> = (0..grid.blocks())
+        .map(|b| plan.plane_sizes(size, grid.elements(b).len()))
+        .collect();
+    with_scratch(sizes.iter().flatten().sum(), |mut room| {
+        let mut all = Vec::with_capacity(sizes.len());
+        for block in &sizes {
+            let mut planes = Vec::with_capacity(block.len());
+            for &n in block {
+                let (plane, rest) = std::mem::take(&mut room).split_at_mut(n);
+                planes.push(plane);
+                room = rest;
+            }
+            all.push(Parts {
+                planes,
+                counts: Vec::new(),
+                exceptions: Vec::new(),
+            });
+        }
+        encode_parts(simd, plan, size, raw, grid, all)
+    })
+}
+
+fn encode_parts(
+    simd: Simd,
+    plan: Plan,
+    size: usize,
+    raw: &[u8],
+    grid: Grid,
+    mut all: Vec<Parts<'_>>,
+) -> Result<Vec<u8>, CodecError> {
+    let slice = |b: usize| {
+        let e = grid.elements(b);
+        &raw[e.start * size..e.end * size]
+    };
+    each(&mut all, |b, parts| parts.fill(simd, plan, slice(b), size));
+    let planes = all.first().map_or(0, |a| a.planes.len());
+    let mut counts: Vec<Counts> = (0..planes).map(|p| sum(all.iter().map(|a| &a.counts[p]))).collect();
+    if let Some((cut, counts)) = plan.cut.filter(|c| c.windowed()).zip(counts.first_mut()) {
+        let window = Window::trim(counts);
+        each(&mut all, |b, parts| parts.list_exceptions(cut, window, slice(b)));
+    }
+    let coders = counts
+        .iter()
+        .map(|c| PlaneEncoder::choose(c, grid.blocks()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut out = Vec::with_capacity(raw.len() + raw.len() / 16 + 1024);
+    out.extend_from_slice(&[Scheme::Planes as u8, grid.log]);
+    plan.put(&mut out);
+    coders.iter().for_each(|c| c.put_header(&mut out));
+    grid.put_blocks(&mut out, |b, out| {
+        encode_block(simd, plan, size, slice(b), &all[b], &coders, out)
+    });
+    out.shrink_to_fit();
+    Ok(out)
+}
+
+fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
+    let mut sum = [0; 256];
+    for counts in counts {
+        sum.iter_mut().zip(counts).for_each(|(s, c)| *s += c);
+    }
+    sum
+}
+
+/// Runs `f` on every item and its place, side by side where there are threads for it.
+fn each<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync + Send) {
+    if items.len() <= 1 || rayon::current_num_threads() == 1 {
+        items.iter_mut().enumerate().for_each(|(i, t)| f(i, t));
+    } else {
+        items.par_iter_mut().enumerate().for_each(|(i, t)| f(i, t));
+    }
+}
+
+fn encode_block(
+    simd: Simd,
+    plan: Plan,
+    size: usize,
+    raw: &[u8],
+    parts: &Parts<'_>,
+    coders: &[PlaneEncoder],
+    out: &mut Vec<u8>,
+) {
+    let mut planes = parts.planes.iter().zip(coders);
+    if let Some(cut) = plan.cut {
+        out.extend_from_slice(&parts.exceptions);
+        if let Some((symbols, coder)) = planes.next() {
+            coder.encode(simd, symbols, out);
+        }
+        simd.put_fields(cut, raw, out);
+    }
+    for (symbols, coder) in planes {
+        coder.encode(simd, symbols, out);
+        if plan.grouped(size) {
+            low::put(simd, raw, size, plan.low(size), symbols, out);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Scheme "planes": a segment on its own. Floats are cut into symbol, raw field and low bytes; anything else into its
+//! bytes. Here is the plan that the header states. Neighbours: `encode` and `decode` follow it, `estimate` makes it. It must not
+//! know of a base.
+
+mod decode;
+mod encode;
+
+use crate::bits::Cursor;
+use crate::float::{Cut, Shape};
+use crate::{CodecError, Dtype, low};
+
+pub(crate) use decode::Reader;
+pub(crate) use encode::encode;
+
+/// What the header says besides the planes' coders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// How heads are cut; without it there is no head and every byte of an element is a plane of its own.
+    pub(crate) cut: Option<Cut>,
+    /// Whether low bytes are planes of their own rather than groups with shared trailing zeros.
+    pub(crate) low_planes: bool,
+}
+
+/// Value of the header's `k` that says "no head".
+const NO_HEAD: u8 = 255;
+
+impl Plan {
+    /// Every byte a plane.
+    pub(crate) const BYTES: Plan = Plan {
+        cut: None,
+        low_planes: true,
+    };
+
+    fn low(self, size: usize) -> usize {
+        self.cut.map_or(size, |c| c.shape.low_bytes())
+    }
+
+    fn grouped(self, size: usize) -> bool {
+        self.low(size) > 0 && !self.low_planes
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        match self.cut {
+            None => out.push(NO_HEAD),
+            Some(c) => {
+                out.extend_from_slice(&[c.k as u8, u8::from(self.low_planes)]);
+                if c.windowed() {
+                    out.extend_from_slice(&c.lo.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self, CodecError> {
+        let k = cursor.u8()?;
+        if k == NO_HEAD {
+            return Ok(Plan::BYTES);
+        }
+        let shape = Shape::of(dtype).ok_or(CodecError::Corrupt("heads in a type that has none"))?;
+        if k > 8 {
+            return Err(CodecError::Corrupt("bad cut"));
+        }
+        let low_planes = match cursor.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(CodecError::Corrupt("bad low mode")),
+        };
+        let mut cut = Cut {
+            shape,
+            k: k.into(),
+            lo: 1,
+        };
+        if cut.windowed() {
+            cut.lo = cursor.u16()?;
+        }
+        if cut.valid() {
+            Ok(Plan {
+                cut: Some(cut),
+                low_planes,
+            })
+        } else {
+            Err(CodecError::Corrupt("bad cut"))
+        }
+    }
+
+    /// Symbols of every plane in a block of `m` elements.
+    fn plane_sizes(self, size: usize, m: usize) -> Vec<usize> {
+        let mut sizes = vec![m; usize::from(self.cut.is_some())];
+        if self.grouped(size) {
+            sizes.push(m.div_ceil(low::GROUP));
+        } else {
+            sizes.extend(std::iter::repeat_n(m, self.low(size)));
+        }
+        sizes
+    }
+}
