@@ -65,3 +65,19 @@ def test_the_reader_notices_damage(tmp_path: Path) -> None:
         for c in expected(GOLDEN[0])
     ]
     assert any(outcomes)
+
+
+def test_the_reader_decodes_the_engine_s_vectors() -> None:
+    """The segments that the engine's own golden test froze, which take every scheme, dtype and coder."""
+    sys.path.insert(0, str(READER.parent))
+    try:
+        import segments
+    finally:
+        sys.path.pop(0)
+    vectors = sorted((TESTS.parent / "crates" / "codec" / "tests" / "golden").glob("*.seg"))
+    assert len(vectors) >= 38
+    for vector in vectors:
+        raw = vector.with_suffix(".raw").read_bytes()
+        base = vector.with_suffix(".base")
+        below = base.read_bytes() if base.exists() else None
+        assert segments.decode(int(vector.name.split("-")[0]), vector.read_bytes(), len(raw), below) == raw, vector.name

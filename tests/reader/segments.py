@@ -1,15 +1,12 @@
 """Reads mdl segments (docs/format-segments.md) with numpy and zstandard. Shares no code with mdl; slow and plain."""
 
-import numpy as np, zstandard
+from __future__ import annotations
 
-SHAPES = {
-    1: (8, 11, 16),
-    2: (4, 8, 16),
-    3: (2, 5, 16),
-    4: (2, 8, 16),
-    5: (1, 4, 8),
-    6: (1, 5, 8),
-}  # size, exponent, head
+import numpy as np
+import zstandard
+
+# Float dtypes: bytes of a number, exponent bits, head bits.
+SHAPES = {1: (8, 11, 16), 2: (4, 8, 16), 3: (2, 5, 16), 4: (2, 8, 16), 5: (1, 4, 8), 6: (1, 5, 8)}
 SIZES = [1, 8, 4, 2, 2, 1, 1, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 8]  # bytes of a number, by dtype code (complex: 8)
 
 
@@ -72,7 +69,8 @@ def rans(freqs, stream, n, ctx):
     freqs = np.array(freqs)
     symbol = np.array([np.repeat(np.arange(256), f) for f in freqs])
     start = np.cumsum(freqs, 1) - freqs
-    x, words = np.frombuffer(stream[:128], "<u4").astype(np.int64), np.frombuffer(stream[128:], "<u2").astype(np.int64)
+    x = np.frombuffer(stream[-128:], "<u4").astype(np.int64)
+    words = np.frombuffer(stream[:-128], "<u2").astype(np.int64)[::-1]
     out, at = np.zeros(n, np.int64), 0
     for i in range(0, n, 32):
         m = min(32, n - i)
@@ -90,8 +88,8 @@ def rans(freqs, stream, n, ctx):
 
 
 def huffman(lens, data, n):
-    bits, at, code, out = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"), 0, 0, []
-    codes = {}
+    bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    codes, at, code, out = {}, 0, 0, []
     for l in range(1, 13):
         code <<= 1
         for s in np.flatnonzero(lens == l):
@@ -192,11 +190,11 @@ def apply(dtype, old, symbols, mags):
 
 def delta(dtype, c, base, n):
     log, t, count = c.num(1), c.num(1), c.num(1)
-    firsts = [0] + list(c.take(count - 1))
+    firsts = [0, *c.take(count - 1)]
     freqs = [table(c, True) for _ in range(count)]
     out, ctx = base.copy(), np.zeros(n, np.int64)
     if dtype in SHAPES:
-        size, e, _ = SHAPES[dtype]
+        size, e, _head = SHAPES[dtype]
         x = (base >> np.uint64(8 * size - 1 - e)).astype(np.int64) & ((1 << e) - 1)
         x = np.clip(x - 896, 0, 255) if dtype == 1 else x
         ctx = np.searchsorted(firsts, x, "right") - 1
@@ -210,7 +208,7 @@ def delta(dtype, c, base, n):
 def sparse(dtype, c, base, n):
     log, gaps, symbols = c.num(1), plane_header(c), plane_header(c)
     out, t = base.copy(), {8: 1, 4: 2}.get(SIZES[dtype], 3)
-    for a, z, b in blocks(c, n, log):
+    for a, _, b in blocks(c, n, log):
         m = b.varint()
         if not m:
             continue
@@ -224,7 +222,7 @@ def sparse(dtype, c, base, n):
 
 
 def decode(dtype, encoded, length, base=None):
-    """The `length` decoded bytes of a segment of dtype code `dtype`; `base`: the base's bytes, where the scheme needs it."""
+    """The `length` decoded bytes of a segment; `dtype` is a code, `base` the base's bytes if the scheme needs them."""
     c = Cursor(encoded)
     scheme, size = c.num(1), SIZES[dtype]
     if scheme == 0:
@@ -239,16 +237,3 @@ def decode(dtype, encoded, length, base=None):
     if len(out) != length:
         raise ValueError("wrong length")
     return out
-
-
-if __name__ == "__main__":
-    import pathlib, sys
-
-    for f in sorted(pathlib.Path(sys.argv[1]).glob("*.seg")):
-        raw = f.with_suffix(".raw").read_bytes()
-        base = f.with_suffix(".base")
-        assert (
-            decode(int(f.name.split("-")[0]), f.read_bytes(), len(raw), base.read_bytes() if base.exists() else None)
-            == raw
-        ), f
-        print("ok", f.name)

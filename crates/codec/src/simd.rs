@@ -123,12 +123,10 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             if self.avx2 {
                 _done = fields.len() / bitplane::GROUP * bitplane::GROUP;
-                let start = out.len();
-                out.resize(start + bitplane::size(_done, bits), 0);
                 // SAFETY: AVX2 was detected.
                 unsafe {
                     avx2::fields(cut, part, fields);
-                    avx2::put_planes(&fields[.._done], bits, &mut out[start..]);
+                    avx2::put_planes(&fields[.._done], bits, out);
                 }
             } else {
                 cut.fields(part, fields);

@@ -4,38 +4,60 @@
 use crate::float::Cut;
 use crate::low;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
-/// Writes the planes of whole groups of 32 fields to `out`, which has room for exactly them.
+/// Appends the planes of whole groups of 32 fields to `out`.
 ///
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn put_planes(fields: &[u8], bits: u32, out: &mut [u8]) {
+pub(crate) unsafe fn put_planes(fields: &[u8], bits: u32, out: &mut Vec<u8>) {
     let shift = _mm_cvtsi32_si128(8 - bits as i32);
-    for (group, words) in fields
-        .as_chunks::<32>()
-        .0
-        .iter()
-        .zip(out.chunks_exact_mut(bits as usize * 4))
-    {
+    let groups = fields.as_chunks::<32>().0;
+    let bytes = groups.len() * bits as usize * 4;
+    out.reserve(bytes);
+    let words = &mut out.spare_capacity_mut()[..bytes];
+    for (group, words) in groups.iter().zip(words.chunks_exact_mut(bits as usize * 4)) {
         // SAFETY: the group has 32 bytes.
         let mut v = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
         v = _mm256_sll_epi16(v, shift);
         for w in words.as_chunks_mut::<4>().0.iter_mut().rev() {
-            *w = _mm256_movemask_epi8(v).to_le_bytes();
+            *w = _mm256_movemask_epi8(v).to_le_bytes().map(MaybeUninit::new);
             v = _mm256_add_epi8(v, v);
+        }
+    }
+    // SAFETY: every group has written its words.
+    unsafe { out.set_len(out.len() + bytes) };
+}
+
+/// Heads of whole groups of 32 elements, two bytes each, from their symbols and the planes of their fields.
+///
+/// # Safety
+/// The processor has AVX2; `out` has two bytes for every symbol of a whole group, `planes` its planes.
+#[target_feature(enable = "avx2,popcnt")]
+pub(crate) unsafe fn heads(cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u8]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match cut.field_bits() {
+            1 => heads_of::<1>(cut, symbols, planes, out),
+            2 => heads_of::<2>(cut, symbols, planes, out),
+            3 => heads_of::<3>(cut, symbols, planes, out),
+            4 => heads_of::<4>(cut, symbols, planes, out),
+            5 => heads_of::<5>(cut, symbols, planes, out),
+            6 => heads_of::<6>(cut, symbols, planes, out),
+            7 => heads_of::<7>(cut, symbols, planes, out),
+            _ => heads_of::<8>(cut, symbols, planes, out),
         }
     }
 }
 
-/// Heads of whole groups of 32 elements from their symbols and the planes of their fields.
+/// [`heads`] with `BITS` bits in the field, so that the loop over its planes is unrolled.
 ///
 /// # Safety
-/// The processor has AVX2.
+/// As for [`heads`].
 #[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn heads(cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u8]) {
-    let bits = cut.field_bits();
-    let below = bits - 1;
+unsafe fn heads_of<const BITS: usize>(cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u8]) {
+    let below = BITS as u32 - 1;
     let spread = _mm256_setr_epi8(
         0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,
     );
@@ -52,11 +74,11 @@ pub(crate) unsafe fn heads(cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u
         .as_chunks::<32>()
         .0
         .iter()
-        .zip(planes.chunks_exact(bits as usize * 4));
+        .zip(planes.as_chunks::<4>().0.as_chunks::<BITS>().0);
     for ((group, words), heads) in groups.zip(out.as_chunks_mut::<64>().0) {
         let mut field = _mm256_setzero_si256();
         let mut weight = _mm256_set1_epi8(1);
-        for w in words.as_chunks::<4>().0 {
+        for w in words {
             let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(*w)), spread);
             let set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, pick), pick);
             field = _mm256_or_si256(field, _mm256_and_si256(set, weight));
