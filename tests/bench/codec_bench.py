@@ -126,7 +126,7 @@ def main() -> int:
     header = ["coder", "ratio", "encode, MB/s", "decode, MB/s", "encode / ZipNN", "decode / ZipNN"]
     text = table(header, cells) + prose(
         f"Median of {args.rounds} interleaved rounds on one pinned core, in memory, the f32 tensors of MiniLM.",
-        f"Every run is the best of {PASSES} passes. ZipNN 0.5.4 is called once per tensor and once on all of them joined;",
+        f"Every run is the best of {PASSES} passes. ZipNN 0.5.4 is called once per tensor and once on all of them;",
         "speed-ups are over the faster of the two, round by round, and the median is given.",
         f"The promise: encode at least {ENCODE_WANTED:g} times, decode at least {DECODE_WANTED:g} times as fast.",
     )
