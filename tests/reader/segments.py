@@ -221,6 +221,38 @@ def sparse(dtype, c, base, n):
     return out
 
 
+def ordered(dtype, v):
+    """Monotone integers, signed."""
+    w, isf = np.uint64(8 * SIZES[dtype]), dtype in SHAPES
+    top = np.uint64(1) << (w - np.uint64(1))
+    m = np.where((v & top != 0) & isf, v ^ (top - np.uint64(1)), v) << (np.uint64(64) - w)
+    return m.view(np.int64) >> np.int64(64 - 8 * SIZES[dtype])
+
+
+def numbers(c, count, size, zero):
+    low = np.zeros((count, 8), np.uint8)
+    low[:, zero:size] = np.frombuffer(c.take(count * (size - zero)), np.uint8).reshape(count, -1)
+    return low.view("<u8").ravel()
+
+
+def palette(dtype, c, base, n):
+    size, log, k, zero = SIZES[dtype], c.num(1), c.num(1), c.num(1)
+    values = numbers(c, k, size, zero)
+    zero, place, firsts = c.num(1), np.zeros(n, np.int64), [0]
+    if base is not None:
+        m = [int(x) for x in ordered(dtype, values)]
+        bounds = np.array([m[i] + (m[i + 1] - m[i] + 1) // 2 for i in range(k - 1)], np.int64)
+        place = np.searchsorted(bounds, ordered(dtype, base), "right")
+        firsts += c.take(c.num(1) - 1)
+    ctx = np.searchsorted(firsts, place, "right") - 1
+    freqs, out = [table(c, True) for _ in firsts], np.zeros(n, np.uint64)
+    for a, z, b in blocks(c, n, log):
+        s = rans(freqs, b.take(b.num(4)), z - a, ctx[a:z])
+        out[a:z] = values[(place[a:z] + s) % k]
+        out[a:z][s == k] = numbers(b, int((s == k).sum()), size, zero)
+    return out
+
+
 def decode(dtype, encoded, length, base=None):
     """The `length` decoded bytes of a segment; `dtype` is a code, `base` the base's bytes if the scheme needs them."""
     c = Cursor(encoded)
@@ -232,8 +264,9 @@ def decode(dtype, encoded, length, base=None):
     elif scheme == 2:
         out = planes(dtype, c, length // size)
     else:
-        old = np.frombuffer(base, f"<u{size}").astype(np.uint64)
-        out = (delta if scheme == 3 else sparse)(dtype, c, old, length // size).astype(f"<u{size}").tobytes()
+        old = None if scheme == 5 else np.frombuffer(base, f"<u{size}").astype(np.uint64)
+        read = {3: delta, 4: sparse, 5: palette, 6: palette}[scheme]
+        out = read(dtype, c, old, length // size).astype(f"<u{size}").tobytes()
     if len(out) != length:
         raise ValueError("wrong length")
     return out

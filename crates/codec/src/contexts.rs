@@ -1,9 +1,11 @@
-//! Which base exponents share a table. Neighbours: `delta` counts and codes, `estimate` asks for the cost. It must not
+//! Which base exponents (or, in a palette, places in the table) share a table. Neighbours: `delta` and `palette` count and code, `estimate` asks for the cost. It must not
 //! know what a symbol means.
 //!
 //! Neighbouring exponents are merged, cheapest merge first, until no merge saves anything and few enough are left for
 //! their tables to stay in a cache.
 
+use crate::CodecError;
+use crate::bits::Cursor;
 use crate::coder::Counts;
 use crate::log2::{COST_BITS, entropy};
 
@@ -60,6 +62,11 @@ impl ByExponent {
             }
         }
         to
+    }
+
+    /// How often a symbol occurs over all rows.
+    pub(crate) fn total(&self, symbol: u8) -> u64 {
+        self.rows.iter().map(|r| u64::from(r[usize::from(symbol)])).sum()
     }
 
     /// The exponents that occur, rising, with their counts.
@@ -135,6 +142,19 @@ pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
     }
     let total = list.iter().map(|c| c.cost).sum();
     (list, total)
+}
+
+/// Reads how many contexts there are and where each begins.
+pub(crate) fn get_firsts(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, CodecError> {
+    let count = usize::from(cursor.u8()?);
+    if !(1..=MAX).contains(&count) {
+        return Err(CodecError::Corrupt("bad contexts"));
+    }
+    let firsts = [&[0], cursor.take(count - 1)?].concat();
+    if firsts.windows(2).any(|p| p[0] >= p[1]) {
+        return Err(CodecError::Corrupt("contexts out of order"));
+    }
+    Ok(firsts)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use crate::diff::Numbers;
 use crate::estimate::{self, Choice};
 use crate::simd::Simd;
-use crate::{CodecError, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme, delta, planes, scheme_of, sparse};
+use crate::{CodecError, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme, delta, palette, planes, scheme_of, sparse};
 use std::ops::Range;
 
 /// Level of zstd for segments that are stored so.
@@ -44,18 +44,20 @@ impl CpuEngine {
     ) -> Result<Encoded, CodecError> {
         check(dtype, raw, base)?;
         let numbers = Numbers::of(dtype);
+        let palette = |base| {
+            palette::encode(self.simd, numbers, raw, base, &estimate::sampled(dtype, raw))
+                .map_or_else(|| stored(raw), |(scheme, bytes)| shorter(scheme, bytes, raw))
+        };
         let bytes = match scheme {
             Scheme::Stored => return Ok(stored(raw)),
+            Scheme::Palette => return Ok(palette(None)),
+            Scheme::PaletteDelta => return Ok(palette(Some(base.ok_or(CodecError::MissingBase)?))),
             Scheme::Zstd => zstd_bytes(raw)?,
             Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
             Scheme::Delta => delta::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?),
             Scheme::Sparse => sparse::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
         };
-        Ok(if bytes.len() <= raw.len() {
-            Encoded { bytes, scheme }
-        } else {
-            stored(raw)
-        })
+        Ok(shorter(scheme, bytes, raw))
     }
 }
 
@@ -85,6 +87,15 @@ fn stored(raw: &[u8]) -> Encoded {
     }
 }
 
+/// The encoding, unless it is longer than the bytes themselves.
+fn shorter(scheme: Scheme, bytes: Vec<u8>, raw: &[u8]) -> Encoded {
+    if bytes.len() <= raw.len() {
+        Encoded { bytes, scheme }
+    } else {
+        stored(raw)
+    }
+}
+
 fn zstd_bytes(raw: &[u8]) -> Result<Vec<u8>, CodecError> {
     let frame = zstd::bulk::compress(raw, ZSTD_LEVEL).map_err(|_| CodecError::BadInput("zstd refused the segment"))?;
     Ok([&[Scheme::Zstd as u8], frame.as_slice()].concat())
@@ -102,20 +113,20 @@ impl Engine for CpuEngine {
         }
         let numbers = Numbers::of(dtype);
         let choice = estimate::choose(dtype, raw, base);
-        let bytes = match (choice, base) {
-            (Choice::Delta, Some(base)) => delta::encode(self.simd, numbers, raw, base),
-            (Choice::Sparse, Some(base)) => sparse::encode(self.simd, numbers, raw, base)?,
-            (Choice::Planes(plan), _) => planes::encode(self.simd, plan, numbers.size, raw)?,
-            _ => zstd_bytes(raw)?,
-        };
-        Ok(if bytes.len() <= raw.len() {
-            Encoded {
-                bytes,
-                scheme: choice.scheme(),
+        let (scheme, bytes) = match (choice, base) {
+            (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
+            (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
+            (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
+            (Choice::Palette, base) => {
+                let sample = estimate::sampled(dtype, raw);
+                match palette::encode(self.simd, numbers, raw, base, &sample) {
+                    Some(done) => done,
+                    None => (Scheme::Zstd, zstd_bytes(raw)?),
+                }
             }
-        } else {
-            stored(raw)
-        })
+            _ => (Scheme::Zstd, zstd_bytes(raw)?),
+        };
+        Ok(shorter(scheme, bytes, raw))
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], base: Option<&[u8]>, out: &mut [u8]) -> Result<(), CodecError> {
@@ -156,6 +167,9 @@ impl Engine for CpuEngine {
             Scheme::Planes => planes::Reader::new(dtype, numbers.size, body, n)?.decode(self.simd, range, out),
             Scheme::Delta => delta::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
             Scheme::Sparse => sparse::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
+            Scheme::Palette | Scheme::PaletteDelta => {
+                palette::Reader::new(numbers, scheme.needs_base(), body, n)?.decode(self.simd, base, range, out)
+            }
         }
     }
 }

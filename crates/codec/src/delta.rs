@@ -85,7 +85,7 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
 }
 
 /// Context of every exponent, from the first exponents of the contexts.
-fn context_map(firsts: impl Iterator<Item = u8>) -> [u8; 256] {
+pub(crate) fn context_map(firsts: impl Iterator<Item = u8>) -> [u8; 256] {
     let mut map = [0u8; 256];
     for (c, first) in firsts.enumerate() {
         map[usize::from(first)..].fill(c as u8);
@@ -143,15 +143,11 @@ impl<'a> Reader<'a> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let t = u32::from(cursor.u8()?);
-        let count = usize::from(cursor.u8()?);
-        if t > numbers.max_t() || !(1..=contexts::MAX).contains(&count) {
-            return Err(CodecError::Corrupt("bad contexts"));
+        if t > numbers.max_t() {
+            return Err(CodecError::Corrupt("bad class"));
         }
-        let firsts = [&[0], cursor.take(count - 1)?].concat();
-        if firsts.windows(2).any(|p| p[0] >= p[1]) {
-            return Err(CodecError::Corrupt("contexts out of order"));
-        }
-        let freqs = (0..count)
+        let firsts = contexts::get_firsts(&mut cursor)?;
+        let freqs = (0..firsts.len())
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
         let table = DecTable::new(&freqs)?;

@@ -62,6 +62,22 @@ impl Numbers {
         }
     }
 
+    /// The monotone integer, signed: in the order of the numbers.
+    #[inline(always)]
+    pub(crate) fn ordered(self, bits: u64) -> i64 {
+        let w = self.bits();
+        (self.monotone(bits) << (64 - w)) as i64 >> (64 - w)
+    }
+
+    /// The upper 16 bits of the numbers whose monotone integers have `ordered` as their upper 16 bits.
+    pub(crate) fn key(self, ordered: i16) -> u16 {
+        if self.float && ordered < 0 {
+            ordered as u16 ^ 0x7fff
+        } else {
+            ordered as u16
+        }
+    }
+
     /// `new - old` as a signed number (wrapping in the width of the element); of floats with a negative base, the
     /// opposite. Positive then means away from zero: weights that move far move back more often than on.
     #[inline(always)]

@@ -22,12 +22,16 @@ pub enum Scheme {
     Delta = 3,
     /// Difference to a base that is nearly equal: positions and differences of the changed elements.
     Sparse = 4,
+    /// Few distinct values: a table and coded indices (eDKM; a quantiser's snapshot).
+    Palette = 5,
+    /// The same, coded in the context of where the base's value falls in the table (a quantiser's delta).
+    PaletteDelta = 6,
 }
 
 impl Scheme {
     /// Whether decoding needs the base segment.
     pub const fn needs_base(self) -> bool {
-        matches!(self, Scheme::Delta | Scheme::Sparse)
+        matches!(self, Scheme::Delta | Scheme::Sparse | Scheme::PaletteDelta)
     }
 
     /// Lower-case name for listings.
@@ -38,6 +42,8 @@ impl Scheme {
             Scheme::Planes => "planes",
             Scheme::Delta => "delta",
             Scheme::Sparse => "sparse",
+            Scheme::Palette => "palette",
+            Scheme::PaletteDelta => "palette-delta",
         }
     }
 }
@@ -98,6 +104,8 @@ pub fn scheme_of(encoded: &[u8]) -> Result<Scheme, CodecError> {
         Some(2) => Ok(Scheme::Planes),
         Some(3) => Ok(Scheme::Delta),
         Some(4) => Ok(Scheme::Sparse),
+        Some(5) => Ok(Scheme::Palette),
+        Some(6) => Ok(Scheme::PaletteDelta),
         Some(_) => Err(CodecError::Corrupt("unknown segment scheme")),
         None => Err(CodecError::Corrupt("empty segment")),
     }

@@ -7,7 +7,7 @@ use crate::diff::Numbers;
 use crate::float::{Cut, Shape, head_at};
 use crate::log2::{COST_BITS, entropy};
 use crate::planes::Plan;
-use crate::{Dtype, Scheme, delta, low};
+use crate::{Dtype, delta, low, palette};
 
 /// Elements of a run that the sample takes whole.
 const RUN: usize = 512;
@@ -25,6 +25,8 @@ pub(crate) enum Choice {
     Delta,
     /// Difference, changes listed.
     Sparse,
+    /// Table and indices, with or without the base.
+    Palette,
 }
 
 /// Evenly spread runs of `RUN` elements of `size` bytes: at most 32Ki elements, at least a 16th of a small segment.
@@ -81,12 +83,22 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
             best = (choice, cost);
         }
     }
+    if let Some((coded, fixed)) = palette::cost(Numbers::of(dtype), &part, base.map(|b| sample(b, &ranges)).as_deref())
+        && scale(coded) + fixed < best.1
+    {
+        best.0 = Choice::Palette;
+    }
     best.0
+}
+
+/// The elements that stand for the segment.
+pub(crate) fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
+    sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size))
 }
 
 /// The plan for planes, whether they are worth it or not.
 pub(crate) fn plan(dtype: Dtype, raw: &[u8]) -> Plan {
-    let part = sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size));
+    let part = sampled(dtype, raw);
     Shape::of(dtype).map_or(Plan::BYTES, |shape| float_plan(shape, &part).0)
 }
 
@@ -245,17 +257,5 @@ fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -
         (Choice::Sparse, scale(cost))
     } else {
         (Choice::Delta, scale(cost))
-    }
-}
-
-impl Choice {
-    /// The scheme that this choice leads to.
-    pub(crate) fn scheme(self) -> Scheme {
-        match self {
-            Choice::Zstd => Scheme::Zstd,
-            Choice::Planes(_) => Scheme::Planes,
-            Choice::Delta => Scheme::Delta,
-            Choice::Sparse => Scheme::Sparse,
-        }
     }
 }

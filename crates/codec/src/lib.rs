@@ -19,6 +19,7 @@ mod float;
 mod huffman;
 mod log2;
 mod low;
+mod palette;
 mod planes;
 mod rans;
 mod scratch;

@@ -63,6 +63,23 @@ fn floats(dtype: Dtype, seed: u32, n: usize) -> Vec<u8> {
         .collect()
 }
 
+/// What a quantiser to nine levels makes of 3,000 numbers, a few left as they were; near seeds differ in a few places.
+fn levels(dtype: Dtype, seed: u32) -> Vec<u8> {
+    let (size, exact) = (dtype.size(), floats(dtype, 4, 3000));
+    let moves: Vec<i32> = bell(seed, 3000).collect();
+    let mut out = exact.clone();
+    for (i, (v, e)) in bell(4, 3000).zip(out.chunks_exact_mut(size)).enumerate() {
+        let level = ((v + moves[i] / 24).clamp(-4400, 4400) / 1000) as f32 / 128.0;
+        match dtype {
+            _ if i % 90 == 5 => e[..size - 2].fill(0),
+            Dtype::F64 => e.copy_from_slice(&f64::from(level).to_le_bytes()),
+            Dtype::F32 => e.copy_from_slice(&level.to_le_bytes()),
+            _ => e.copy_from_slice(&level.to_le_bytes()[2..]),
+        }
+    }
+    out
+}
+
 /// `raw` with small steps everywhere, or at one element in `every`.
 fn moved(raw: &[u8], size: usize, every: usize) -> Vec<u8> {
     let mut out = raw.to_vec();
@@ -99,6 +116,18 @@ fn vectors() -> Vec<Vector> {
         all.push(add(Scheme::Delta, "step", &raw, Some(moved(&raw, size, 1))));
         all.push(add(Scheme::Sparse, "few", &raw, Some(moved(&raw, size, 200))));
         all.push(add(Scheme::Sparse, "same", &raw, Some(raw.clone())));
+    }
+    for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64] {
+        let raw = levels(dtype, 2);
+        let add = |scheme, label, base| Vector {
+            dtype,
+            scheme,
+            label,
+            raw: raw.clone(),
+            base,
+        };
+        all.push(add(Scheme::Palette, "levels", None));
+        all.push(add(Scheme::PaletteDelta, "moved", Some(levels(dtype, 3))));
     }
     let mut clean = floats(Dtype::F32, 9, 1801);
     clean[4 * 600..]

@@ -5,12 +5,14 @@
 use mdl_codec::{CpuEngine, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme};
 use proptest::prelude::*;
 
-const SCHEMES: [Scheme; 5] = [
+const SCHEMES: [Scheme; 7] = [
     Scheme::Stored,
     Scheme::Zstd,
     Scheme::Planes,
     Scheme::Delta,
     Scheme::Sparse,
+    Scheme::Palette,
+    Scheme::PaletteDelta,
 ];
 
 fn noise(n: usize, seed: u64) -> Vec<u8> {

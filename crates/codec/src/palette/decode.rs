@@ -1,0 +1,117 @@
+//! Reads palettes. Neighbours: `rans` decodes the symbols, `blocks` finds the blocks. It must not trust a byte of what it
+//! reads.
+
+use super::lookup::{Nearest, each, turn};
+use super::{Table, get_number};
+use crate::bits::Cursor;
+use crate::blocks::Grid;
+use crate::contexts;
+use crate::diff::Numbers;
+use crate::rans::DecTable;
+use crate::scratch::with_scratch;
+use crate::tables::get_freqs;
+use crate::{CodecError, delta, rans, simd::Simd};
+use std::ops::Range;
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    table: Table,
+    grid: Grid,
+    zero: u8,
+    freqs: DecTable,
+    map: [u8; 256],
+    with_base: bool,
+    blocks: Vec<&'a [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
+    pub(crate) fn new(numbers: Numbers, with_base: bool, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        if numbers.size == 1 {
+            return Err(CodecError::Corrupt("a palette of bytes"));
+        }
+        let mut cursor = Cursor::new(body);
+        let grid = Grid::get(&mut cursor, n)?;
+        let table = Table::get(&mut cursor, numbers)?;
+        let zero = cursor.u8()?;
+        if usize::from(zero) >= numbers.size {
+            return Err(CodecError::Corrupt("bad palette"));
+        }
+        let firsts = if with_base {
+            contexts::get_firsts(&mut cursor)?
+        } else {
+            vec![0]
+        };
+        let freqs = (0..firsts.len())
+            .map(|_| get_freqs(&mut cursor))
+            .collect::<Result<Vec<_>, _>>()?;
+        let last = usize::from(table.exception());
+        if freqs.iter().any(|f| f[last + 1..].iter().any(|&v| v > 0)) {
+            return Err(CodecError::Corrupt("symbols beyond the palette"));
+        }
+        let blocks = grid.get_blocks(&mut cursor)?;
+        Ok(Reader {
+            table,
+            grid,
+            zero,
+            freqs: DecTable::new(&freqs)?,
+            map: delta::context_map(firsts.into_iter()),
+            with_base,
+            blocks,
+        })
+    }
+
+    /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment, where the scheme needs one.
+    pub(crate) fn decode(
+        &self,
+        simd: Simd,
+        base: &[u8],
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let size = self.table.numbers.size;
+        let near = self.with_base.then(|| Nearest::new(&self.table));
+        self.grid
+            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
+                let base = near
+                    .as_ref()
+                    .map(|near| (near, &base[elements.start * size..elements.end * size]));
+                self.block(simd, data, base, out)
+            })
+    }
+
+    fn block(
+        &self,
+        simd: Simd,
+        data: &[u8],
+        base: Option<(&Nearest<'_>, &[u8])>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let (numbers, values) = (self.table.numbers, &self.table.values);
+        let n = out.len() / numbers.size;
+        let mut cursor = Cursor::new(data);
+        let len = cursor.u32()? as usize;
+        let stream = cursor.take(len)?;
+        with_scratch(3 * n, |scratch| {
+            let (symbols, rest) = scratch.split_at_mut(n);
+            let (places, ctx) = rest.split_at_mut(n);
+            places.fill(0);
+            if let Some((near, base)) = base {
+                each(numbers, base, |i, v| places[i] = near.of(v));
+            }
+            ctx.iter_mut()
+                .zip(places.iter())
+                .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+            rans::decode(simd, &self.freqs, stream, Some(ctx), symbols)?;
+            for (i, (&s, &p)) in symbols.iter().zip(places.iter()).enumerate() {
+                let v = match values.get(usize::from(turn(s, p, values.len()))) {
+                    Some(v) => *v,
+                    None => get_number(&mut cursor, numbers, self.zero)?,
+                };
+                numbers.store(out, i, v);
+            }
+            cursor.done()
+        })
+    }
+}
