@@ -106,6 +106,12 @@ impl<'a> BitReader<'a> {
         }
     }
 
+    /// Bits between here and the end; 0 past it.
+    #[inline(always)]
+    pub(crate) fn bits_left(&self) -> usize {
+        (self.data.len() * 8).saturating_sub(self.pos)
+    }
+
     /// Bytes touched so far.
     pub(crate) fn bytes_used(&self) -> usize {
         self.pos.div_ceil(8)

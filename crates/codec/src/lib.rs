@@ -21,6 +21,7 @@ mod log2;
 mod low;
 mod palette;
 mod planes;
+pub mod quant;
 mod rans;
 mod scratch;
 mod simd;
