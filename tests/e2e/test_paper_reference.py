@@ -20,9 +20,9 @@ CASES = [(16, 16, 3000), (32, 8, 2000), (6, 16, 2000), (256, 255, 1500), (4, 4, 
 @pytest.fixture(scope="session")
 def paper_dump() -> Path:
     """The codec's example, built now."""
-    command = ["cargo", "build", "--release", "--locked", "-p", "mdl-codec", "--example", "paper_dump"]
+    command = ["cargo", "build", "--locked", "-p", "mdl-codec", "--example", "paper_dump"]
     subprocess.run(command, cwd=ROOT, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "examples" / "paper_dump"
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "examples" / "paper_dump"
 
 
 def checkpoints(bins: int, parent_bins: int, n: int) -> tuple[np.ndarray, np.ndarray]:
