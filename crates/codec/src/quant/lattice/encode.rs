@@ -72,16 +72,7 @@ impl Lattice {
             return Ok(vec![SCHEME, flags]);
         }
         let axes = axes(parent.is_some());
-        let blocks = (0..grid.blocks())
-            .into_par_iter()
-            .map(|b| {
-                let elements = grid.elements(b);
-                let bytes = elements.start * size..elements.end * size;
-                let relatives = [parent, grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
-                self.block(start + elements.start, &rec[bytes], relatives, axes)
-            })
-            .collect::<Option<Vec<Block>>>()
-            .ok_or(CodecError::BadInput("the values are not on this lattice"))?;
+        let blocks = self.blocks(grid, start, rec, [parent, grand], axes)?;
         let counts = count(&blocks, axes);
         let (tree, cost) = counts.grow();
         let (map, leaves) = tree.map(axes);
@@ -93,6 +84,43 @@ impl Lattice {
         let table = EncTable::new(&freqs);
         grid.put_blocks(&mut out, |b, out| blocks[b].put(simd, &table, lanes, &map, out));
         Ok(out)
+    }
+
+    /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the symbols.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    #[doc(hidden)]
+    pub fn symbols(
+        &self,
+        start: usize,
+        rec: &[u8],
+        relatives: [Option<&[u8]>; 2],
+    ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
+        let n = rec.len() / self.dtype.size();
+        self.check(start, n, rec.len())?;
+        let blocks = self.blocks(Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
+        let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
+        let low = blocks.iter().map(|b| b.low.len()).sum();
+        Ok((blocks.iter().flat_map(pairs).collect(), low))
+    }
+
+    fn blocks(
+        &self,
+        grid: Grid,
+        start: usize,
+        rec: &[u8],
+        relatives: [Option<&[u8]>; 2],
+        axes: Axes,
+    ) -> Result<Vec<Block>, CodecError> {
+        let one = |b| {
+            let elements = grid.elements(b);
+            let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
+            let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            self.block(start + elements.start, &rec[bytes], relatives, axes)
+        };
+        let blocks: Option<Vec<Block>> = (0..grid.blocks()).into_par_iter().map(one).collect();
+        blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
     }
 
     /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
