@@ -117,25 +117,25 @@ pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&
     state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
 }
 
-/// Encodes the symbols from `from` (a multiple of 32) on, last first, and appends their words.
-fn encode_scalar(
+/// Encodes the symbols from `from` (a multiple of the lanes L) on, last first, and appends their words.
+pub(crate) fn encode_scalar<const L: usize>(
     table: &EncTable,
-    state: &mut [u32; LANES],
+    state: &mut [u32; L],
     symbols: &[u8],
     ctx: Option<&[u8]>,
     from: usize,
     out: &mut Vec<u8>,
 ) {
-    for (g, group) in symbols[from..].chunks(LANES).enumerate().rev() {
+    for (g, group) in symbols[from..].chunks(L).enumerate().rev() {
         // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
-        let mut words = [[0u8; 2]; LANES];
+        let mut words = [[0u8; 2]; L];
         let mut n = 0;
         for (lane, &s) in group.iter().enumerate().rev() {
-            let row = ctx.map_or(0, |c| usize::from(c[from + g * LANES + lane]) << 8);
+            let row = ctx.map_or(0, |c| usize::from(c[from + g * L + lane]) << 8);
             let e = &table.symbols[row | usize::from(s)];
             let x = state[lane];
             let spill = u64::from(x) >= u64::from(e.freq) << (32 - PROB_BITS);
-            words[n % LANES] = (x as u16).to_le_bytes();
+            words[n % L] = (x as u16).to_le_bytes();
             n += usize::from(spill);
             let x = if spill { x >> 16 } else { x };
             let q = ((u128::from(e.reciprocal) * u128::from(x)) >> 64) as u32;
@@ -185,20 +185,20 @@ pub(crate) fn decode(
     Ok(())
 }
 
-/// Decodes from a group boundary on; returns the bytes of `words` not consumed.
+/// Decodes from a boundary of L symbols on; returns the bytes of `words` not consumed.
 #[inline(always)]
-fn decode_tail(
+pub(crate) fn decode_tail<const L: usize>(
     table: &DecTable,
-    state: &mut [u32; LANES],
+    state: &mut [u32; L],
     words: &[u8],
     row: impl Fn(usize) -> usize,
     out: &mut [u8],
 ) -> Result<usize, CodecError> {
     let mut words = words.rchunks_exact(2);
-    for (g, group) in out.chunks_mut(LANES).enumerate() {
+    for (g, group) in out.chunks_mut(L).enumerate() {
         for (lane, o) in group.iter_mut().enumerate() {
             let x = state[lane];
-            let slot = row(g * LANES + lane) | (x & (PROB_ONE - 1)) as usize;
+            let slot = row(g * L + lane) | (x & (PROB_ONE - 1)) as usize;
             let e = *table.slots.get(slot).ok_or(CodecError::Corrupt("unknown context"))?;
             *o = e as u8;
             // At most 4096 * (2^20 - 1) + 4095: no state, however corrupt, overflows.

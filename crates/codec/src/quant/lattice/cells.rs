@@ -1,0 +1,253 @@
+//! Rounding to the lattice and back. Neighbours: `params` says which lattice, `half` reads and writes numbers, `encode` and
+//! `decode` code the levels. It must not know the parent.
+//!
+//! All arithmetic is f32, each operation rounded to nearest, ties to even, in the order written here, none fused:
+//! `x = w / d; x = x - o; q = round(x)` and `y = q + o; y = y * d`. With |q| below 2^20 the level comes back from y exactly: the
+//! roundings add up to less than 5/16 of a cell. In f16 and bf16 y is rounded once more, to the number nearest to it; w is such a
+//! number, too, and within half a cell of y, so that the level comes back here as well. (Ties could spoil it: it is checked.)
+
+use super::half::{narrow, widen};
+use super::params::{Params, factor, matrix, power};
+use super::{CHUNK, LIMIT};
+use crate::{CodecError, Dtype};
+use rayon::prelude::*;
+
+/// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.
+const ROUND: f32 = 12_582_912.0;
+/// Elements that a thread takes at a time.
+const SHARE: usize = 64 * CHUNK;
+
+/// The lattice of one tensor.
+#[derive(Clone, Debug)]
+pub struct Lattice {
+    pub(super) dtype: Dtype,
+    /// Columns, at least 1.
+    pub(super) cols: usize,
+    /// Elements of the tensor.
+    pub(super) len: usize,
+    /// Step of each row, or one for all.
+    row_steps: Vec<f32>,
+    /// Factor of each column, or none.
+    factors: Vec<f32>,
+    seed: Option<u64>,
+}
+
+/// What quantising a piece of a tensor gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The reconstruction is written.
+    Quantised,
+    /// The tensor must be stored lossless; what was written is of no use.
+    Lossless(Reason),
+}
+
+/// Why a tensor must be stored lossless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The level does not come back from its number in the dtype, because that overflows.
+    OutOfRange,
+    /// A level would be 2^20 or more away from 0.
+    TooLarge,
+    /// An infinity or NaN.
+    NotFinite,
+}
+
+/// Steps and offsets of up to [`CHUNK`] elements.
+pub(super) struct Cells {
+    pub(super) d: [f32; CHUNK],
+    pub(super) o: [f32; CHUNK],
+}
+
+impl Cells {
+    pub(super) fn new() -> Self {
+        Cells {
+            d: [1.0; CHUNK],
+            o: [0.0; CHUNK],
+        }
+    }
+}
+
+/// The offset of the element at `position`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not): the upper 24 bits of
+/// splitmix64's output number `position + 1` from `seed`, read as a two's complement number.
+#[inline(always)]
+fn offset(seed: u64, position: u64) -> f32 {
+    let z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let z = z ^ z >> 31;
+    ((z >> 32) as i32 >> 8) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// The nearest integer and its f32, ties to even, for |x| up to 2^22; anything else gives something.
+#[inline(always)]
+pub(super) fn round(x: f32) -> (i32, f32) {
+    let y = x + ROUND;
+    ((y.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32), y - ROUND)
+}
+
+/// The place of `w` in units of its cell; its nearest integer is the level.
+#[inline(always)]
+pub(super) fn place(w: f32, d: f32, o: f32) -> f32 {
+    w / d - o
+}
+
+/// The number of level `q`.
+#[inline(always)]
+pub(super) fn number(q: i32, d: f32, o: f32) -> f32 {
+    (q as f32 + o) * d
+}
+
+impl Lattice {
+    /// The lattice of a tensor of this dtype (f32, bf16 or f16) and shape.
+    ///
+    /// # Errors
+    /// Other dtypes; parameters that do not fit the shape.
+    pub fn new(params: &Params, dtype: Dtype, shape: &[usize]) -> Result<Lattice, CodecError> {
+        if !matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
+            return Err(CodecError::BadInput("a lattice takes f32, bf16 or f16"));
+        }
+        let (rows, cols) = matrix(shape).ok_or(CodecError::BadInput("shape too large"))?;
+        params.check(rows, cols)?;
+        let step = power(params.step);
+        let value = |&f: &u16| factor(f).unwrap_or(1.0);
+        Ok(Lattice {
+            dtype,
+            cols: cols.max(1),
+            len: rows * cols,
+            row_steps: if params.rows.is_empty() {
+                vec![step]
+            } else {
+                params.rows.iter().map(|f| step * value(f)).collect()
+            },
+            factors: params.cols.iter().map(value).collect(),
+            seed: params.seed,
+        })
+    }
+
+    /// Works out the cells of the `n` elements (at most [`CHUNK`]) from `start` on.
+    pub(super) fn cells(&self, start: usize, n: usize, cells: &mut Cells) {
+        let d = &mut cells.d[..n];
+        let mut done = 0;
+        while done < n {
+            let (row, col) = ((start + done) / self.cols, (start + done) % self.cols);
+            let count = (self.cols - col).min(n - done);
+            let step = match self.row_steps.as_slice() {
+                [one] => *one,
+                all => all.get(row).copied().unwrap_or(1.0),
+            };
+            let part = &mut d[done..done + count];
+            match self.factors.get(col..col + count) {
+                Some(f) => part.iter_mut().zip(f).for_each(|(d, f)| *d = step * f),
+                None => part.fill(step),
+            }
+            done += count;
+        }
+        if let Some(seed) = self.seed {
+            for (i, o) in cells.o[..n].iter_mut().enumerate() {
+                *o = offset(seed, (start + i) as u64);
+            }
+        }
+    }
+
+    /// Whether `n` elements from `start` on are inside the tensor and `bytes` long in its dtype.
+    pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<(), CodecError> {
+        match start.checked_add(n) {
+            Some(end) if end <= self.len && bytes == n * self.dtype.size() => Ok(()),
+            _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),
+        }
+    }
+
+    /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the reconstruction to `rec`,
+    /// which has the same length. Every value is at most half a step (and its rounding to the dtype) away from its original. Any
+    /// cut of a tensor into pieces gives the same numbers; one piece that must stay lossless makes the tensor so.
+    ///
+    /// # Errors
+    /// Lengths that disagree.
+    pub fn quantise(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
+        let size = self.dtype.size();
+        self.check(start, w.len() / size, w.len())?;
+        if rec.len() != w.len() {
+            return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));
+        }
+        let worst = w
+            .par_chunks(SHARE * size)
+            .zip(rec.par_chunks_mut(SHARE * size))
+            .enumerate()
+            .map(|(i, (w, rec))| self.share(start + i * SHARE, w, rec))
+            .max()
+            .flatten();
+        Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
+    }
+
+    fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
+        let size = self.dtype.size();
+        let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
+        let mut worst = None;
+        let parts = w.chunks(CHUNK * size).zip(rec.chunks_mut(CHUNK * size));
+        for (i, (w, rec)) in parts.enumerate() {
+            let n = w.len() / size;
+            self.cells(start + i * CHUNK, n, &mut cells);
+            widen(self.dtype, w, &mut wide);
+            // Without a break, so that the compiler may work on many at a time.
+            let (mut finite, mut small, mut same) = (true, true, true);
+            for (w, (&d, &o)) in wide[..n].iter_mut().zip(cells.d.iter().zip(&cells.o)) {
+                let x = place(*w, d, o);
+                finite &= w.is_finite();
+                small &= x.abs() < LIMIT - 1.0;
+                *w = number(round(x).0, d, o);
+            }
+            narrow(self.dtype, &wide[..n], rec);
+            if self.dtype != Dtype::F32 {
+                widen(self.dtype, rec, &mut back);
+                for (i, (&y, &r)) in wide[..n].iter().zip(&back).enumerate() {
+                    let (d, o) = (cells.d[i], cells.o[i]);
+                    let x = place(r, d, o);
+                    same &= x.abs() < LIMIT && number(round(x).0, d, o).to_bits() == y.to_bits();
+                }
+            }
+            worst = worst.max(match (finite, small, same) {
+                (false, ..) => Some(Reason::NotFinite),
+                (_, false, _) => Some(Reason::TooLarge),
+                (.., false) => Some(Reason::OutOfRange),
+                _ => None,
+            });
+        }
+        worst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_the_published_generator_and_fill_the_cell() {
+        // The first outputs of splitmix64 from seed 1234567.
+        let top = |v: u64| ((v >> 32) as i32 >> 8) as f32 / 16_777_216.0;
+        assert_eq!(offset(1_234_567, 0), top(6_457_827_717_110_365_317));
+        assert_eq!(offset(1_234_567, 1), top(3_203_168_211_198_807_973));
+        let all: Vec<f32> = (0..100_000).map(|i| offset(9, i)).collect();
+        assert!(all.iter().all(|o| (-0.5..0.5).contains(o)));
+        let mean = all.iter().sum::<f32>() / 1e5;
+        let square = all.iter().map(|o| o * o).sum::<f32>() / 1e5;
+        assert!(mean.abs() < 0.005 && (square - 1.0 / 12.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn rounding_is_to_even() {
+        for x in [
+            0.5f32,
+            -0.5,
+            1.5,
+            2.5,
+            -2.5,
+            0.49999997,
+            1e-30,
+            -1_048_575.5,
+            1_048_574.5,
+        ] {
+            let (q, y) = round(x);
+            assert_eq!((q, y), (x.round_ties_even() as i32, x.round_ties_even()), "{x}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What a lattice is: the step of every element and the seed of the offsets. Neighbours: `cells` works with it. It must not know
+//! how a step was chosen; it can turn sensitivities into factors.
+//!
+//! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to f32.
+
+use super::half::to_bf16;
+use crate::bits::{Cursor, put_varint};
+use crate::log2::{COST_BITS, log2};
+use crate::{CodecError, CpuEngine, Dtype, Engine};
+
+/// 2^(i/16), the bits of the nearest f32.
+const LADDER: [u32; 16] = [
+    0x3f80_0000,
+    0x3f85_aac3,
+    0x3f8b_95c2,
+    0x3f91_c3d3,
+    0x3f98_37f0,
+    0x3f9e_f532,
+    0x3fa5_fed7,
+    0x3fad_583f,
+    0x3fb5_04f3,
+    0x3fbd_08a4,
+    0x3fc5_672a,
+    0x3fce_248c,
+    0x3fd7_44fd,
+    0x3fe0_ccdf,
+    0x3fea_c0c7,
+    0x3ff5_257d,
+];
+/// Steps reach from 2^-80 to 2^80: all products and quotients then stay far from overflow and from subnormal numbers.
+const STEP_MAX: i16 = 16 * 80;
+/// Factors that sensitivity makes: within 3 octaves, in sixteenths.
+const CLIP: i64 = 3 * 16;
+/// Most factors of one axis.
+const FACTORS_MAX: usize = 1 << 22;
+const ROWS: u8 = 1;
+const COLS: u8 = 2;
+const SEED: u8 = 4;
+
+/// A lattice, apart from the tensor's dtype and shape. A tensor is seen as a matrix: its first axis gives the rows, all others
+/// together the columns; a tensor of one axis (or none) is one row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    /// Step of the tensor in sixteenths of an octave: 2^(step / 16), in the tensor's unit; from -1280 to 1280.
+    pub step: i16,
+    /// Factor of each row, the bits of a bf16 from 1/16 to 16; or empty.
+    pub rows: Vec<u16>,
+    /// Factor of each column, likewise.
+    pub cols: Vec<u16>,
+    /// Seed of the offsets, one for each tensor and each life of a model between restores; none for offsets of 0.
+    pub seed: Option<u64>,
+}
+
+/// Rows and columns of a tensor of this shape; none if there are more elements than a 64-bit machine could address.
+pub(super) fn matrix(shape: &[usize]) -> Option<(usize, usize)> {
+    let (rows, rest) = match shape {
+        [] | [_] => (1, shape),
+        [rows, rest @ ..] => (*rows, rest),
+    };
+    let cols = rest.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
+    rows.checked_mul(cols)?;
+    Some((rows, cols))
+}
+
+/// 2^(k / 16) as the nearest f32, for |k| up to 1,280.
+pub(super) fn power(k: i16) -> f32 {
+    let k = i32::from(k);
+    let octaves = k.div_euclid(16) << 23;
+    f32::from_bits(LADDER[k.rem_euclid(16) as usize].wrapping_add_signed(octaves))
+}
+
+/// The value of a stored factor, if it is one.
+pub(super) fn factor(bits: u16) -> Option<f32> {
+    let v = f32::from_bits(u32::from(bits) << 16);
+    (0.0625..=16.0).contains(&v).then_some(v)
+}
+
+/// Factors in proportion to `mean^(-1/3)`, their geometric mean 1, rounded to sixteenths of an octave, at most 3 octaves away from
+/// 1, then rounded to bf16. Means of 0 (rows that no gradient reaches) get 8, broken ones 1; neither counts in the mean. Only
+/// integers decide.
+fn factors(means: &[f64]) -> Vec<u16> {
+    let usable = |m: f64| m.is_normal() && m > 0.0;
+    // log2 in 1/1024.
+    let log = |m: f64| {
+        let bits = m.to_bits();
+        let mantissa = log2(bits & ((1 << 52) - 1) | 1 << 52) as i64;
+        mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS)
+    };
+    let logs = means.iter().copied().filter(|&m| usable(m)).map(log);
+    let (n, sum) = logs.fold((0, 0), |(n, sum), l| (n + 1, sum + l));
+    let mean = if n > 0 { i64::div_euclid(sum, n) } else { 0 };
+    let one = |&m: &f64| {
+        let k = match m {
+            m if usable(m) => (mean - log(m) + 96).div_euclid(192).clamp(-CLIP, CLIP),
+            m if (0.0..1.0).contains(&m) => CLIP,
+            _ => 0,
+        };
+        to_bf16(power(k as i16))
+    };
+    means.iter().map(one).collect()
+}
+
+impl Params {
+    /// The lattice of a tensor of `shape` whose elements have these sensitivities (mean squared gradient, or Adam's v; any unit, in
+    /// row-major order). Tensors of one axis, or whose sensitivities are not one for each element, get no factors.
+    ///
+    /// The means of rows and columns are sums in f64, in the order of the elements.
+    pub fn from_sensitivity(step: i16, seed: Option<u64>, shape: &[usize], sensitivity: &[f32]) -> Params {
+        let mut params = Params {
+            step,
+            seed,
+            ..Params::default()
+        };
+        let (rows, cols) = matrix(shape).unwrap_or_default();
+        if shape.len() < 2 || rows * cols != sensitivity.len() || sensitivity.is_empty() {
+            return params;
+        }
+        let (mut by_row, mut by_col) = (Vec::with_capacity(rows), vec![0f64; cols]);
+        for row in sensitivity.chunks_exact(cols) {
+            let mut sum = 0f64;
+            for (c, &s) in by_col.iter_mut().zip(row) {
+                *c += f64::from(s);
+                sum += f64::from(s);
+            }
+            by_row.push(sum);
+        }
+        // Sums do as well as means: a common factor leaves the geometric mean's ratio alone.
+        params.rows = factors(&by_row);
+        params.cols = factors(&by_col);
+        params
+    }
+
+    /// Refuses what `Lattice` cannot work with.
+    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CodecError> {
+        if self.step.abs() > STEP_MAX {
+            return Err(CodecError::BadInput("step out of range"));
+        }
+        for (list, n) in [(&self.rows, rows), (&self.cols, cols)] {
+            if !(list.is_empty() || list.len() == n && n <= FACTORS_MAX) {
+                return Err(CodecError::BadInput("as many factors as rows or columns, or none"));
+            }
+            if list.iter().any(|&f| factor(f).is_none()) {
+                return Err(CodecError::BadInput("factor out of range"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of these parameters: step, flags, seed, then each list of factors as an encoded bf16 segment after its length.
+    ///
+    /// # Errors
+    /// Lists longer than 2^22.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, CodecError> {
+        let mut out = self.step.to_le_bytes().to_vec();
+        let flag = |set: bool, f: u8| if set { f } else { 0 };
+        out.push(
+            flag(!self.rows.is_empty(), ROWS) | flag(!self.cols.is_empty(), COLS) | flag(self.seed.is_some(), SEED),
+        );
+        out.extend(self.seed.iter().flat_map(|s| s.to_le_bytes()));
+        for list in [&self.rows, &self.cols].into_iter().filter(|l| !l.is_empty()) {
+            let raw: Vec<u8> = list.iter().flat_map(|f| f.to_le_bytes()).collect();
+            let e = CpuEngine::new().encode(Dtype::BF16, &raw, None)?;
+            put_varint(&mut out, e.bytes.len() as u64);
+            out.extend_from_slice(&e.bytes);
+        }
+        Ok(out)
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote for a tensor of `shape`.
+    ///
+    /// # Errors
+    /// Bytes that no parameters of this shape have.
+    pub fn from_bytes(bytes: &[u8], shape: &[usize]) -> Result<Params, CodecError> {
+        let (rows, cols) = matrix(shape).ok_or(CodecError::BadInput("shape too large"))?;
+        let mut cursor = Cursor::new(bytes);
+        let step = cursor.u16()? as i16;
+        let flags = cursor.u8()?;
+        if flags > ROWS | COLS | SEED || (rows.max(cols) > FACTORS_MAX && flags & (ROWS | COLS) != 0) {
+            return Err(CodecError::Corrupt("bad flags"));
+        }
+        let seed = if flags & SEED != 0 {
+            Some(u64::from(cursor.u32()?) | u64::from(cursor.u32()?) << 32)
+        } else {
+            None
+        };
+        let mut list = |flag: u8, n: usize| {
+            if flags & flag == 0 {
+                return Ok(Vec::new());
+            }
+            let len = cursor.varint()?;
+            let mut raw = vec![0u8; 2 * n];
+            CpuEngine::new().decode(Dtype::BF16, cursor.take(len)?, None, &mut raw)?;
+            Ok(raw.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect())
+        };
+        let params = Params {
+            step,
+            rows: list(ROWS, rows)?,
+            cols: list(COLS, cols)?,
+            seed,
+        };
+        cursor.done()?;
+        params
+            .check(rows, cols)
+            .map_err(|_| CodecError::Corrupt("bad parameters"))?;
+        Ok(params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ladder_is_the_nearest_power() {
+        for k in -STEP_MAX..=STEP_MAX {
+            assert_eq!(power(k), (f64::from(k) / 16.0).exp2() as f32, "{k}");
+        }
+    }
+
+    #[test]
+    fn factors_follow_the_cube_root_and_are_clipped() {
+        let f = |means: &[f64]| -> Vec<f32> { factors(means).into_iter().filter_map(factor).collect() };
+        assert_eq!(f(&[1.0, 64.0, 8.0]), [2.0, 0.5, 1.0]);
+        assert_eq!(f(&[1e-30, 1e30]), [8.0, 0.125]);
+        assert_eq!(
+            f(&[3.0, 0.0, f64::NAN, f64::INFINITY, -1.0, 3.0]),
+            [1.0, 8.0, 1.0, 1.0, 1.0, 1.0]
+        );
+        assert_eq!(f(&[1e-300; 3]), [1.0; 3]);
+    }
+}
