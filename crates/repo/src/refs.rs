@@ -83,22 +83,22 @@ pub struct Refs {
 /// # Errors
 /// Says what is wrong.
 pub fn check_ref_name(short: &str) -> Result<()> {
-    let bad_part =
-        |p: &str| p.is_empty() || p.starts_with(['.', '-']) || p.ends_with('.') || p.ends_with(".lock") || p == "@";
-    let bad_char = |c: char| c.is_control() || " ~^:?*[\\%".contains(c);
-    let wrong = short.len() > 200
-        || short.contains("..")
-        || short.contains("@{")
-        || short == HEAD
-        || short.chars().any(bad_char)
-        || short.split('/').any(bad_part);
-    if wrong {
+    if short.len() > 200 || short == HEAD || !is_well_formed(short) {
         return Err(RepoError::user(
             format!("{short:?} is not a valid name for a branch or tag"),
             "use letters, digits, '-', '_', '.', '=' and '/', without '..', '@{', spaces or a leading '-' or '.'",
         ));
     }
     Ok(())
+}
+
+fn is_well_formed(short: &str) -> bool {
+    let bad_part =
+        |p: &str| p.is_empty() || p.starts_with(['.', '-']) || p.ends_with('.') || p.ends_with(".lock") || p == "@";
+    let bad_char = |c: char| c.is_control() || " ~^:?*[\\%".contains(c);
+    let wrong =
+        short.contains("..") || short.contains("@{") || short.chars().any(bad_char) || short.split('/').any(bad_part);
+    !wrong
 }
 
 fn log_key(name: &str) -> String {
@@ -111,6 +111,13 @@ fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
     text.trim_end()
         .parse()
         .map_err(|_| RepoError::corrupt(format!("ref {name}"), "it holds no object id"))
+}
+
+fn head_bytes(head: &Head) -> Vec<u8> {
+    match head {
+        Head::Branch(branch) => format!("ref: {HEADS}{branch}\n").into_bytes(),
+        Head::Detached(id) => ref_bytes(id),
+    }
 }
 
 fn ref_bytes(id: &Id) -> Vec<u8> {
@@ -147,27 +154,59 @@ impl Refs {
     /// # Errors
     /// Damaged refs; the medium failed.
     pub fn head_commit(&self) -> Result<Option<Id>> {
-        match self.head()? {
+        self.tip(&self.head()?)
+    }
+
+    /// The commit a HEAD that points there stands on.
+    ///
+    /// # Errors
+    /// Damaged refs; the medium failed.
+    pub(crate) fn tip(&self, head: &Head) -> Result<Option<Id>> {
+        match head {
             Head::Branch(branch) => self.get(&format!("{HEADS}{branch}")),
-            Head::Detached(id) => Ok(Some(id)),
+            Head::Detached(id) => Ok(Some(*id)),
         }
     }
 
-    /// Points HEAD elsewhere and logs it.
+    /// Points HEAD elsewhere, wherever it points now, and logs it.
     ///
     /// # Errors
     /// The medium failed.
     pub fn set_head(&self, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
-        let (value, new) = match head {
-            Head::Branch(b) => (
-                format!("ref: {HEADS}{b}\n").into_bytes(),
-                self.get(&format!("{HEADS}{b}"))?,
-            ),
-            Head::Detached(id) => (ref_bytes(id), Some(*id)),
-        };
-        self.storage.put(HEAD, &value)?;
-        self.log(HEAD, old, new, who, message)
+        let new = self.tip(head)?;
+        let value = head_bytes(head);
+        let mut found = self.storage.get(HEAD)?;
+        // By swaps, so that it cannot fall between another's look and move.
+        while let Swap::Lost(other) = self.storage.swap(HEAD, found.as_deref(), Some(&value))? {
+            found = other;
+        }
+        self.log_head(old, new, who, message);
+        Ok(())
+    }
+
+    /// Points HEAD from `expected` to `new` and logs it.
+    ///
+    /// # Errors
+    /// `Conflict` where it points elsewhere; the medium failed.
+    pub(crate) fn move_head(&self, expected: &Head, new: &Head, who: &Signature, message: &str) -> Result<()> {
+        let (from, to) = (self.tip(expected)?, self.tip(new)?);
+        let lost = self
+            .storage
+            .swap(HEAD, Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
+        if matches!(lost, Swap::Lost(_)) {
+            let name = match self.head()? {
+                Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
+                Head::Detached(_) => HEAD.to_owned(),
+            };
+            return Err(RepoError::Conflict {
+                name,
+                expected: from,
+                found: self.head_commit()?,
+            });
+        }
+        self.log_head(from, to, who, message);
+        Ok(())
     }
 
     /// Writes HEAD of a repository being made.
@@ -175,7 +214,7 @@ impl Refs {
     /// # Errors
     /// The medium failed.
     pub fn init_head(&self, branch: &str) -> Result<()> {
-        self.storage.put(HEAD, format!("ref: {HEADS}{branch}\n").as_bytes())
+        self.storage.put(HEAD, &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
     /// Value of a full ref name.
@@ -231,10 +270,9 @@ impl Refs {
         }
         let on_it = matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(&b));
         if on_it {
-            self.log(HEAD, expected, new, who, message)
-        } else {
-            Ok(())
+            self.log_head(expected, new, who, message);
         }
+        Ok(())
     }
 
     /// Refuses `a` where `a/b` exists and the other way round.
@@ -256,6 +294,13 @@ impl Refs {
         Ok(())
     }
 
+    /// Logs a move of HEAD that has happened.
+    fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
+        // An error here would say that nothing happened, and the move would be made twice. Both commits are named by other
+        // lines: the branch's, and the one that brought HEAD to the old commit.
+        let _ = self.log(HEAD, old, new, who, message);
+    }
+
     fn log(&self, name: &str, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
         let mut bytes = Vec::new();
         write_line(&mut bytes, old, new, who, message)?;
@@ -267,6 +312,8 @@ impl Refs {
     /// # Errors
     /// The medium failed. Lines that make no sense are passed over.
     pub fn reflog(&self, name: &str) -> Result<Vec<LogEntry>> {
+        // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
+        let mut at = if name == HEAD { None } else { self.get(name)? };
         let bytes = self.storage.get(&log_key(name))?.unwrap_or_default();
         let lines = bytes
             .split(|&b| b == b'\n')
@@ -276,7 +323,6 @@ impl Refs {
         if name == HEAD {
             return Ok(entries);
         }
-        let mut at = self.get(name)?;
         let happened = |e: &LogEntry| {
             let follows = e.new == at;
             if follows {
@@ -288,7 +334,7 @@ impl Refs {
         Ok(entries)
     }
 
-    /// Names of all refs that have a log, `HEAD` included.
+    /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is nobody's.
     ///
     /// # Errors
     /// The medium failed.
@@ -298,6 +344,7 @@ impl Refs {
             .iter()
             .filter_map(|s| s.key.strip_prefix("logs/"))
             .map(|k| k.replace("%2F", "/"))
+            .filter(|name| name == HEAD || name.strip_prefix("refs/").is_some_and(is_well_formed))
             .collect())
     }
 
@@ -305,7 +352,7 @@ impl Refs {
     /// out.
     ///
     /// # Errors
-    /// The medium failed: the old log stands.
+    /// The medium failed: the log is the old one or the shortened one.
     pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         let log = self.reflog(name)?;
         let kept = log.iter().take_while(|e| keep(e)).count();

@@ -38,7 +38,8 @@ impl FileState {
         })
     }
 
-    fn settled(&self) -> bool {
+    /// Whether the file had been left alone long enough, now, for this state to mean something.
+    pub fn settled(&self) -> bool {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as i128);
@@ -75,11 +76,8 @@ pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingest
     })
 }
 
-/// Remembers what the file is, if it has been left alone long enough for its state to mean something.
+/// Remembers what the file is. The state must have been settled before the file was read.
 pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
-    if !state.settled() {
-        return;
-    }
     let mut w = Writer::default();
     state.write(&mut w);
     w.u8(file.mode as u8);
