@@ -131,7 +131,7 @@ impl LocalStorage {
 }
 
 /// Distinguishes temporary files of processes that share a pid across containers or hosts.
-fn nonce() -> u32 {
+pub(crate) fn nonce() -> u32 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.subsec_nanos())

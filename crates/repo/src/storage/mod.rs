@@ -9,6 +9,7 @@ mod memory;
 
 pub use fault::{Fault, FaultStorage};
 pub use local::LocalStorage;
+pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
 
 use crate::Result;
