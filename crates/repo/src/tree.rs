@@ -3,14 +3,17 @@
 
 use crate::{RepoError, Result, ingest::Ingest, odb::Odb};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
 /// Directories inside directories: far beyond any file system's path limit.
 const MAX_DEPTH: usize = 256;
 
 /// Bytes of the paths of a version's files and directories, with `PER_ENTRY` for each. Directories are shared between
 /// paths, so that a few small trees can stand for more files than there is memory.
-const MAX_PATHS: usize = 1 << 30;
+const MAX_PATHS: usize = 1 << 29;
 const PER_ENTRY: usize = 64;
 
 /// Files of a version by their path in the tree.
@@ -23,18 +26,24 @@ impl Odb {
     /// Absent or damaged trees, or ones that stand for more files than any writer's; the medium failed.
     pub fn files(&self, tree: &Id) -> Result<Files> {
         let mut out = Files::new();
-        self.flatten(tree, "", 0, &mut Room(MAX_PATHS), &mut out)?;
+        let mut known = Known::default();
+        self.flatten(tree, "", &mut known, &mut Room(MAX_PATHS), &mut out)?;
         Ok(out)
     }
 
-    fn flatten(&self, tree: &Id, prefix: &str, depth: usize, room: &mut Room, out: &mut Files) -> Result<()> {
+    fn flatten(&self, tree: &Id, prefix: &str, known: &mut Known, room: &mut Room, out: &mut Files) -> Result<()> {
+        let depth = prefix.bytes().filter(|b| *b == b'/').count();
         if depth > MAX_DEPTH {
             return Err(RepoError::corrupt(
                 format!("tree {}", tree.short()),
                 "directories nest too deep",
             ));
         }
-        for e in self.tree(tree)?.entries {
+        let found = match known.get(tree) {
+            Some(found) => found.clone(),
+            None => known.entry(*tree).or_insert(Rc::new(self.tree(tree)?)).clone(),
+        };
+        for e in &found.entries {
             if !room.take(prefix.len(), &e.name) {
                 return Err(RepoError::corrupt(
                     format!("tree {}", tree.short()),
@@ -43,14 +52,17 @@ impl Odb {
             }
             let path = format!("{prefix}{}", e.name);
             if e.mode == Mode::Tree {
-                self.flatten(&e.id, &format!("{path}/"), depth + 1, room, out)?;
+                self.flatten(&e.id, &format!("{path}/"), known, room, out)?;
             } else {
-                out.insert(path, e);
+                out.insert(path, e.clone());
             }
         }
         Ok(())
     }
 }
+
+/// Trees read before: one that is shared is read once.
+type Known = HashMap<Id, Rc<Tree>>;
 
 /// What is left of `MAX_PATHS`.
 struct Room(usize);
