@@ -87,3 +87,60 @@ pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingeste
         Some(())
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Progress, Repo,
+        commit::ingest_cached,
+        ingest::{Ingest, Policy, Report, Sink},
+        work::WorkFile,
+    };
+    use std::{sync::Arc, thread::sleep, time::Duration};
+
+    struct Slow;
+
+    impl Progress for Slow {
+        fn begin(&self, _what: &str, _total: u64) {}
+        fn advance(&self, _n: u64) {
+            sleep(Duration::from_nanos(SETTLED_NS as u64 + 100_000_000));
+        }
+        fn end(&self) {}
+    }
+
+    fn ingest(repo: &Repo, f: &WorkFile, progress: &dyn Progress) {
+        let policy = Policy {
+            max_depth: 0,
+            allow_damaged: false,
+        };
+        let mut ingest = Ingest {
+            odb: repo.odb(),
+            sink: Sink::Ids,
+            policy,
+            progress,
+            report: Report::default(),
+        };
+        ingest_cached(&mut ingest, f, None).expect("ingest");
+    }
+
+    #[test]
+    fn a_file_that_settles_while_it_is_read_is_not_remembered() {
+        let dir = tempfile::TempDir::new().expect("temp dir");
+        let engine = Arc::new(mdl_codec::CpuEngine::new());
+        let (repo, _) = Repo::init(dir.path(), false, "main", engine).expect("init");
+        let path = dir.path().join("f");
+        fs::write(&path, b"perhaps torn").expect("write");
+        let f = WorkFile {
+            rel: "f".to_owned(),
+            path: path.clone(),
+            size: 12,
+            executable: false,
+        };
+        ingest(&repo, &f, &Slow);
+        let state = FileState::of(&path).expect("state");
+        assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
+        ingest(&repo, &f, &crate::Silent);
+        assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");
+    }
+}
