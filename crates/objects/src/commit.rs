@@ -76,7 +76,7 @@ pub struct Commit {
     pub meta: BTreeMap<String, String>,
     /// Totals of this commit.
     pub summary: Summary,
-    /// Blob with per-tensor storage statistics (docs/format.md, "Reports").
+    /// Blob with per-tensor storage statistics (docs/format.md, "Canonical objects").
     pub report: Option<Id>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,

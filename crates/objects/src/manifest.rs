@@ -60,7 +60,7 @@ pub struct ViewRef {
 /// One file. The tensors are sorted by offset and disjoint; the skeleton's chunks, end to end, fill what they leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Code of the container (docs/format.md, "Containers"); 0 is plain bytes.
+    /// Code of the container (docs/format.md, "Canonical objects"); 0 is plain bytes.
     pub format: u8,
     /// Length of the file in bytes.
     pub size: u64,

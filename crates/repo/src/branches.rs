@@ -33,9 +33,7 @@ impl Repo {
         let guard = self.write_lock()?;
         self.odb.refresh();
         // Not `commit`, which the index may remember of one that was collected.
-        if !self.odb.has(commit)? {
-            return Err(RepoError::not_found("commit", commit));
-        }
+        self.odb.need(commit, "commit")?;
         Ok(guard)
     }
 
@@ -71,6 +69,8 @@ impl Repo {
     /// No such branch; HEAD is on it; unmerged; the medium failed.
     pub fn delete_branch(&self, name: &str, force: bool) -> Result<Id> {
         let full = format!("{HEADS}{name}");
+        // A collector that shortens the log beside this would lose the line of the deletion.
+        let _guard = self.write_lock()?;
         let id = self
             .refs
             .get(&full)?
@@ -116,21 +116,27 @@ impl Repo {
     /// No such branch; a bad or taken name; the medium failed.
     pub fn rename_branch(&self, old: &str, new: &str) -> Result<()> {
         let who = self.config.signature();
+        let _guard = self.write_lock()?;
         let head = self.refs.head()?;
+        let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
         let full = format!("{HEADS}{old}");
         let message = format!("branch: renamed {old} to {new}");
         match self.refs.get(&full)? {
             Some(id) => {
                 self.create_branch(new, &id, false)?;
-                if head == Head::Branch(old.to_owned()) {
-                    self.refs.set_head(&Head::Branch(new.to_owned()), &who, &message)?;
+                if head == from {
+                    match self.refs.move_head(&from, &to, &who, &message) {
+                        // It has left the branch meanwhile: nothing to take along.
+                        Err(RepoError::Conflict { .. }) => {}
+                        moved => moved?,
+                    }
                 }
                 self.refs.update(&full, Some(id), None, &who, &message)
             }
             // The branch a fresh repository is on has a name before it has a commit.
-            None if head == Head::Branch(old.to_owned()) => {
+            None if head == from => {
                 check_ref_name(new)?;
-                self.refs.set_head(&Head::Branch(new.to_owned()), &who, &message)
+                self.refs.move_head(&from, &to, &who, &message)
             }
             None => Err(RepoError::not_found("branch", old)),
         }
@@ -179,6 +185,7 @@ impl Repo {
     /// No such tag; the medium failed.
     pub fn delete_tag(&self, name: &str) -> Result<Id> {
         let full = format!("{TAGS}{name}");
+        let _guard = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(|| RepoError::not_found("tag", name))?;
         self.refs
             .update(&full, Some(id), None, &self.config.signature(), "tag: deleted")?;
@@ -191,8 +198,10 @@ impl Repo {
     /// # Errors
     /// Absent objects; the branch moved meanwhile; the medium failed.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
-        let head = self.refs.head()?;
         let _guard = self.hold(commit)?;
+        // Before the checkout, which may take long: a commit made meanwhile must not be stepped over.
+        let head = self.refs.head()?;
+        let from = self.refs.tip(&head)?;
         let done = if hard {
             let options = CheckoutOptions {
                 only: Vec::new(),
@@ -207,10 +216,9 @@ impl Repo {
         match head {
             Head::Branch(name) => {
                 let full = format!("{HEADS}{name}");
-                self.refs
-                    .update(&full, self.refs.get(&full)?, Some(*commit), &who, &message)?;
+                self.refs.update(&full, from, Some(*commit), &who, &message)?;
             }
-            Head::Detached(_) => self.refs.set_head(&Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => self.refs.move_head(&head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(done)
     }
@@ -221,9 +229,9 @@ impl Repo {
     /// # Errors
     /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
-        let head = self.refs.head()?;
         let _guard = self.hold(commit)?;
-        let from = self.refs.head_commit()?;
+        let head = self.refs.head()?;
+        let from = self.refs.tip(&head)?;
         if let Some(from) = &from {
             if self.reaches(from, commit)? {
                 return Ok(Merged::UpToDate);
@@ -246,7 +254,7 @@ impl Repo {
             Head::Branch(name) => self
                 .refs
                 .update(&format!("{HEADS}{name}"), from, Some(*commit), &who, &message)?,
-            Head::Detached(_) => self.refs.set_head(&Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => self.refs.move_head(&head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(Merged::FastForward { from, to: *commit })
     }

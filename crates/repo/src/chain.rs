@@ -1,5 +1,7 @@
-//! Reads tensors: follows a delta chain to its foot, segment by segment, so that memory stays at a few segments.
-//! Neighbours: `odb` finds the payloads, the engine decodes them. It must not know files or commits.
+//! Reads tensors: follows a delta chain to its foot, segment by segment. Neighbours: `odb` finds the payloads, the engine
+//! decodes them. It must not know files or commits.
+//!
+//! Memory, for each segment that is being decoded: two decoded ones and, of every level of its chain, one encoded.
 
 use crate::{
     RepoError, Result,
@@ -10,6 +12,8 @@ use crate::{
 use mdl_codec::{SEGMENT_BYTES, Scheme, scheme_of};
 use mdl_objects::{Id, Kind, tensor_hasher};
 use rayon::prelude::*;
+
+const NOT_DESCENDING: &str = "its delta chain does not descend";
 
 /// A tensor of the repository, ready to be read in any order.
 #[derive(Debug)]
@@ -33,7 +37,14 @@ impl Odb {
     /// # Errors
     /// Absent or damaged; the medium failed.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
-        self.again(|| self.tensor_once(id))
+        match self.again(|| self.tensor_once(id)) {
+            // The index may name a copy that is not the shallowest: the footers know.
+            Err(RepoError::Corrupt { reason, .. }) if reason == NOT_DESCENDING => {
+                self.do_without_index();
+                self.again(|| self.tensor_once(id))
+            }
+            done => done,
+        }
     }
 
     fn tensor_once(&self, id: &Id) -> Result<TensorReader<'_>> {
@@ -46,10 +57,7 @@ impl Odb {
                 .last()
                 .is_some_and(|upper| at.record.depth >= upper.at.record.depth)
             {
-                return Err(RepoError::corrupt(
-                    format!("tensor {}", id.short()),
-                    "its delta chain does not descend",
-                ));
+                return Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING));
             }
             let header = self.header(&at)?;
             next = header.base;
@@ -110,12 +118,7 @@ impl TensorReader<'_> {
         self.len
     }
 
-    /// Deltas between this tensor and a payload that stands alone.
-    pub fn depth(&self) -> usize {
-        self.levels.len() - 1
-    }
-
-    /// The depth its record states: at least [`TensorReader::depth`], more where a base was stored anew since. A delta to
+    /// The depth its record states: at least the length of its chain, more where a base was stored anew since. A delta to
     /// this tensor must state more still.
     pub fn stated_depth(&self) -> u8 {
         self.levels[0].at.record.depth
@@ -128,29 +131,35 @@ impl TensorReader<'_> {
 
     fn encoded(&self, level: usize, index: usize) -> Result<Vec<u8>> {
         let Level { at, header } = &self.levels[level];
-        let (offset, len) = header.segments[index];
+        let (offset, len) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut bytes = vec![0; len as usize];
         at.pack
             .payload_range(self.odb.storage(), &at.record, offset, &mut bytes)?;
         Ok(bytes)
     }
 
+    fn no_segment(&self, index: usize) -> RepoError {
+        let what = format!("tensor {}", self.id.short());
+        RepoError::user(format!("{what} has no segment {index}"), "")
+    }
+
     /// How segment `index` is stored.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// No such segment; damaged; the medium failed.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
         let Level { at, header } = &self.levels[0];
+        let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut first = [0];
         at.pack
-            .payload_range(self.odb.storage(), &at.record, header.segments[index].0, &mut first)?;
+            .payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
         scheme_of(&first).map_err(bad_encoding(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// No such segment; damaged; the medium failed.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
         match self.segment_once(index) {
             // A collector or compaction replaced a pack of the chain: find the tensor where it is now.
@@ -184,7 +193,7 @@ impl TensorReader<'_> {
                 .map_err(bad_encoding(id))?;
             base = Some(out);
         }
-        base.ok_or_else(|| RepoError::corrupt(self.id, "no such segment"))
+        base.ok_or_else(|| self.no_segment(index))
     }
 
     /// Hands every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.

@@ -1,12 +1,16 @@
 //! Checkout: a version's files on disk, without losing what nobody committed. Neighbours: `restore` writes files, `status`
 //! tells what is changed, refs move HEAD. It must not know how a file is stored.
 
-use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkFile};
+mod disk;
+mod known;
+
+use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files};
+use disk::{empties, make_dirs, on_disk, remove, safe_path};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use mdl_objects::{Entry, Id, Kind};
+use mdl_objects::{Entry, Id};
 use std::{
-    fs, io,
-    os::unix::fs::PermissionsExt,
+    collections::HashMap,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -61,7 +65,7 @@ struct Job<'a> {
 
 impl Repo {
     /// Writes a version's files below `dir`, which is made if need be. Other files there stay. A file in the way whose bytes
-    /// are in no version is not overwritten unless forced.
+    /// are in no version that a ref or HEAD reaches is not overwritten unless forced.
     ///
     /// # Errors
     /// Files in the way; absent or damaged objects; the medium failed.
@@ -76,7 +80,7 @@ impl Repo {
         let only = matcher(&options.only)?;
         let mut done = CheckedOut::default();
         let mut jobs = Vec::new();
-        let mut in_the_way = Vec::new();
+        let mut others = HashMap::new();
         for (rel, entry) in selected(&files, only.as_ref()) {
             let path = safe_path(dir, rel)?;
             match on_disk(&path, rel)? {
@@ -84,7 +88,9 @@ impl Repo {
                     done.kept += 1;
                     continue;
                 }
-                Some(f) if !options.force && !self.is_stored(&f)? => in_the_way.push(rel.to_owned()),
+                Some(f) if !options.force => {
+                    others.insert(rel.to_owned(), self.identity(&f)?);
+                }
                 _ => {}
             }
             jobs.push(Job { entry, path });
@@ -95,7 +101,7 @@ impl Repo {
                 format!("matching {}", options.only.join(", ")),
             ));
         }
-        refuse(&in_the_way)?;
+        refuse(&self.in_no_version(others)?)?;
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
         self.write(&jobs, dir, &mut done, progress)?;
         Ok(done)
@@ -106,7 +112,7 @@ impl Repo {
     /// written and HEAD stays.
     ///
     /// # Errors
-    /// A bare repository; uncommitted changes; absent or damaged objects; the medium failed.
+    /// A bare repository; uncommitted changes; absent or damaged objects; `Conflict` where HEAD moved meanwhile; the medium failed.
     pub fn checkout(
         &self,
         commit: &Id,
@@ -117,7 +123,8 @@ impl Repo {
         let work = self.need_work()?.to_owned();
         let _guard = self.hold(commit)?;
         let target = self.odb.files(&self.odb.commit(commit)?.tree)?;
-        let current = match self.refs.head_commit()? {
+        let from = self.refs.head()?;
+        let current = match self.refs.tip(&from)? {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
             None => Files::new(),
         };
@@ -126,7 +133,13 @@ impl Repo {
         let (mut jobs, mut gone, mut in_the_way) = (Vec::new(), Vec::new(), Vec::new());
         for (rel, entry) in selected(&target, only.as_ref()) {
             let path = safe_path(&work, rel)?;
-            if let Some(f) = on_disk(&path, rel)? {
+            // A directory whose files all go makes room by itself; with `only`, none of them goes.
+            let there = if only.is_none() && empties(&path, rel, &current)? {
+                None
+            } else {
+                on_disk(&path, rel)?
+            };
+            if let Some(f) = there {
                 // Most files of most switches are the same in both versions: ask the cheap question first.
                 if !self.differs(&f, entry, &crate::Silent)? {
                     done.kept += 1;
@@ -164,58 +177,42 @@ impl Repo {
         }
         self.write(&jobs, &work, &mut done, progress)?;
         if only.is_none() {
-            self.move_head(commit, head)?;
+            self.move_head(commit, &from, head)?;
         }
         Ok(done)
     }
 
-    fn move_head(&self, commit: &Id, head: &Head) -> Result<()> {
-        if self.refs.head()? == *head {
+    fn move_head(&self, commit: &Id, from: &Head, head: &Head) -> Result<()> {
+        if from == head {
             return Ok(());
         }
         let to = match head {
             Head::Branch(name) => name.clone(),
             Head::Detached(_) => commit.short(),
         };
-        self.refs
-            .set_head(head, &self.config.signature(), &format!("checkout: moving to {to}"))
+        self.refs.move_head(
+            from,
+            head,
+            &self.config.signature(),
+            &format!("checkout: moving to {to}"),
+        )
     }
 
     fn write(&self, jobs: &[Job<'_>], root: &Path, done: &mut CheckedOut, progress: &dyn Progress) -> Result<()> {
-        progress.begin("checking out", jobs.iter().map(|j| j.entry.size).sum());
+        progress.begin(
+            "checking out",
+            jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
+        );
         for job in jobs {
             if let Some(dir) = job.path.parent() {
                 make_dirs(dir, root)?;
             }
             self.odb.restore_to(job.entry, &job.path, progress)?;
             done.written += 1;
-            done.bytes += job.entry.size;
+            done.bytes = done.bytes.saturating_add(job.entry.size);
         }
         progress.end();
         Ok(())
-    }
-
-    /// Whether the repository holds exactly these bytes as a file.
-    fn is_stored(&self, f: &WorkFile) -> Result<bool> {
-        use crate::ingest::{Ingest, Policy, Report, Sink};
-        let policy = Policy {
-            max_depth: 0,
-            allow_damaged: true,
-        };
-        let (sink, progress) = (Sink::Ids, &crate::Silent);
-        let mut ingest = Ingest {
-            odb: &self.odb,
-            sink,
-            policy,
-            progress,
-            report: Report::default(),
-        };
-        let found = ingest.file(&f.path, &f.rel, None)?;
-        let kinds = [Kind::Blob, Kind::Manifest];
-        Ok(self
-            .odb
-            .locate(&found.id)?
-            .is_some_and(|l| kinds.contains(&l.record.kind)))
     }
 }
 
@@ -244,67 +241,4 @@ fn refuse(in_the_way: &[String]) -> Result<()> {
         format!("these files have changes that are not committed:{list}"),
         "commit them first, or pass --force to lose the changes",
     ))
-}
-
-/// Where a tree's path lies below `root`. Trees refuse unsafe names when they are read; what is refused here is a
-/// symbolic link on the way, which would lead the write out of `root`.
-fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
-    let mut path = root.to_owned();
-    let mut parts = rel.split('/').peekable();
-    while let Some(part) = parts.next() {
-        mdl_objects::check_name(part).map_err(|e| RepoError::corrupt("tree", e))?;
-        path.push(part);
-        let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
-        if is_link && parts.peek().is_some() {
-            return Err(RepoError::user(
-                format!("{} is a symbolic link; nothing is written through it", path.display()),
-                "remove the link, or check out elsewhere with --to",
-            ));
-        }
-    }
-    Ok(path)
-}
-
-/// The file at `path`, if there is one. A directory or a link in the way is an error or is replaced, in this order.
-fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
-    match fs::symlink_metadata(path) {
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(RepoError::io(format!("cannot look at {}", path.display()))(e)),
-        Ok(m) if m.is_file() => Ok(Some(WorkFile {
-            rel: rel.to_owned(),
-            path: path.to_owned(),
-            size: m.len(),
-            executable: m.permissions().mode() & 0o100 != 0,
-        })),
-        Ok(m) => Err(RepoError::user(
-            format!(
-                "{} is {}, where a file must go",
-                path.display(),
-                if m.is_dir() { "a directory" } else { "no regular file" }
-            ),
-            "move it away, or check out elsewhere with --to",
-        )),
-    }
-}
-
-fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
-    let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
-    if dir.is_dir() || !dir.starts_with(root) {
-        Ok(())
-    } else {
-        fs::create_dir_all(dir).map_err(failed)
-    }
-}
-
-/// Removes a file and the directories it leaves empty.
-fn remove(path: &Path, root: &Path) -> Result<()> {
-    fs::remove_file(path).map_err(RepoError::io(format!("cannot remove {}", path.display())))?;
-    let mut dir = path.parent();
-    while let Some(d) = dir.filter(|d| d.starts_with(root) && *d != root) {
-        if fs::remove_dir(d).is_err() {
-            break;
-        }
-        dir = d.parent();
-    }
-    Ok(())
 }

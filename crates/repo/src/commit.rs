@@ -9,6 +9,7 @@ use crate::{
     ingest::{Ingest, Ingested, Policy, Report, Sink, changed},
     pack::PackWriter,
     progress::Progress,
+    reach::kind_of,
     refs::{HEADS, Head, check_ref_name},
     repo::Repo,
     tree::{Files, store},
@@ -79,8 +80,9 @@ impl Repo {
     /// Commits.
     ///
     /// # Errors
-    /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch moved meanwhile; the medium failed. On
-    /// every error the branch stands where it stood.
+    /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch (or a detached HEAD) moved
+    /// meanwhile; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
+    /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
         let source = match &request.source {
             // Absolute, since the stat cache knows files by their path.
@@ -201,7 +203,10 @@ impl Repo {
                 self.refs
                     .update(&format!("{HEADS}{name}"), *tip, Some(id), &commit.author, &message)
             }
-            Target::Detached(_) => self.refs.set_head(&Head::Detached(id), &commit.author, &message),
+            Target::Detached(from) => {
+                let (from, to) = (Head::Detached(*from), Head::Detached(id));
+                self.refs.move_head(&from, &to, &commit.author, &message)
+            }
         }
     }
 }
@@ -209,11 +214,13 @@ impl Repo {
 /// Ingests a file unless its state says that it is what it was and the repository has it.
 pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Option<&Entry>) -> Result<Ingested> {
     let state = FileState::of(&f.path)?;
+    // Asked before the file is read: reading a long one takes longer than settling.
+    let settled = state.settled();
     if let Some(known) = recall(ingest.odb, &f.path, &state) {
-        let stored = match (&ingest.sink, known.mode) {
-            (Sink::Ids, _) => true,
+        let stored = match &ingest.sink {
+            Sink::Ids => true,
             // A manifest is only ever stored after its tensors, in the same pack, and gc keeps them together.
-            (Sink::Pack(_), _) => ingest.odb.contains(&known.id)?,
+            Sink::Pack(_) => ingest.odb.contains_kind(&known.id, kind_of(known.mode))?,
         };
         if stored {
             ingest.progress.advance(f.size);
@@ -225,7 +232,9 @@ pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Optio
     if FileState::of(&f.path)? != state {
         return Err(changed(&f.rel));
     }
-    remember(ingest.odb, &f.path, &state, &done);
+    if settled {
+        remember(ingest.odb, &f.path, &state, &done);
+    }
     Ok(done)
 }
 

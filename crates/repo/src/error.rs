@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, RepoError>;
 
-/// What the user can do about an error (DESIGN section 6: exit codes 1, 3, 4, 5, 6).
+/// What the user can do about an error (exit codes 1, 3, 4, 5, 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The request is wrong or refused.
@@ -115,6 +115,19 @@ impl RepoError {
         move |source| RepoError::Io { context, source }
     }
 
+    /// The same error for someone else whom the failure concerns.
+    pub(crate) fn repeat(&self) -> RepoError {
+        match self {
+            RepoError::NotFound { what, name } => RepoError::not_found(what, name),
+            RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
+            RepoError::Io { context, source } => RepoError::Io {
+                context: context.clone(),
+                source: io::Error::new(source.kind(), source.to_string()),
+            },
+            other => RepoError::user(other.to_string(), other.hint().unwrap_or_default()),
+        }
+    }
+
     /// What the user can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -148,13 +161,18 @@ impl RepoError {
             } => {
                 "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
             }
-            RepoError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+            RepoError::Io { source, .. } if is_full(source) => {
                 "nothing was lost: free some space (`mdl gc` may help) and run the command again".to_owned()
             }
             _ => return None,
         };
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// Whether there is no more room, on the disk or for this user.
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Ties an object's parse error to the object.

@@ -14,7 +14,7 @@ pub struct Step {
     pub commit: Commit,
 }
 
-/// Commits reachable from some starts, newest first, children always before their parents.
+/// Commits reachable from some starts, newest first by their own clocks.
 #[derive(Debug)]
 pub struct History<'a> {
     repo: &'a Repo,

@@ -1,5 +1,5 @@
 //! The disposable index: which pack holds an object, small commits, the stat cache of the work tree. Neighbours: `odb` and
-//! `worktree` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
+//! `work` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
 //! costs time. `sled` is this file's secret.
 
 use crate::pack::{Pack, PackId};
@@ -99,7 +99,7 @@ impl Index {
         }
     }
 
-    /// Object ids that start with `prefix`, at most `limit`.
+    /// Object ids from `low` to `high`, both included, at most `limit`.
     pub fn ids_from(&self, low: &[u8; 32], high: &[u8; 32], limit: usize) -> Option<Vec<Id>> {
         let range = low.as_slice()..=high.as_slice();
         let keys = Self::guarded(|| {

@@ -1,6 +1,6 @@
 //! The repository: storage, packs, refs, index, transactions, checkout, compaction, collection, checks. Neighbours: joins
-//! `mdl-codec`, `mdl-files` and `mdl-objects`, which do not know each other; `mdl-remote` and the faces build on it. It
-//! must not know how anything is shown or asked for.
+//! `mdl-codec`, `mdl-files` and `mdl-objects`, which do not know each other; the CLI builds on it. It must not know how
+//! anything is shown or asked for.
 
 mod branches;
 mod chain;
@@ -17,6 +17,7 @@ mod index;
 mod ingest;
 mod odb;
 pub mod pack;
+mod payload;
 mod progress;
 mod reach;
 mod refs;

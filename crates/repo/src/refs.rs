@@ -1,15 +1,15 @@
-//! Refs, HEAD and the reflog: names that move by compare-and-swap, every move written down. Neighbours: `Storage` below,
+//! Refs and HEAD: names that move by compare-and-swap, every move written down in the `log`. Neighbours: `Storage` below,
 //! transactions above. It must not know what a commit holds.
-//!
-//! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not part
-//! of the chain that ends at the ref's present value, and reading follows that chain.
+
+mod log;
+
+pub use log::LogEntry;
 
 use crate::{
     RepoError, Result,
     storage::{Storage, Swap},
 };
 use mdl_objects::{Id, Signature};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Prefix of branches.
@@ -27,51 +27,6 @@ pub enum Head {
     Detached(Id),
 }
 
-/// One move of a ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// Value before; none if the ref was made.
-    pub old: Option<Id>,
-    /// Value after; none if it was deleted.
-    pub new: Option<Id>,
-    /// Who moved it, and when.
-    pub who: Signature,
-    /// What for, such as `commit: better data`.
-    pub message: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LogLine {
-    old: Option<String>,
-    new: Option<String>,
-    name: String,
-    email: String,
-    time_ms: i64,
-    utc_offset_min: i32,
-    message: String,
-}
-
-impl LogLine {
-    fn entry(self) -> Option<LogEntry> {
-        let id = |text: Option<String>| match text {
-            None => Some(None),
-            Some(hex) => hex.parse().ok().map(Some),
-        };
-        let who = Signature {
-            name: self.name,
-            email: self.email,
-            time_ms: self.time_ms,
-            utc_offset_min: self.utc_offset_min,
-        };
-        Some(LogEntry {
-            old: id(self.old)?,
-            new: id(self.new)?,
-            who,
-            message: self.message,
-        })
-    }
-}
-
 /// The refs of a repository.
 #[derive(Clone, Debug)]
 pub struct Refs {
@@ -83,16 +38,7 @@ pub struct Refs {
 /// # Errors
 /// Says what is wrong.
 pub fn check_ref_name(short: &str) -> Result<()> {
-    let bad_part =
-        |p: &str| p.is_empty() || p.starts_with(['.', '-']) || p.ends_with('.') || p.ends_with(".lock") || p == "@";
-    let bad_char = |c: char| c.is_control() || " ~^:?*[\\%".contains(c);
-    let wrong = short.len() > 200
-        || short.contains("..")
-        || short.contains("@{")
-        || short == HEAD
-        || short.chars().any(bad_char)
-        || short.split('/').any(bad_part);
-    if wrong {
+    if short.len() > 200 || short == HEAD || !is_well_formed(short) {
         return Err(RepoError::user(
             format!("{short:?} is not a valid name for a branch or tag"),
             "use letters, digits, '-', '_', '.', '=' and '/', without '..', '@{', spaces or a leading '-' or '.'",
@@ -101,9 +47,13 @@ pub fn check_ref_name(short: &str) -> Result<()> {
     Ok(())
 }
 
-fn log_key(name: &str) -> String {
-    // One flat file per ref: `a` and `a/b` may both have had a log. Ref names hold no '%'.
-    format!("logs/{}", name.replace('/', "%2F"))
+fn is_well_formed(short: &str) -> bool {
+    let bad_part =
+        |p: &str| p.is_empty() || p.starts_with(['.', '-']) || p.ends_with('.') || p.ends_with(".lock") || p == "@";
+    let bad_char = |c: char| c.is_control() || " ~^:?*[\\%".contains(c);
+    let wrong =
+        short.contains("..") || short.contains("@{") || short.chars().any(bad_char) || short.split('/').any(bad_part);
+    !wrong
 }
 
 fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
@@ -111,6 +61,13 @@ fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
     text.trim_end()
         .parse()
         .map_err(|_| RepoError::corrupt(format!("ref {name}"), "it holds no object id"))
+}
+
+fn head_bytes(head: &Head) -> Vec<u8> {
+    match head {
+        Head::Branch(branch) => format!("ref: {HEADS}{branch}\n").into_bytes(),
+        Head::Detached(id) => ref_bytes(id),
+    }
 }
 
 fn ref_bytes(id: &Id) -> Vec<u8> {
@@ -147,27 +104,59 @@ impl Refs {
     /// # Errors
     /// Damaged refs; the medium failed.
     pub fn head_commit(&self) -> Result<Option<Id>> {
-        match self.head()? {
+        self.tip(&self.head()?)
+    }
+
+    /// The commit a HEAD that points there stands on.
+    ///
+    /// # Errors
+    /// Damaged refs; the medium failed.
+    pub(crate) fn tip(&self, head: &Head) -> Result<Option<Id>> {
+        match head {
             Head::Branch(branch) => self.get(&format!("{HEADS}{branch}")),
-            Head::Detached(id) => Ok(Some(id)),
+            Head::Detached(id) => Ok(Some(*id)),
         }
     }
 
-    /// Points HEAD elsewhere and logs it.
+    /// Points HEAD elsewhere, wherever it points now, and logs it.
     ///
     /// # Errors
     /// The medium failed.
     pub fn set_head(&self, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
-        let (value, new) = match head {
-            Head::Branch(b) => (
-                format!("ref: {HEADS}{b}\n").into_bytes(),
-                self.get(&format!("{HEADS}{b}"))?,
-            ),
-            Head::Detached(id) => (ref_bytes(id), Some(*id)),
-        };
-        self.storage.put(HEAD, &value)?;
-        self.log(HEAD, old, new, who, message)
+        let new = self.tip(head)?;
+        let value = head_bytes(head);
+        let mut found = self.storage.get(HEAD)?;
+        // By swaps, so that it cannot fall between another's look and move.
+        while let Swap::Lost(other) = self.storage.swap(HEAD, found.as_deref(), Some(&value))? {
+            found = other;
+        }
+        self.log_head(old, new, who, message);
+        Ok(())
+    }
+
+    /// Points HEAD from `expected` to `new` and logs it.
+    ///
+    /// # Errors
+    /// `Conflict` where it points elsewhere; the medium failed.
+    pub(crate) fn move_head(&self, expected: &Head, new: &Head, who: &Signature, message: &str) -> Result<()> {
+        let (from, to) = (self.tip(expected)?, self.tip(new)?);
+        let lost = self
+            .storage
+            .swap(HEAD, Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
+        if matches!(lost, Swap::Lost(_)) {
+            let name = match self.head()? {
+                Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
+                Head::Detached(_) => HEAD.to_owned(),
+            };
+            return Err(RepoError::Conflict {
+                name,
+                expected: from,
+                found: self.head_commit()?,
+            });
+        }
+        self.log_head(from, to, who, message);
+        Ok(())
     }
 
     /// Writes HEAD of a repository being made.
@@ -175,7 +164,7 @@ impl Refs {
     /// # Errors
     /// The medium failed.
     pub fn init_head(&self, branch: &str) -> Result<()> {
-        self.storage.put(HEAD, format!("ref: {HEADS}{branch}\n").as_bytes())
+        self.storage.put(HEAD, &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
     /// Value of a full ref name.
@@ -231,10 +220,9 @@ impl Refs {
         }
         let on_it = matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(&b));
         if on_it {
-            self.log(HEAD, expected, new, who, message)
-        } else {
-            Ok(())
+            self.log_head(expected, new, who, message);
         }
+        Ok(())
     }
 
     /// Refuses `a` where `a/b` exists and the other way round.
@@ -255,87 +243,4 @@ impl Refs {
         }
         Ok(())
     }
-
-    fn log(&self, name: &str, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
-        let mut bytes = Vec::new();
-        write_line(&mut bytes, old, new, who, message)?;
-        self.storage.append(&log_key(name), &bytes)
-    }
-
-    /// Moves of a ref (full name, or `HEAD`), newest first.
-    ///
-    /// # Errors
-    /// The medium failed. Lines that make no sense are passed over.
-    pub fn reflog(&self, name: &str) -> Result<Vec<LogEntry>> {
-        let bytes = self.storage.get(&log_key(name))?.unwrap_or_default();
-        let lines = bytes
-            .split(|&b| b == b'\n')
-            .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
-        let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
-        entries.reverse();
-        if name == HEAD {
-            return Ok(entries);
-        }
-        let mut at = self.get(name)?;
-        let happened = |e: &LogEntry| {
-            let follows = e.new == at;
-            if follows {
-                at = e.old;
-            }
-            follows
-        };
-        entries.retain(happened);
-        Ok(entries)
-    }
-
-    /// Names of all refs that have a log, `HEAD` included.
-    ///
-    /// # Errors
-    /// The medium failed.
-    pub fn logged(&self) -> Result<Vec<String>> {
-        let keys = self.storage.list("logs/")?;
-        Ok(keys
-            .iter()
-            .filter_map(|s| s.key.strip_prefix("logs/"))
-            .map(|k| k.replace("%2F", "/"))
-            .collect())
-    }
-
-    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers
-    /// out.
-    ///
-    /// # Errors
-    /// The medium failed: the old log stands.
-    pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
-        let log = self.reflog(name)?;
-        let kept = log.iter().take_while(|e| keep(e)).count();
-        if kept == log.len() {
-            return Ok(());
-        }
-        let mut bytes = Vec::new();
-        for e in log.iter().take(kept).rev() {
-            write_line(&mut bytes, e.old, e.new, &e.who, &e.message)?;
-        }
-        if bytes.is_empty() {
-            self.storage.delete(&log_key(name))
-        } else {
-            // At once or not at all: a kill must not lose moves that are to be kept.
-            self.storage.put(&log_key(name), &bytes)
-        }
-    }
-}
-
-fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
-    let line = LogLine {
-        old: old.map(|id| id.to_hex()),
-        new: new.map(|id| id.to_hex()),
-        name: who.name.clone(),
-        email: who.email.clone(),
-        time_ms: who.time_ms,
-        utc_offset_min: who.utc_offset_min,
-        message: message.to_owned(),
-    };
-    // The newline leads: a line torn by a kill then spoils only itself.
-    out.push(b'\n');
-    serde_json::to_writer(out, &line).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))
 }

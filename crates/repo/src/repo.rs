@@ -31,6 +31,13 @@ pub struct Repo {
     work: Option<PathBuf>,
 }
 
+fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
+    Refs::new(storage.clone()).init_head(branch)?;
+    storage.put("config", b"")?;
+    // Last: a storage is a repository once this key says so.
+    storage.put(FORMAT_KEY, FORMAT)
+}
+
 impl Repo {
     /// Makes a repository in `path/.mdl` (or, bare, in `path` itself); one that exists is opened and left as it is.
     /// Returns whether it was made.
@@ -50,10 +57,7 @@ impl Repo {
                     "a bare repository wants a directory of its own",
                 ));
             }
-            Refs::new(Arc::new(LocalStorage::new(&dir))).init_head(branch)?;
-            storage.put("config", b"")?;
-            // Last: a directory is a repository once this file says so.
-            storage.put(FORMAT_KEY, FORMAT)?;
+            found(Arc::new(storage), branch)?;
         }
         Ok((Repo::open(path, engine)?, fresh))
     }
@@ -150,8 +154,7 @@ impl Repo {
     /// # Errors
     /// The medium failed.
     pub fn init_storage(storage: Arc<dyn Storage>, branch: &str, engine: Arc<dyn Engine>) -> Result<Repo> {
-        Refs::new(storage.clone()).init_head(branch)?;
-        storage.put(FORMAT_KEY, FORMAT)?;
+        found(storage.clone(), branch)?;
         Repo::with_storage(storage, engine, None, None, None)
     }
 

@@ -1,11 +1,13 @@
 //! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all. Neighbours:
 //! `chain` decodes tensors; `checkout` decides what is written where. It must not know refs.
 
-use crate::{RepoError, Result, odb::Odb, progress::Progress};
+use crate::{RepoError, Result, odb::Odb, progress::Progress, storage::nonce};
 use mdl_objects::{Entry, Kind, Manifest, Mode};
 use rayon::prelude::*;
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions, Permissions},
+    io,
     os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -120,12 +122,7 @@ impl Odb {
     /// As `restore`; the medium failed.
     pub fn restore_to(&self, entry: &Entry, path: &Path, progress: &dyn Progress) -> Result<()> {
         let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
-        let temporary = Temporary::beside(path);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&temporary.0)
-            .map_err(failed)?;
+        let (temporary, file) = Temporary::beside(path).map_err(failed)?;
         file.set_len(entry.size).map_err(failed)?;
         if entry.executable {
             let mode = file.metadata().map_err(failed)?.permissions().mode();
@@ -160,18 +157,24 @@ fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn beside(path: &Path) -> Temporary {
+    /// Makes one beside `path`, with a name that `work::walk` passes over.
+    fn beside(path: &Path) -> io::Result<(Temporary, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut name = std::ffi::OsString::from(format!(".mdl-{}-{n}-", std::process::id()));
-        name.push(path.file_name().unwrap_or_default());
-        // A long name must not grow past what the file system takes.
-        let short = if name.len() > 200 {
-            format!(".mdl-{}-{n}", std::process::id()).into()
-        } else {
-            name
-        };
-        Temporary(path.with_file_name(short))
+        loop {
+            let n = NEXT.fetch_add(1, Ordering::Relaxed);
+            let stem = format!(".mdl-{}-{n}-{:08x}", std::process::id(), nonce());
+            let mut name = OsString::from(format!("{stem}-"));
+            name.push(path.file_name().unwrap_or_default());
+            // A long name must not grow past what the file system takes.
+            let short = if name.len() > 200 { stem.into() } else { name };
+            let at = path.with_file_name(short);
+            match OpenOptions::new().write(true).create_new(true).open(&at) {
+                // Another process's: with one pid in two containers, it may be at work.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(e),
+                Ok(file) => return Ok((Temporary(at), file)),
+            }
+        }
     }
 }
 

@@ -173,14 +173,13 @@ impl Repo {
     /// # Errors
     /// Absent, or another kind of object; the medium failed.
     pub fn peel(&self, id: &Id) -> Result<Id> {
-        match self.odb.locate(id)?.map(|l| l.record.kind) {
-            Some(Kind::Commit) => Ok(*id),
-            Some(Kind::Tag) => Ok(self.odb.tag(id)?.target),
-            Some(kind) => Err(RepoError::user(
+        match self.odb.need(id, "commit")?.record.kind {
+            Kind::Commit => Ok(*id),
+            Kind::Tag => Ok(self.odb.tag(id)?.target),
+            kind => Err(RepoError::user(
                 format!("{} is a {kind}, not a commit", id.short()),
                 "name a commit",
             )),
-            None => Err(RepoError::not_found("commit", id)),
         }
     }
 

@@ -11,7 +11,6 @@ use crate::{
     work::{WorkFile, walk},
 };
 use mdl_objects::Entry;
-use std::path::Path;
 
 /// How a file differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,24 +86,5 @@ impl Repo {
         };
         let found = ingest_cached(&mut ingest, f, None)?;
         Ok((found.mode, found.id) != (e.mode, e.id))
-    }
-
-    /// Whether a file on disk holds exactly the bytes of an entry.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn file_equals(&self, path: &Path, entry: &Entry, progress: &dyn Progress) -> Result<bool> {
-        let meta = std::fs::metadata(path).map_err(crate::RepoError::io(format!("cannot read {}", path.display())))?;
-        let name = path
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let f = WorkFile {
-            rel: name,
-            path: path.to_owned(),
-            size: meta.len(),
-            executable: entry.executable,
-        };
-        Ok(!self.differs(&f, entry, progress)?)
     }
 }

@@ -12,7 +12,7 @@ pub(crate) const PROBE: usize = 4096;
 
 /// Decoded length of segment `index` of a tensor of `len` bytes.
 pub(crate) fn segment_len(len: u64, index: usize) -> usize {
-    let start = index as u64 * SEGMENT_BYTES as u64;
+    let start = (index as u64).saturating_mul(SEGMENT_BYTES as u64);
     len.saturating_sub(start).min(SEGMENT_BYTES as u64) as usize
 }
 

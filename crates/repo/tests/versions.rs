@@ -246,3 +246,81 @@ fn only_takes_globs() {
         ErrorKind::NotFound
     );
 }
+
+#[test]
+fn a_directory_whose_files_all_go_makes_room_for_a_file() {
+    let p = place();
+    p.write("a/b/c", b"1");
+    p.write("a/d", b"2");
+    let first = p.commit("a directory").id;
+    std::fs::remove_dir_all(p.path().join("a")).expect("rm");
+    p.write("a", b"a file");
+    let second = p.commit("a file").id;
+    let none = CheckoutOptions::default();
+    let go = |id, options: &CheckoutOptions| p.repo.checkout(id, &Head::Detached(*id), options, &Silent);
+    go(&first, &none).expect("a file makes room too");
+    assert_eq!((p.read("a/b/c"), p.read("a/d")), (b"1".to_vec(), b"2".to_vec()));
+    p.write("a/mine", b"untracked");
+    let force = CheckoutOptions {
+        force: true,
+        ..CheckoutOptions::default()
+    };
+    go(&second, &force).expect_err("a file of nobody's is in it");
+    assert_eq!(p.read("a/mine"), b"untracked");
+    std::fs::remove_file(p.path().join("a/mine")).expect("rm");
+    p.write("a/d", b"changed");
+    go(&second, &none).expect_err("changes");
+    assert_eq!(p.read("a/d"), b"changed");
+    go(&second, &force).expect("forced");
+    assert_eq!(p.read("a"), b"a file");
+}
+
+#[test]
+fn only_what_a_version_has_is_overwritten_elsewhere() {
+    let p = place();
+    let none = CheckoutOptions::default();
+    p.write("f", b"first");
+    p.commit("one");
+    p.write("f", b"second");
+    let tip = p.commit("two").id;
+    let out = tempfile::TempDir::new().expect("temp");
+    let file = out.path().join("f");
+    let to = |bytes: &[u8]| {
+        std::fs::write(&file, bytes).expect("write");
+        p.repo.checkout_to(&tip, out.path(), &none, &Silent)
+    };
+    to(b"first").expect("it is in a version");
+    to(b"nowhere").expect_err("it is in none");
+    // As after a commit that lost the race for its branch: stored, and in no version.
+    let lost = CommitRequest {
+        message: "lost".into(),
+        branch: Some("lost".into()),
+        ..CommitRequest::default()
+    };
+    p.write("f", b"only copy");
+    p.repo.commit(&lost, &Silent).expect("commit");
+    to(b"only copy").expect("a branch has it");
+    p.repo.delete_branch("lost", true).expect("delete");
+    to(b"only copy").expect_err("no version has it now");
+    assert_eq!(std::fs::read(&file).expect("read"), b"only copy");
+}
+
+#[test]
+fn what_a_killed_checkout_left_is_not_committed() {
+    let p = place();
+    for left in [".mdl-1-0-model.safetensors", "d/.mdl-4711-12", ".mdl-9-3-0badcafe-x"] {
+        p.write(left, b"half a file");
+    }
+    p.write(".mdl-notes", b"the user's own");
+    p.write(".mdl-2026-notes", b"and this");
+    p.commit("one");
+    let files = p.repo.odb().files(
+        &p.repo
+            .odb()
+            .commit(&p.repo.resolve("main").expect("main"))
+            .expect("commit")
+            .tree,
+    );
+    let names: Vec<String> = files.expect("files").into_keys().collect();
+    assert_eq!(names, [".mdl-2026-notes", ".mdl-notes"]);
+}

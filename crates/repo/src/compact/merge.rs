@@ -5,7 +5,7 @@ use crate::{
     Result,
     pack::{PackId, PackWriter},
     progress::Progress,
-    reach::{Catalog, PACK_FIXED, Slot, copy, record_bytes},
+    reach::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
     storage::Storage,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -14,9 +14,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 const SMALL: u64 = 32 << 20;
 /// A merged pack is closed before it grows past this length.
 const TARGET: u64 = 256 << 20;
-/// A pack is rewritten for the copies in it that nobody takes if they are a quarter of it, or this much.
-const WORTH_BYTES: u64 = 64 << 20;
-const WORTH_PART: u64 = 4;
 
 /// Packs that become one, or none if all they hold is elsewhere.
 #[derive(Debug, Default)]
@@ -54,7 +51,8 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
         let slots = taken(catalog, p);
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
         let freed = size.saturating_sub(payload + PACK_FIXED);
-        let worth = freed >= WORTH_BYTES || freed >= size / WORTH_PART;
+        // For the copies in it that nobody takes.
+        let worth = is_worth(freed, size);
         if slots.is_empty() {
             let (packs, len) = (vec![p], 0);
             lone.push(Group { packs, len });

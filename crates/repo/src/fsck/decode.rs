@@ -13,7 +13,7 @@ use crate::{
     reach::{Catalog, Slot, references},
     tensor::{TensorHeader, segment_len},
 };
-use mdl_codec::scheme_of;
+use mdl_codec::{Dtype, scheme_of};
 use mdl_objects::{IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -139,7 +139,8 @@ impl Families<'_> {
         let mut nodes: Vec<Node> = Vec::new();
         let mut stack = vec![(root, None)];
         while let Some((slot, parent)) = stack.pop() {
-            let header = match self.header(slot, root) {
+            let first = nodes.first().map(|n| n.header.dtype);
+            let header = match self.header(slot, root, first) {
                 Ok(header) => header,
                 Err(e) => {
                     let reason = e.to_string();
@@ -165,12 +166,13 @@ impl Families<'_> {
         nodes
     }
 
-    fn header(&self, slot: Slot, root: Slot) -> Result<TensorHeader> {
+    fn header(&self, slot: Slot, root: Slot, dtype: Option<Dtype>) -> Result<TensorHeader> {
         let header = self.odb.header(&self.catalog.location(slot))?;
         let (record, first) = (self.catalog.record(slot), self.catalog.record(root));
-        if record.logical != first.logical {
+        // As a reader does, who refuses such a chain even where it would decode.
+        if record.logical != first.logical || dtype.is_some_and(|d| d != header.dtype) {
             let what = format!("tensor {}", record.id.short());
-            return Err(RepoError::corrupt(what, "its base has another length"));
+            return Err(RepoError::corrupt(what, "its base has another length or dtype"));
         }
         Ok(header)
     }

@@ -106,7 +106,7 @@ impl Repo {
         let by_object = blame(&catalog, &bad, &mut problems);
         if !quick || !problems.is_empty() {
             progress.begin("following references", 0);
-            let mut trace = Trace::new(&catalog, storage, by_object, unreadable, &mut problems, progress);
+            let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
             roots.all.iter().for_each(|r| trace.root(r));
             progress.end();
         }

@@ -1,15 +1,16 @@
 //! Follows every reference from the roots: finds what is missing, and for all damage the commits, files and tensors where it
-//! shows. Neighbours: `reach` has the objects; `fsck` reports. It must not read tensors.
+//! shows. Neighbours: `reach` has the objects; `fsck` reports. It must not read tensors beyond their headers.
 
 mod look;
 
 use super::{Affected, Problem, problem};
 use crate::{
     error::bad_object,
+    odb::Odb,
     progress::Progress,
     reach::{Catalog, Root, kind_of, references},
-    storage::Storage,
 };
+use mdl_codec::Dtype;
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tree};
 use std::{
     collections::{HashMap, HashSet},
@@ -29,10 +30,11 @@ struct Hit {
 }
 
 type Hits = Rc<Vec<Hit>>;
+type Shape = (Dtype, Vec<u64>);
 
 pub(super) struct Trace<'a> {
     catalog: &'a Catalog,
-    storage: &'a dyn Storage,
+    odb: &'a Odb,
     /// Problems by the objects that cannot be read for them.
     by_object: HashMap<u32, Vec<usize>>,
     /// Problems of packs that cannot be opened: a missing object may have been in any of them.
@@ -41,6 +43,8 @@ pub(super) struct Trace<'a> {
     found: HashMap<(Id, String), usize>,
     known: HashMap<Id, Hits>,
     walked: HashSet<Id>,
+    /// Dtype and shape of tensors looked at before; none where the header cannot be read.
+    shapes: HashMap<u32, Option<Shape>>,
     problems: &'a mut Vec<Problem>,
     progress: &'a dyn Progress,
 }
@@ -48,7 +52,7 @@ pub(super) struct Trace<'a> {
 impl<'a> Trace<'a> {
     pub fn new(
         catalog: &'a Catalog,
-        storage: &'a dyn Storage,
+        odb: &'a Odb,
         by_object: HashMap<u32, Vec<usize>>,
         unreadable: Vec<usize>,
         problems: &'a mut Vec<Problem>,
@@ -56,12 +60,13 @@ impl<'a> Trace<'a> {
     ) -> Trace<'a> {
         Trace {
             catalog,
-            storage,
+            odb,
             by_object,
             unreadable,
             found: HashMap::new(),
             known: HashMap::new(),
             walked: HashSet::new(),
+            shapes: HashMap::new(),
             problems,
             progress,
         }
@@ -202,7 +207,7 @@ impl<'a> Trace<'a> {
             }
         }
         for t in &m.tensors {
-            if let Err(problems) = self.sized(&t.id, Kind::Tensor, t.byte_len().unwrap_or(u64::MAX)) {
+            if let Err(problems) = self.shaped(t) {
                 let named = |problem: &usize| Hit {
                     problem: *problem,
                     path: String::new(),

@@ -8,7 +8,7 @@ pub(crate) mod condemned;
 mod plan;
 
 use crate::{
-    RepoError, Result,
+    RepoError, Result, error,
     pack::{PackId, PackWriter},
     progress::Progress,
     reach::{Catalog, Marks, copy},
@@ -72,7 +72,7 @@ impl Repo {
         if !options.dry_run {
             condemned::finish(storage)?;
         }
-        let since = (!options.prune_now).then(|| now_ms() - (self.config.reflog_days() as i64).saturating_mul(DAY_MS));
+        let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
         let roots = self.roots(since)?.complete()?;
         let horizon = horizon(options, self.config.grace_hours());
         // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an earlier
@@ -169,7 +169,7 @@ fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
 }
 
 fn is_full(e: &RepoError) -> bool {
-    matches!(e, RepoError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
+    matches!(e, RepoError::Io { source, .. } if error::is_full(source))
 }
 
 fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
@@ -188,6 +188,12 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
         packs_rewritten: plan.rewrite.len() as u64,
         ..GcReport::default()
     }
+}
+
+/// The moment this many days ago; of more days than there are, the beginning of time.
+fn days_ago(days: u64) -> i64 {
+    let days = i64::try_from(days).unwrap_or(i64::MAX);
+    now_ms().saturating_sub(days.saturating_mul(DAY_MS))
 }
 
 fn now_ms() -> i64 {

@@ -5,7 +5,7 @@ use super::GcOptions;
 use crate::{
     Result,
     pack::Record,
-    reach::{Catalog, Marks, OnDamage, PACK_FIXED, Root, Slot, record_bytes},
+    reach::{Catalog, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
     storage::Storage,
 };
 use std::{
@@ -13,10 +13,6 @@ use std::{
     collections::BTreeSet,
     time::{Duration, SystemTime},
 };
-
-/// A mixed pack is rewritten if that frees a quarter of it, or this much.
-const WORTH_BYTES: u64 = 64 << 20;
-const WORTH_PART: u64 = 4;
 
 /// What a collection is going to do with the packs of a catalog.
 #[derive(Debug)]
@@ -120,7 +116,7 @@ impl Plan {
                 let live = live(catalog, &kept, p);
                 let size = catalog.packs[p].pack.size;
                 let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
-                let worth = freed >= size / WORTH_PART || freed >= WORTH_BYTES || options.prune_now;
+                let worth = is_worth(freed, size) || options.prune_now;
                 if live.is_empty() {
                     delete.push(p);
                 } else if freed > 0 && worth {

@@ -2,11 +2,7 @@
 //! know checkpoint formats.
 
 use super::{SMALL_FILE, Sink};
-use crate::{
-    Result,
-    odb::{Odb, wrap_payload},
-    pack::NewObject,
-};
+use crate::{Result, odb::Odb, pack::NewObject, payload::wrap};
 use fastcdc::v2020::{Error as CutError, StreamCDC};
 use mdl_files::{Layout, ReadAt};
 use mdl_objects::{Chunk, Id, Kind};
@@ -104,7 +100,7 @@ pub(super) fn store(odb: &Odb, sink: &mut Sink<'_>, group: &[Vec<u8>]) -> Result
                 len: content.len() as u64,
             };
             let payload = if wanted && !odb.contains(&chunk.id)? {
-                Some(wrap_payload(content))
+                Some(wrap(content))
             } else {
                 None
             };

@@ -7,7 +7,7 @@ mod report;
 mod tensors;
 
 pub use report::{Report, TensorReport};
-pub(crate) use tensors::changed;
+pub(crate) use tensors::{changed, scheme_name};
 
 use crate::{
     RepoError, Result,

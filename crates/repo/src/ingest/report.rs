@@ -22,7 +22,7 @@ pub struct TensorReport {
     pub depth: u8,
 }
 
-/// The report blob (docs/format.md, "Reports"): JSON, so that later versions can add to it.
+/// The report blob (docs/format.md, "Canonical objects"): JSON, so that later versions can add to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Tensors this commit added, in the order they were stored.

@@ -137,7 +137,7 @@ impl PackWriter {
     /// Writes footer and trailer and makes the pack durable and visible.
     ///
     /// # Errors
-    /// The medium failed: no pack.
+    /// The medium failed: there is no pack, or a whole one.
     pub fn finish(mut self) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let footer = encode_footer(&records);

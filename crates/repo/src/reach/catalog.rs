@@ -6,8 +6,9 @@
 use crate::{
     RepoError, Result,
     gc::condemned,
-    odb::{Location, MAX_WHOLE, unwrap_payload},
+    odb::Location,
     pack::{PACK_DIR, Pack, PackId, Record},
+    payload,
     storage::{Storage, Stored},
 };
 use mdl_objects::Id;
@@ -23,6 +24,12 @@ pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
 /// Bytes that a record takes in a pack, its place in the footer included.
 pub(crate) fn record_bytes(r: &Record) -> u64 {
     r.len.saturating_add(74 + if r.base.is_some() { 32 } else { 0 })
+}
+
+/// Whether a pack of this length is worth rewriting for what that frees: a quarter of it, or much.
+pub(crate) fn is_worth(freed: u64, size: u64) -> bool {
+    const MUCH: u64 = 64 << 20;
+    freed >= size / 4 || freed >= MUCH
 }
 
 /// A pack and when it was written.
@@ -164,16 +171,6 @@ impl Catalog {
     /// # Errors
     /// Damaged; the medium failed.
     pub fn content(&self, storage: &dyn Storage, slot: Slot) -> Result<Vec<u8>> {
-        let record = self.record(slot);
-        let bad = |why: &str| RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), why);
-        if record.logical > MAX_WHOLE || record.len > MAX_WHOLE {
-            return Err(bad("larger than any writer makes it"));
-        }
-        let payload = self.packs[slot.pack as usize].pack.payload(storage, record)?;
-        let bytes = unwrap_payload(&payload, record.logical as usize).map_err(bad)?;
-        if Id::of(record.kind, &bytes) != record.id {
-            return Err(bad("its content is not what its id says"));
-        }
-        Ok(bytes)
+        payload::content(storage, &self.packs[slot.pack as usize].pack, self.record(slot))
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{Head, LogEntry, TAGS, check_ref_name},
+    refs::{Head, LogEntry, TAGS},
     repo::Repo,
 };
 use mdl_objects::Id;
@@ -79,10 +79,6 @@ impl Repo {
         out.note("HEAD", head);
         let Some(since) = since else { return Ok(out) };
         for name in self.refs.logged()? {
-            // A log whose name no ref could have is nobody's.
-            if name != "HEAD" && check_ref_name(&name).is_err() {
-                continue;
-            }
             match self.refs.reflog(&name) {
                 Ok(log) => {
                     for e in log.iter().filter(|e| e.who.time_ms >= since) {

@@ -4,12 +4,13 @@
 use super::{BranchStats, NameStats, Stats};
 use crate::{
     Result,
+    ingest::scheme_name,
     odb::Odb,
     progress::Progress,
     reach::{Catalog, Marks, OnDamage, Root},
     refs::HEADS,
 };
-use mdl_codec::{Scheme, scheme_of};
+use mdl_codec::scheme_of;
 use mdl_objects::{Commit, Id, Kind, Tag, Tree};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -33,8 +34,9 @@ pub(super) struct Sum {
 impl Sum {
     pub fn add(&mut self, logical: u64, stored: u64) {
         self.versions += 1;
-        self.logical += logical;
-        self.stored += stored;
+        // Records may lie: a sum that means nothing must not end the rest.
+        self.logical = self.logical.saturating_add(logical);
+        self.stored = self.stored.saturating_add(stored);
     }
 
     pub fn named(self, name: impl Into<String>) -> NameStats {
@@ -156,7 +158,7 @@ impl<'a> Gather<'a> {
                 out.unreachable_objects += 1;
                 continue;
             }
-            reached += r.len;
+            reached = r.len.saturating_add(reached);
             kinds.entry(r.kind).or_default().add(r.logical, r.len);
             if r.kind == Kind::Tensor {
                 tensors.push(n);
@@ -201,11 +203,7 @@ impl<'a> Gather<'a> {
                 .payload_range(self.odb.storage(), &at.record, *offset, &mut first)?;
             schemes.push(scheme_of(&first).map_err(crate::error::bad_encoding(&at.record.id))?);
         }
-        Ok(match schemes.split_first() {
-            None => Scheme::Stored.name(),
-            Some((first, rest)) if rest.iter().all(|s| s == first) => first.name(),
-            Some(_) => "mixed",
-        })
+        Ok(scheme_name(schemes.into_iter()))
     }
 
     /// Chains as they are followed; what a record states may be more.

@@ -111,6 +111,13 @@ impl LocalStorage {
                 Ok(file) => {
                     // The lock tells `sweep_uploads` that somebody is still writing.
                     file.lock().map_err(failed("lock", &path))?;
+                    // Until then it was nobody's, and may have been swept.
+                    if seen(fs::symlink_metadata(&path))
+                        .map_err(failed("look at", &path))?
+                        .is_none()
+                    {
+                        continue;
+                    }
                     return Ok(LocalUpload {
                         root: self.root.clone(),
                         path,
@@ -124,7 +131,7 @@ impl LocalStorage {
 }
 
 /// Distinguishes temporary files of processes that share a pid across containers or hosts.
-fn nonce() -> u32 {
+pub(crate) fn nonce() -> u32 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.subsec_nanos())
@@ -299,12 +306,28 @@ impl Storage for LocalStorage {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(e)) => return Err(failed("lock", &path)(e)),
             }
-            freed += file.metadata().map_or(0, |m| m.len());
-            if !dry_run {
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
+            let len = file.metadata().map_or(0, |m| m.len());
+            let there = if dry_run {
+                seen(fs::symlink_metadata(&path)).map(|m| m.is_some())
+            } else {
+                seen(fs::remove_file(&path)).map(|done| done.is_some())
+            };
+            // One that is gone was finished or dropped by its writer just before.
+            if there.map_err(failed("remove", &path))? {
+                freed += len;
             }
         }
         Ok(freed)
+    }
+}
+
+/// What was seen of a file that a directory lists. One that went away between listing and looking was deleted by somebody:
+/// not there. Any other failure is one: a ref that cannot be seen still holds its commits.
+fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
@@ -319,8 +342,9 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        // A file that goes away between listing and looking was deleted by somebody: not there.
-        let Ok(meta) = entry.metadata() else { continue };
+        let Some(meta) = seen(entry.metadata()).map_err(failed("look at", &entry.path()))? else {
+            continue;
+        };
         let key = format!("{prefix}{name}");
         if meta.is_dir() {
             list_into(&entry.path(), &format!("{key}/"), out)?;
@@ -334,4 +358,22 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_that_is_gone_is_passed_over() {
+        assert_eq!(seen(Ok(1)).expect("seen"), Some(1));
+        assert_eq!(seen::<()>(Err(io::ErrorKind::NotFound.into())).expect("gone"), None);
+        for kind in [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::StaleNetworkFileHandle,
+            io::ErrorKind::Other,
+        ] {
+            assert_eq!(seen::<()>(Err(kind.into())).expect_err("a failure").kind(), kind);
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod memory;
 
 pub use fault::{Fault, FaultStorage};
 pub use local::LocalStorage;
+pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
 
 use crate::Result;
@@ -48,7 +49,8 @@ pub trait Upload: Send {
     /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
     ///
     /// # Errors
-    /// The medium failed: nothing is visible.
+    /// The medium failed: under the key is what was there before, or everything written (perhaps not yet durably); never
+    /// a part.
     fn finish(self: Box<Self>, key: &str) -> Result<()>;
 }
 
@@ -87,7 +89,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Durably sets a small value, whole or not at all.
     ///
     /// # Errors
-    /// The medium failed: the old value stands.
+    /// The medium failed: the value is the old one or the new one; never a part.
     fn put(&self, key: &str, value: &[u8]) -> Result<()> {
         let mut up = self.upload()?;
         up.write(value)?;
@@ -97,7 +99,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Sets (or with `None` removes) a small value if the present one is `expected` (`None`: absent).
     ///
     /// # Errors
-    /// The medium failed: the old value stands.
+    /// The medium failed: the value is the old one or the new one, and which is not known.
     fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
     /// Durably appends to a log that many processes append to; one call's bytes stay together.

@@ -38,7 +38,8 @@ impl FileState {
         })
     }
 
-    fn settled(&self) -> bool {
+    /// Whether the file had been left alone long enough, now, for this state to mean something.
+    pub fn settled(&self) -> bool {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as i128);
@@ -75,11 +76,8 @@ pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingest
     })
 }
 
-/// Remembers what the file is, if it has been left alone long enough for its state to mean something.
+/// Remembers what the file is. The state must have been settled before the file was read.
 pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
-    if !state.settled() {
-        return;
-    }
     let mut w = Writer::default();
     state.write(&mut w);
     w.u8(file.mode as u8);
@@ -88,4 +86,61 @@ pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingeste
         index.put_stat(path.as_os_str().as_encoded_bytes(), &w.bytes);
         Some(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Progress, Repo,
+        commit::ingest_cached,
+        ingest::{Ingest, Policy, Report, Sink},
+        work::WorkFile,
+    };
+    use std::{sync::Arc, thread::sleep, time::Duration};
+
+    struct Slow;
+
+    impl Progress for Slow {
+        fn begin(&self, _what: &str, _total: u64) {}
+        fn advance(&self, _n: u64) {
+            sleep(Duration::from_nanos(SETTLED_NS as u64 + 100_000_000));
+        }
+        fn end(&self) {}
+    }
+
+    fn ingest(repo: &Repo, f: &WorkFile, progress: &dyn Progress) {
+        let policy = Policy {
+            max_depth: 0,
+            allow_damaged: false,
+        };
+        let mut ingest = Ingest {
+            odb: repo.odb(),
+            sink: Sink::Ids,
+            policy,
+            progress,
+            report: Report::default(),
+        };
+        ingest_cached(&mut ingest, f, None).expect("ingest");
+    }
+
+    #[test]
+    fn a_file_that_settles_while_it_is_read_is_not_remembered() {
+        let dir = tempfile::TempDir::new().expect("temp dir");
+        let engine = Arc::new(mdl_codec::CpuEngine::new());
+        let (repo, _) = Repo::init(dir.path(), false, "main", engine).expect("init");
+        let path = dir.path().join("f");
+        fs::write(&path, b"perhaps torn").expect("write");
+        let f = WorkFile {
+            rel: "f".to_owned(),
+            path: path.clone(),
+            size: 12,
+            executable: false,
+        };
+        ingest(&repo, &f, &Slow);
+        let state = FileState::of(&path).expect("state");
+        assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
+        ingest(&repo, &f, &crate::Silent);
+        assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");
+    }
 }

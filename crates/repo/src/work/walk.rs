@@ -5,8 +5,9 @@ use crate::{RepoError, Result, repo::DIR};
 use ignore::WalkBuilder;
 use mdl_objects::check_name;
 use std::{
+    ffi::OsStr,
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -23,8 +24,8 @@ pub struct WorkFile {
     pub executable: bool,
 }
 
-/// Files below `root` in the byte order of their names, without what `.mdlignore` files name, `.mdl` and `.git`. A root
-/// that is a file is itself the only one.
+/// Files below `root` in the byte order of their names, without what `.mdlignore` files name, `.mdl`, `.git` and the
+/// temporary files of a checkout that was cut off. A root that is a file is itself the only one.
 ///
 /// # Errors
 /// Symbolic links (unless followed), special files, names that no tree takes; the medium failed.
@@ -51,6 +52,9 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
             continue;
         }
         let path = entry.path();
+        if kind.is_file() && is_temporary(entry.file_name()) {
+            continue;
+        }
         if kind.is_symlink() {
             return Err(RepoError::user(
                 format!("{} is a symbolic link", path.display()),
@@ -63,6 +67,16 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
     }
     files.sort_by(|a, b| a.rel.cmp(&b.rel));
     Ok(files)
+}
+
+/// Whether a file has the name of one that a checkout is writing: `.mdl-`, a process id, `-`, a number, and perhaps `-` and
+/// more. Nothing looser: a file of the user's that is passed over is not committed.
+fn is_temporary(name: &OsStr) -> bool {
+    let number = |text: Option<&[u8]>| text.is_some_and(|t| !t.is_empty() && t.iter().all(u8::is_ascii_digit));
+    name.as_bytes().strip_prefix(b".mdl-").is_some_and(|rest| {
+        let mut parts = rest.split(|b| *b == b'-');
+        number(parts.next()) && number(parts.next())
+    })
 }
 
 fn into_io(e: ignore::Error) -> std::io::Error {

@@ -205,3 +205,21 @@ fn a_dead_upload_is_swept_and_a_live_one_is_not() {
     live.finish("kept").expect("finish");
     assert!(get(&storage, "kept").is_some());
 }
+
+#[test]
+fn uploads_begin_and_end_while_dead_ones_are_swept() {
+    let dir = TempDir::new().expect("temp dir");
+    let storage = LocalStorage::new(dir.path());
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|w| {
+                let storage = &storage;
+                scope.spawn(move || (0..150).for_each(|_| storage.put(&format!("k{w}"), b"value").expect("put")))
+            })
+            .collect();
+        while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            storage.sweep_uploads(false).expect("sweep");
+        }
+    });
+    assert!(get(&storage, "k0").is_some() && get(&storage, "k1").is_some());
+}

@@ -158,3 +158,23 @@ fn a_collection_makes_room_on_a_full_disk() {
     repo.gc(&NOW, &Silent).expect("gc");
     assert_clean(&repo);
 }
+
+#[test]
+fn a_commit_whose_move_of_head_cannot_be_logged_has_happened() {
+    let scene = scene();
+    let next = run(3, 1, 300).remove(2);
+    let counted = FaultStorage::new(Arc::new(duplicate(&scene.storage)), None);
+    commit(&open(counted.clone()), "main", &next);
+    let survivor = duplicate(&scene.storage);
+    let last = Fault::Fail(counted.changes());
+    let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(last));
+    let id = commit(&open(failing), "main", &next);
+    let repo = open(survivor);
+    assert_eq!(repo.refs().get("refs/heads/main").expect("ref"), Some(id));
+    assert_eq!(repo.refs().reflog("refs/heads/main").expect("log")[0].new, Some(id));
+    assert_ne!(
+        repo.refs().reflog("HEAD").expect("log")[0].new,
+        Some(id),
+        "the fault was there"
+    );
+}

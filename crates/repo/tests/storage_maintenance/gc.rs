@@ -227,3 +227,30 @@ fn writers_finish_a_deletion_that_was_cut_off() {
     assert_version(&repo, &id, &versions[0]);
     assert_clean(&repo);
 }
+
+#[test]
+fn a_reflog_that_is_kept_for_ever_is_kept() {
+    let (storage, repo) = fresh();
+    commit_all(&repo, "main", &run(2, 1, 200));
+    for days in [i64::MAX as u64, 200_000_000_000, 1 << 40] {
+        set(&storage, "gc.reflog_days", &days.to_string());
+        open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
+        assert_eq!(repo.refs().reflog("refs/heads/main").expect("log").len(), 2, "{days}");
+    }
+}
+
+#[test]
+fn a_log_of_nothing_does_not_stop_a_collection() {
+    let (storage, repo) = fresh();
+    set(&storage, "user.name", "somebody");
+    let name = "a-long-name".repeat(18);
+    let versions = run(2, 1, 200);
+    commit_all(&repo, &name, &versions);
+    for stray in ["logs/config", "logs/format", "logs/a..b"] {
+        storage.put(stray, b"\n{}").expect("put");
+    }
+    open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
+    open(storage).gc(&NOW, &Silent).expect("gc");
+    let logged = repo.refs().logged().expect("logs");
+    assert_eq!(logged, [format!("refs/heads/{name}")]);
+}

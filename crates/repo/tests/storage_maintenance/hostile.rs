@@ -6,6 +6,7 @@ use crate::support::*;
 use mdl_objects::{Id, Kind};
 use mdl_repo::{
     Repo, Silent,
+    pack::{Pack, PackId},
     storage::{MemoryStorage, Storage},
 };
 use std::path::Path;
@@ -22,8 +23,9 @@ fn small() -> (MemoryStorage, String, Vec<Object>) {
     repo.create_tag("t", &id, Some("a tag"), false).expect("tag");
     repo.compact(&Default::default(), &Silent).expect("compact");
     let mut objects = Vec::new();
-    for pack in repo.odb().packs().expect("packs") {
-        for r in repo.odb().pack(pack).expect("pack").records() {
+    for key in packs(&storage) {
+        let pack = PackId::from_key(&key).expect("a pack's name");
+        for r in Pack::open(&storage, pack).expect("pack").records() {
             objects.push((r.id, r.kind, content(&repo, &r.id, r.kind).expect("read")));
         }
     }

@@ -3,9 +3,11 @@
 
 mod compact;
 mod conformance;
+mod crafted;
 mod crash;
 mod fsck;
 mod gc;
+mod handles;
 mod hostile;
 mod stats;
 mod storm;

@@ -3,11 +3,77 @@
 
 use mdl_codec::{CpuEngine, Engine};
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, FsckReport, Repo, Result, Silent,
-    storage::{MemoryStorage, Storage},
+    CheckoutOptions, CommitRequest, Committed, FsckReport, Progress, Repo, Result, Silent,
+    storage::{Guard, MemoryStorage, Storage, Stored, Swap, Upload},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
+
+/// What is asked before a key is read.
+pub type BeforeRead = dyn Fn(&str) -> Result<()> + Send + Sync;
+
+/// A storage in memory that asks before it reads a key: an answer that is an error is what the reader gets.
+#[derive(Clone)]
+pub struct Watched {
+    pub inner: MemoryStorage,
+    pub before: Arc<BeforeRead>,
+}
+
+impl std::fmt::Debug for Watched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Storage for Watched {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        (self.before)(key)?;
+        self.inner.get(key)
+    }
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (self.before)(key)?;
+        self.inner.read_at(key, offset, buf)
+    }
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        (self.before)(key)?;
+        self.inner.size(key)
+    }
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+        self.inner.list(prefix)
+    }
+    fn upload(&self) -> Result<Box<dyn Upload>> {
+        self.inner.upload()
+    }
+    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.inner.swap(key, expected, new)
+    }
+    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        self.inner.append(key, bytes)
+    }
+    fn delete(&self, key: &str) -> Result<()> {
+        self.inner.delete(key)
+    }
+    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
+        self.inner.lock_shared()
+    }
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
+        self.inner.lock_exclusive()
+    }
+    fn sweep_uploads(&self, dry_run: bool) -> Result<u64> {
+        self.inner.sweep_uploads(dry_run)
+    }
+}
+
+/// Does something else when work ends.
+pub struct AtEnd<F>(pub F);
+
+impl<F: Fn() + Sync> Progress for AtEnd<F> {
+    fn begin(&self, _what: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn end(&self) {
+        (self.0)();
+    }
+}
 
 pub type Version = BTreeMap<String, Vec<u8>>;
 

@@ -3,7 +3,7 @@
 
 use super::{Affected, MAX_AFFECTED, Trace, problem};
 use crate::{RepoError, Result};
-use mdl_objects::{Id, Kind};
+use mdl_objects::{Id, Kind, TensorRef};
 
 impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
@@ -34,8 +34,27 @@ impl Trace<'_> {
         }
     }
 
+    /// As `sized`, for the tensor that a manifest names: of its dtype and shape too, since a reader refuses another.
+    pub(super) fn shaped(&mut self, t: &TensorRef) -> std::result::Result<(), Vec<usize>> {
+        self.sized(&t.id, Kind::Tensor, t.byte_len().unwrap_or(u64::MAX))?;
+        let n = self.sound(&t.id, Kind::Tensor)?;
+        let (odb, catalog) = (self.odb, self.catalog);
+        let known = self.shapes.entry(n).or_insert_with(|| {
+            let header = odb.header(&catalog.location(catalog.best(n))).ok()?;
+            Some((header.dtype, header.shape))
+        });
+        // A header that cannot be read is damage that the full check has reported.
+        let agrees = known.as_ref().is_none_or(|(d, s)| (*d, s) == (t.dtype, &t.shape));
+        if agrees {
+            Ok(())
+        } else {
+            let reason = "what refers to it says it has another dtype or shape";
+            Err(vec![self.note(t.id, Kind::Tensor, reason)])
+        }
+    }
+
     pub(super) fn read(&self, n: u32) -> Result<Vec<u8>> {
-        self.catalog.content(self.storage, self.catalog.best(n))
+        self.catalog.content(self.odb.storage(), self.catalog.best(n))
     }
 
     pub(super) fn missing(&mut self, id: &Id, reason: &str, kind: &str) -> Vec<usize> {

@@ -1,0 +1,103 @@
+//! Where a version's files lie on disk, and what is there now. Neighbours: `checkout` decides what to do about it. It must
+//! not know versions beyond the names of their files.
+
+use crate::{RepoError, Result, tree::Files, work::WorkFile};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Where a tree's path lies below `root`. Trees refuse unsafe names when they are read; what is refused here is a
+/// symbolic link on the way, which would lead the write out of `root`.
+pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
+    let mut path = root.to_owned();
+    let mut parts = rel.split('/').peekable();
+    while let Some(part) = parts.next() {
+        mdl_objects::check_name(part).map_err(|e| RepoError::corrupt("tree", e))?;
+        path.push(part);
+        let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
+        if is_link && parts.peek().is_some() {
+            return Err(RepoError::user(
+                format!("{} is a symbolic link; nothing is written through it", path.display()),
+                "remove the link, or check out elsewhere with --to",
+            ));
+        }
+    }
+    Ok(path)
+}
+
+/// The file at `path`, if there is one. A directory or a link in the way is an error or is replaced, in this order.
+pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
+    match fs::symlink_metadata(path) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(RepoError::io(format!("cannot look at {}", path.display()))(e)),
+        Ok(m) if m.is_file() => Ok(Some(WorkFile {
+            rel: rel.to_owned(),
+            path: path.to_owned(),
+            size: m.len(),
+            executable: m.permissions().mode() & 0o100 != 0,
+        })),
+        Ok(m) => Err(RepoError::user(
+            format!(
+                "{} is {}, where a file must go",
+                path.display(),
+                if m.is_dir() { "a directory" } else { "no regular file" }
+            ),
+            "move it away, or check out elsewhere with --to",
+        )),
+    }
+}
+
+pub(super) fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
+    let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
+    if dir.is_dir() || !dir.starts_with(root) {
+        Ok(())
+    } else {
+        fs::create_dir_all(dir).map_err(failed)
+    }
+}
+
+/// Removes a file and the directories it leaves empty.
+pub(super) fn remove(path: &Path, root: &Path) -> Result<()> {
+    fs::remove_file(path).map_err(RepoError::io(format!("cannot remove {}", path.display())))?;
+    let mut dir = path.parent();
+    while let Some(d) = dir.filter(|d| d.starts_with(root) && *d != root) {
+        if fs::remove_dir(d).is_err() {
+            break;
+        }
+        dir = d.parent();
+    }
+    Ok(())
+}
+
+/// Whether `path` is a directory of which nothing is left once these files are removed.
+///
+/// # Errors
+/// The medium failed.
+pub(super) fn empties(path: &Path, rel: &str, files: &Files) -> Result<bool> {
+    let failed = |e| RepoError::io(format!("cannot list {}", path.display()))(e);
+    if !fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
+        return Ok(false);
+    }
+    // A directory that is empty already is not removed with any file.
+    let mut any = false;
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().into_string() else {
+            return Ok(false);
+        };
+        let rel = format!("{rel}/{name}");
+        let kind = entry.file_type().map_err(failed)?;
+        let goes = if kind.is_dir() {
+            empties(&entry.path(), &rel, files)?
+        } else {
+            kind.is_file() && files.contains_key(&rel)
+        };
+        if !goes {
+            return Ok(false);
+        }
+        any = true;
+    }
+    Ok(any)
+}

@@ -1,0 +1,81 @@
+//! Whether bytes on disk are in a version, so that overwriting them loses nothing. Neighbours: `checkout` asks; refs,
+//! history and trees answer. It must not write anything.
+
+use crate::{
+    Result,
+    ingest::{Ingest, Policy, Report, Sink},
+    refs::Head,
+    repo::Repo,
+    work::WorkFile,
+};
+use mdl_objects::{Id, Mode};
+use std::collections::{HashMap, HashSet};
+
+impl Repo {
+    /// What a file would be in a tree.
+    pub(super) fn identity(&self, f: &WorkFile) -> Result<(Mode, Id)> {
+        let policy = Policy {
+            max_depth: 0,
+            allow_damaged: true,
+        };
+        let (sink, progress) = (Sink::Ids, &crate::Silent);
+        let mut ingest = Ingest {
+            odb: &self.odb,
+            sink,
+            policy,
+            progress,
+            report: Report::default(),
+        };
+        let found = ingest.file(&f.path, &f.rel, None)?;
+        Ok((found.mode, found.id))
+    }
+
+    /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not enough:
+    /// they may be what a commit left that did not come about, and go with the next collection.
+    pub(super) fn in_no_version(&self, files: HashMap<String, (Mode, Id)>) -> Result<Vec<String>> {
+        let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
+        let mut seen = HashSet::new();
+        if !wanted.is_empty() {
+            for step in self.history(&self.tips()?)? {
+                self.strike(&step?.commit.tree, &mut wanted, &mut seen)?;
+                if wanted.is_empty() {
+                    break;
+                }
+            }
+        }
+        let lost = files.into_iter().filter(|(_, file)| wanted.contains(file));
+        let mut names: Vec<String> = lost.map(|(rel, _)| rel).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Commits that refs and HEAD point at.
+    fn tips(&self) -> Result<Vec<Id>> {
+        let mut tips = Vec::new();
+        for (_, id) in self.refs.list("refs/")? {
+            tips.push(self.peel(&id)?);
+        }
+        if let Head::Detached(id) = self.refs.head()? {
+            tips.push(id);
+        }
+        Ok(tips)
+    }
+
+    /// Strikes out what is anywhere below a tree; trees seen before are passed over.
+    fn strike(&self, tree: &Id, wanted: &mut HashSet<(Mode, Id)>, seen: &mut HashSet<Id>) -> Result<()> {
+        let mut stack = vec![*tree];
+        while let Some(id) = stack.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            for e in self.odb.tree(&id)?.entries {
+                if e.mode == Mode::Tree {
+                    stack.push(e.id);
+                } else {
+                    wanted.remove(&(e.mode, e.id));
+                }
+            }
+        }
+        Ok(())
+    }
+}

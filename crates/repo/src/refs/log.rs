@@ -1,0 +1,160 @@
+//! The reflog: every move of a ref, and of HEAD, written down. Neighbours: `refs` logs and moves. It must not move anything.
+//!
+//! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not part
+//! of the chain that ends at the ref's present value, and reading follows that chain.
+
+use super::{HEAD, Refs, is_well_formed};
+use crate::{RepoError, Result};
+use mdl_objects::{Id, Signature};
+use serde::{Deserialize, Serialize};
+
+/// One move of a ref.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Value before; none if the ref was made.
+    pub old: Option<Id>,
+    /// Value after; none if it was deleted.
+    pub new: Option<Id>,
+    /// Who moved it, and when.
+    pub who: Signature,
+    /// What for, such as `commit: better data`.
+    pub message: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LogLine {
+    old: Option<String>,
+    new: Option<String>,
+    name: String,
+    email: String,
+    time_ms: i64,
+    utc_offset_min: i32,
+    message: String,
+}
+
+impl LogLine {
+    fn entry(self) -> Option<LogEntry> {
+        let id = |text: Option<String>| match text {
+            None => Some(None),
+            Some(hex) => hex.parse().ok().map(Some),
+        };
+        let who = Signature {
+            name: self.name,
+            email: self.email,
+            time_ms: self.time_ms,
+            utc_offset_min: self.utc_offset_min,
+        };
+        Some(LogEntry {
+            old: id(self.old)?,
+            new: id(self.new)?,
+            who,
+            message: self.message,
+        })
+    }
+}
+
+fn log_key(name: &str) -> String {
+    // One flat file per ref: `a` and `a/b` may both have had a log. Ref names hold no '%'.
+    format!("logs/{}", name.replace('/', "%2F"))
+}
+
+impl Refs {
+    /// Logs a move of HEAD that has happened.
+    pub(super) fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
+        // An error here would say that nothing happened, and the move would be made twice. Both commits are named by other
+        // lines: the branch's, and the one that brought HEAD to the old commit.
+        let _ = self.log(HEAD, old, new, who, message);
+    }
+
+    pub(super) fn log(
+        &self,
+        name: &str,
+        old: Option<Id>,
+        new: Option<Id>,
+        who: &Signature,
+        message: &str,
+    ) -> Result<()> {
+        let mut bytes = Vec::new();
+        write_line(&mut bytes, old, new, who, message)?;
+        self.storage.append(&log_key(name), &bytes)
+    }
+
+    /// Moves of a ref (full name, or `HEAD`), newest first.
+    ///
+    /// # Errors
+    /// The medium failed. Lines that make no sense are passed over.
+    pub fn reflog(&self, name: &str) -> Result<Vec<LogEntry>> {
+        // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
+        let mut at = if name == HEAD { None } else { self.get(name)? };
+        let bytes = self.storage.get(&log_key(name))?.unwrap_or_default();
+        let lines = bytes
+            .split(|&b| b == b'\n')
+            .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
+        let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
+        entries.reverse();
+        if name == HEAD {
+            return Ok(entries);
+        }
+        let happened = |e: &LogEntry| {
+            let follows = e.new == at;
+            if follows {
+                at = e.old;
+            }
+            follows
+        };
+        entries.retain(happened);
+        Ok(entries)
+    }
+
+    /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is nobody's.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn logged(&self) -> Result<Vec<String>> {
+        let keys = self.storage.list("logs/")?;
+        Ok(keys
+            .iter()
+            .filter_map(|s| s.key.strip_prefix("logs/"))
+            .map(|k| k.replace("%2F", "/"))
+            .filter(|name| name == HEAD || name.strip_prefix("refs/").is_some_and(is_well_formed))
+            .collect())
+    }
+
+    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers
+    /// out.
+    ///
+    /// # Errors
+    /// The medium failed: the log is the old one or the shortened one.
+    pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
+        let log = self.reflog(name)?;
+        let kept = log.iter().take_while(|e| keep(e)).count();
+        if kept == log.len() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        for e in log.iter().take(kept).rev() {
+            write_line(&mut bytes, e.old, e.new, &e.who, &e.message)?;
+        }
+        if bytes.is_empty() {
+            self.storage.delete(&log_key(name))
+        } else {
+            // At once or not at all: a kill must not lose moves that are to be kept.
+            self.storage.put(&log_key(name), &bytes)
+        }
+    }
+}
+
+fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
+    let line = LogLine {
+        old: old.map(|id| id.to_hex()),
+        new: new.map(|id| id.to_hex()),
+        name: who.name.clone(),
+        email: who.email.clone(),
+        time_ms: who.time_ms,
+        utc_offset_min: who.utc_offset_min,
+        message: message.to_owned(),
+    };
+    // The newline leads: a line torn by a kill then spoils only itself.
+    out.push(b'\n');
+    serde_json::to_writer(out, &line).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))
+}
