@@ -20,6 +20,7 @@ mod huffman;
 mod log2;
 mod low;
 mod planes;
+pub mod quant;
 mod rans;
 mod scratch;
 mod simd;
