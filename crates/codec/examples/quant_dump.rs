@@ -1,8 +1,8 @@
 //! Prints what the quantiser makes of a file of little-endian f32, as JSON, for the reference in `tests/quant/`.
 //!
-//! `quant_dump FILE BINS PRUNE PROTECT magnitude|sensitivity SEED [GRADIENT_FILE]`: sketch cells of all numbers and of those left
-//! for the bins, exact and k-means++ centres, quantiles of |x|, codebook (exact), levels, protected numbers and the bits
-//! of the reconstruction. `quant_dump FILE time` prints milliseconds instead (best of several).
+//! `quant_dump FILE BINS PRUNE PROTECT magnitude|sensitivity SEED [GRADIENT_FILE]`: sketch cells of all numbers and of
+//! those left for the bins, exact and k-means++ centres, quantiles of |x|, codebook (exact), levels, protected numbers
+//! and the bits of the reconstruction. `quant_dump FILE time` prints milliseconds instead (best of several).
 
 use mdl_codec::Dtype;
 use mdl_codec::quant::{

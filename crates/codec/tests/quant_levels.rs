@@ -166,7 +166,11 @@ proptest! {
     }
 
     #[test]
-    fn broken_levels_are_refused(levels in vec(0u16..9, 0..40), protected in vec(any::<u16>(), 0..9), centres in vec(-1.0f64..1.0, 0..6)) {
+    fn broken_levels_are_refused(
+        levels in vec(0u16..9, 0..40),
+        protected in vec(any::<u16>(), 0..9),
+        centres in vec(-1.0f64..1.0, 0..6),
+    ) {
         let codebook = Codebook::new(&centres).unwrap();
         let q = Quantised { levels, protected };
         for dtype in Dtype::ALL {

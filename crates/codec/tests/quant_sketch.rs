@@ -76,7 +76,8 @@ proptest! {
     fn merging_is_the_sketch_of_everything(parts in vec((vec(any::<u16>(), 0..40), 0usize..3), 0..6)) {
         let dtypes = [Dtype::F16, Dtype::BF16, Dtype::F32];
         let one = |(keys, d): &(Vec<u16>, usize)| {
-            let element = |k: &u16| if *d == 2 { vec![1, 0, *k as u8, (k >> 8) as u8] } else { k.to_le_bytes().to_vec() };
+            let low: &[u8] = if *d == 2 { &[1, 0] } else { &[] };
+            let element = |k: &u16| [low, &k.to_le_bytes()].concat();
             let bytes: Vec<u8> = keys.iter().flat_map(element).collect();
             Sketch::of(Values::new(dtypes[*d], &bytes).unwrap())
         };

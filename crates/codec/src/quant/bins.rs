@@ -1,8 +1,8 @@
-//! Codebook, levels, reconstruction. Neighbours: `cluster` and `kmeans` place the centres, `partition` says which numbers the bins
-//! are for. It must not know how levels or reconstructions are stored.
+//! Codebook, levels, reconstruction. Neighbours: `cluster` and `kmeans` place the centres, `partition` says which
+//! numbers the bins are for. It must not know how levels or reconstructions are stored.
 //!
-//! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone (and on its
-//! sensitivity, where that is known).
+//! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone
+//! (and on its sensitivity, where that is known).
 
 use super::numbers::{Grid, Values, from_bf16, to_bf16, to_f16};
 use super::partition::{BLOCK, Block, Class, same_length};
@@ -129,8 +129,8 @@ pub struct Quantised {
     pub protected: Vec<u16>,
 }
 
-/// Gives every weight its level. A number's bin is the nearest to its key's representative: exact nearest bin for 16-bit
-/// dtypes; for f32 and f64 a number within 2^-8 (relative) of the border between two bins may be in either.
+/// Gives every weight its level. A number's bin is the nearest to its key's representative: exact nearest bin for
+/// 16-bit dtypes; for f32 and f64 a number within 2^-8 (relative) of the border between two bins may be in either.
 ///
 /// `None`: the tensor has NaNs or infinities (as f32) and must stay lossless.
 ///
@@ -201,12 +201,13 @@ impl Trouble {
     }
 }
 
-/// The values that levels stand for, as little-endian elements of `dtype`: a bin's value, +0 for pruned, the kept bf16 for
-/// protected. f16 rounds them (ties to even, the largest finite f16 instead of an infinity); the other dtypes hold every bf16.
+/// The values that levels stand for, as little-endian elements of `dtype`: a bin's value, +0 for pruned, the kept bf16
+/// for protected. f16 rounds them (ties to even, the largest finite f16 instead of an infinity); the other dtypes hold
+/// every bf16.
 ///
 /// # Errors
-/// [`CodecError::BadInput`] for a dtype that is not quantised, a level beyond B + 1, a protected number that is missing, left over
-/// or not finite.
+/// [`CodecError::BadInput`] for a dtype that is not quantised, a level beyond B + 1, a protected number that is
+/// missing, left over or not finite.
 pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>, CodecError> {
     Grid::of(dtype)?;
     let (size, protect) = (dtype.size(), codebook.len() as u16 + 1);

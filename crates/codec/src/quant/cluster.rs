@@ -1,20 +1,21 @@
-//! Exact k-means on a line, by dynamic programming. Neighbours: `points` has the data, `kmeans` is the paper's randomised
-//! reference, `bins` rounds the centres. It must not know where the points come from.
+//! Exact k-means on a line, by dynamic programming. Neighbours: `points` has the data, `kmeans` is the paper's
+//! randomised reference, `bins` rounds the centres. It must not know where the points come from.
 //!
-//! An optimal clustering cuts sorted points into runs, and the best cut before a run moves right as the run's end does, so
-//! that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al., "Fast exact
-//! k-means, k-medians and Bregman divergence clustering in 1D" (arXiv 1701.07204), section 2.
+//! An optimal clustering cuts sorted points into runs, and the best cut before a run moves right as the run's end does,
+//! so that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al.,
+//! "Fast exact k-means, k-medians and Bregman divergence clustering in 1D" (arXiv 1701.07204), section 2.
 
 use super::Points;
 
-/// The at most `k` centres, ascending, that minimise [`Points::loss`]; all values where there are no more than `k` of them.
+/// The at most `k` centres, ascending, that minimise [`Points::loss`]; all values where there are no more than `k` of
+/// them.
 ///
 /// Deterministic: of equally good cuts the lowest is taken; the sums that decide have a fixed order. Time O(k n log n),
 /// memory 4 k n bytes.
 ///
 /// Optimal up to the rounding of f64, of which `Sums` keeps large values away from the cost of small ones. Where values
-/// differ so much in size that some costs are less than about 1e-13 of others that still compete with them (tens of orders of
-/// magnitude, which weights do not have), the clustering is valid but may be worse than optimal.
+/// differ so much in size that some costs are less than about 1e-13 of others that still compete with them (tens of
+/// orders of magnitude, which weights do not have), the clustering is valid but may be worse than optimal.
 pub fn cluster(points: &Points, k: usize) -> Vec<f64> {
     let n = points.len();
     if n <= k {
@@ -87,11 +88,11 @@ impl Layer<'_> {
     }
 }
 
-/// Sums of weight, weight times value and weight times value squared, over points `0..j` but counted from the point where
-/// the sign changes: left of it they are negative.
+/// Sums of weight, weight times value and weight times value squared, over points `0..j` but counted from the point
+/// where the sign changes: left of it they are negative.
 ///
-/// Counted from the left end, one huge negative value would be in every sum, and what the small values cost would be lost
-/// to rounding. Counted outwards, a run's error is relative to the values between it and zero, which are smaller.
+/// Counted from the left end, one huge negative value would be in every sum, and what the small values cost would be
+/// lost to rounding. Counted outwards, a run's error is relative to the values between it and zero, which are smaller.
 struct Sums {
     weight: Vec<f64>,
     first: Vec<f64>,
@@ -147,8 +148,8 @@ impl Sums {
     }
 }
 
-/// Sum of squares around the mean. Rounding may leave a little less than nothing of it, or no weight at all where it drowns
-/// in the sums: then it is 0.
+/// Sum of squares around the mean. Rounding may leave a little less than nothing of it, or no weight at all where it
+/// drowns in the sums: then it is 0.
 #[inline(always)]
 fn spread(weight: f64, first: f64, second: f64) -> f64 {
     let mean_part = if weight > 0.0 { first * first / weight } else { second };

@@ -1,16 +1,16 @@
-//! The paper's weighted k-means++ and Lloyd's iteration, as a reference and for warm starts. Neighbours: `points` has the data,
-//! `cluster` is exact and what is used otherwise. It must not know where the points come from.
+//! The paper's weighted k-means++ and Lloyd's iteration, as a reference and for warm starts. Neighbours: `points` has
+//! the data, `cluster` is exact and what is used otherwise. It must not know where the points come from.
 //!
-//! Algorithm 3 says "distance"; Proposition A.2 rests on Arthur and Vassilvitskii's theorem, which needs its square. So the
-//! square it is.
+//! Algorithm 3 says "distance"; Proposition A.2 rests on Arthur and Vassilvitskii's theorem, which needs its square. So
+//! the square it is.
 
 use super::Points;
 
 /// Lloyd's iteration ends here even if points still move; in practice it stands still long before.
 const ROUNDS: usize = 300;
 
-/// Number `index` of the random stream `seed`, in [0, 1) with 53 bits: splitmix64 (Steele et al., OOPSLA '14) read by counter, so
-/// that a number depends on nothing but its place.
+/// Number `index` of the random stream `seed`, in [0, 1) with 53 bits: splitmix64 (Steele et al., OOPSLA '14) read by
+/// counter, so that a number depends on nothing but its place.
 pub fn uniform(seed: u64, index: u64) -> f64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -18,8 +18,8 @@ pub fn uniform(seed: u64, index: u64) -> f64 {
     ((z ^ z >> 31) >> 11) as f64 / 9_007_199_254_740_992.0
 }
 
-/// Index drawn with probability proportional to `shares`: the first whose running sum exceeds `u` times the sum of all. `None`
-/// where there is nothing to draw from.
+/// Index drawn with probability proportional to `shares`: the first whose running sum exceeds `u` times the sum of all.
+/// `None` where there is nothing to draw from.
 fn draw(shares: &[f64], u: f64) -> Option<usize> {
     let target = u * shares.iter().sum::<f64>();
     let mut sum = 0.0;
@@ -29,8 +29,8 @@ fn draw(shares: &[f64], u: f64) -> Option<usize> {
     })
 }
 
-/// Algorithm 3: at most `k` starting centres, ascending and distinct. The first is drawn by weight, each further one by weight
-/// times squared distance to the nearest centre so far, with number i of the stream `seed`.
+/// Algorithm 3: at most `k` starting centres, ascending and distinct. The first is drawn by weight, each further one by
+/// weight times squared distance to the nearest centre so far, with number i of the stream `seed`.
 pub fn plus_plus(points: &Points, k: usize, seed: u64) -> Vec<f64> {
     let (values, weights) = (points.values(), points.weights());
     let mut shares = weights.to_vec();
@@ -51,8 +51,8 @@ pub fn plus_plus(points: &Points, k: usize, seed: u64) -> Vec<f64> {
     centres
 }
 
-/// Lloyd's iteration from ascending centres until no point changes its centre (at most 300 rounds). A centre without points stays where
-/// it is. A warm start from an earlier codebook keeps the bins' order and number.
+/// Lloyd's iteration from ascending centres until no point changes its centre (at most 300 rounds). A centre without
+/// points stays where it is. A warm start from an earlier codebook keeps the bins' order and number.
 pub fn lloyd(points: &Points, start: &[f64]) -> Vec<f64> {
     let mut centres = start.to_vec();
     centres.sort_by(f64::total_cmp);
@@ -70,8 +70,8 @@ pub fn lloyd(points: &Points, start: &[f64]) -> Vec<f64> {
     centres
 }
 
-/// The paper's clustering (Algorithm 2, lines 4 and 5): [`plus_plus`], then [`lloyd`]. All values where there are no more than
-/// `k` of them.
+/// The paper's clustering (Algorithm 2, lines 4 and 5): [`plus_plus`], then [`lloyd`]. All values where there are no
+/// more than `k` of them.
 pub fn kmeans(points: &Points, k: usize, seed: u64) -> Vec<f64> {
     if points.len() <= k {
         return points.values().to_vec();

@@ -1,5 +1,5 @@
-//! Floats as 16-bit keys, as f32 and as bf16. Neighbours: everything in `quant` reads and writes numbers through this. It
-//! must not know what is done with them.
+//! Floats as 16-bit keys, as f32 and as bf16. Neighbours: everything in `quant` reads and writes numbers through this.
+//! It must not know what is done with them.
 
 use crate::{CodecError, Dtype};
 
@@ -40,8 +40,8 @@ impl Grid {
     }
 
     /// The number that stands for the key: the value on a 16-bit grid; on [`Grid::F32`] the middle of the interval, at
-    /// most 2^-8 (relative) from any number in it. Keys of zero give +0, which on [`Grid::F32`] is less than 2^-133 away
-    /// from the subnormals that share the key. Other subnormals are at most 2^-134 away.
+    /// most 2^-8 (relative) from any number in it. Keys of zero give +0, which on [`Grid::F32`] is less than 2^-133
+    /// away from the subnormals that share the key. Other subnormals are at most 2^-134 away.
     pub fn value(self, key: u16) -> f32 {
         if key & !MAGNITUDES == 0 {
             return 0.0;

@@ -1,8 +1,8 @@
-//! Which numbers are pruned, quantised or protected. Neighbours: `sketch` gives the thresholds, `roles` the groups, `bins`
-//! quantises the middle part. It must not know of codebooks.
+//! Which numbers are pruned, quantised or protected. Neighbours: `sketch` gives the thresholds, `roles` the groups,
+//! `bins` quantises the middle part. It must not know of codebooks.
 //!
-//! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer; embeddings are
-//! never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
+//! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer;
+//! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
 
 use super::numbers::{Grid, KEYS, Values};
 use super::{Config, Metric, Role, Sketch};
@@ -39,8 +39,8 @@ impl Default for Survey {
 }
 
 impl Survey {
-    /// Counts a tensor's weights and, where its gradient is known (any float dtype, as many elements), its sensitivities
-    /// |g w|, computed in f32. A sensitivity that is not finite has no rank.
+    /// Counts a tensor's weights and, where its gradient is known (any float dtype, as many elements), its
+    /// sensitivities |g w|, computed in f32. A sensitivity that is not finite has no rank.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
@@ -74,8 +74,8 @@ impl Survey {
         pairs(&mut self.sensitivity, &other.sensitivity);
     }
 
-    /// The thresholds of a configuration. Of n numbers, at most ceil(protect / 2 * n) are protected by magnitude and as many
-    /// by sensitivity, and at most floor(prune * n) of a role's numbers are pruned: whole keys that fit the limit.
+    /// The thresholds of a configuration. Of n numbers, at most ceil(protect / 2 * n) are protected by magnitude and as
+    /// many by sensitivity, and at most floor(prune * n) of a role's numbers are pruned: whole keys that fit the limit.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for a configuration out of range, or one that prunes by sensitivity where no gradient
@@ -193,8 +193,8 @@ pub(crate) enum Class {
     Protect,
 }
 
-/// Second pass: a sketch of the weights that are neither pruned nor protected, for a codebook. Sketches of tensors that share a
-/// codebook merge.
+/// Second pass: a sketch of the weights that are neither pruned nor protected, for a codebook. Sketches of tensors that
+/// share a codebook merge.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the gradient has another number of elements.

@@ -1,11 +1,12 @@
-//! Weighted points on a line, what k-means works on. Neighbours: `cluster` and `kmeans` place centres among them; `bins` makes
-//! them from a sketch. It must not know how centres are chosen.
+//! Weighted points on a line, what k-means works on. Neighbours: `cluster` and `kmeans` place centres among them;
+//! `bins` makes them from a sketch. It must not know how centres are chosen.
 
 use super::Sketch;
 use crate::CodecError;
 use std::ops::Range;
 
-/// Share of the frequency in a point's weight; the rest is its magnitude's (section 4.4: 0.1 to 0.4 is best, 0.2 is used).
+/// Share of the frequency in a point's weight; the rest is its magnitude's (section 4.4: 0.1 to 0.4 is best, 0.2 is
+/// used).
 pub const SIGMA: f64 = 0.2;
 
 /// Distinct finite values in ascending order, each with a positive finite weight. Sums run from the first to the last.

@@ -1,7 +1,8 @@
-//! What a tensor is for, told from its name and shape. Neighbours: `partition` prunes by role, `config` gives embeddings their own
-//! bins. It must not match globs or read a model's configuration: names are all it has.
+//! What a tensor is for, told from its name and shape. Neighbours: `partition` prunes by role, `config` gives
+//! embeddings their own bins. It must not match globs or read a model's configuration: names are all it has.
 //!
-//! Knows the names of Hugging Face, timm, torchvision, llama (Meta's, Hugging Face's, GGUF's), GPT-2, nanoGPT, BERT and T5.
+//! Knows the names of Hugging Face, timm, torchvision, llama (Meta's, Hugging Face's, GGUF's), GPT-2, nanoGPT, BERT and
+//! T5.
 
 /// The kinds of layer that are pruned apart (section 4.2: "per-layer type").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +23,8 @@ pub enum Role {
     Other,
 }
 
-/// A caller's own rule: tensors whose name matches the pattern have this role. Plain data; how patterns match is the caller's.
+/// A caller's own rule: tensors whose name matches the pattern have this role. Plain data; how patterns match is the
+/// caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// In the caller's glob syntax.
@@ -34,8 +36,8 @@ pub struct Override {
 /// Tensors below this many elements stay lossless: they weigh nothing and bear little.
 const FEW: u64 = 4096;
 
-/// Whether a tensor is not quantised at all: fewer than two dimensions, fewer than 4096 elements, or a role (norm, bias) whose
-/// numbers are few and sensitive whatever their shape.
+/// Whether a tensor is not quantised at all: fewer than two dimensions, fewer than 4096 elements, or a role (norm,
+/// bias) whose numbers are few and sensitive whatever their shape.
 pub fn stays_lossless(role: Role, shape: &[u64]) -> bool {
     let elements = shape.iter().fold(1u64, |n, &d| n.saturating_mul(d));
     shape.len() < 2 || elements < FEW || matches!(role, Role::Norm | Role::Bias)
@@ -77,8 +79,8 @@ impl Role {
         chosen.map_or_else(|| Role::of(name, shape), |o| o.role)
     }
 
-    /// The role that the name (parts between dots or slashes, any case) and the shape suggest. First match wins: norm, bias,
-    /// embedding, attention, convolution, matrix.
+    /// The role that the name (parts between dots or slashes, any case) and the shape suggest. First match wins: norm,
+    /// bias, embedding, attention, convolution, matrix.
     pub fn of(name: &str, shape: &[u64]) -> Role {
         let name = name.to_ascii_lowercase();
         let parts: Vec<&str> = name.split(['.', '/', ':']).filter(|p| !p.is_empty()).collect();
@@ -141,8 +143,9 @@ fn one_dimensional(last: &str) -> Role {
     }
 }
 
-/// Tables: `wte`, `embed_tokens`, `tok_embeddings`, `token_embd`, `word_embeddings`, `pos_embed`, `cls_token`, relative position biases;
-/// and what maps back to tokens: `lm_head`, `embed_out`, llama's `output`, BERT's `predictions.decoder`.
+/// Tables: `wte`, `embed_tokens`, `tok_embeddings`, `token_embd`, `word_embeddings`, `pos_embed`, `cls_token`, relative
+/// position biases; and what maps back to tokens: `lm_head`, `embed_out`, llama's `output`, BERT's
+/// `predictions.decoder`.
 fn is_embedding(parts: &[&str], owner: &[&str]) -> bool {
     let table = |p: &&str| {
         matches!(*p, "wte" | "wpe" | "shared" | "lm_head" | "cls_token" | "dist_token")

@@ -1,8 +1,9 @@
-//! How often each key occurs: the quantile sketch. Neighbours: `partition` takes thresholds from it, `points` clusters its
-//! cells. It must not know what a tensor is for.
+//! How often each key occurs: the quantile sketch. Neighbours: `partition` takes thresholds from it, `points` clusters
+//! its cells. It must not know what a tensor is for.
 //!
-//! Stands in for the paper's DDSketch (section 4.3, Algorithm 1): the same relative error guarantee, but with the float's own
-//! exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8 and not 1 %.
+//! Stands in for the paper's DDSketch (section 4.3, Algorithm 1): the same relative error guarantee, but with the
+//! float's own exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8
+//! and not 1 %.
 
 use super::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
 use rayon::prelude::*;
@@ -125,8 +126,8 @@ impl Sketch {
     }
 
     /// The `q`-quantile of |x|, `q` in [0, 1]: with n finite numbers, the representative of the key that holds the r-th
-    /// smallest |x|, r = ceil(q n) but at least 1 and at most n. The rank is exact; the value is within 2^-8 (relative) of
-    /// that |x| and exact on a 16-bit grid (for subnormal f32 see [`Grid::value`]). `None` where there is no number.
+    /// smallest |x|, r = ceil(q n) but at least 1 and at most n. The rank is exact; the value is within 2^-8 (relative)
+    /// of that |x| and exact on a 16-bit grid (for subnormal f32 see [`Grid::value`]). `None` where there is no number.
     pub fn quantile_abs(&self, q: f64) -> Option<f32> {
         let n = self.len();
         let rank = ((q * n as f64).ceil() as u64).clamp(1, n.max(1));
@@ -138,8 +139,8 @@ impl Sketch {
         Some(self.grid?.value(key.0))
     }
 
-    /// The smallest magnitude such that at most `limit` numbers have it or more; whole keys only, so a key of many equal
-    /// numbers is in or out as one. Infinity where not even the largest key fits.
+    /// The smallest magnitude such that at most `limit` numbers have it or more; whole keys only, so a key of many
+    /// equal numbers is in or out as one. Infinity where not even the largest key fits.
     pub fn top(&self, limit: u64) -> f32 {
         self.cut(self.magnitudes().rev(), limit).0
     }
