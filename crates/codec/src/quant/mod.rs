@@ -1,5 +1,49 @@
-//! Numbers to levels and levels to numbers, and rivals to measure against. Neighbours: the store sees only reconstructed
-//! bytes (docs/design/0005-quantised-engine.md). It must not know files, objects or packs.
+//! The quantiser: numbers in, levels and a reconstruction out. Neighbours: `mdl-repo` chooses the configuration and
+//! stores the reconstruction's bytes like any other tensor. It must not know how they are stored, or what a file is.
+//!
+//! Follows Inshrinkerator (SoCC '24, sections 4.1 to 4.4, appendix A.3) in the order of work below. Statistics run over
+//! keys (the upper 16 bits of a number) and everything that decides a level is exact or done in a stated order of IEEE
+//! operations, so that every machine and any number of threads gives the same bits.
+//!
+//! ```
+//! use mdl_codec::Dtype;
+//! use mdl_codec::quant::{Codebook, Config, Role, Survey, Values, quantise, reconstruct, rest};
+//! # fn main() -> Result<(), mdl_codec::CodecError> {
+//! let bytes: Vec<u8> = (0..8192).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
+//! let weights = Values::new(Dtype::F32, &bytes)?;
+//! let config = Config::default();
+//! let role = Role::of("layers.0.mlp.fc1.weight", &[64, 128]);
+//! // First pass over every tensor: what is large, small, sensitive. Second pass: what is left for the bins.
+//! let mut survey = Survey::default();
+//! survey.add(role, weights, None)?;
+//! let cuts = survey.thresholds(&config)?.cuts(role);
+//! let codebook = Codebook::exact(&rest(weights, None, &cuts)?, config.bins_of(role))?;
+//! // `None` would say that the tensor has to stay lossless.
+//! if let Some(levels) = quantise(weights, None, &cuts, &codebook)? {
+//!     assert_eq!(reconstruct(Dtype::F32, &levels, &codebook)?.len(), bytes.len());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod bins;
+mod cluster;
+mod config;
+mod kmeans;
 pub mod lattice;
+mod numbers;
 pub mod paper;
+mod partition;
+mod points;
+mod roles;
+mod sketch;
+
+pub use bins::{Codebook, MAX_BINS, Quantised, quantise, reconstruct};
+pub use cluster::cluster;
+pub use config::{Config, Metric};
+pub use kmeans::{kmeans, lloyd, plus_plus, uniform};
+pub use numbers::{Grid, Values};
+pub use partition::{Cuts, Survey, Thresholds, Verdict, rest};
+pub use points::{Points, SIGMA};
+pub use roles::{Override, Role, stays_lossless};
+pub use sketch::Sketch;

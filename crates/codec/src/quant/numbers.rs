@@ -1,0 +1,229 @@
+//! Floats as 16-bit keys, as f32 and as bf16. Neighbours: everything in `quant` reads and writes numbers through this.
+//! It must not know what is done with them.
+
+use crate::{CodecError, Dtype};
+
+/// Keys there are.
+pub(crate) const KEYS: usize = 1 << 16;
+/// Keys of one sign: the key without its top bit.
+pub(crate) const MAGNITUDES: u16 = 0x8000;
+
+/// What a key stands for. The top bit is the sign on every grid and keys of one sign ascend with magnitude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// The upper 16 bits of an f32: an interval whose relative width is at most 2^-7. f64 is rounded to f32 before.
+    F32,
+    /// A whole bf16: one value.
+    Bf16,
+    /// A whole f16: one value.
+    F16,
+}
+
+impl Grid {
+    /// The grid of numbers of `dtype`.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] unless it is f64, f32, f16 or bf16.
+    pub fn of(dtype: Dtype) -> Result<Grid, CodecError> {
+        match dtype {
+            Dtype::F64 | Dtype::F32 => Ok(Grid::F32),
+            Dtype::BF16 => Ok(Grid::Bf16),
+            Dtype::F16 => Ok(Grid::F16),
+            _ => Err(CodecError::BadInput("only f64, f32, f16 and bf16 can be quantised")),
+        }
+    }
+
+    /// Whether the key is of finite numbers.
+    pub fn is_finite(self, key: u16) -> bool {
+        let exponent = if self == Grid::F16 { 0x7C00 } else { 0x7F80 };
+        key & exponent != exponent
+    }
+
+    /// The number that stands for the key: the value on a 16-bit grid; on [`Grid::F32`] the middle of the interval, at
+    /// most 2^-8 (relative) from any number in it. Keys of zero give +0, which on [`Grid::F32`] is less than 2^-133
+    /// away from the subnormals that share the key. Other subnormals are at most 2^-134 away.
+    pub fn value(self, key: u16) -> f32 {
+        if key & !MAGNITUDES == 0 {
+            return 0.0;
+        }
+        match self {
+            Grid::F32 => f32::from_bits(u32::from(key) << 16 | 0x8000),
+            Grid::Bf16 => from_bf16(key),
+            Grid::F16 => from_f16(key),
+        }
+    }
+
+    /// The smallest magnitude in the key. A number `x` is in this key or a larger one of its sign exactly when
+    /// `x.abs() >= low(key)`.
+    pub fn low(self, key: u16) -> f32 {
+        match self {
+            Grid::F32 | Grid::Bf16 => from_bf16(key & !MAGNITUDES),
+            Grid::F16 => from_f16(key & !MAGNITUDES),
+        }
+    }
+}
+
+/// Numbers: little-endian elements of one float dtype, checked to be a whole number of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    dtype: Dtype,
+    grid: Grid,
+    bytes: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    /// Elements of `dtype` (f64, f32, f16 or bf16).
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] for another dtype or a broken element at the end.
+    pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self, CodecError> {
+        let grid = Grid::of(dtype)?;
+        if !bytes.len().is_multiple_of(dtype.size()) {
+            return Err(CodecError::BadInput("the bytes are no whole number of elements"));
+        }
+        Ok(Values { dtype, grid, bytes })
+    }
+
+    /// Number of elements.
+    pub fn len(self) -> usize {
+        self.bytes.len() / self.dtype.size()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Their element type.
+    pub fn dtype(self) -> Dtype {
+        self.dtype
+    }
+
+    /// What their keys stand for.
+    pub fn grid(self) -> Grid {
+        self.grid
+    }
+
+    /// Elements `start..start + n`, or what there is of them.
+    pub(crate) fn part(self, start: usize, n: usize) -> Values<'a> {
+        let (size, end) = (self.dtype.size(), self.len());
+        let range = start.min(end) * size..start.saturating_add(n).min(end) * size;
+        Values {
+            bytes: &self.bytes[range],
+            ..self
+        }
+    }
+
+    /// Appends the elements' keys to `out`.
+    pub(crate) fn push_keys(self, out: &mut Vec<u16>) {
+        let pairs = |e: &[u8], at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
+        match self.dtype {
+            Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(|e| (f64_at(e).to_bits() >> 16) as u16)),
+            Dtype::F32 => out.extend(self.bytes.chunks_exact(4).map(|e| pairs(e, 2))),
+            _ => out.extend(self.bytes.chunks_exact(2).map(|e| pairs(e, 0))),
+        }
+    }
+
+    /// Replaces `out` by the elements as f32; f64 is rounded (ties to even), the others are exact.
+    pub(crate) fn widen(self, out: &mut Vec<f32>) {
+        out.clear();
+        let pairs = |e: &[u8]| u16::from_le_bytes([e[0], e[1]]);
+        match self.dtype {
+            Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(f64_at)),
+            Dtype::F32 => out.extend(
+                self.bytes
+                    .chunks_exact(4)
+                    .map(|e| f32::from_le_bytes([e[0], e[1], e[2], e[3]])),
+            ),
+            Dtype::F16 => out.extend(self.bytes.chunks_exact(2).map(|e| from_f16(pairs(e)))),
+            _ => out.extend(self.bytes.chunks_exact(2).map(|e| from_bf16(pairs(e)))),
+        }
+    }
+}
+
+fn f64_at(e: &[u8]) -> f32 {
+    f64::from_le_bytes([e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]]) as f32
+}
+
+/// The value of a bf16.
+pub(crate) fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The value of an f16; exact.
+pub(crate) fn from_f16(bits: u16) -> f32 {
+    let (exponent, mantissa) = (u32::from(bits >> 10 & 31), u32::from(bits & 0x3FF));
+    let magnitude = match exponent {
+        0 => (mantissa as f32 / 16_777_216.0).to_bits(), // subnormal, in units of 2^-24
+        31 => 0x7F80_0000 | mantissa << 13,
+        _ => (exponent + 112) << 23 | mantissa << 13,
+    };
+    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
+}
+
+/// The nearest bf16 of a finite number, ties to even; the largest finite one where that would be an infinity.
+pub(crate) fn to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16;
+    rounded & 0x8000 | (rounded & 0x7FFF).min(0x7F7F)
+}
+
+/// The nearest f16 of a finite number, ties to even; the largest finite one where that would be an infinity.
+pub(crate) fn to_f16(x: f32) -> u16 {
+    let (sign, magnitude) = ((x.to_bits() >> 16) as u16 & 0x8000, x.abs());
+    if magnitude >= 65504.0 {
+        return sign | 0x7BFF;
+    }
+    let bits = magnitude.to_bits();
+    if bits >= 113 << 23 {
+        let rebased = bits - (112 << 23);
+        return sign | ((rebased + 0xFFF + (rebased >> 13 & 1)) >> 13) as u16;
+    }
+    // Below 2^-14 f16 counts in units of 2^-24; the product is exact, so there is one rounding.
+    sign | (magnitude * 16_777_216.0).round_ties_even() as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_round_trip_and_round_to_even() {
+        for bits in 0..=u16::MAX {
+            if Grid::F16.is_finite(bits) {
+                assert_eq!(to_f16(from_f16(bits)), bits);
+            }
+            if Grid::Bf16.is_finite(bits) {
+                assert_eq!(to_bf16(from_bf16(bits)), bits);
+            }
+            assert_eq!(from_f16(bits).is_finite(), Grid::F16.is_finite(bits));
+            assert_eq!(from_bf16(bits).is_finite(), Grid::Bf16.is_finite(bits));
+        }
+        // Halfway between neighbours: the even one. Just above: the upper one.
+        for bits in 0..0x7BFFu16 {
+            let middle = (from_f16(bits) + from_f16(bits + 1)) / 2.0;
+            assert_eq!(to_f16(middle), bits + (bits & 1));
+            assert_eq!(to_f16(f32::from_bits(middle.to_bits() + 1)), bits + 1);
+        }
+        assert_eq!((to_bf16(f32::MAX), to_bf16(f32::MIN)), (0x7F7F, 0xFF7F));
+        assert_eq!((to_f16(1e9), to_f16(-65519.0)), (0x7BFF, 0xFBFF));
+    }
+
+    #[test]
+    fn every_dtype_gives_its_keys() {
+        let numbers = [0.0f32, -1.5, 3.0e-3, 65504.0, 1.0, -0.25, 7.0];
+        let bytes = |f: &dyn Fn(f32) -> Vec<u8>| numbers.iter().flat_map(|&x| f(x)).collect::<Vec<u8>>();
+        let keys = |dtype, bytes: &[u8]| {
+            let mut out = Vec::new();
+            Values::new(dtype, bytes).unwrap().push_keys(&mut out);
+            out
+        };
+        let f32s = keys(Dtype::F32, &bytes(&|x| x.to_le_bytes().to_vec()));
+        assert_eq!(f32s, numbers.map(|x| (x.to_bits() >> 16) as u16));
+        assert_eq!(keys(Dtype::F64, &bytes(&|x| f64::from(x).to_le_bytes().to_vec())), f32s);
+        let f16s = numbers.map(to_f16);
+        assert_eq!(keys(Dtype::F16, &bytes(&|x| to_f16(x).to_le_bytes().to_vec())), f16s);
+        assert!(Values::new(Dtype::F32, &[0; 7]).is_err());
+        assert!(Values::new(Dtype::I16, &[0; 8]).is_err());
+    }
+}
