@@ -13,7 +13,7 @@ use crate::{
     render::{json_number, shape, short_number, size},
 };
 use gather::Elements;
-use mdl_objects::{Manifest, Mode};
+use mdl_objects::{Manifest, Mode, Named};
 use mdl_repo::{Repo, RepoError};
 use serde_json::json;
 use slice::{Axis, Slice};
@@ -26,8 +26,9 @@ use std::{
 
 /// Show one tensor: statistics, or its values as bytes
 ///
-/// Statistics are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB segments that hold
-/// it. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
+/// min, max, mean and std are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB
+/// segments that hold it. A tensor that is a view (transposed, part of a larger storage) comes as the view; the storage is
+/// NAME#storage. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,13 +41,14 @@ pub struct Args {
     file: String,
     /// The tensor's name, as `mdl ls REV PATH` lists it.
     tensor: String,
-    /// Write the elements: little-endian, row by row, no header.
+    /// Write the elements: little-endian, row by row (C order), no header.
     #[arg(long, conflicts_with = "npy")]
     raw: bool,
     /// Write a numpy .npy file.
     #[arg(long)]
     npy: bool,
-    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, as in numpy; axes left out are whole.
+    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, negative ones counted from the end, and `...`
+    /// once; axes left out are whole. Steps are 1 or more.
     #[arg(long, value_name = "SLICE", allow_hyphen_values = true)]
     slice: Option<Slice>,
     /// Write to FILE instead of standard output.
@@ -121,13 +123,11 @@ fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifes
 
 /// The elements that go by a name: a tensor, or a view of one.
 fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
-    if let Some(t) = manifest.tensors.iter().find(|t| t.name == name) {
-        return Ok(Elements::whole(t));
+    match manifest.find(name) {
+        Some(Named::Tensor(t)) => Ok(Elements::whole(t)),
+        Some(Named::View(t, v)) => Ok(Elements::view(t, v)?),
+        None => Err(not_found("tensor", format!("{name} in {path}"))),
     }
-    let missing = || not_found("tensor", format!("{name} in {path}"));
-    let view = manifest.views.iter().find(|v| v.name == name).ok_or_else(missing)?;
-    let tensor = manifest.tensors.get(view.tensor as usize).ok_or_else(missing)?;
-    Ok(Elements::view(tensor, view)?)
 }
 
 /// Writes the elements that are wanted; `failed` says what a failure of the output means.
