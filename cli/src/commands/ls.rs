@@ -5,7 +5,7 @@ use super::shared::{not_found, split_path};
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Table, ratio, shape, size},
+    render::{Align, Table, ratio, shape, size, visible},
 };
 use mdl_files::Format;
 use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, ViewRef};
@@ -194,13 +194,20 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
         let s = stored(repo, t, name.clone())?;
         let (bytes, stored) = (size(s.logical_bytes), size(s.stored_bytes));
         let ratio = ratio(s.logical_bytes, s.stored_bytes);
-        let head = [s.name, s.dtype.to_owned(), shape(&s.shape), bytes, stored, ratio];
+        let head = [
+            visible(&s.name),
+            s.dtype.to_owned(),
+            shape(&s.shape),
+            bytes,
+            stored,
+            ratio,
+        ];
         table.row(head.into_iter().chain([s.scheme.to_owned(), s.depth.to_string()]));
     }
     for v in &manifest.views {
         let of = names.get(v.tensor as usize).map_or("?", String::as_str);
-        let note = context.paint.dim(&format!("view of {of}"));
-        table.row([v.name.clone(), v.dtype.to_string(), shape(&v.shape), note]);
+        let note = context.paint.dim(&visible(&format!("view of {of}")));
+        table.row([visible(&v.name), v.dtype.to_string(), shape(&v.shape), note]);
     }
     table.lines(2).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
     Ok(())

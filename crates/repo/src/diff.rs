@@ -156,7 +156,14 @@ struct Side {
 impl Side {
     /// Whether the elements of both can be compared one by one.
     fn fits(&self, other: &Side) -> bool {
-        let kind = |s: &Side| (s.tensor.dtype, s.tensor.shape.clone(), s.shape.clone(), s.strides.clone());
+        let kind = |s: &Side| {
+            (
+                s.tensor.dtype,
+                s.tensor.shape.clone(),
+                s.shape.clone(),
+                s.strides.clone(),
+            )
+        };
         kind(self) == kind(other)
     }
 }

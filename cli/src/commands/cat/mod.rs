@@ -10,7 +10,7 @@ use super::shared::{need_path, not_found, refused};
 use crate::{
     context::Context,
     errors::{CliError, Result},
-    render::{json_number, shape, short_number, size},
+    render::{json_number, shape, short_number, size, visible, whole_number},
 };
 use gather::Elements;
 use mdl_objects::{Manifest, Mode, Named};
@@ -194,15 +194,18 @@ fn summary(
         stats.add(elements.dtype, chunk);
         Ok(())
     })?;
+    let whole = stats.whole(elements.dtype);
+    let floats = || stats.min.zip(stats.max).map(|(a, b)| (json_number(a), json_number(b)));
+    let json_ends = whole.map(|(a, b)| (whole_number(a), whole_number(b))).or_else(floats);
     if context.global.json {
         return context.json(&json!({
             "tensor": args.tensor,
             "dtype": elements.dtype.name(),
             "shape": out_shape,
-            "bytes": bytes,
+            "logical_bytes": bytes,
             "count": stats.count,
-            "min": stats.min.map(json_number),
-            "max": stats.max.map(json_number),
+            "min": json_ends.as_ref().map(|e| &e.0),
+            "max": json_ends.as_ref().map(|e| &e.1),
             "mean": stats.mean().map(json_number),
             "std": stats.std().map(json_number),
             "zeros": stats.zeros,
@@ -211,19 +214,23 @@ fn summary(
         }));
     }
     let number = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), short_number);
+    let (min, max) = match whole {
+        Some((a, b)) => (a.to_string(), b.to_string()),
+        None => (number(stats.min), number(stats.max)),
+    };
     let paint = context.paint;
     writeln!(
         context.out,
         "{}  {} {}  {}",
-        paint.bold(&args.tensor),
+        paint.bold(&visible(&args.tensor)),
         elements.dtype,
         shape(out_shape),
         size(bytes)
     )?;
     let rows = [
         ("count", stats.count.to_string()),
-        ("min", number(stats.min)),
-        ("max", number(stats.max)),
+        ("min", min),
+        ("max", max),
         ("mean", number(stats.mean())),
         ("std", number(stats.std())),
         ("zeros", stats.zeros.to_string()),
