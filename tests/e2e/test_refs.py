@@ -48,7 +48,9 @@ def test_revision_that_is_not_there(rev: str, small: Mdl) -> None:
     small.run("show", rev, code=NOT_FOUND).complains(rev.split("@")[0].split("~")[0].split("^")[0])
 
 
-@pytest.mark.parametrize("rev", ["main~x", "main@{", "main@best(", "main@step=", "", "main..dev", "main@best(nope)", "a b"])
+@pytest.mark.parametrize(
+    "rev", ["main~x", "main@{", "main@best(", "main@step=", "", "main..dev", "main@best(nope)", "a b"]
+)
 def test_revision_that_is_malformed(rev: str, small: Mdl) -> None:
     small.run("show", rev, code=(USER, USAGE, NOT_FOUND)).complains()
 
