@@ -55,8 +55,8 @@ fn refuse_pretence(first: &[u8], extension: &str) -> Result<(), ScanError> {
         "pt" | "pth" => (Format::TorchZip, &[b"PK", PICKLE]),
         "bin" | "ckpt" => (Format::TorchZip, &[b""]),
         "npy" => (Format::Npy, &[]),
-        // An archive without arrays has only its end.
-        "npz" => (Format::Npz, &[b"PK"]),
+        // An archive may begin with something else.
+        "npz" => (Format::Npz, &[b""]),
         "gguf" => (Format::Gguf, &[]),
         _ => return Ok(()),
     };
