@@ -6,12 +6,14 @@ use crate::commands::{
     reset, show, stats, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 const AFTER: &str = "\
 Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N moves \
-ago), @step=N, @best(METRIC), @worst(METRIC). HEAD is the present commit; main@best(loss) the version of main with the \
-lowest loss.
+ago), @step=N, @min(METRIC), @max(METRIC), @best(METRIC), @worst(METRIC). HEAD is the present commit; main@best(loss) the \
+version of main with the lowest loss. Best is the least of a metric whose name holds loss, ppl, perplexity, err, error, \
+wer, cer, rmse, mae, mse, nll, bpb, bpc, fid or kl, the greatest of one that holds acc, accuracy, f1, bleu, rouge, auc, map, \
+score, reward, psnr, ssim, iou or r2; for other names say @min or @max.
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 somebody else moved first, 5 damaged data, 6 input/output.
 
@@ -34,15 +36,9 @@ pub struct Cli {
 /// Options of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Global {
-    /// Repository to work on: its work tree or its own directory. Default: the one around the current directory.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "MDL_REPO",
-        hide_env_values = true,
-        help_heading = "Global options"
-    )]
+    /// Repository to work on: its work tree or its own directory. Default: MDL_REPO where it is set, else the one around the
+    /// current directory.
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub repo: Option<PathBuf>,
     /// Print one JSON document for programs: sizes in bytes, ids in full. Errors become JSON on standard error.
     #[arg(long, global = true, help_heading = "Global options")]
@@ -104,4 +100,21 @@ pub fn revision(text: &str) -> Result<String, String> {
         return Err("a revision is wanted (is a shell variable empty?)".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// `log -3` is `log -n 3`, as in git.
+pub fn as_git_takes_them(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let (mut out, mut in_log) = (Vec::new(), false);
+    for arg in args {
+        let text = arg.to_str().unwrap_or_default();
+        let digits = text.strip_prefix('-').filter(|d| !d.is_empty());
+        match digits.filter(|d| in_log && d.bytes().all(|b| b.is_ascii_digit())) {
+            Some(digits) => out.extend(["-n".into(), digits.into()]),
+            None => {
+                in_log = text != "--" && (in_log || text == "log");
+                out.push(arg);
+            }
+        }
+    }
+    out
 }

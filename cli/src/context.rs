@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::{
     env, io,
     io::{BufWriter, IsTerminal, Stdout, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Options and output of one run.
@@ -34,7 +34,10 @@ fn wants_color(choice: Color, terminal: bool) -> bool {
 }
 
 impl Context {
-    pub fn new(global: Global) -> Context {
+    pub fn new(mut global: Global) -> Context {
+        // Not clap's to read: a variable that is set to nothing counts as not set, an option does not.
+        let named = || env::var_os("MDL_REPO").filter(|v| !v.is_empty());
+        global.repo = global.repo.or_else(|| named().map(PathBuf::from));
         Context {
             paint: Paint::new(wants_color(global.color, io::stdout().is_terminal())),
             bars: Bars::new(!global.quiet),
@@ -54,7 +57,13 @@ impl Context {
             Some(path) => Repo::open(path, engine()),
             None => Repo::discover(Path::new("."), engine()),
         };
-        Ok(repo?)
+        let repo = repo?;
+        if let Some(problem) = repo.config().problem() {
+            self.note(&format!(
+                "warning: {problem}\nnote: settings of that file are not in force"
+            ));
+        }
+        Ok(repo)
     }
 
     /// Prints a document: for eyes on a terminal, else on one line.

@@ -1,7 +1,7 @@
 //! How a run ends badly: kinds, exit codes, and the words on standard error. Neighbours: errors of `mdl-repo` and of the
 //! argument parser. It must not know any verb.
 
-use crate::context::Context;
+use crate::{context::Context, render::visible};
 use mdl_repo::{ErrorKind, RepoError};
 use serde_json::json;
 use std::{
@@ -25,6 +25,8 @@ pub enum CliError {
     Told(Code),
     /// A check found damage, and told where.
     Damaged(u64),
+    /// Some of several things could not be done; the others were. The kind of the first counts.
+    Some(Vec<CliError>),
 }
 
 const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
@@ -87,6 +89,7 @@ impl CliError {
         match self {
             CliError::Repo(e) => match e.kind() {
                 ErrorKind::User => Code::User,
+                ErrorKind::Usage => Code::Usage,
                 ErrorKind::NotFound => Code::NotFound,
                 ErrorKind::Conflict => Code::Conflict,
                 ErrorKind::Corrupt => Code::Corrupt,
@@ -96,16 +99,23 @@ impl CliError {
             CliError::Output(_) => Code::Io,
             CliError::Told(code) => *code,
             CliError::Damaged(_) => Code::Corrupt,
+            CliError::Some(errors) => errors.first().map_or(Code::User, CliError::code),
         }
     }
 
-    fn message(&self) -> String {
+    /// Name of the kind in JSON.
+    pub fn kind(&self) -> &'static str {
+        self.code().name()
+    }
+
+    pub fn message(&self) -> String {
         match self {
             CliError::Repo(e) => e.to_string(),
             CliError::Usage { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
             CliError::Told(_) => String::new(),
             CliError::Damaged(n) => format!("{} found", crate::render::count(*n, "problem")),
+            CliError::Some(errors) => errors.iter().map(CliError::message).collect::<Vec<_>>().join("; "),
         }
     }
 
@@ -115,6 +125,7 @@ impl CliError {
             CliError::Repo(e) => e.hint(),
             CliError::Usage { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),
+            CliError::Some(errors) => errors.iter().find_map(CliError::hint),
             CliError::Output(_) | CliError::Told(_) => None,
         }
     }
@@ -125,6 +136,7 @@ fn not_found_hint(what: &str) -> Option<&'static str> {
     Some(match what {
         "repository" => "make one here with `mdl init`, or name one with --repo DIR or MDL_REPO",
         "revision" | "commit" => "`mdl log --all` lists commits, `mdl branch` and `mdl tag` names",
+        "version" => "`mdl commit` makes the first",
         "branch" => "`mdl branch` lists the branches",
         "tag" => "`mdl tag` lists the tags",
         "file" => "`mdl ls REV` lists the files of a revision",
@@ -154,7 +166,14 @@ pub fn report(context: &Context, error: &CliError) -> ExitCode {
     } else {
         let paint = context.error_paint();
         let hint = hint.map_or_else(String::new, |h| format!("{} {h}\n", paint.cyan("hint:")));
-        write!(err, "{} {message}\n{hint}", paint.red("error:"))
+        let messages = match error {
+            CliError::Some(errors) => errors.iter().map(CliError::message).collect(),
+            _ => vec![message],
+        };
+        let lines = messages
+            .iter()
+            .map(|m| format!("{} {}\n", paint.red("error:"), visible(m)));
+        write!(err, "{}{hint}", lines.collect::<String>())
     };
     code.into()
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     quiet_index_panics();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(args::as_git_takes_them(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return errors::usage(&error),
     };

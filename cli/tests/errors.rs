@@ -52,8 +52,11 @@ fn refused_requests() {
             (&["merge", "dev"], 1),
             (&["switch", "v1"], 1),
             (&["switch", "-c", "dev"], 1),
-            (&["config", "no.such", "1"], 1),
-            (&["config", "delta.max_depth", "many"], 1),
+            (&["branch", "HEAD"], 1),
+            (&["commit", ".mdl", "-m", "x"], 1),
+            (&["commit", "sub", "-m", "x", "--step", "1"], 1),
+            (&["log", "main@best(lr)"], 1),
+            (&["verify", "."], 1),
             (&["cat", "main:config.json", "a"], 1),
             (&["init", "config.json"], 1),
         ]
@@ -80,6 +83,15 @@ fn wrong_usage() {
             (&["cat", "main:model.safetensors", "a", "--slice", "9"], 2),
             (&["cat", "main:model.safetensors", "a", "-o", "x"], 2),
             (&["branch", "a", "b", "c"], 2),
+            (&["config", "no.such", "1"], 2),
+            (&["config", "no.such"], 2),
+            (&["config", "delta.max_depth", "251"], 2),
+            (&["commit", "-m", "x", "--metric", "loss=1e999"], 2),
+            (&["log", "main~x"], 2),
+            (&["log", "main@{-1}"], 2),
+            (&["log", "main@step=x"], 2),
+            (&["log", "main@min(loss"], 2),
+            (&["log", "main..HEAD"], 2),
         ]
     ));
 }
@@ -104,6 +116,8 @@ fn things_that_are_not_there() {
             (&["verify", "config.json", "main:nope"], 3),
             (&["config", "user.name"], 3),
             (&["reflog", "nope"], 3),
+            (&["show", "abc"], 3),
+            (&["verify", "nope"], 3),
         ]
     ));
     let empty = Sandbox::empty();

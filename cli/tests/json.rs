@@ -25,7 +25,8 @@ fn commits() {
     let done = s.json(&["commit", "-m", "more", "--metric", "loss=nan", "--metric", "acc=0.25"]);
     fields(
         &done,
-        "branch commit files logical_bytes message new_tensors parent step stored_bytes tensors",
+        "branch commit files files_added files_changed files_deleted logical_bytes message new_tensors parent step \
+         stored_bytes tensors",
     );
     assert_eq!(
         (&done["branch"], &done["files"], &done["new_tensors"]),
@@ -43,7 +44,7 @@ fn commits() {
     assert_eq!(shown["tag"]["message"], "released");
     assert_eq!(
         shown["changes"],
-        json!([{"path": "model.safetensors", "change": "modified"}])
+        json!([{"path": "model.safetensors", "change": "modified", "mode_only": false}])
     );
     assert_eq!(shown["report"][0]["name"], "a");
 }
@@ -54,15 +55,18 @@ fn listings() {
     let listed = s.json(&["ls"]);
     fields(&listed, "commit files");
     let file = &listed["files"][1];
-    fields(file, "path size executable id format tensors views");
+    fields(file, "path logical_bytes executable id format tensors views");
     assert_eq!(
         (&file["path"], &file["format"]),
         (&json!("model.safetensors"), &json!("safetensors"))
     );
     let a = &file["tensors"][0];
-    fields(a, "name dtype shape bytes id stored scheme depth base");
+    fields(
+        a,
+        "name storage dtype shape logical_bytes id stored_bytes scheme depth base",
+    );
     assert_eq!(
-        (&a["name"], &a["dtype"], &a["shape"], &a["bytes"]),
+        (&a["name"], &a["dtype"], &a["shape"], &a["logical_bytes"]),
         (&json!("a"), &json!("f32"), &json!([4, 6]), &json!(96))
     );
     assert!(["stored", "zstd", "planes", "delta", "sparse", "mixed"].contains(&a["scheme"].as_str().unwrap()));
@@ -86,15 +90,22 @@ fn listings() {
     );
 
     let status = s.json(&["status"]);
-    fields(&status, "branch commit clean files");
+    fields(&status, "branch commit clean files problems");
     assert_eq!((&status["branch"], &status["clean"]), (&json!("main"), &json!(true)));
     s.write("new.txt", "x");
     let status = s.json(&["status"]);
-    assert_eq!(status["files"], json!([{"path": "new.txt", "change": "added"}]));
+    assert_eq!(
+        status["files"],
+        json!([{"path": "new.txt", "change": "added", "mode_only": false}])
+    );
 
     let branches = s.json(&["branch"]);
     fields(&branches["branches"][1], "name current head");
     assert_eq!(branches["branches"][1]["current"], true);
+    assert_eq!(
+        branches["branches"][1]["head"]["refs"],
+        json!(["HEAD -> main", "tag: v1"])
+    );
     fields(&s.json(&["tag"])["tags"][0], "name commit annotated message date");
     fields(&s.json(&["reflog", "main"])[0], "name old new who date message");
     fields(&s.json(&["config"])["settings"][0], "key value default set_here help");
@@ -138,8 +149,8 @@ fn differences() {
 fn moves() {
     let s = Sandbox::with_history();
     let to = s.json(&["checkout", "main~2", "--to", "out"]);
-    fields(&to, "commit branch to written kept removed bytes changed");
-    assert_eq!((&to["written"], &to["branch"]), (&json!(2), &json!("main")));
+    fields(&to, "commit to written kept removed bytes changed");
+    assert_eq!(to["written"], 2);
     let detached = s.json(&["checkout", "main~2"]);
     assert_eq!(
         (&detached["branch"], &detached["written"], &detached["kept"]),
@@ -160,14 +171,24 @@ fn moves() {
     assert_eq!(s.json(&["merge", "main@{1}"])["result"], "fast_forward");
     assert_eq!(s.json(&["merge", "main~1"])["result"], "up_to_date");
     fields(&s.json(&["init", "elsewhere"]), "repository work_tree branch created");
+    s.ok(&["switch", "dev"]);
+    assert_eq!(s.json(&["init", "-b", "other"])["branch"], "dev");
+    assert!(s.run(&["init", "-b", "other"]).err.contains("no effect"));
+    let run = s.run(&["--json", "tag", "-d", "nope", "v1", "nor this"]);
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(run.code, 3, "{run:?}");
+    assert_eq!(
+        (&document["deleted"][0]["tag"], &document["failed"][1]["tag"]),
+        (&json!("v1"), &json!("nor this"))
+    );
 }
 
 #[test]
 fn housekeeping() {
     let s = Sandbox::with_history();
-    fields(&s.json(&["fsck"]), "ok quick packs objects bytes problems");
+    fields(&s.json(&["fsck"]), "ok quick packs objects stored_bytes problems");
     let gc = s.json(&["gc", "--dry-run"]);
-    assert_eq!((&gc["dry_run"], &gc["bytes_freed"]), (&json!(true), &json!(0)));
+    assert_eq!((&gc["dry_run"], &gc["freed_bytes"]), (&json!(true), &json!(0)));
     let compact = s.json(&["compact"]);
     assert_eq!(
         (&compact["dry_run"], &compact["packs_after"]),
@@ -184,7 +205,10 @@ fn housekeeping() {
 fn tensors() {
     let s = Sandbox::with_history();
     let stats = s.json(&["cat", "main~2:model.safetensors", "a"]);
-    fields(&stats, "tensor dtype shape bytes count min max mean std zeros nan inf");
+    fields(
+        &stats,
+        "tensor dtype shape logical_bytes count min max mean std zeros nan inf",
+    );
     assert_eq!(
         (&stats["count"], &stats["min"], &stats["max"], &stats["mean"]),
         (&json!(24), &json!(0.0), &json!(35.0), &json!(17.5))

@@ -42,13 +42,15 @@ def test_revision_syntax(small: Mdl) -> None:
 
 @pytest.mark.parametrize(
     "rev",
-    ["main~3", "main^^^", "HEAD^2", "nope", "main@{9}", "main@step=150", "main@best(nope)", "0" * 64, "f" * 12],
+    ["main~3", "main^^^", "HEAD^2", "nope", "main@{9}", "main@step=150", "main@best(wer)", "0" * 64, "f" * 12],
 )
 def test_revision_that_is_not_there(rev: str, small: Mdl) -> None:
     small.run("show", rev, code=NOT_FOUND).complains(rev.split("@")[0].split("~")[0].split("^")[0])
 
 
-@pytest.mark.parametrize("rev", ["main~x", "main@{", "main@best(", "main@step=", "", "main..dev", "a b"])
+@pytest.mark.parametrize(
+    "rev", ["main~x", "main@{", "main@best(", "main@step=", "", "main..dev", "main@best(nope)", "a b"]
+)
 def test_revision_that_is_malformed(rev: str, small: Mdl) -> None:
     small.run("show", rev, code=(USER, USAGE, NOT_FOUND)).complains()
 

@@ -163,10 +163,10 @@ def test_stats_add_up(mdl: Mdl, source: Path, minilm: list[Tensor]) -> None:
     report = mdl.commit(write(source, minilm[:20]), "first")
     listed = mdl.json("ls", "main")
     assert [f["path"] for f in listed["files"]] == [FILE]
-    assert listed["files"][0]["size"] == (source / FILE).stat().st_size
+    assert listed["files"][0]["logical_bytes"] == (source / FILE).stat().st_size
     by_name = {t["name"]: t for t in listed["files"][0]["tensors"]}
-    assert {n: (tuple(t["shape"]), t["bytes"]) for n, t in by_name.items()} == {
+    assert {n: (tuple(t["shape"]), t["logical_bytes"]) for n, t in by_name.items()} == {
         t.name: (t.shape, len(t.data)) for t in read_safetensors(source / FILE)[0]
     }
-    assert sum(t["stored"] for t in by_name.values()) <= report["stored_bytes"]
+    assert sum(t["stored_bytes"] for t in by_name.values()) <= report["stored_bytes"]
     assert mdl.json("stats")

@@ -312,7 +312,14 @@ def _entry(begin: int, end: int, shape: list[int], dtype: str = "F32") -> dict[s
 
 
 DOUBTFUL = frozenset(
-    {"trailing.safetensors", "not_a_zip.pt", "not_safetensors.safetensors", "misaligned_data.safetensors", "trap.gguf"}
+    {
+        "trailing.safetensors",
+        "not_a_zip.pt",
+        "not_safetensors.safetensors",
+        "misaligned_data.safetensors",
+        "trap.gguf",
+        "empty.bin",
+    }
 )
 """Odd files that a scanner may call damaged, because their own format says so."""
 

@@ -1,6 +1,7 @@
 //! `mdl branch`: lists, makes, renames and deletes branches. Neighbours: `Repo::create_branch` and its like. It must not
 //! touch the work tree.
 
+use super::shared::Labels;
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -94,18 +95,7 @@ fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
-    let mut gone = Vec::new();
-    for name in names {
-        let id = repo.delete_branch(name, force)?;
-        if context.chatty() && !context.global.json {
-            writeln!(context.out, "Deleted branch {name} (was {})", id.short())?;
-        }
-        gone.push(json!({"branch": name, "was": id.to_hex()}));
-    }
-    if context.global.json {
-        return context.json(&json!({"deleted": gone}));
-    }
-    Ok(())
+    super::changes::delete_each(context, "branch", names, |name| Ok(repo.delete_branch(name, force)?))
 }
 
 fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) -> Result<()> {
@@ -113,11 +103,11 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
     let mut branches = repo.refs().list(HEADS)?;
     branches.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, name)));
     if context.global.json {
-        let mut rows = Vec::new();
+        let (mut rows, labels) = (Vec::new(), Labels::read(repo)?);
         for (name, id) in &branches {
             let c = repo.odb().commit(id)?;
             let current = head == Head::Branch(name.clone());
-            rows.push(json!({"name": name, "current": current, "head": entry::json(id, &c, &[])}));
+            rows.push(json!({"name": name, "current": current, "head": entry::json(id, &c, labels.of(id))}));
         }
         return context.json(&json!({"branches": rows}));
     }

@@ -1,7 +1,10 @@
 //! `mdl checkout`: a version's files in the work tree or in another directory. Neighbours: `Repo::checkout`,
 //! `Repo::checkout_to`. It must not know how files are written.
 
-use super::shared::{Moved, branch_tip, move_head};
+use super::{
+    changes::left_behind,
+    shared::{Moved, branch_tip, move_head},
+};
 use crate::{
     context::Context,
     errors::Result,
@@ -58,12 +61,20 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     } else {
         (files(repo.checkout(&commit, &before, &options, &context.bars)?), None)
     };
+    if let Some(text) = left_behind(&repo, &before)? {
+        context.note(&text);
+    }
     if context.global.json {
-        let branch = match repo.refs().head()? {
-            Head::Branch(name) => Some(name),
-            Head::Detached(_) => None,
-        };
-        return context.json(&document(&commit, branch, to, &moved));
+        let mut document = document(&commit, to, &moved);
+        // Where HEAD stays, its branch has nothing to do with what was written.
+        if let (None, true, Some(map)) = (&args.to, args.only.is_empty(), document.as_object_mut()) {
+            let branch = match repo.refs().head()? {
+                Head::Branch(name) => Some(name),
+                Head::Detached(_) => None,
+            };
+            map.insert("branch".to_owned(), json!(branch));
+        }
+        return context.json(&document);
     }
     if !context.chatty() {
         return Ok(());
@@ -82,11 +93,10 @@ fn files(files: CheckedOut) -> Moved {
     }
 }
 
-fn document(commit: &Id, branch: Option<String>, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
+fn document(commit: &Id, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
     let done = &moved.files;
     json!({
         "commit": commit.to_hex(),
-        "branch": branch,
         "to": to.map(|d| d.display().to_string()),
         "written": done.written,
         "kept": done.kept,

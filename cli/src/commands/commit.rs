@@ -1,6 +1,7 @@
 //! `mdl commit`: files become a version on a branch. Neighbours: `Repo::commit`, the user's editor. It must not know how
 //! files are stored.
 
+use super::changes::{FileChange, changed_files};
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -12,13 +13,17 @@ use std::{
     collections::BTreeMap,
     env, fs,
     io::{self, IsTerminal, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
 };
 
 /// Store the files of a directory as a new version
 ///
-/// The contents of PATH become the version; without PATH, those of the work tree (files that .mdlignore names are left out).
+/// There are two ways of working. Work tree: `mdl commit` stores what is around .mdl (but for what .mdlignore names), and
+/// `status`, `switch` and `checkout` work there. Snapshots: `mdl commit DIR` stores the contents of DIR as the whole version,
+/// wherever DIR is, and `mdl checkout REV --to DIR` brings one back; `status` and `switch`, which are about the work tree,
+/// are of no use then. A branch is best kept to one way: files that are not in what is committed are not in the version.
+///
 /// The branch moves only after everything is safely on disk: a kill at any moment leaves the version before. Tensors that
 /// the repository has already take no room; changed ones are stored as differences where that is smaller.
 #[derive(Debug, clap::Args)]
@@ -42,7 +47,7 @@ pub struct Args {
     /// Epochs trained so far, possibly a fraction.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     epoch: Option<f64>,
-    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version.
+    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version, `main@min(NAME)` and `main@max(NAME)` the ends.
     #[arg(long, value_name = "NAME=NUMBER", value_parser = metric)]
     metric: Vec<(String, f64)>,
     /// Anything else worth keeping, such as run=8f3k; may be repeated.
@@ -68,8 +73,11 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
 
 fn metric(text: &str) -> std::result::Result<(String, f64), String> {
     let (key, value) = pair(text)?;
-    let value = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
-    Ok((key, value))
+    let number: f64 = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
+    if number.is_infinite() && value.contains(|c: char| c.is_ascii_digit()) {
+        return Err(format!("{value:?} is too large for a number of 64 bits"));
+    }
+    Ok((key, number))
 }
 
 /// A name given twice is a slip that would lose one of the values.
@@ -88,8 +96,9 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         return Err(CliError::usage("--epoch must be a number from 0 up", ""));
     }
     let repo = context.repo()?;
-    if args.path.is_none() {
-        repo.need_work()?;
+    match &args.path {
+        None => drop(repo.need_work()?),
+        Some(path) => refuse_repository(&repo, path)?,
     }
     let message = match (args.message, args.step) {
         (Some(text), _) => text,
@@ -118,8 +127,67 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     tell(context, &repo, &request, &done)
 }
 
+/// A repository in its own version would grow with every commit, and nobody wants it there.
+fn refuse_repository(repo: &Repo, path: &Path) -> Result<()> {
+    let inside = |dir: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(dir));
+    if repo.dir().is_some_and(inside) {
+        return Err(super::shared::refused(
+            format!("{} is the repository itself", path.display()),
+            "name the directory of the checkpoint, or none for the work tree",
+        ));
+    }
+    Ok(())
+}
+
+/// `3 files changed, 1 added, 13 deleted`
+fn changes_text(changes: &BTreeMap<String, FileChange>) -> String {
+    let number = |name: &str| changes.values().filter(|c| c.name == name).count() as u64;
+    let all = [("modified", "changed"), ("added", "added"), ("deleted", "deleted")];
+    let mut parts: Vec<String> = Vec::new();
+    for (n, verb) in all.map(|(name, verb)| (number(name), verb)) {
+        match (n, parts.is_empty()) {
+            (0, _) => {}
+            (_, true) => parts.push(format!("{} {verb}", count(n, "file"))),
+            _ => parts.push(format!("{n} {verb}")),
+        }
+    }
+    if parts.is_empty() {
+        return "no file changed".to_owned();
+    }
+    parts.join(", ")
+}
+
+/// Files that the version before had, that are still in the work tree, and that a commit of a part of it left out.
+fn dropped(repo: &Repo, request: &CommitRequest, changes: &BTreeMap<String, FileChange>) -> u64 {
+    let (Some(path), Some(work)) = (&request.source, repo.work()) else {
+        return 0;
+    };
+    if !path.canonicalize().is_ok_and(|p| p.starts_with(work) && p != work) {
+        return 0;
+    }
+    let is_there = |p: &String| work.join(p).is_file();
+    changes
+        .iter()
+        .filter(|(p, c)| c.name == "deleted" && is_there(p))
+        .count() as u64
+}
+
+fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
+    let path = request
+        .source
+        .as_ref()
+        .map_or_else(String::new, |p| p.display().to_string());
+    let files = count(n, "file");
+    context.note(&format!(
+        "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are not in \
+         it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
+    ));
+}
+
 fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
     let s = done.summary;
+    let changes = changed_files(repo, &repo.odb().commit(&done.id)?)?;
+    let number = |name: &str| changes.values().filter(|c| c.name == name).count();
     if context.global.json {
         return context.json(&json!({
             "commit": done.id.to_hex(),
@@ -128,6 +196,9 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
             "message": request.message,
             "step": request.step,
             "files": s.files,
+            "files_changed": number("modified"),
+            "files_added": number("added"),
+            "files_deleted": number("deleted"),
             "tensors": s.tensors,
             "new_tensors": s.new_tensors,
             "logical_bytes": s.logical_bytes,
@@ -153,6 +224,14 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
         " {}, {tensors}; {cost} stored ({smaller})",
         count(s.files, "file")
     )?;
+    if done.parent.is_some() {
+        writeln!(context.out, " {}", changes_text(&changes))?;
+    }
+    let left_out = dropped(repo, request, &changes);
+    if left_out > 0 {
+        context.finish()?;
+        hint_dropped(context, request, left_out);
+    }
     Ok(())
 }
 

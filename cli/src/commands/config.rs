@@ -1,6 +1,6 @@
 //! `mdl config`: shows and changes settings. Neighbours: `Config`. It must not know what a setting does.
 
-use super::shared::{not_found, refused};
+use super::shared::not_found;
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -56,7 +56,7 @@ fn missing(key: &str) -> CliError {
         return not_found("setting", format!("{key} (it has no value)"));
     }
     let keys: Vec<&str> = KNOWN_SETTINGS.iter().map(|k| k.0).collect();
-    refused(
+    CliError::usage(
         format!("there is no setting {key:?}"),
         format!("settings are {}", keys.join(", ")),
     )

@@ -3,7 +3,7 @@
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Paint, Table, cosine, count, json_number, shape, short_number, size},
+    render::{Align, Paint, Table, cosine, count, json_number, shape, short_number, size, visible},
 };
 use mdl_repo::{Change, FileDiff, TensorDiff};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ fn tensors(context: &mut Context, file: &FileDiff) -> Result<()> {
         let [l2, max] = [t.rel_l2, t.max_abs].map(number);
         let cos = t.cosine.map_or_else(|| "-".to_owned(), cosine);
         table.row([
-            t.name.clone(),
+            visible(&t.name),
             t.dtype.to_string(),
             shape(&t.shape),
             changed,

@@ -8,10 +8,15 @@ use crate::{
 };
 use mdl_repo::{Affected, Problem};
 use serde_json::json;
-use std::{collections::BTreeMap, io::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+};
 
 /// Places listed of one problem.
 const SHOWN: usize = 20;
+/// Versions named beside a place.
+const FEW: usize = 5;
 
 /// Check everything that is stored
 ///
@@ -34,7 +39,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "quick": args.quick,
             "packs": report.packs,
             "objects": report.objects,
-            "bytes": report.bytes,
+            "stored_bytes": report.bytes,
             "problems": report.problems,
         }))?;
     } else {
@@ -75,14 +80,23 @@ fn problem(context: &mut Context, p: &Problem) -> Result<()> {
             (_, Some(tensor)) => format!("{path}: {tensor}"),
             (_, None) => (*path).to_owned(),
         };
-        let more = commits.len().saturating_sub(5);
+        let more = commits.len().saturating_sub(FEW);
         let more = if more > 0 {
             format!(" and {more} more")
         } else {
             String::new()
         };
-        let shown: Vec<&str> = commits.iter().take(5).map(String::as_str).collect();
+        let shown: Vec<&str> = commits.iter().take(FEW).map(String::as_str).collect();
         writeln!(context.out, "  {what}  in {}{more}", shown.join(", "))?;
+    }
+    let all: BTreeSet<String> = p.affected.iter().map(|a| a.commit.short()).collect();
+    // The versions are named to the last: whoever is not named can rely on being whole.
+    if places.len() > SHOWN || places.values().any(|c| c.len() > FEW) {
+        let all: Vec<String> = all.into_iter().collect();
+        writeln!(context.out, "  in all {}:", count(all.len() as u64, "version"))?;
+        for line in all.chunks(8) {
+            writeln!(context.out, "    {}", line.join(", "))?;
+        }
     }
     if places.len() > SHOWN {
         writeln!(

@@ -6,6 +6,7 @@ use crate::{
     render::{count, size},
 };
 use mdl_repo::GcOptions;
+use serde_json::json;
 use std::io::Write;
 
 /// Delete what no branch, tag, HEAD or reflog reaches
@@ -31,7 +32,19 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     };
     let r = repo.gc(&options, &context.bars)?;
     if context.global.json {
-        return context.json(&r);
+        return context.json(&json!({
+            "dry_run": r.dry_run,
+            "freed_bytes": r.bytes_freed,
+            "abandoned_bytes": r.upload_bytes,
+            "stored_bytes_before": r.bytes_before,
+            "stored_bytes_after": r.bytes_after,
+            "objects_before": r.objects_before,
+            "objects_after": r.objects_after,
+            "packs_before": r.packs_before,
+            "packs_after": r.packs_after,
+            "packs_deleted": r.packs_deleted,
+            "packs_rewritten": r.packs_rewritten,
+        }));
     }
     if !context.chatty() {
         return Ok(());

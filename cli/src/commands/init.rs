@@ -2,7 +2,7 @@
 
 use super::shared::refused;
 use crate::{context::Context, engine::engine, errors::Result};
-use mdl_repo::Repo;
+use mdl_repo::{Head, Repo};
 use serde_json::json;
 use std::{io::Write, path::PathBuf};
 
@@ -20,9 +20,9 @@ pub struct Args {
     /// Make a repository without a work tree, in DIR itself: for servers and shared stores.
     #[arg(long)]
     bare: bool,
-    /// Name of the first branch.
-    #[arg(short, long, value_name = "NAME", default_value = "main")]
-    branch: String,
+    /// Name of the first branch [default: main]; of no effect where there is a repository already.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -31,13 +31,23 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if dir.is_file() {
         return Err(refused(format!("{} is a file", dir.display()), "name a directory"));
     }
-    let (repo, made) = Repo::init(&dir, args.bare, &args.branch, engine())?;
+    let wanted = args.branch.as_deref().unwrap_or("main");
+    let (repo, made) = Repo::init(&dir, args.bare, wanted, engine())?;
+    let branch = match repo.refs().head()? {
+        Head::Branch(name) => Some(name),
+        Head::Detached(_) => None,
+    };
+    if let Some(name) = args.branch.as_ref().filter(|b| branch.as_ref() != Some(b)) {
+        context.note(&format!(
+            "warning: -b {name} has no effect: the repository exists. `mdl switch -c {name}` makes the branch"
+        ));
+    }
     let place = repo.dir().unwrap_or(&dir).display().to_string();
     if context.global.json {
         return context.json(&json!({
             "repository": place,
             "work_tree": repo.work().map(|w| w.display().to_string()),
-            "branch": args.branch,
+            "branch": branch,
             "created": made,
         }));
     }

@@ -5,7 +5,7 @@ use super::shared::{not_found, split_path};
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Table, ratio, shape, size},
+    render::{Align, Table, ratio, shape, size, visible},
 };
 use mdl_files::Format;
 use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, ViewRef};
@@ -17,7 +17,8 @@ use std::io::Write;
 /// List the files of a version, or the tensors of a file
 ///
 /// For tensors: element type, shape, bytes, stored bytes, how they are stored (`show --help` explains the schemes) and the
-/// depth: how many differences are followed down to a tensor that is stored whole.
+/// depth: how many differences are followed down to a tensor that is stored whole. A view shows its own shape; where it goes
+/// by the name of the storage it lies in, that storage is listed as NAME#storage.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl ls\n  mdl ls main~3 model.safetensors\n  mdl ls --tensors v1\n  mdl ls --json | jq '.files[].tensors[].name'"
@@ -37,11 +38,13 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Stored {
     name: String,
+    /// Whether a view goes by the tensor's own name, which is therefore listed as `NAME#storage`.
+    storage: bool,
     dtype: &'static str,
     shape: Vec<u64>,
-    bytes: u64,
+    logical_bytes: u64,
     id: String,
-    stored: u64,
+    stored_bytes: u64,
     scheme: &'static str,
     depth: u8,
     base: Option<String>,
@@ -129,10 +132,11 @@ fn open(repo: &Repo, e: &Entry) -> Result<(&'static str, Option<Manifest>)> {
 }
 
 fn format_name(code: u8) -> &'static str {
-    const NAMES: [(Format, &str); 6] = [
+    const NAMES: [(Format, &str); 7] = [
         (Format::Plain, "plain"),
         (Format::Safetensors, "safetensors"),
         (Format::TorchZip, "torch"),
+        (Format::TorchLegacy, "torch"),
         (Format::Npz, "npz"),
         (Format::Npy, "npy"),
         (Format::Gguf, "gguf"),
@@ -152,7 +156,7 @@ fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
     Ok(())
 }
 
-fn stored(repo: &Repo, t: &TensorRef) -> Result<Stored> {
+fn stored(repo: &Repo, t: &TensorRef, name: String) -> Result<Stored> {
     let record = repo.odb().find(&t.id, Kind::Tensor)?.record;
     let reader = repo.odb().tensor(&t.id)?;
     let mut scheme = None;
@@ -165,12 +169,13 @@ fn stored(repo: &Repo, t: &TensorRef) -> Result<Stored> {
         scheme = Some(name);
     }
     Ok(Stored {
-        name: t.name.clone(),
+        storage: name != t.name,
+        name,
         dtype: t.dtype.name(),
         shape: t.shape.clone(),
-        bytes: reader.byte_len(),
+        logical_bytes: reader.byte_len(),
         id: t.id.to_hex(),
-        stored: record.len,
+        stored_bytes: record.len,
         scheme: scheme.unwrap_or("stored"),
         depth: record.depth,
         base: reader.header().base.map(|id| id.to_hex()),
@@ -184,17 +189,25 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
         "tensor", "dtype", "shape", "bytes", "stored", "ratio", "scheme", "depth",
     ];
     table.row(heads.map(|h| context.paint.dim(h)));
-    for t in &manifest.tensors {
-        let s = stored(repo, t)?;
-        let (bytes, stored) = (size(s.bytes), size(s.stored));
-        let ratio = ratio(s.bytes, s.stored);
-        let head = [s.name, s.dtype.to_owned(), shape(&s.shape), bytes, stored, ratio];
+    let names = manifest.listed_names();
+    for (t, name) in manifest.tensors.iter().zip(&names) {
+        let s = stored(repo, t, name.clone())?;
+        let (bytes, stored) = (size(s.logical_bytes), size(s.stored_bytes));
+        let ratio = ratio(s.logical_bytes, s.stored_bytes);
+        let head = [
+            visible(&s.name),
+            s.dtype.to_owned(),
+            shape(&s.shape),
+            bytes,
+            stored,
+            ratio,
+        ];
         table.row(head.into_iter().chain([s.scheme.to_owned(), s.depth.to_string()]));
     }
     for v in &manifest.views {
-        let of = manifest.tensors.get(v.tensor as usize).map_or("?", |t| t.name.as_str());
-        let note = context.paint.dim(&format!("view of {of}"));
-        table.row([v.name.clone(), v.dtype.to_string(), shape(&v.shape), note]);
+        let of = names.get(v.tensor as usize).map_or("?", String::as_str);
+        let note = context.paint.dim(&visible(&format!("view of {of}")));
+        table.row([visible(&v.name), v.dtype.to_string(), shape(&v.shape), note]);
     }
     table.lines(2).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
     Ok(())
@@ -204,12 +217,16 @@ fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
     let (format, manifest) = open(repo, e)?;
     let (mut tensors, mut views) = (Vec::new(), Vec::new());
     if let Some(m) = &manifest {
-        tensors = m.tensors.iter().map(|t| stored(repo, t)).collect::<Result<Vec<_>>>()?;
-        views = m.views.iter().map(|v| view_json(m, v)).collect();
+        let names = m.listed_names();
+        let all = m.tensors.iter().zip(&names);
+        tensors = all
+            .map(|(t, name)| stored(repo, t, name.clone()))
+            .collect::<Result<Vec<_>>>()?;
+        views = m.views.iter().map(|v| view_json(&names, v)).collect();
     }
     Ok(json!({
         "path": path,
-        "size": e.size,
+        "logical_bytes": e.size,
         "executable": e.executable,
         "id": e.id.to_hex(),
         "format": format,
@@ -218,10 +235,10 @@ fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
     }))
 }
 
-fn view_json(m: &Manifest, v: &ViewRef) -> Value {
+fn view_json(names: &[String], v: &ViewRef) -> Value {
     json!({
         "name": v.name,
-        "tensor": m.tensors.get(v.tensor as usize).map(|t| &t.name),
+        "tensor": names.get(v.tensor as usize),
         "offset": v.offset,
         "dtype": v.dtype.name(),
         "shape": v.shape,

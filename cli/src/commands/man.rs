@@ -22,7 +22,8 @@ fn page(command: &clap::Command, title: &str) -> io::Result<Vec<u8>> {
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
-    let mut command = Cli::command();
+    // There are pages for verbs only; `mdl help VERB` shows what its page holds.
+    let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     let Some(dir) = &args.dir else {
         let text = page(&command, "mdl")?;
@@ -34,12 +35,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let failed = |e| RepoError::io(format!("cannot write manual pages to {}", dir.display()))(e);
     fs::create_dir_all(dir).map_err(failed)?;
     let mut pages = vec![("mdl".to_owned(), &command)];
-    pages.extend(
-        command
-            .get_subcommands()
-            .filter(|c| c.get_name() != "help")
-            .map(|c| (format!("mdl-{}", c.get_name()), c)),
-    );
+    pages.extend(command.get_subcommands().map(|c| (format!("mdl-{}", c.get_name()), c)));
     let mut written = Vec::new();
     for (title, command) in pages {
         let file = dir.join(format!("{title}.1"));

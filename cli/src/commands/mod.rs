@@ -3,6 +3,7 @@
 
 pub mod branch;
 pub mod cat;
+mod changes;
 pub mod checkout;
 pub mod commit;
 pub mod compact;

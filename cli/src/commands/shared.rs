@@ -1,4 +1,5 @@
-//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD. Neighbours: the verbs. It must not print.
+//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD. Neighbours: the verbs; `changes` beside it has
+//! what a commit or a deletion did. It must not print.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;

@@ -1,14 +1,14 @@
 //! `mdl show`: one version in detail: what it says, what changed, what its tensors cost. Neighbours: the commit's report
 //! blob. It must not compare tensors' values: that is `diff`.
 
-use super::shared::Labels;
+use super::{changes::changed_files, shared::Labels};
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Table, count, date, entry, ratio, rfc3339, size},
+    render::{Align, Table, count, date, entry, ratio, rfc3339, size, visible},
 };
 use mdl_objects::{Commit, Id, Kind, Tag};
-use mdl_repo::{Files, Repo, RepoError, Report, TensorReport};
+use mdl_repo::{Repo, RepoError, Report, TensorReport};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::Write};
 
@@ -43,9 +43,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         let mut document = entry::json(&id, &commit, labels.of(&id));
         if let Some(map) = document.as_object_mut() {
             map.insert("tag".to_owned(), tag.as_ref().map_or(Value::Null, tag_json));
-            let files: Vec<Value> = files.iter().map(|(p, c)| json!({"path": p, "change": c})).collect();
+            let files: Vec<Value> = files
+                .iter()
+                .map(|(p, c)| json!({"path": p, "change": c.name, "mode_only": c.mode_only}))
+                .collect();
             map.insert("changes".to_owned(), files.into());
-            map.insert("report".to_owned(), json!(report.tensors));
+            let tensors: Vec<Value> = report.tensors.iter().map(tensor_json).collect();
+            map.insert("report".to_owned(), tensors.into());
         }
         return context.json(&document);
     }
@@ -59,7 +63,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         writeln!(context.out)?;
     }
     for (path, change) in &files {
-        writeln!(context.out, "{change:<9} {path}")?;
+        let note = if change.mode_only {
+            "  (only the executable bit)"
+        } else {
+            ""
+        };
+        writeln!(context.out, "{:<9} {path}{note}", change.name)?;
     }
     tensors(context, report.tensors, args.tensors)
 }
@@ -76,6 +85,18 @@ fn annotated(repo: &Repo, rev: &str) -> Result<Option<Tag>> {
     Ok(if is_tag { Some(repo.odb().tag(&id)?) } else { None })
 }
 
+fn tensor_json(t: &TensorReport) -> Value {
+    json!({
+        "path": t.path,
+        "name": t.name,
+        "dtype": t.dtype,
+        "scheme": t.scheme,
+        "logical_bytes": t.logical,
+        "stored_bytes": t.stored,
+        "depth": t.depth,
+    })
+}
+
 fn tag_json(tag: &Tag) -> Value {
     let tagger = json!({"name": tag.tagger.name, "email": tag.tagger.email});
     json!({"name": tag.name, "tagger": tagger, "date": rfc3339(&tag.tagger), "message": tag.message})
@@ -88,7 +109,7 @@ fn show_tag(context: &mut Context, tag: &Tag) -> Result<()> {
     Ok(writeln!(
         context.out,
         "    {}\n",
-        tag.message.trim_end().replace('\n', "\n    ")
+        visible(tag.message.trim_end()).replace('\n', "\n    ")
     )?)
 }
 
@@ -99,32 +120,6 @@ fn report(repo: &Repo, commit: &Commit) -> Result<Report> {
     let bytes = repo.odb().read(id, Kind::Blob)?;
     let parsed = serde_json::from_slice(&bytes);
     Ok(parsed.map_err(|e| RepoError::corrupt(format!("report {}", id.short()), e))?)
-}
-
-/// Paths that differ from the first parent.
-fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, &'static str>> {
-    let after = repo.odb().files(&commit.tree)?;
-    let before = match commit.parents.first() {
-        Some(p) => repo.odb().files(&repo.odb().commit(p)?.tree)?,
-        None => Files::new(),
-    };
-    let mut out = BTreeMap::new();
-    for (path, e) in &after {
-        match before.get(path) {
-            None => drop(out.insert(path.clone(), "added")),
-            Some(o) if (o.mode, o.id, o.executable) != (e.mode, e.id, e.executable) => {
-                out.insert(path.clone(), "modified");
-            }
-            Some(_) => {}
-        }
-    }
-    out.extend(
-        before
-            .keys()
-            .filter(|p| !after.contains_key(*p))
-            .map(|p| (p.clone(), "deleted")),
-    );
-    Ok(out)
 }
 
 fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> Result<()> {
@@ -163,7 +158,11 @@ fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> 
             ratio(t.logical, t.stored),
             t.depth.to_string(),
         ];
-        let names = [format!("{}:{}", t.path, t.name), t.dtype.clone(), t.scheme.clone()];
+        let names = [
+            visible(&format!("{}:{}", t.path, t.name)),
+            t.dtype.clone(),
+            t.scheme.clone(),
+        ];
         table.row(names.into_iter().chain(numbers));
     }
     lines.push(String::new());

@@ -1,9 +1,9 @@
 //! `mdl status`: what differs between the work tree and HEAD. Neighbours: `Repo::status`. It must not change anything.
 
-use crate::{context::Context, errors::Result};
-use mdl_repo::{Change, Head, Repo};
+use crate::{context::Context, errors::Result, render::visible};
+use mdl_repo::{Change, Head, Repo, Silent, Survey};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::{collections::HashSet, io::Write, os::unix::fs::PermissionsExt};
 
 /// Show which files differ from the present commit
 ///
@@ -15,11 +15,16 @@ pub struct Args {
     /// One line a file: A added, M modified, D deleted.
     #[arg(short, long)]
     short: bool,
+    /// Compare what symbolic links point at instead of listing them as problems.
+    #[arg(long)]
+    follow_symlinks: bool,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let changes = repo.status(&context.bars)?;
+    let Survey { changes, problems } = repo.survey(args.follow_symlinks, &context.bars)?;
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let modes = modes_only(&repo, &changes)?;
     let (head, commit) = (repo.refs().head()?, repo.refs().head_commit()?);
     if context.global.json {
         let branch = match &head {
@@ -28,12 +33,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         };
         let files = changes
             .iter()
-            .map(|(path, c)| json!({"path": path, "change": c.name()}));
+            .map(|(path, c)| json!({"path": path, "change": c.name(), "mode_only": modes.contains(path)}));
         return context.json(&json!({
             "branch": branch,
             "commit": commit.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
             "files": files.collect::<Vec<_>>(),
+            "problems": problems,
         }));
     }
     if args.short {
@@ -41,9 +47,42 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             let text = format!("{} {path}", letter(*change));
             writeln!(context.out, "{text}")?;
         }
+        for problem in &problems {
+            writeln!(context.out, "! {}", visible(problem))?;
+        }
         return Ok(());
     }
-    show(context, &repo, &head, commit.is_none(), &changes)
+    show(context, &repo, &head, commit.is_none(), &changes, &modes)?;
+    if !problems.is_empty() {
+        writeln!(
+            context.out,
+            "\nCannot be committed (name it in .mdlignore, or see `mdl commit --help`):"
+        )?;
+    }
+    for problem in &problems {
+        writeln!(context.out, "  {}", context.paint.red(&visible(problem)))?;
+    }
+    Ok(())
+}
+
+/// Changed files whose bytes are HEAD's: only the executable bit differs.
+fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<String>> {
+    let mut found = HashSet::new();
+    let (Some(id), Some(work)) = (repo.refs().head_commit()?, repo.work()) else {
+        return Ok(found);
+    };
+    let files = repo.odb().files(&repo.odb().commit(&id)?.tree)?;
+    for (path, _) in changes.iter().filter(|c| c.1 == Change::Modified) {
+        let file = work.join(path);
+        let is_executable = std::fs::metadata(&file).is_ok_and(|m| m.permissions().mode() & 0o100 != 0);
+        let entry = files.get(path).filter(|e| e.executable != is_executable);
+        if let Some(entry) = entry
+            && repo.file_equals(&file, entry, &Silent)?
+        {
+            found.insert(path.clone());
+        }
+    }
+    Ok(found)
 }
 
 pub fn letter(change: Change) -> char {
@@ -54,7 +93,14 @@ pub fn letter(change: Change) -> char {
     }
 }
 
-fn show(context: &mut Context, repo: &Repo, head: &Head, unborn: bool, changes: &[(String, Change)]) -> Result<()> {
+fn show(
+    context: &mut Context,
+    repo: &Repo,
+    head: &Head,
+    unborn: bool,
+    changes: &[(String, Change)],
+    modes: &HashSet<String>,
+) -> Result<()> {
     let paint = context.paint;
     match head {
         Head::Branch(name) => writeln!(context.out, "On branch {}", paint.bold(name))?,
@@ -81,7 +127,12 @@ fn show(context: &mut Context, repo: &Repo, head: &Head, unborn: bool, changes: 
             Change::Modified => paint.yellow(&line),
             Change::Deleted => paint.red(&line),
         };
-        writeln!(context.out, "  {line}{}", paint.dim(&size))?;
+        let mode = if modes.contains(path) {
+            "  (only the executable bit)"
+        } else {
+            ""
+        };
+        writeln!(context.out, "  {line}{}{}", paint.dim(&size), paint.dim(mode))?;
     }
     Ok(())
 }

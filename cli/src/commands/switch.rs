@@ -1,6 +1,7 @@
 //! `mdl switch`: goes to a branch, or makes one and goes there. Neighbours: `shared::move_head`. It must not detach HEAD.
 
 use super::{
+    changes::left_behind,
     checkout::tell_files,
     shared::{Moved, attach, branch_tip, move_head, not_found, refused},
 };
@@ -33,12 +34,16 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let name = &args.branch;
-    let already = repo.refs().head()? == Head::Branch(name.clone());
+    let before = repo.refs().head()?;
+    let already = before == Head::Branch(name.clone());
     let moved = if args.create {
         create(context, &repo, args)?
     } else {
         go(context, &repo, args)?
     };
+    if let Some(text) = left_behind(&repo, &before)? {
+        context.note(&text);
+    }
     if context.global.json {
         let commit = repo.refs().head_commit()?.map(|id| id.to_hex());
         let done = &moved.files;

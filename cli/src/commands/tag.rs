@@ -1,6 +1,6 @@
 //! `mdl tag`: lists, makes and deletes tags. Neighbours: `Repo::create_tag`, `Repo::delete_tag`. It must not touch branches.
 
-use super::shared::glob;
+use super::{changes::delete_each, shared::glob};
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -70,18 +70,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str]) -> Result<()> {
-    let mut gone = Vec::new();
-    for name in names {
-        let id = repo.delete_tag(name)?;
-        if context.chatty() && !context.global.json {
-            writeln!(context.out, "Deleted tag {name} (was {})", id.short())?;
-        }
-        gone.push(json!({"tag": name, "was": id.to_hex()}));
-    }
-    if context.global.json {
-        return context.json(&json!({"deleted": gone}));
-    }
-    Ok(())
+    delete_each(context, "tag", names, |name| Ok(repo.delete_tag(name)?))
 }
 
 /// The tag object behind a ref; none for a light tag.
@@ -105,7 +94,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
             Some(tag) => tag.message.clone(),
             None => repo.odb().commit(&commit)?.message,
         };
-        table.row([name.clone(), commit.short(), subject(&text).to_owned()]);
+        table.row([name.clone(), commit.short(), subject(&text)]);
         rows.push(json!({
             "name": name,
             "commit": commit.to_hex(),

@@ -1,6 +1,6 @@
 //! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
 
-use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject};
+use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Signature};
 use serde_json::{Map, Value, json};
 
@@ -10,9 +10,9 @@ pub type Labels = [String];
 /// `name <mail>`
 pub fn person(who: &Signature) -> String {
     if who.email.is_empty() {
-        who.name.clone()
+        visible(&who.name)
     } else {
-        format!("{} <{}>", who.name, who.email)
+        visible(&format!("{} <{}>", who.name, who.email))
     }
 }
 
@@ -36,7 +36,7 @@ fn labels_text(labels: &Labels, paint: Paint) -> String {
 /// `loss=0.41 acc=0.9`
 pub fn metrics(commit: &Commit) -> String {
     let all = commit.metrics.iter().map(|(k, &v)| format!("{k}={}", short_number(v)));
-    all.collect::<Vec<_>>().join(" ")
+    visible(&all.collect::<Vec<_>>().join(" "))
 }
 
 /// `step 12000, epoch 1.5`
@@ -78,7 +78,7 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
     field("Trained:", place(commit));
     field("Metrics:", metrics(commit));
     let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    field("Meta:", meta.join(" "));
+    field("Meta:", visible(&meta.join(" ")));
     let s = commit.summary;
     let what = format!(
         "{}, {}, {} new",
@@ -93,7 +93,7 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
             .message
             .trim_end()
             .lines()
-            .map(|l| format!("    {l}").trim_end().to_owned()),
+            .map(|l| format!("    {}", visible(l)).trim_end().to_owned()),
     );
     lines
 }
@@ -104,7 +104,7 @@ pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String 
     if !place(commit).is_empty() {
         parts.push(paint.cyan(&format!("[{}]", place(commit))));
     }
-    parts.push(subject(&commit.message).to_owned());
+    parts.push(subject(&commit.message));
     if !commit.metrics.is_empty() {
         parts.push(paint.bold(&metrics(commit)));
     }

@@ -9,7 +9,7 @@ mod size;
 mod table;
 mod time;
 
-pub use number::{cosine, json_number, short_number};
+pub use number::{cosine, json_number, short_number, whole_number};
 pub use paint::Paint;
 pub use size::{ratio, size};
 pub use table::{Align, Table};
@@ -28,6 +28,20 @@ pub fn shape(dims: &[u64]) -> String {
 }
 
 /// The first line of a message.
-pub fn subject(message: &str) -> &str {
-    message.trim_start().lines().next().unwrap_or_default()
+pub fn subject(message: &str) -> String {
+    visible(message.trim_start().lines().next().unwrap_or_default())
+}
+
+/// Text from a repository as a terminal may have it: control characters, which could move the cursor or change colours, are
+/// written out (`\u{1b}`). Line feeds and tabs stay.
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }

@@ -14,6 +14,14 @@ pub fn json_number(v: f64) -> Value {
     }
 }
 
+/// A whole number of at most 64 bits, exactly.
+pub fn whole_number(n: i128) -> Value {
+    i64::try_from(n)
+        .map(Value::from)
+        .or_else(|_| u64::try_from(n).map(Value::from))
+        .unwrap_or(Value::Null)
+}
+
 /// At most six significant digits, in scientific notation where that is shorter.
 pub fn short_number(v: f64) -> String {
     if v == 0.0 || !v.is_finite() {

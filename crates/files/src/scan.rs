@@ -7,6 +7,9 @@ use crate::torch::legacy;
 use crate::{archive, gguf, npy, safetensors};
 use std::path::Path;
 
+/// How a pickle of protocol 2 or newer begins: any object may be saved as `.pt`, without tensors or torch's own frame.
+const PICKLE: &[u8] = b"\x80";
+
 /// Finds the tensors of a file.
 ///
 /// Content decides what the file is; the extension of `path_hint` only where content cannot (safetensors has no magic, a
@@ -36,7 +39,33 @@ fn recognise(src: &dyn ReadAt, extension: &str) -> Result<Layout, ScanError> {
     } else if let Some(after) = legacy::magic(&first) {
         legacy::scan(src, after).map_err(|t| t.of(Format::TorchLegacy))?
     } else {
-        safetensors::scan(src, extension == "safetensors").map_err(|t| t.of(Format::Safetensors))?
+        let found = safetensors::scan(src, extension == "safetensors").map_err(|t| t.of(Format::Safetensors))?;
+        if found.is_none() {
+            refuse_pretence(&first, extension)?;
+        }
+        found
     };
     Ok(found.unwrap_or_else(Layout::plain))
+}
+
+/// A file whose name promises a checkpoint and whose first bytes are of none is nearly always one that is still being
+/// written, or whose writing failed. `.bin` may be anything, so there only having no bytes says so.
+fn refuse_pretence(first: &[u8], extension: &str) -> Result<(), ScanError> {
+    let (format, starts): (Format, &[&[u8]]) = match extension {
+        "pt" | "pth" => (Format::TorchZip, &[b"PK", PICKLE]),
+        "bin" | "ckpt" => (Format::TorchZip, &[b""]),
+        "npy" => (Format::Npy, &[]),
+        // An archive may begin with something else.
+        "npz" => (Format::Npz, &[b""]),
+        "gguf" => (Format::Gguf, &[]),
+        _ => return Ok(()),
+    };
+    let reason = if first.is_empty() {
+        "it is empty"
+    } else if starts.iter().any(|s| first.starts_with(s)) {
+        return Ok(());
+    } else {
+        "its first bytes are not those of such a file"
+    };
+    bad(format!("{reason} (incompletely written?)")).map_err(|t| t.of(format))
 }

@@ -28,7 +28,10 @@ fn every_truncation_is_incompletely_written() {
         let reason = refusal(&bytes[..len], NAME);
         assert!(reason.contains("incompletely written"), "{len}: {reason}");
     }
-    for len in 0..MAGIC.len() {
+    for (text, reason) in [("", "empty"), ("hi", "first bytes")] {
+        assert!(refusal(text.as_bytes(), NAME).contains(reason));
+    }
+    for len in 1..MAGIC.len() {
         assert_eq!(scanned(&bytes[..len], NAME).unwrap(), Layout::plain());
     }
     // What follows the last payload is the user's own.

@@ -5,6 +5,7 @@
 mod commit;
 mod id;
 mod manifest;
+mod names;
 mod tag;
 mod tree;
 mod wire;
@@ -12,6 +13,7 @@ mod wire;
 pub use commit::{Commit, Signature, Summary};
 pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};
+pub use names::Named;
 pub use tag::Tag;
 pub use tree::{Entry, Mode, Tree, check_name};
 pub use wire::{ObjectError, Reader, Writer};

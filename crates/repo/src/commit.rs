@@ -125,10 +125,10 @@ impl Repo {
                 "pass --allow-empty (or a --step, --metric or --meta) to commit all the same",
             ));
         }
-        if files.is_empty() && parent.is_none() && !request.allow_empty {
+        if files.is_empty() && !request.allow_empty {
             return Err(RepoError::user(
-                "nothing to commit: there are no files",
-                "put checkpoints there first",
+                format!("nothing to commit: there are no files in {}", source.display()),
+                "put checkpoints there first; --allow-empty commits a version without files",
             ));
         }
         let report = std::mem::take(&mut ingest.report);

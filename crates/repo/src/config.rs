@@ -44,12 +44,14 @@ pub const KNOWN: [(&str, &str, &str); 6] = [
 pub struct Config {
     repo: Table,
     user: Table,
+    /// What is wrong with the user's file, which is then done without.
+    problem: Option<String>,
 }
 
 fn parse(what: &str, text: &str) -> Result<Table> {
     text.parse::<Table>().map_err(|e| {
         RepoError::user(
-            format!("{what} is not valid TOML: {}", e.message()),
+            format!("{what} is not valid TOML: {}", e.to_string().trim_end()),
             "repair it with a text editor",
         )
     })
@@ -74,14 +76,23 @@ impl Config {
     pub fn load(storage: &dyn Storage) -> Result<Config> {
         let bytes = storage.get(KEY)?.unwrap_or_default();
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt("config", "not text"))?;
-        let user = match user_file().and_then(|p| std::fs::read_to_string(p).ok()) {
-            Some(text) => parse("the user's config.toml", &text)?,
-            None => Table::new(),
+        let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));
+        let user = found.map(|(text, path)| parse(&path.display().to_string(), &text));
+        let (user, problem) = match user.transpose() {
+            Ok(table) => (table.unwrap_or_default(), None),
+            // A slip in a file that is not the repository's must not keep anyone from their versions.
+            Err(e) => (Table::new(), Some(e.to_string())),
         };
         Ok(Config {
             repo: parse("the repository's config", &text)?,
             user,
+            problem,
         })
+    }
+
+    /// What is wrong with the user's own file, if it could not be read.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// A setting as text: the repository's, else the user's, else the default.
@@ -181,7 +192,7 @@ fn typed(text: &str) -> Value {
 
 fn unknown(key: &str) -> RepoError {
     let keys: Vec<&str> = KNOWN.iter().map(|k| k.0).collect();
-    RepoError::user(
+    RepoError::usage(
         format!("there is no setting {key:?}"),
         format!("settings are {}", keys.join(", ")),
     )
@@ -198,8 +209,14 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(RepoError::user(
+    let wanted = match key {
+        "delta.max_depth" => "a whole number from 0 to 250",
+        "gc.reflog_days" => "a number of days, 0 or more",
+        "gc.grace_hours" => "a number of hours, 0 or more",
+        _ => "true or false",
+    };
+    Err(RepoError::usage(
         format!("{value:?} is no value for {key}"),
-        format!("a value like {example} is wanted"),
+        format!("{wanted} is wanted, such as {example}"),
     ))
 }

@@ -5,7 +5,7 @@ use crate::{
     RepoError, Result, chain::TensorReader, odb::Odb, progress::Progress, repo::Repo, status::Change, values::to_f64,
 };
 use mdl_codec::Dtype;
-use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef};
+use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef, ViewRef};
 use std::collections::BTreeMap;
 
 /// How a file differs.
@@ -92,11 +92,8 @@ impl Repo {
             tensors: Vec::new(),
             same_tensors: 0,
         };
-        let tensors = |e: Option<&Entry>| -> Result<BTreeMap<String, TensorRef>> {
-            let manifest = manifest_of(&self.odb, e)?;
-            Ok(manifest.map_or_else(BTreeMap::new, |m| {
-                m.tensors.into_iter().map(|t| (t.name.clone(), t)).collect()
-            }))
+        let tensors = |e: Option<&Entry>| -> Result<BTreeMap<String, Side>> {
+            Ok(manifest_of(&self.odb, e)?.map_or_else(BTreeMap::new, |m| sides(&m)))
         };
         let (old, new) = (tensors(before)?, tensors(after)?);
         let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();
@@ -104,22 +101,23 @@ impl Repo {
         names.dedup();
         for name in names {
             let (a, b) = (old.get(name), new.get(name));
-            if a.zip(b).is_some_and(|(a, b)| a.id == b.id) {
+            if a.zip(b).is_some_and(|(a, b)| a.tensor.id == b.tensor.id && a.fits(b)) {
                 diff.same_tensors += 1;
-            } else if let Some(t) = self.tensor_diff(name, a, b)? {
+            } else if let Some(t) = self.tensor_diff(a, b)? {
                 diff.tensors.push(t);
             }
-            progress.advance(b.and_then(TensorRef::byte_len).unwrap_or(0));
+            progress.advance(b.and_then(|b| b.tensor.byte_len()).unwrap_or(0));
         }
         Ok(diff)
     }
 
-    fn tensor_diff(&self, name: &str, a: Option<&TensorRef>, b: Option<&TensorRef>) -> Result<Option<TensorDiff>> {
+    fn tensor_diff(&self, a: Option<&Side>, b: Option<&Side>) -> Result<Option<TensorDiff>> {
         let Some(shown) = b.or(a) else { return Ok(None) };
+        let dtype = shown.tensor.dtype;
         let mut diff = TensorDiff {
-            name: name.to_owned(),
+            name: shown.name.clone(),
             change: change_of(a.is_some(), b.is_some()),
-            dtype: shown.dtype,
+            dtype,
             shape: shown.shape.clone(),
             changed: None,
             rel_l2: None,
@@ -127,11 +125,11 @@ impl Repo {
             cosine: None,
         };
         if let (Some(a), Some(b)) = (a, b)
-            && (a.dtype, &a.shape) == (b.dtype, &b.shape)
+            && a.fits(b)
         {
-            let sums = Sums::of(&self.odb.tensor(&a.id)?, &self.odb.tensor(&b.id)?)?;
+            let sums = Sums::of(&self.odb.tensor(&a.tensor.id)?, &self.odb.tensor(&b.tensor.id)?)?;
             diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
-            if shown.dtype != Dtype::Opaque {
+            if dtype != Dtype::Opaque {
                 diff.rel_l2 = Some(if sums.dd == 0.0 {
                     0.0
                 } else {
@@ -144,6 +142,67 @@ impl Repo {
         }
         Ok(Some(diff))
     }
+}
+
+/// A stored tensor, and what the user knows it as.
+struct Side {
+    tensor: TensorRef,
+    name: String,
+    shape: Vec<u64>,
+    /// Where a view stands for the tensor: its strides.
+    strides: Option<Vec<u64>>,
+}
+
+impl Side {
+    /// Whether the elements of both can be compared one by one.
+    fn fits(&self, other: &Side) -> bool {
+        let kind = |s: &Side| {
+            (
+                s.tensor.dtype,
+                s.tensor.shape.clone(),
+                s.shape.clone(),
+                s.strides.clone(),
+            )
+        };
+        kind(self) == kind(other)
+    }
+}
+
+/// The stored tensors of a file, by the names they are stored under. One that a single view covers in another order (a
+/// transposed tensor) is shown as that view; a storage that is viewed otherwise goes by its own name, as in listings.
+fn sides(m: &Manifest) -> BTreeMap<String, Side> {
+    let mut own: BTreeMap<u32, &ViewRef> = BTreeMap::new();
+    for v in &m.views {
+        if m.tensors.get(v.tensor as usize).is_some_and(|t| permutes(v, t)) {
+            own.entry(v.tensor).or_insert(v);
+        }
+    }
+    let side = |(i, (t, name)): (usize, (&TensorRef, String))| {
+        let view = u32::try_from(i).ok().and_then(|i| own.get(&i));
+        let side = Side {
+            tensor: t.clone(),
+            name: view.map_or(name, |v| v.name.clone()),
+            shape: view.map_or(&t.shape, |v| &v.shape).clone(),
+            strides: view.map(|v| v.strides.clone()),
+        };
+        (t.name.clone(), side)
+    };
+    m.tensors.iter().zip(m.listed_names()).enumerate().map(side).collect()
+}
+
+/// Whether a view that goes by the tensor's name shows each of its elements once.
+fn permutes(v: &ViewRef, t: &TensorRef) -> bool {
+    let mut axes: Vec<(u64, u64)> = v.strides.iter().copied().zip(v.shape.iter().copied()).collect();
+    axes.retain(|a| a.1 != 1);
+    axes.sort_unstable();
+    let mut dense = 1u64;
+    let in_steps = axes.iter().all(|&(stride, n)| {
+        let fits = stride == dense;
+        dense = dense.saturating_mul(n);
+        fits
+    });
+    let bytes = dense.checked_mul(v.dtype.size() as u64);
+    v.name == t.name && v.dtype == t.dtype && v.offset == 0 && in_steps && bytes == t.byte_len()
 }
 
 fn change_of(before: bool, after: bool) -> Change {

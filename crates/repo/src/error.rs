@@ -10,11 +10,13 @@ use thiserror::Error;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, RepoError>;
 
-/// What the user can do about an error (exit codes 1, 3, 4, 5, 6).
+/// What the user can do about an error (exit codes 1 to 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The request is wrong or refused.
+    /// The request is refused.
     User,
+    /// The request makes no sense as it is written.
+    Usage,
     /// A thing that was named does not exist.
     NotFound,
     /// Somebody else moved first.
@@ -34,6 +36,14 @@ pub enum RepoError {
         /// What is wrong.
         message: String,
         /// What the user may do; may be empty.
+        hint: String,
+    },
+    /// The request makes no sense as it is written; the hint says how it is written.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// How to write it; may be empty.
         hint: String,
     },
     /// Nothing has this name.
@@ -93,6 +103,14 @@ impl RepoError {
         }
     }
 
+    /// The request makes no sense as it is written.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+        RepoError::Usage {
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+
     /// Nothing has this name.
     pub fn not_found(what: &'static str, name: impl ToString) -> RepoError {
         RepoError::NotFound {
@@ -132,6 +150,7 @@ impl RepoError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             RepoError::User { .. } => ErrorKind::User,
+            RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. } => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
@@ -150,7 +169,7 @@ impl RepoError {
     /// A next step for the user, if there is one to give.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            RepoError::User { hint, .. } => hint.clone(),
+            RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
             RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
             RepoError::Corrupt { .. } => {
                 "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()

@@ -41,7 +41,8 @@ pub fn check_ref_name(short: &str) -> Result<()> {
     if short.len() > 200 || short == HEAD || !is_well_formed(short) {
         return Err(RepoError::user(
             format!("{short:?} is not a valid name for a branch or tag"),
-            "use letters, digits, '-', '_', '.', '=' and '/', without '..', '@{', spaces or a leading '-' or '.'",
+            "use letters, digits, '-', '_', '.', '=' and '/', without '..', '@{', spaces or a leading '-' or '.'; HEAD and \
+             names that end in .lock are not for branches and tags",
         ));
     }
     Ok(())

@@ -1,27 +1,30 @@
 //! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
-//! `main@best(loss)`). Neighbours: refs, reflog, commits. It must not know what is done with the commit.
+//! `main@best(loss)`). Neighbours: refs, reflog, commits; `metrics` knows which way a metric counts. It must not know what is done with the commit.
 
 use crate::{
-    RepoError, Result,
-    refs::{HEADS, TAGS},
+    RepoError, Result, metrics,
+    refs::{HEADS, Head, TAGS},
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind};
 
 /// Commits that a walk for a step or a best metric looks at.
 const MAX_WALK: usize = 1_000_000;
+/// Digits of an id from which on it is looked up.
+const MIN_DIGITS: usize = 4;
 
 fn bad(rev: &str, why: &str) -> RepoError {
-    RepoError::user(
+    RepoError::usage(
         format!("{rev:?} is no revision: {why}"),
-        "write a branch, tag or id, with ~N, ^N, @{N}, @step=N, @best(METRIC) or @worst(METRIC) behind it",
+        "write a branch, tag or id, with ~N, ^N, @{N}, @step=N, @best(METRIC), @worst(METRIC), @min(METRIC) or \
+         @max(METRIC) behind it",
     )
 }
 
 /// Splits a revision into its first name and the operators behind it.
 fn split(rev: &str) -> (&str, &str) {
     let at = rev.find(['~', '^']).unwrap_or(rev.len());
-    let operators = ["@{", "@step=", "@best(", "@worst("];
+    let operators = ["@{", "@step=", "@best(", "@worst(", "@min(", "@max("];
     let at = operators
         .iter()
         .filter_map(|op| rev.find(op))
@@ -43,6 +46,12 @@ impl Repo {
     /// # Errors
     /// It means nothing, or more than one thing; damaged objects; the medium failed.
     pub fn resolve(&self, rev: &str) -> Result<Id> {
+        if rev.contains("..") {
+            return Err(RepoError::usage(
+                format!("{rev:?} is a range, where one revision is wanted"),
+                "`mdl log B` lists what leads to B, `mdl diff A B` compares two",
+            ));
+        }
         let (name, mut rest) = split(rev);
         // `@{1}`, `@step=5` and `~1` by themselves are about HEAD, as is a lone `@`.
         let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
@@ -56,11 +65,17 @@ impl Repo {
         }
         let mut id = self.resolve_name(name)?;
         if let Some(after) = rest.strip_prefix("@step=") {
-            let (n, after) = number(after, usize::MAX).ok_or_else(|| bad(rev, "the step is too large"))?;
+            if !after.starts_with(|c: char| c.is_ascii_digit()) {
+                return Err(bad(rev, "a step is a number"));
+            }
+            let (n, after) = number(after, 0).ok_or_else(|| bad(rev, "the step is too large"))?;
             id = self.at_step(rev, id, n as u64)?;
             rest = after;
-        } else if let Some((metric, after, least)) = best_operator(rest) {
-            id = self.best(rev, id, metric, least)?;
+        } else if let Some((end, inner)) = metrics::operator(rest) {
+            let (metric, after) = inner
+                .split_once(')')
+                .ok_or_else(|| bad(rev, "no closing parenthesis"))?;
+            id = self.best(rev, id, metric, end.is_least(metric)?)?;
             rest = after;
         }
         self.follow(rev, id, rest)
@@ -128,25 +143,37 @@ impl Repo {
 
     fn resolve_name(&self, name: &str) -> Result<Id> {
         if name == "HEAD" {
-            let none = || RepoError::not_found("revision", "HEAD (there are no commits on this branch yet)");
-            return self.refs.head_commit()?.ok_or_else(none);
+            return match self.refs.head_commit()? {
+                Some(id) => Ok(id),
+                None => Err(RepoError::not_found("version", "HEAD (its branch has no commits yet)")),
+            };
         }
         if let Some(full) = self.full_ref(name)?
             && let Some(id) = self.refs.get(&full)?
         {
             return self.peel(&id);
         }
-        if let Ok(id) = name.parse::<Id>() {
+        if self.refs.head()? == Head::Branch(name.to_owned()) {
+            let why = format!("{name} (the branch has no commits yet)");
+            return Err(RepoError::not_found("version", why));
+        }
+        // People paste ids in capitals, too.
+        let digits = name.to_ascii_lowercase();
+        if let Ok(id) = digits.parse::<Id>() {
             return self.peel(&id);
         }
-        self.by_prefix(name)
+        self.by_prefix(name, &digits)
     }
 
-    fn by_prefix(&self, name: &str) -> Result<Id> {
-        if name.len() < 4 || !name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+    fn by_prefix(&self, name: &str, digits: &str) -> Result<Id> {
+        if !digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(RepoError::not_found("revision", name));
         }
-        let found = self.odb.ids_with_prefix(name, 64)?;
+        if digits.len() < MIN_DIGITS {
+            let why = format!("{name} (an id wants at least {MIN_DIGITS} digits)");
+            return Err(RepoError::not_found("revision", why));
+        }
+        let found = self.odb.ids_with_prefix(digits, 64)?;
         let mut commits: Vec<Id> = Vec::new();
         for (id, kind) in &found {
             if matches!(kind, Kind::Commit | Kind::Tag) {
@@ -215,38 +242,6 @@ impl Repo {
     }
 }
 
-/// `@best(METRIC)` is the least value of a metric that counts down (its name holds `loss`, `error`, `perplexity`, `ppl`,
-/// `wer`, `cer`, `mse`, `mae` or `rmse` as a word), else the greatest; `@worst` the other end.
-fn best_operator(rest: &str) -> Option<(&str, &str, bool)> {
-    let (inner, best) = match (rest.strip_prefix("@best("), rest.strip_prefix("@worst(")) {
-        (Some(inner), _) => (inner, true),
-        (_, Some(inner)) => (inner, false),
-        _ => return None,
-    };
-    let (metric, after) = inner.split_once(')')?;
-    Some((metric, after, counts_down(metric) == best))
-}
-
-fn counts_down(metric: &str) -> bool {
-    const DOWN: [&str; 12] = [
-        "loss",
-        "error",
-        "err",
-        "perplexity",
-        "ppl",
-        "wer",
-        "cer",
-        "mse",
-        "mae",
-        "rmse",
-        "nll",
-        "bpb",
-    ];
-    metric
-        .split(|c: char| !c.is_alphanumeric())
-        .any(|w| DOWN.contains(&w.to_ascii_lowercase().as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,13 +254,5 @@ mod tests {
         assert_eq!(split("me@home@step=5~1"), ("me@home", "@step=5~1"));
         assert_eq!(split("@best(loss)"), ("", "@best(loss)"));
         assert_eq!(split("HEAD"), ("HEAD", ""));
-    }
-
-    #[test]
-    fn best_knows_which_way_a_metric_counts() {
-        assert_eq!(best_operator("@best(eval/loss)~1"), Some(("eval/loss", "~1", true)));
-        assert_eq!(best_operator("@best(accuracy)"), Some(("accuracy", "", false)));
-        assert_eq!(best_operator("@worst(accuracy)"), Some(("accuracy", "", true)));
-        assert_eq!(best_operator("@best(loss"), None);
     }
 }

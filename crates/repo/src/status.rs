@@ -2,15 +2,16 @@
 //! overwrites. It must not change anything but the stat cache.
 
 use crate::{
-    Result,
+    RepoError, Result,
     commit::ingest_cached,
     ingest::{Ingest, Policy, Report, Sink},
     progress::Progress,
     repo::Repo,
     tree::Files,
-    work::{WorkFile, walk},
+    work::{WorkFile, survey},
 };
 use mdl_objects::Entry;
+use std::path::Path;
 
 /// How a file differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,13 +35,30 @@ impl Change {
     }
 }
 
+/// What became of a work tree.
+#[derive(Debug)]
+pub struct Survey {
+    /// Differences to HEAD, by path.
+    pub changes: Vec<(String, Change)>,
+    /// Why some of what is there cannot be committed.
+    pub problems: Vec<RepoError>,
+}
+
 impl Repo {
     /// Differences of the work tree to HEAD, by path.
     ///
     /// # Errors
-    /// A bare repository; files that could not be committed; the medium failed.
+    /// A bare repository; the medium failed.
     pub fn status(&self, progress: &dyn Progress) -> Result<Vec<(String, Change)>> {
-        let list = walk(self.need_work()?, self.config.follow_symlinks())?;
+        Ok(self.survey(false, progress)?.changes)
+    }
+
+    /// As [`Repo::status`], with what could not be committed. Links are followed if asked for here or by the settings.
+    ///
+    /// # Errors
+    /// A bare repository; the medium failed.
+    pub fn survey(&self, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
+        let (list, problems) = survey(self.need_work()?, follow_symlinks || self.config.follow_symlinks())?;
         let head = match self.refs.head_commit()? {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
             None => Files::new(),
@@ -62,7 +80,7 @@ impl Repo {
                 .map(|rel| (rel.clone(), Change::Deleted)),
         );
         out.sort();
-        Ok(out)
+        Ok(Survey { changes: out, problems })
     }
 
     /// Whether a file's bytes or executable bit are not those of an entry.
@@ -86,5 +104,21 @@ impl Repo {
         };
         let found = ingest_cached(&mut ingest, f, None)?;
         Ok((found.mode, found.id) != (e.mode, e.id))
+    }
+
+    /// Whether a file on disk holds exactly the bytes of an entry.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn file_equals(&self, path: &Path, entry: &Entry, progress: &dyn Progress) -> Result<bool> {
+        let meta = std::fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
+        let f = WorkFile {
+            rel: name.unwrap_or_default(),
+            path: path.to_owned(),
+            size: meta.len(),
+            executable: entry.executable,
+        };
+        Ok(!self.differs(&f, entry, progress)?)
     }
 }

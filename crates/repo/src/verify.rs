@@ -54,6 +54,16 @@ impl Repo {
     /// # Errors
     /// No such file in the version, or several; absent or damaged objects; the medium failed.
     pub fn verify(&self, path: &Path, commit: &Id, inner: Option<&str>, progress: &dyn Progress) -> Result<Verified> {
+        let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => RepoError::not_found("path", path.display()),
+            _ => RepoError::io(format!("cannot open {}", path.display()))(e),
+        })?;
+        if meta.is_dir() {
+            return Err(RepoError::user(
+                format!("{} is a directory", path.display()),
+                "name one file; `mdl status` compares the work tree with its version",
+            ));
+        }
         let files = self.odb.files(&self.odb.commit(commit)?.tree)?;
         let name = match inner {
             Some(name) => name.trim_matches('/').to_owned(),

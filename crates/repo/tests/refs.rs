@@ -58,8 +58,8 @@ fn revisions_mean_what_they_mean_in_git() {
         ("main@step=11", ErrorKind::NotFound),
         ("main@best(f1)", ErrorKind::NotFound),
         ("main^2", ErrorKind::NotFound),
-        ("main@{x}", ErrorKind::User),
-        ("main~1!", ErrorKind::User),
+        ("main@{x}", ErrorKind::Usage),
+        ("main~1!", ErrorKind::Usage),
         ("0123456789", ErrorKind::NotFound),
     ] {
         assert_eq!(p.repo.resolve(rev).expect_err(rev).kind(), kind, "{rev}");

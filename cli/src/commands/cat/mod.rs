@@ -10,10 +10,10 @@ use super::shared::{need_path, not_found, refused};
 use crate::{
     context::Context,
     errors::{CliError, Result},
-    render::{json_number, shape, short_number, size},
+    render::{json_number, shape, short_number, size, visible, whole_number},
 };
 use gather::Elements;
-use mdl_objects::{Manifest, Mode};
+use mdl_objects::{Manifest, Mode, Named};
 use mdl_repo::{Repo, RepoError};
 use serde_json::json;
 use slice::{Axis, Slice};
@@ -26,8 +26,9 @@ use std::{
 
 /// Show one tensor: statistics, or its values as bytes
 ///
-/// Statistics are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB segments that hold
-/// it. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
+/// min, max, mean and std are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB
+/// segments that hold it. A tensor that is a view (transposed, part of a larger storage) comes as the view; the storage is
+/// NAME#storage. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,13 +41,14 @@ pub struct Args {
     file: String,
     /// The tensor's name, as `mdl ls REV PATH` lists it.
     tensor: String,
-    /// Write the elements: little-endian, row by row, no header.
+    /// Write the elements: little-endian, row by row (C order), no header.
     #[arg(long, conflicts_with = "npy")]
     raw: bool,
     /// Write a numpy .npy file.
     #[arg(long)]
     npy: bool,
-    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, as in numpy; axes left out are whole.
+    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, negative ones counted from the end, and `...`
+    /// once; axes left out are whole. Steps are 1 or more.
     #[arg(long, value_name = "SLICE", allow_hyphen_values = true)]
     slice: Option<Slice>,
     /// Write to FILE instead of standard output.
@@ -121,13 +123,11 @@ fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifes
 
 /// The elements that go by a name: a tensor, or a view of one.
 fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
-    if let Some(t) = manifest.tensors.iter().find(|t| t.name == name) {
-        return Ok(Elements::whole(t));
+    match manifest.find(name) {
+        Some(Named::Tensor(t)) => Ok(Elements::whole(t)),
+        Some(Named::View(t, v)) => Ok(Elements::view(t, v)?),
+        None => Err(not_found("tensor", format!("{name} in {path}"))),
     }
-    let missing = || not_found("tensor", format!("{name} in {path}"));
-    let view = manifest.views.iter().find(|v| v.name == name).ok_or_else(missing)?;
-    let tensor = manifest.tensors.get(view.tensor as usize).ok_or_else(missing)?;
-    Ok(Elements::view(tensor, view)?)
 }
 
 /// Writes the elements that are wanted; `failed` says what a failure of the output means.
@@ -194,15 +194,18 @@ fn summary(
         stats.add(elements.dtype, chunk);
         Ok(())
     })?;
+    let whole = stats.whole(elements.dtype);
+    let floats = || stats.min.zip(stats.max).map(|(a, b)| (json_number(a), json_number(b)));
+    let json_ends = whole.map(|(a, b)| (whole_number(a), whole_number(b))).or_else(floats);
     if context.global.json {
         return context.json(&json!({
             "tensor": args.tensor,
             "dtype": elements.dtype.name(),
             "shape": out_shape,
-            "bytes": bytes,
+            "logical_bytes": bytes,
             "count": stats.count,
-            "min": stats.min.map(json_number),
-            "max": stats.max.map(json_number),
+            "min": json_ends.as_ref().map(|e| &e.0),
+            "max": json_ends.as_ref().map(|e| &e.1),
             "mean": stats.mean().map(json_number),
             "std": stats.std().map(json_number),
             "zeros": stats.zeros,
@@ -211,19 +214,23 @@ fn summary(
         }));
     }
     let number = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), short_number);
+    let (min, max) = match whole {
+        Some((a, b)) => (a.to_string(), b.to_string()),
+        None => (number(stats.min), number(stats.max)),
+    };
     let paint = context.paint;
     writeln!(
         context.out,
         "{}  {} {}  {}",
-        paint.bold(&args.tensor),
+        paint.bold(&visible(&args.tensor)),
         elements.dtype,
         shape(out_shape),
         size(bytes)
     )?;
     let rows = [
         ("count", stats.count.to_string()),
-        ("min", number(stats.min)),
-        ("max", number(stats.max)),
+        ("min", min),
+        ("max", max),
         ("mean", number(stats.mean())),
         ("std", number(stats.std())),
         ("zeros", stats.zeros.to_string()),

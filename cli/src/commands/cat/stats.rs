@@ -6,7 +6,7 @@ use mdl_repo::to_f64;
 /// Elements widened at a time, so that they stay in the cache.
 const BATCH_BYTES: usize = 1 << 16;
 
-/// Statistics; mean and deviation over finite elements.
+/// Statistics; least, greatest, mean and deviation are over finite elements.
 #[derive(Debug, Default)]
 pub struct Stats {
     pub count: u64,
@@ -15,6 +15,7 @@ pub struct Stats {
     pub zeros: u64,
     pub nan: u64,
     pub inf: u64,
+    whole: Option<(i128, i128)>,
     finite: u64,
     mean: f64,
     /// Sum of squared distances to the mean.
@@ -27,10 +28,34 @@ impl Stats {
     pub fn add(&mut self, dtype: Dtype, bytes: &[u8]) {
         let mut values = std::mem::take(&mut self.values);
         for batch in bytes.chunks(BATCH_BYTES) {
+            self.add_whole(dtype, batch);
             to_f64(dtype, batch, &mut values);
             self.add_values(&values);
         }
         self.values = values;
+    }
+
+    /// Whole numbers of 64 bits do not fit a float.
+    fn add_whole(&mut self, dtype: Dtype, batch: &[u8]) {
+        let words = batch.as_chunks::<8>().0.iter().copied();
+        let ends = match dtype {
+            Dtype::I64 => ends(words.map(i64::from_le_bytes).map(i128::from)),
+            Dtype::U64 => ends(words.map(u64::from_le_bytes).map(i128::from)),
+            _ => return,
+        };
+        let old = self.whole;
+        self.whole = ends
+            .map(|(a, b)| old.map_or((a, b), |(x, y)| (a.min(x), b.max(y))))
+            .or(old);
+    }
+
+    /// The least and the greatest where elements of this type are whole numbers.
+    pub fn whole(&self, dtype: Dtype) -> Option<(i128, i128)> {
+        match dtype {
+            Dtype::I64 | Dtype::U64 => self.whole,
+            d if d.is_float() => None,
+            _ => Some((self.min? as i128, self.max? as i128)),
+        }
     }
 
     fn add_values(&mut self, values: &[f64]) {
@@ -38,10 +63,9 @@ impl Stats {
         self.nan += values.iter().filter(|v| v.is_nan()).count() as u64;
         self.inf += values.iter().filter(|v| v.is_infinite()).count() as u64;
         self.zeros += values.iter().filter(|v| **v == 0.0).count() as u64;
-        let ordered = || values.iter().copied().filter(|v| !v.is_nan());
-        self.min = ordered().chain(self.min).reduce(f64::min);
-        self.max = ordered().chain(self.max).reduce(f64::max);
         let finite = || values.iter().copied().filter(|v| v.is_finite());
+        self.min = finite().chain(self.min).reduce(f64::min);
+        self.max = finite().chain(self.max).reduce(f64::max);
         let n = finite().count() as f64;
         if n == 0.0 {
             return;
@@ -65,6 +89,12 @@ impl Stats {
     }
 }
 
+fn ends(numbers: impl Iterator<Item = i128>) -> Option<(i128, i128)> {
+    numbers.fold(None, |ends, n| {
+        Some(ends.map_or((n, n), |(a, b): (i128, i128)| (a.min(n), b.max(n))))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,12 +107,23 @@ mod tests {
         let mut s = Stats::default();
         s.add(Dtype::F32, &bytes);
         assert_eq!((s.count, s.nan, s.inf, s.zeros), (100_003, 1, 1, 1));
-        assert_eq!((s.min, s.max), (Some(f64::NEG_INFINITY), Some(1_000_999.0)));
+        assert_eq!((s.min, s.max), (Some(-0.0), Some(1_000_999.0)));
         let n = 100_001.0;
         let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / n;
         assert!((s.mean().unwrap() - mean).abs() < 1e-6);
         let var = (values.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() + mean * mean) / n;
         assert!((s.std().unwrap() - var.sqrt()).abs() / var.sqrt() < 1e-9);
+    }
+
+    #[test]
+    fn large_whole_numbers_are_exact() {
+        let mut s = Stats::default();
+        let numbers = [i64::MIN, 3, i64::MAX - 1];
+        numbers.iter().for_each(|n| s.add(Dtype::I64, &n.to_le_bytes()));
+        assert_eq!(s.whole(Dtype::I64), Some((i64::MIN.into(), (i64::MAX - 1).into())));
+        let mut s = Stats::default();
+        s.add(Dtype::U8, &[7, 200]);
+        assert_eq!((s.whole(Dtype::U8), s.whole(Dtype::F32)), (Some((7, 200)), None));
     }
 
     #[test]

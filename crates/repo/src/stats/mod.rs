@@ -56,10 +56,13 @@ pub struct BranchStats {
     /// Commits it reaches.
     pub commits: u64,
     /// Bytes of all files of these versions.
+    #[serde(rename = "logical_bytes")]
     pub logical: u64,
     /// Stored bytes of all objects it reaches, delta bases included.
+    #[serde(rename = "stored_bytes")]
     pub stored: u64,
     /// Of these, what no other branch reaches.
+    #[serde(rename = "exclusive_bytes")]
     pub exclusive: u64,
 }
 
@@ -71,8 +74,10 @@ pub struct NameStats {
     /// Distinct contents under it.
     pub versions: u64,
     /// Bytes of these.
+    #[serde(rename = "logical_bytes")]
     pub logical: u64,
     /// Stored bytes of their objects, each object counted once.
+    #[serde(rename = "stored_bytes")]
     pub stored: u64,
 }
 
@@ -86,8 +91,10 @@ pub struct TensorStats {
     /// Distinct contents.
     pub versions: u64,
     /// Bytes of these.
+    #[serde(rename = "logical_bytes")]
     pub logical: u64,
     /// Stored bytes of these.
+    #[serde(rename = "stored_bytes")]
     pub stored: u64,
 }
 

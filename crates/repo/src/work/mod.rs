@@ -5,4 +5,4 @@ mod stat;
 mod walk;
 
 pub(crate) use stat::{FileState, recall, remember};
-pub use walk::{WorkFile, walk};
+pub use walk::{WorkFile, survey, walk};

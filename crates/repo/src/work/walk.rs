@@ -30,6 +30,23 @@ pub struct WorkFile {
 /// # Errors
 /// Symbolic links (unless followed), special files, names that no tree takes; the medium failed.
 pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
+    list(root, follow_symlinks, &mut Err)
+}
+
+/// As [`walk`], but what cannot be committed is told beside the files that can.
+///
+/// # Errors
+/// The medium failed; a pattern of .mdlignore that cannot be read.
+pub fn survey(root: &Path, follow_symlinks: bool) -> Result<(Vec<WorkFile>, Vec<RepoError>)> {
+    let mut problems = Vec::new();
+    let files = list(root, follow_symlinks, &mut |problem| {
+        problems.push(problem);
+        Ok(())
+    })?;
+    Ok((files, problems))
+}
+
+fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) -> Result<()>) -> Result<Vec<WorkFile>> {
     let meta = match fs::metadata(root) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(RepoError::not_found("path", root.display())),
         other => other.map_err(RepoError::io(format!("cannot read {}", root.display())))?,
@@ -47,6 +64,12 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
         .build();
     for entry in walker {
         let entry = entry.map_err(|e| RepoError::io(format!("cannot list {}", root.display()))(into_io(e)))?;
+        if let Some(broken) = entry.error() {
+            return Err(RepoError::user(
+                format!("a pattern of .mdlignore cannot be read: {broken}"),
+                "repair the line; patterns are as in .gitignore",
+            ));
+        }
         let Some(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
             continue;
@@ -56,14 +79,18 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
             continue;
         }
         if kind.is_symlink() {
-            return Err(RepoError::user(
+            refuse(RepoError::user(
                 format!("{} is a symbolic link", path.display()),
                 "links are not stored: pass --follow-symlinks to commit what they point at, or name it in .mdlignore",
-            ));
+            ))?;
+            continue;
         }
         let meta = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
         let rel = path.strip_prefix(root).unwrap_or(path);
-        files.push(file(path, rel, &meta)?);
+        match file(path, rel, &meta) {
+            Ok(file) => files.push(file),
+            Err(problem) => refuse(problem)?,
+        }
     }
     files.sort_by(|a, b| a.rel.cmp(&b.rel));
     Ok(files)

@@ -1,0 +1,108 @@
+//! What has become of files, names and commits, for the verbs that tell it: changed files of a commit, deleted names, commits
+//! left behind. Neighbours: the verbs. It must not know any one of them.
+
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{count, subject},
+};
+use mdl_objects::{Commit, Id};
+use mdl_repo::{Files, HEADS, Head, Repo, TAGS};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::Write,
+};
+
+/// How a file of a commit differs from the first parent's.
+#[derive(Clone, Copy, Debug)]
+pub struct FileChange {
+    pub name: &'static str,
+    /// The bytes are the same, the executable bit is not.
+    pub mode_only: bool,
+}
+
+/// Paths that differ from the first parent.
+pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
+    let after = repo.odb().files(&commit.tree)?;
+    let before = match commit.parents.first() {
+        Some(p) => repo.odb().files(&repo.odb().commit(p)?.tree)?,
+        None => Files::new(),
+    };
+    let change = |name, mode_only| FileChange { name, mode_only };
+    let mut out = BTreeMap::new();
+    for (path, e) in &after {
+        let found = match before.get(path) {
+            None => change("added", false),
+            Some(o) if (o.mode, o.id) != (e.mode, e.id) => change("modified", false),
+            Some(o) if o.executable != e.executable => change("modified", true),
+            Some(_) => continue,
+        };
+        out.insert(path.clone(), found);
+    }
+    let gone = before.keys().filter(|p| !after.contains_key(*p));
+    out.extend(gone.map(|p| (p.clone(), change("deleted", false))));
+    Ok(out)
+}
+
+/// Deletes each of several names, whatever becomes of the others; `what` is their field in JSON.
+pub fn delete_each(
+    context: &mut Context,
+    what: &str,
+    names: &[&str],
+    delete: impl Fn(&str) -> Result<Id>,
+) -> Result<()> {
+    let (mut gone, mut failed, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for &name in names {
+        match delete(name) {
+            Ok(id) => {
+                if context.chatty() && !context.global.json {
+                    writeln!(context.out, "Deleted {what} {name} (was {})", id.short())?;
+                }
+                gone.push(json!({what: name, "was": id.to_hex()}));
+            }
+            Err(e) if names.len() == 1 => return Err(e),
+            Err(e) => {
+                failed.push(json!({what: name, "kind": e.kind(), "message": e.message()}));
+                errors.push(e);
+            }
+        }
+    }
+    if context.global.json {
+        context.json(&json!({"deleted": gone, "failed": failed}))?;
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    context.finish()?;
+    Err(CliError::Some(errors))
+}
+
+/// Commits that no name reaches any more, now that HEAD has left them: how many, the last one and its subject.
+pub fn left_behind(repo: &Repo, before: &Head) -> Result<Option<String>> {
+    let Head::Detached(last) = before else { return Ok(None) };
+    let mut tips: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
+    for (_, id) in repo.refs().list(HEADS)?.into_iter().chain(repo.refs().list(TAGS)?) {
+        // What cannot be read keeps nothing, and is not what was asked about.
+        tips.extend(repo.peel(&id).ok());
+    }
+    let mut kept = HashSet::new();
+    for step in repo.history(&tips)? {
+        let id = step?.id;
+        if id == *last {
+            return Ok(None);
+        }
+        kept.insert(id);
+    }
+    let mut lost = 0;
+    for step in repo.history(&[*last])? {
+        lost += u64::from(!kept.contains(&step?.id));
+    }
+    let (short, message) = (last.short(), repo.odb().commit(last)?.message);
+    Ok(Some(format!(
+        "warning: no branch or tag has {} that you leave behind, up to\n  {short} {}\nnote: keep with\n  \
+         mdl branch NAME {short}",
+        count(lost, "commit"),
+        subject(&message)
+    )))
+}
