@@ -67,15 +67,16 @@ impl Cells {
     }
 }
 
-/// The offset of the element at `position`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not): the upper 24 bits of
-/// splitmix64's output number `position + 1` from `seed`, read as a two's complement number.
+/// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not):
+/// splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's complement number.
 #[inline(always)]
-fn offset(seed: u64, position: u64) -> f32 {
-    let z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn offsets(seed: u64, pair: u64) -> [f32; 2] {
+    let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     let z = z ^ z >> 31;
-    ((z >> 32) as i32 >> 8) as f32 * (1.0 / 16_777_216.0)
+    let unit = |top: i32| (top >> 8) as f32 * (1.0 / 16_777_216.0);
+    [unit((z >> 32) as i32), unit((z >> 8) as i32)]
 }
 
 /// The nearest integer and its f32, ties to even, for |x| up to 2^22; anything else gives something.
@@ -143,9 +144,15 @@ impl Lattice {
             done += count;
         }
         if let Some(seed) = self.seed {
-            for (i, o) in cells.o[..n].iter_mut().enumerate() {
-                *o = offset(seed, (start + i) as u64);
+            let (head, rest) = cells.o[..n].split_at_mut(n.min(start % 2));
+            let (pairs, last) = rest.as_chunks_mut::<2>();
+            let first = start.div_ceil(2) as u64;
+            let next = first + pairs.len() as u64;
+            head.iter_mut().for_each(|o| *o = offsets(seed, first - 1)[1]);
+            for (pair, o) in (first..next).zip(pairs) {
+                *o = offsets(seed, pair);
             }
+            last.iter_mut().for_each(|o| *o = offsets(seed, next)[0]);
         }
     }
 
@@ -223,10 +230,14 @@ mod tests {
     #[test]
     fn offsets_are_the_published_generator_and_fill_the_cell() {
         // The first outputs of splitmix64 from seed 1234567.
-        let top = |v: u64| ((v >> 32) as i32 >> 8) as f32 / 16_777_216.0;
-        assert_eq!(offset(1_234_567, 0), top(6_457_827_717_110_365_317));
-        assert_eq!(offset(1_234_567, 1), top(3_203_168_211_198_807_973));
-        let all: Vec<f32> = (0..100_000).map(|i| offset(9, i)).collect();
+        for (i, z) in [6_457_827_717_110_365_317u64, 3_203_168_211_198_807_973]
+            .into_iter()
+            .enumerate()
+        {
+            let signed = |v: u64| ((v << 40) as i64 >> 40) as f32 / 16_777_216.0;
+            assert_eq!(offsets(1_234_567, i as u64), [signed(z >> 40), signed(z >> 16)]);
+        }
+        let all: Vec<f32> = (0..50_000).flat_map(|i| offsets(9, i)).collect();
         assert!(all.iter().all(|o| (-0.5..0.5).contains(o)));
         let mean = all.iter().sum::<f32>() / 1e5;
         let square = all.iter().map(|o| o * o).sum::<f32>() / 1e5;

@@ -5,7 +5,7 @@ use super::activity::Activity;
 use super::cells::{Lattice, number};
 use super::encode::{CLASS_BITS, GRAND, PARENT};
 use super::half::narrow;
-use super::known::{Known, MOVES, PLACES, mirrored};
+use super::known::{Known, mirrored};
 use super::stream::Stream;
 use super::tree::{Axes, Tree, axes};
 use super::{CHUNK, LIMIT, SCHEME};
@@ -195,15 +195,10 @@ impl Shared<'_> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
-        if self.axes[1] > 1 {
-            for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
-                let raw = usize::from(step) * (PLACES * MOVES) + usize::from(class);
-                *ctx = self.map.get(raw).copied().unwrap_or(0);
-            }
-        } else {
-            for (ctx, &step) in ctx.iter_mut().zip(&steps) {
-                *ctx = self.map.get(usize::from(step)).copied().unwrap_or(0);
-            }
+        let width = (self.axes[1] * self.axes[2]) as u16;
+        for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
+            let raw = usize::from(u16::from(step) * width + u16::from(class));
+            *ctx = self.map.get(raw).copied().unwrap_or(0);
         }
         stream.group(self.simd, &self.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];

@@ -4,12 +4,12 @@
 use super::activity::Activity;
 use super::cells::{Lattice, number, place, round};
 use super::half::widen;
-use super::known::{Known, MOVES, PLACES, mirrored};
+use super::known::{Known, mirrored};
 use super::tree::{Axes, Counts, axes};
 use super::{CHUNK, LIMIT, SCHEME, stream};
 use crate::bits::{BitWriter, put_varint};
 use crate::blocks::Grid;
-use crate::diff::{symbol_bases, symbol_of};
+use crate::diff::{class_base, symbol_of};
 use crate::log2::COST_BITS;
 use crate::rans::{EncTable, LANES};
 use crate::tables::{normalise, put};
@@ -127,17 +127,15 @@ impl Lattice {
     fn block(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
         let size = self.dtype.size();
         let n = rec.len() / size;
+        let padded = n.next_multiple_of(LANES);
         let (mut known, mut wide) = (Known::new(), [0f32; CHUNK]);
         let mut activity = Activity::new(self.cols, n, axes[0]);
-        let mut block = Block {
-            symbols: Vec::with_capacity(n),
-            raw: Vec::with_capacity(n),
-            low: Vec::new(),
-        };
+        let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
         let mut low = BitWriter::default();
-        let bases = symbol_bases(CLASS_BITS);
-        for from in (0..n).step_by(CHUNK) {
-            let count = CHUNK.min(n - from);
+        let width = (axes[1] * axes[2]) as u16;
+        let pieces = symbols.chunks_mut(CHUNK).zip(raw.chunks_mut(CHUNK));
+        for (c, (symbols, raw)) in pieces.enumerate() {
+            let (from, count) = (c * CHUNK, CHUNK.min(n - c * CHUNK));
             let bytes = from * size..(from + count) * size;
             let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
             known.look(self, start + from, count, parent, grand);
@@ -146,30 +144,23 @@ impl Lattice {
             if !self.levels(&known, &wide[..count], &mut moved) {
                 return None;
             }
-            for at in (0..count).step_by(LANES) {
-                let group = LANES.min(count - at);
-                let (mut steps, mut far) = ([0u8; LANES], [0u8; LANES]);
-                activity.steps(&mut steps);
-                for i in 0..group {
-                    let e = moved[at + i];
-                    far[i] = e.unsigned_abs().min(255) as u8;
-                    let mut class = usize::from(steps[i]);
-                    if parent.is_some() {
-                        class = class * (PLACES * MOVES) + usize::from(known.class[at + i]);
+            let groups = symbols.as_chunks_mut().0.iter_mut().zip(raw.as_chunks_mut::<LANES>().0);
+            let facts = moved.as_chunks().0.iter().zip(known.class.as_chunks::<LANES>().0);
+            for ((symbols, raw), (moved, class)) in groups.zip(facts) {
+                group(moved, symbols, &mut low, &mut activity, |steps| {
+                    for ((r, &step), &class) in raw.iter_mut().zip(steps).zip(class) {
+                        *r = u16::from(step) * width + u16::from(class);
                     }
-                    let s = symbol_of(e.into(), CLASS_BITS);
-                    let (least, width) = bases[usize::from(s)];
-                    if width > 0 {
-                        low.put(u64::from(e.unsigned_abs()) - least, width);
-                    }
-                    block.symbols.push(s);
-                    block.raw.push(class as u16);
-                }
-                activity.learn(&far);
+                });
             }
         }
-        block.low = low.finish();
-        Some(block)
+        symbols.truncate(n);
+        raw.truncate(n);
+        Some(Block {
+            symbols,
+            raw,
+            low: low.finish(),
+        })
     }
 
     /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
@@ -191,8 +182,39 @@ impl Lattice {
             super::half::narrow(self.dtype, &back[..n], &mut raw);
             widen(self.dtype, &raw, &mut back);
         }
-        good & back.iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits())
+        // No early end, so that the compiler may compare many at a time.
+        let same = |good, (a, b): (&f32, &f32)| good & (a.to_bits() == b.to_bits());
+        back.iter().zip(values).fold(good, same)
     }
+}
+
+/// Symbols of a group and their raw bits; `contexts` is told the steps of activity before the group is learnt from.
+#[inline(always)]
+fn group(
+    moved: &[i32; LANES],
+    symbols: &mut [u8; LANES],
+    low: &mut BitWriter,
+    activity: &mut Activity,
+    contexts: impl FnOnce(&[u8; LANES]),
+) {
+    let (mut steps, mut far) = ([0u8; LANES], [0u8; LANES]);
+    activity.steps(&mut steps);
+    contexts(&steps);
+    let mut all = 0;
+    for ((far, symbol), &e) in far.iter_mut().zip(symbols.iter_mut()).zip(moved) {
+        let magnitude = e.unsigned_abs();
+        all |= magnitude;
+        *far = if magnitude > 255 { 255 } else { magnitude as u8 };
+        *symbol = (magnitude as u8).wrapping_mul(2).wrapping_sub(u8::from(e > 0));
+    }
+    if all >= 2 << CLASS_BITS {
+        for (symbol, &e) in symbols.iter_mut().zip(moved) {
+            *symbol = symbol_of(e.into(), CLASS_BITS);
+            let (least, width) = class_base(symbol.div_ceil(2), CLASS_BITS);
+            low.put(u64::from(e.unsigned_abs()) - least, width);
+        }
+    }
+    activity.learn(&far);
 }
 
 /// Counts the symbols of all blocks by raw context.
