@@ -1,21 +1,17 @@
-//! Rounding to the lattice and back. Neighbours: `params` says which lattice, `half` reads and writes numbers, `encode` and
-//! `decode` code the levels. It must not know the parent.
+//! Cells of a lattice and the arithmetic in them. Neighbours: `params` says which lattice; `quantise` rounds whole tensors, `encode`
+//! and `decode` code the levels. It must not know the parent.
 //!
 //! All arithmetic is f32, each operation rounded to nearest, ties to even, in the order written here, none fused:
 //! `x = w / d; x = x - o; q = round(x)` and `y = q + o; y = y * d`. With |q| below 2^20 the level comes back from y exactly: the
 //! roundings add up to less than 5/16 of a cell. In f16 and bf16 y is rounded once more, to the number nearest to it; w is such a
 //! number, too, and within half a cell of y, so that the level comes back here as well. (Ties could spoil it: it is checked.)
 
-use super::half::{narrow, widen};
+use super::CHUNK;
 use super::params::{Params, factor, matrix, power};
-use super::{CHUNK, LIMIT};
 use crate::{CodecError, Dtype};
-use rayon::prelude::*;
 
 /// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.
 const ROUND: f32 = 12_582_912.0;
-/// Elements that a thread takes at a time.
-const SHARE: usize = 64 * CHUNK;
 
 /// The lattice of one tensor.
 #[derive(Clone, Debug)]
@@ -30,26 +26,6 @@ pub struct Lattice {
     /// Factor of each column, or none.
     factors: Vec<f32>,
     seed: Option<u64>,
-}
-
-/// What quantising a piece of a tensor gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The reconstruction is written.
-    Quantised,
-    /// The tensor must be stored lossless; what was written is of no use.
-    Lossless(Reason),
-}
-
-/// Why a tensor must be stored lossless.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// The level does not come back from its number in the dtype, because that overflows.
-    OutOfRange,
-    /// A level would be 2^20 or more away from 0.
-    TooLarge,
-    /// An infinity or NaN.
-    NotFinite,
 }
 
 /// Steps and offsets of up to [`CHUNK`] elements.
@@ -67,15 +43,16 @@ impl Cells {
     }
 }
 
-/// The offset of the element at `position`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not): the upper 24 bits of
-/// splitmix64's output number `position + 1` from `seed`, read as a two's complement number.
+/// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not):
+/// splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's complement number.
 #[inline(always)]
-fn offset(seed: u64, position: u64) -> f32 {
-    let z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn offsets(seed: u64, pair: u64) -> [f32; 2] {
+    let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     let z = z ^ z >> 31;
-    ((z >> 32) as i32 >> 8) as f32 * (1.0 / 16_777_216.0)
+    let unit = |top: i32| (top >> 8) as f32 * (1.0 / 16_777_216.0);
+    [unit((z >> 32) as i32), unit((z >> 8) as i32)]
 }
 
 /// The nearest integer and its f32, ties to even, for |x| up to 2^22; anything else gives something.
@@ -143,9 +120,15 @@ impl Lattice {
             done += count;
         }
         if let Some(seed) = self.seed {
-            for (i, o) in cells.o[..n].iter_mut().enumerate() {
-                *o = offset(seed, (start + i) as u64);
+            let (head, rest) = cells.o[..n].split_at_mut(n.min(start % 2));
+            let (pairs, last) = rest.as_chunks_mut::<2>();
+            let first = start.div_ceil(2) as u64;
+            let next = first + pairs.len() as u64;
+            head.iter_mut().for_each(|o| *o = offsets(seed, first - 1)[1]);
+            for (pair, o) in (first..next).zip(pairs) {
+                *o = offsets(seed, pair);
             }
+            last.iter_mut().for_each(|o| *o = offsets(seed, next)[0]);
         }
     }
 
@@ -156,64 +139,6 @@ impl Lattice {
             _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),
         }
     }
-
-    /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the reconstruction to `rec`,
-    /// which has the same length. Every value is at most half a step (and its rounding to the dtype) away from its original. Any
-    /// cut of a tensor into pieces gives the same numbers; one piece that must stay lossless makes the tensor so.
-    ///
-    /// # Errors
-    /// Lengths that disagree.
-    pub fn quantise(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
-        let size = self.dtype.size();
-        self.check(start, w.len() / size, w.len())?;
-        if rec.len() != w.len() {
-            return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));
-        }
-        let worst = w
-            .par_chunks(SHARE * size)
-            .zip(rec.par_chunks_mut(SHARE * size))
-            .enumerate()
-            .map(|(i, (w, rec))| self.share(start + i * SHARE, w, rec))
-            .max()
-            .flatten();
-        Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
-    }
-
-    fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
-        let size = self.dtype.size();
-        let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
-        let mut worst = None;
-        let parts = w.chunks(CHUNK * size).zip(rec.chunks_mut(CHUNK * size));
-        for (i, (w, rec)) in parts.enumerate() {
-            let n = w.len() / size;
-            self.cells(start + i * CHUNK, n, &mut cells);
-            widen(self.dtype, w, &mut wide);
-            // Without a break, so that the compiler may work on many at a time.
-            let (mut finite, mut small, mut same) = (true, true, true);
-            for (w, (&d, &o)) in wide[..n].iter_mut().zip(cells.d.iter().zip(&cells.o)) {
-                let x = place(*w, d, o);
-                finite &= w.is_finite();
-                small &= x.abs() < LIMIT - 1.0;
-                *w = number(round(x).0, d, o);
-            }
-            narrow(self.dtype, &wide[..n], rec);
-            if self.dtype != Dtype::F32 {
-                widen(self.dtype, rec, &mut back);
-                for (i, (&y, &r)) in wide[..n].iter().zip(&back).enumerate() {
-                    let (d, o) = (cells.d[i], cells.o[i]);
-                    let x = place(r, d, o);
-                    same &= x.abs() < LIMIT && number(round(x).0, d, o).to_bits() == y.to_bits();
-                }
-            }
-            worst = worst.max(match (finite, small, same) {
-                (false, ..) => Some(Reason::NotFinite),
-                (_, false, _) => Some(Reason::TooLarge),
-                (.., false) => Some(Reason::OutOfRange),
-                _ => None,
-            });
-        }
-        worst
-    }
 }
 
 #[cfg(test)]
@@ -223,10 +148,14 @@ mod tests {
     #[test]
     fn offsets_are_the_published_generator_and_fill_the_cell() {
         // The first outputs of splitmix64 from seed 1234567.
-        let top = |v: u64| ((v >> 32) as i32 >> 8) as f32 / 16_777_216.0;
-        assert_eq!(offset(1_234_567, 0), top(6_457_827_717_110_365_317));
-        assert_eq!(offset(1_234_567, 1), top(3_203_168_211_198_807_973));
-        let all: Vec<f32> = (0..100_000).map(|i| offset(9, i)).collect();
+        for (i, z) in [6_457_827_717_110_365_317u64, 3_203_168_211_198_807_973]
+            .into_iter()
+            .enumerate()
+        {
+            let signed = |v: u64| ((v << 40) as i64 >> 40) as f32 / 16_777_216.0;
+            assert_eq!(offsets(1_234_567, i as u64), [signed(z >> 40), signed(z >> 16)]);
+        }
+        let all: Vec<f32> = (0..50_000).flat_map(|i| offsets(9, i)).collect();
         assert!(all.iter().all(|o| (-0.5..0.5).contains(o)));
         let mean = all.iter().sum::<f32>() / 1e5;
         let square = all.iter().map(|o| o * o).sum::<f32>() / 1e5;

@@ -3,10 +3,11 @@
 
 use super::activity::Activity;
 use super::cells::{Lattice, number};
-use super::encode::{CLASS_BITS, GRAND, PARENT};
+use super::encode::{GRAND, PARENT};
 use super::half::narrow;
-use super::known::{Known, MOVES, PLACES, mirrored};
+use super::known::{Known, mirrored};
 use super::stream::Stream;
+use super::symbols::CLASS_BITS;
 use super::tree::{Axes, Tree, axes};
 use super::{CHUNK, LIMIT, SCHEME};
 use crate::bits::{BitReader, Cursor};
@@ -20,13 +21,16 @@ use std::ops::Range;
 /// Symbols up to this one have no raw bits: their magnitude is half of them, rounded up.
 const PLAIN: u8 = 2 * ((1 << (CLASS_BITS + 1)) - 1);
 
+/// Room for every raw context: a power of two, so that no lookup has to be checked.
+const CONTEXTS: usize = 1024;
+
 /// What all blocks of a segment share.
 struct Shared<'a> {
     lattice: &'a Lattice,
     simd: Simd,
     lanes: u8,
     axes: Axes,
-    map: Vec<u8>,
+    map: [u8; CONTEXTS],
     table: DecTable,
     bases: [(u64, u32); 256],
 }
@@ -117,12 +121,14 @@ impl Lattice {
         let freqs = (0..leaves)
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
+        let mut padded = [0u8; CONTEXTS];
+        padded.iter_mut().zip(&map).for_each(|(to, &from)| *to = from);
         let shared = Shared {
             lattice: self,
             simd,
             lanes,
             axes,
-            map,
+            map: padded,
             table: DecTable::new(&freqs)?,
             bases: symbol_bases(CLASS_BITS),
         };
@@ -195,21 +201,16 @@ impl Shared<'_> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
-        if self.axes[1] > 1 {
-            for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
-                let raw = usize::from(step) * (PLACES * MOVES) + usize::from(class);
-                *ctx = self.map.get(raw).copied().unwrap_or(0);
-            }
-        } else {
-            for (ctx, &step) in ctx.iter_mut().zip(&steps) {
-                *ctx = self.map.get(usize::from(step)).copied().unwrap_or(0);
-            }
+        let width = (self.axes[1] * self.axes[2]) as u16;
+        for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
+            let raw = u16::from(step) * width + u16::from(class);
+            *ctx = self.map[usize::from(raw) % CONTEXTS];
         }
         stream.group(self.simd, &self.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];
-        if symbols.iter().all(|&s| s <= PLAIN) {
+        if symbols.iter().fold(0, |top, &s| s.max(top)) <= PLAIN {
             for (f, &s) in far.iter_mut().zip(&symbols) {
-                *f = s.div_ceil(2);
+                *f = (s + 1) >> 1;
             }
             for (m, (&f, &s)) in moved.iter_mut().zip(far.iter().zip(&symbols)) {
                 *m = mirrored(f.into(), i32::from(s & 1) - 1);

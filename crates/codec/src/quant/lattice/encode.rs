@@ -1,36 +1,22 @@
-//! A segment of a reconstruction to bytes. Neighbours: `known` and `activity` give contexts, `tree` merges them, `stream` codes.
-//! It must not know how the reconstruction was made: what is not on the lattice is refused.
+//! A segment of a reconstruction to bytes. Neighbours: `symbols` makes the symbols, `grow` and `tree` merge their contexts, `stream`
+//! codes. It must not know what a symbol means.
 
-use super::activity::Activity;
-use super::cells::{Lattice, number, place, round};
-use super::half::widen;
-use super::known::{Known, MOVES, PLACES, mirrored};
-use super::tree::{Axes, Counts, axes};
-use super::{CHUNK, LIMIT, SCHEME, stream};
-use crate::bits::{BitWriter, put_varint};
+use super::cells::Lattice;
+use super::grow::Counts;
+use super::symbols::Block;
+use super::tree::{Axes, axes};
+use super::{SCHEME, stream};
+use crate::bits::put_varint;
 use crate::blocks::Grid;
-use crate::diff::{symbol_bases, symbol_of};
 use crate::log2::COST_BITS;
-use crate::rans::{EncTable, LANES};
+use crate::rans::EncTable;
 use crate::tables::{normalise, put};
 use crate::{CodecError, SEGMENT_BYTES, simd::Simd};
 use rayon::prelude::*;
 
-/// Bits under the top one that join the class of a difference.
-pub(super) const CLASS_BITS: u32 = 2;
 /// Flags of a segment: which relatives its contexts need.
 pub(super) const PARENT: u8 = 1;
 pub(super) const GRAND: u8 = 2;
-
-/// A block as symbols.
-#[derive(Debug)]
-struct Block {
-    symbols: Vec<u8>,
-    /// Raw context of each.
-    raw: Vec<u16>,
-    /// Bits under the classes.
-    low: Vec<u8>,
-}
 
 impl Lattice {
     /// Encodes `rec`, the elements of the reconstruction from `start` on (little-endian, in the lattice's dtype, at most
@@ -84,114 +70,6 @@ impl Lattice {
         let table = EncTable::new(&freqs);
         grid.put_blocks(&mut out, |b, out| blocks[b].put(simd, &table, lanes, &map, out));
         Ok(out)
-    }
-
-    /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the symbols.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
-    #[doc(hidden)]
-    pub fn symbols(
-        &self,
-        start: usize,
-        rec: &[u8],
-        relatives: [Option<&[u8]>; 2],
-    ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
-        let n = rec.len() / self.dtype.size();
-        self.check(start, n, rec.len())?;
-        let blocks = self.blocks(Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
-        let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
-        let low = blocks.iter().map(|b| b.low.len()).sum();
-        Ok((blocks.iter().flat_map(pairs).collect(), low))
-    }
-
-    fn blocks(
-        &self,
-        grid: Grid,
-        start: usize,
-        rec: &[u8],
-        relatives: [Option<&[u8]>; 2],
-        axes: Axes,
-    ) -> Result<Vec<Block>, CodecError> {
-        let one = |b| {
-            let elements = grid.elements(b);
-            let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
-            let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            self.block(start + elements.start, &rec[bytes], relatives, axes)
-        };
-        let blocks: Option<Vec<Block>> = (0..grid.blocks()).into_par_iter().map(one).collect();
-        blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
-    }
-
-    /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
-    fn block(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
-        let size = self.dtype.size();
-        let n = rec.len() / size;
-        let (mut known, mut wide) = (Known::new(), [0f32; CHUNK]);
-        let mut activity = Activity::new(self.cols, n, axes[0]);
-        let mut block = Block {
-            symbols: Vec::with_capacity(n),
-            raw: Vec::with_capacity(n),
-            low: Vec::new(),
-        };
-        let mut low = BitWriter::default();
-        let bases = symbol_bases(CLASS_BITS);
-        for from in (0..n).step_by(CHUNK) {
-            let count = CHUNK.min(n - from);
-            let bytes = from * size..(from + count) * size;
-            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(self, start + from, count, parent, grand);
-            widen(self.dtype, &rec[bytes], &mut wide);
-            let mut moved = [0i32; CHUNK];
-            if !self.levels(&known, &wide[..count], &mut moved) {
-                return None;
-            }
-            for at in (0..count).step_by(LANES) {
-                let group = LANES.min(count - at);
-                let (mut steps, mut far) = ([0u8; LANES], [0u8; LANES]);
-                activity.steps(&mut steps);
-                for i in 0..group {
-                    let e = moved[at + i];
-                    far[i] = e.unsigned_abs().min(255) as u8;
-                    let mut class = usize::from(steps[i]);
-                    if parent.is_some() {
-                        class = class * (PLACES * MOVES) + usize::from(known.class[at + i]);
-                    }
-                    let s = symbol_of(e.into(), CLASS_BITS);
-                    let (least, width) = bases[usize::from(s)];
-                    if width > 0 {
-                        low.put(u64::from(e.unsigned_abs()) - least, width);
-                    }
-                    block.symbols.push(s);
-                    block.raw.push(class as u16);
-                }
-                activity.learn(&far);
-            }
-        }
-        block.low = low.finish();
-        Some(block)
-    }
-
-    /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
-    fn levels(&self, known: &Known, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
-        let n = values.len();
-        let (d, o) = (&known.cells.d[..n], &known.cells.o[..n]);
-        let (guess, mirror) = (&known.guess[..n], &known.mirror[..n]);
-        let mut good = true;
-        let mut back = [0f32; CHUNK];
-        for i in 0..n {
-            let x = place(values[i], d[i], o[i]);
-            good &= x.abs() < LIMIT;
-            let q = round(x).0;
-            back[i] = number(q, d[i], o[i]);
-            moved[i] = mirrored(q.wrapping_sub(guess[i]), mirror[i]);
-        }
-        if self.dtype != crate::Dtype::F32 {
-            let mut raw = [0u8; 2 * CHUNK];
-            super::half::narrow(self.dtype, &back[..n], &mut raw);
-            widen(self.dtype, &raw, &mut back);
-        }
-        good & back.iter().zip(values).all(|(a, b)| a.to_bits() == b.to_bits())
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Known {
     pub(super) cells: Cells,
     /// Predicted level: 0 without a parent.
     pub(super) guess: [i32; CHUNK],
-    /// `place * MOVES + move`: 3 without a parent.
+    /// `place * MOVES + move`; 0 without a parent.
     pub(super) class: [u8; CHUNK],
     /// -1 where differences are mirrored, else 0.
     pub(super) mirror: [i32; CHUNK],
@@ -32,7 +32,7 @@ impl Known {
         Box::new(Known {
             cells: Cells::new(),
             guess: [0; CHUNK],
-            class: [STILL as u8; CHUNK],
+            class: [0; CHUNK],
             mirror: [0; CHUNK],
             parent: [0.0; CHUNK],
             grand: [0.0; CHUNK],

@@ -1,10 +1,10 @@
 //! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent. Neighbours:
 //! `crate::rans` codes, `crate::blocks` cuts. It must not know who picks the step, or whether the result is good enough.
 //!
-//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `half` reads and writes the dtypes, `cells`
-//! rounds to the lattice and back, `known` is what parent and grandparent say about an element, `activity` what the
-//! elements before it say, `tree` merges both into at most 16 contexts, `stream` codes a block, `encode` and `decode` do
-//! segments.
+//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `half` reads and writes the dtypes, `cells` has
+//! the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
+//! elements before it say, `symbols` puts both together, `grow` and `tree` merge contexts to at most 16, `stream` codes a
+//! block, `encode` and `decode` do segments.
 //!
 //! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone drops small
 //! consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn after each
@@ -15,14 +15,18 @@ mod activity;
 mod cells;
 mod decode;
 mod encode;
+mod grow;
 mod half;
 mod known;
 mod params;
+mod quantise;
 mod stream;
+mod symbols;
 mod tree;
 
-pub use cells::{Lattice, Outcome, Reason};
+pub use cells::Lattice;
 pub use params::Params;
+pub use quantise::{Outcome, Reason};
 
 /// First byte of an encoded segment.
 pub const SCHEME: u8 = 6;

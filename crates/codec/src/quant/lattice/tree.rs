@@ -1,19 +1,15 @@
-//! Which raw contexts share a table: a decision tree over three axes (activity, place in the cell, last move). Neighbours: `encode`
-//! counts and grows it, `decode` reads it. It must not know what a symbol means, and uses integers only.
+//! Which raw contexts share a table: a decision tree over three axes (activity, place in the cell, last move). Neighbours: `grow`
+//! makes one, `encode` writes it, `decode` reads it. It must not know what a symbol means.
 //!
-//! A tree costs a byte a node, where a list of 896 contexts' tables would cost more than a small tensor. Grown best split first,
-//! tables counted, while that saves bits and tables are left.
+//! A tree costs a byte a node, where a list of 896 contexts' tables would cost more than a small tensor.
 
 use super::activity::{STEPS, STEPS_ALONE};
 use super::known::{MOVES, PLACES};
 use crate::CodecError;
 use crate::bits::{BitReader, BitWriter, Cursor};
 use crate::contexts::MAX;
-use crate::log2::{COST_BITS, entropy, log2};
 use std::ops::Range;
 
-/// Bits of a node: leaf or not, axis, threshold.
-const NODE_BITS: u64 = 9;
 const BAD: CodecError = CodecError::Corrupt("bad tree of contexts");
 
 /// Lengths of the axes. A raw context is `(activity * PLACES + place) * MOVES + move`.
@@ -36,133 +32,16 @@ pub(super) enum Tree {
 }
 
 /// A box of raw contexts.
-type Part = [Range<usize>; 3];
+pub(super) type Part = [Range<usize>; 3];
 
-/// Counts of symbols: `alphabet` for each raw context.
-#[derive(Clone, Debug)]
-pub(super) struct Counts {
-    pub(super) axes: Axes,
-    pub(super) alphabet: usize,
-    pub(super) counts: Vec<u32>,
-}
-
-/// A leaf that may still be split.
-struct Open {
-    part: Part,
-    cost: u64,
-    /// Saving, axis, threshold.
-    best: Option<(u64, usize, usize)>,
-    /// The nodes from the root: 0 below, 1 from the threshold.
-    path: Vec<usize>,
-}
-
-/// Cost in 1/1024 bits of symbols with these counts and of their table.
-fn cost(counts: &[u32]) -> u64 {
-    let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
-    let whole = log2(total);
-    let mut table = 16u64;
-    let mut gap = true;
-    for &c in counts {
-        // A frequency f of 4096 takes 4 bits and those under its top one; a run of zeros 8.
-        table += match c {
-            0 if gap => 0,
-            0 => 8,
-            c => 4 + (12u64 << COST_BITS).saturating_sub(whole - log2(c.into())) / (1 << COST_BITS),
-        };
-        gap = c == 0;
-    }
-    entropy(counts) + (table << COST_BITS)
-}
-
-impl Counts {
-    fn row(&self, i: usize) -> &[u32] {
-        &self.counts[i * self.alphabet..(i + 1) * self.alphabet]
-    }
-
-    /// Counts of the part, place by place along an axis.
-    fn along(&self, part: &Part, axis: usize) -> Vec<u32> {
-        let mut sums = vec![0u32; part[axis].len() * self.alphabet];
-        each(self.axes, part, |place, i| {
-            let at = (place[axis] - part[axis].start) * self.alphabet;
-            add(&mut sums[at..at + self.alphabet], self.row(i));
-        });
-        sums
-    }
-
-    fn open(&self, part: Part, path: Vec<usize>) -> Open {
-        let mut total = vec![0u32; self.alphabet];
-        for row in self.along(&part, 0).chunks(self.alphabet) {
-            add(&mut total, row);
-        }
-        let whole = cost(&total);
-        let mut best: Option<(u64, usize, usize)> = None;
-        for axis in 0..3 {
-            let sums = self.along(&part, axis);
-            let (mut below, mut from) = (vec![0u32; self.alphabet], total.clone());
-            for (i, row) in sums.chunks(self.alphabet).enumerate().take(part[axis].len() - 1) {
-                if row.iter().all(|&c| c == 0) {
-                    continue;
-                }
-                add(&mut below, row);
-                from.iter_mut().zip(row).for_each(|(a, b)| *a -= b);
-                if from.iter().all(|&c| c == 0) {
-                    break;
-                }
-                let split = cost(&below) + cost(&from) + (NODE_BITS << COST_BITS);
-                let saving = whole.saturating_sub(split);
-                if saving > best.map_or(0, |(s, ..)| s) {
-                    best = Some((saving, axis, part[axis].start + i + 1));
-                }
-            }
-        }
-        Open {
-            part,
-            cost: whole,
-            best,
-            path,
-        }
-    }
-
-    /// Grows a tree of at most 16 leaves. Returns it and its cost in 1/1024 bits.
-    pub(super) fn grow(&self) -> (Tree, u64) {
-        let mut tree = Tree::Leaf;
-        let mut open = vec![self.open(self.axes.map(|n| 0..n), Vec::new())];
-        while open.len() < MAX {
-            let saving = |i: &usize| (open[*i].best.map_or(0, |(s, ..)| s), usize::MAX - i);
-            let Some(i) = (0..open.len()).max_by_key(saving) else {
-                break;
-            };
-            let Some((_, axis, threshold)) = open[i].best else {
-                break;
-            };
-            let leaf = open.swap_remove(i);
-            let (low, high) = halves(&leaf.part, axis, threshold);
-            let longer = |step| leaf.path.iter().copied().chain([step]).collect();
-            open.push(self.open(low, longer(0)));
-            open.push(self.open(high, longer(1)));
-            let node = leaf.path.iter().fold(&mut tree, |node, &side| match node {
-                Tree::Split(_, _, sides) => &mut sides[side],
-                Tree::Leaf => node,
-            });
-            *node = Tree::Split(axis as u8, threshold as u8, Box::new([Tree::Leaf, Tree::Leaf]));
-        }
-        let nodes = (open.len() as u64 * NODE_BITS) << COST_BITS;
-        (tree, nodes + open.iter().map(|o| o.cost).sum::<u64>())
-    }
-}
-
-fn add(to: &mut [u32], from: &[u32]) {
-    to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
-}
-
-fn halves(part: &Part, axis: usize, threshold: usize) -> (Part, Part) {
+pub(super) fn halves(part: &Part, axis: usize, threshold: usize) -> (Part, Part) {
     let (mut low, mut high) = (part.clone(), part.clone());
     low[axis].end = threshold;
     high[axis].start = threshold;
     (low, high)
 }
 
-fn each(axes: Axes, part: &Part, mut f: impl FnMut([usize; 3], usize)) {
+pub(super) fn each(axes: Axes, part: &Part, mut f: impl FnMut([usize; 3], usize)) {
     let [x, y, z] = part;
     for a in x.clone() {
         for b in y.clone() {
@@ -240,43 +119,6 @@ fn node(bits: &mut BitReader<'_>, part: Part, leaves: &mut usize) -> Result<Tree
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn counts(f: impl Fn(usize, usize, usize) -> usize) -> Counts {
-        let axes = axes(true);
-        let mut c = Counts {
-            axes,
-            alphabet: 20,
-            counts: vec![0; 16 * 8 * 7 * 20],
-        };
-        let all = axes.map(|n| 0..n);
-        each(axes, &all, |[x, y, z], i| c.counts[i * 20 + f(x, y, z)] = 1000);
-        c
-    }
-
-    #[test]
-    fn trees_find_what_matters_and_come_back() {
-        type Rule = fn(usize, usize, usize) -> usize;
-        let rules: [(Rule, usize); 4] = [
-            (|_, _, _| 3, 1),
-            (|_, y, _| usize::from(y > 2), 2),
-            (
-                |x, y, z| usize::from(x > 4) * 2 + usize::from(z > 5) + usize::from(y > 0) * 4,
-                8,
-            ),
-            (|x, y, _| x + y % 4, MAX),
-        ];
-        for (rule, leaves) in rules {
-            let (tree, _) = counts(rule).grow();
-            let (map, n) = tree.map(axes(true));
-            assert_eq!((n, map.len()), (leaves, 896));
-            let mut bytes = Vec::new();
-            tree.put(&mut bytes);
-            assert!(bytes.len() <= 17);
-            let mut cursor = Cursor::new(&bytes);
-            assert_eq!(Tree::get(&mut cursor, axes(true)), Ok(tree));
-            assert!(cursor.done().is_ok());
-        }
-    }
 
     #[test]
     fn broken_trees_are_refused() {

@@ -1,0 +1,161 @@
+//! A segment of a reconstruction as symbols in raw contexts. Neighbours: `known` and `activity` give contexts, `encode` codes what
+//! comes out. It must not know tables, nor how the reconstruction was made: what is not on the lattice is refused.
+
+use super::activity::Activity;
+use super::cells::{Lattice, number, place, round};
+use super::half::{narrow, widen};
+use super::known::{Known, mirrored};
+use super::tree::{Axes, axes};
+use super::{CHUNK, LIMIT};
+use crate::bits::BitWriter;
+use crate::blocks::Grid;
+use crate::diff::{class_base, symbol_of};
+use crate::rans::LANES;
+use crate::{CodecError, Dtype};
+use rayon::prelude::*;
+
+/// Bits under the top one that join the class of a difference.
+pub(super) const CLASS_BITS: u32 = 2;
+
+/// A block as symbols.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) symbols: Vec<u8>,
+    /// Raw context of each.
+    pub(super) raw: Vec<u16>,
+    /// Bits under the classes.
+    pub(super) low: Vec<u8>,
+}
+
+impl Lattice {
+    /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the symbols.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    #[doc(hidden)]
+    pub fn symbols(
+        &self,
+        start: usize,
+        rec: &[u8],
+        relatives: [Option<&[u8]>; 2],
+    ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
+        let n = rec.len() / self.dtype.size();
+        self.check(start, n, rec.len())?;
+        let blocks = self.blocks(Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
+        let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
+        let low = blocks.iter().map(|b| b.low.len()).sum();
+        Ok((blocks.iter().flat_map(pairs).collect(), low))
+    }
+
+    /// The blocks of a segment as symbols.
+    pub(super) fn blocks(
+        &self,
+        grid: Grid,
+        start: usize,
+        rec: &[u8],
+        relatives: [Option<&[u8]>; 2],
+        axes: Axes,
+    ) -> Result<Vec<Block>, CodecError> {
+        let one = |b| {
+            let elements = grid.elements(b);
+            let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
+            let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            self.block(start + elements.start, &rec[bytes], relatives, axes)
+        };
+        let blocks: Option<Vec<Block>> = (0..grid.blocks()).into_par_iter().map(one).collect();
+        blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
+    }
+
+    /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
+    fn block(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
+        let size = self.dtype.size();
+        let n = rec.len() / size;
+        let padded = n.next_multiple_of(LANES);
+        let (mut known, mut wide) = (Known::new(), [0f32; CHUNK]);
+        let mut activity = Activity::new(self.cols, n, axes[0]);
+        let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
+        let mut low = BitWriter::default();
+        let width = (axes[1] * axes[2]) as u16;
+        let pieces = symbols.chunks_mut(CHUNK).zip(raw.chunks_mut(CHUNK));
+        for (c, (symbols, raw)) in pieces.enumerate() {
+            let (from, count) = (c * CHUNK, CHUNK.min(n - c * CHUNK));
+            let bytes = from * size..(from + count) * size;
+            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            known.look(self, start + from, count, parent, grand);
+            widen(self.dtype, &rec[bytes], &mut wide);
+            let mut moved = [0i32; CHUNK];
+            if !self.levels(&known, &wide[..count], &mut moved) {
+                return None;
+            }
+            let groups = symbols.as_chunks_mut().0.iter_mut().zip(raw.as_chunks_mut::<LANES>().0);
+            let facts = moved.as_chunks().0.iter().zip(known.class.as_chunks::<LANES>().0);
+            for ((symbols, raw), (moved, class)) in groups.zip(facts) {
+                group(moved, symbols, &mut low, &mut activity, |steps| {
+                    for ((r, &step), &class) in raw.iter_mut().zip(steps).zip(class) {
+                        *r = u16::from(step) * width + u16::from(class);
+                    }
+                });
+            }
+        }
+        symbols.truncate(n);
+        raw.truncate(n);
+        Some(Block {
+            symbols,
+            raw,
+            low: low.finish(),
+        })
+    }
+
+    /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
+    fn levels(&self, known: &Known, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
+        let n = values.len();
+        let (d, o) = (&known.cells.d[..n], &known.cells.o[..n]);
+        let (guess, mirror) = (&known.guess[..n], &known.mirror[..n]);
+        let mut good = true;
+        let mut back = [0f32; CHUNK];
+        for i in 0..n {
+            let x = place(values[i], d[i], o[i]);
+            good &= x.abs() < LIMIT;
+            let q = round(x).0;
+            back[i] = number(q, d[i], o[i]);
+            moved[i] = mirrored(q.wrapping_sub(guess[i]), mirror[i]);
+        }
+        if self.dtype != Dtype::F32 {
+            let mut raw = [0u8; 2 * CHUNK];
+            narrow(self.dtype, &back[..n], &mut raw);
+            widen(self.dtype, &raw, &mut back);
+        }
+        // No early end, so that the compiler may compare many at a time.
+        let same = |good, (a, b): (&f32, &f32)| good & (a.to_bits() == b.to_bits());
+        back.iter().zip(values).fold(good, same)
+    }
+}
+
+/// Symbols of a group and their raw bits; `contexts` is told the steps of activity before the group is learnt from.
+#[inline(always)]
+fn group(
+    moved: &[i32; LANES],
+    symbols: &mut [u8; LANES],
+    low: &mut BitWriter,
+    activity: &mut Activity,
+    contexts: impl FnOnce(&[u8; LANES]),
+) {
+    let (mut steps, mut far) = ([0u8; LANES], [0u8; LANES]);
+    activity.steps(&mut steps);
+    contexts(&steps);
+    let mut all = 0;
+    for ((far, symbol), &e) in far.iter_mut().zip(symbols.iter_mut()).zip(moved) {
+        let magnitude = e.unsigned_abs();
+        all |= magnitude;
+        *far = if magnitude > 255 { 255 } else { magnitude as u8 };
+        *symbol = (magnitude as u8).wrapping_mul(2).wrapping_sub(u8::from(e > 0));
+    }
+    if all >= 2 << CLASS_BITS {
+        for (symbol, &e) in symbols.iter_mut().zip(moved) {
+            *symbol = symbol_of(e.into(), CLASS_BITS);
+            let (least, width) = class_base(symbol.div_ceil(2), CLASS_BITS);
+            low.put(u64::from(e.unsigned_abs()) - least, width);
+        }
+    }
+    activity.learn(&far);
+}
