@@ -29,7 +29,7 @@ pub use params::Params;
 pub use quantise::{Outcome, Reason};
 
 /// First byte of an encoded segment.
-pub const SCHEME: u8 = 6;
+pub const SCHEME: u8 = 7;
 
 /// Levels lie strictly between minus this and this.
 const LIMIT: f32 = (1 << 20) as f32;
