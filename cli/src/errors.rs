@@ -30,7 +30,7 @@ pub enum CliError {
 }
 
 const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
-    commit the affected checkpoints again if you still have them";
+    commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
 
 /// Exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

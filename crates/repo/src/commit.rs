@@ -119,6 +119,8 @@ impl Repo {
         let tree = store(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
         let labelled = labelled || !request.metrics.is_empty() || !request.meta.is_empty() || request.allow_empty;
+        // Where a check found damage, the same files may be there to be stored again.
+        let labelled = labelled || self.odb.has_unreadable()?;
         if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {
             return Err(RepoError::user(
                 "nothing to commit: the files are what the branch holds",
@@ -220,7 +222,10 @@ pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Optio
         let stored = match &ingest.sink {
             Sink::Ids => true,
             // A manifest is only ever stored after its tensors, in the same pack, and gc keeps them together.
-            Sink::Pack(_) => ingest.odb.contains_kind(&known.id, kind_of(known.mode))?,
+            // Unless one of them cannot be read.
+            Sink::Pack(_) => {
+                !ingest.odb.has_unreadable()? && ingest.odb.contains_kind(&known.id, kind_of(known.mode))?
+            }
         };
         if stored {
             ingest.progress.advance(f.size);

@@ -2,6 +2,7 @@
 //! `lookup` says which pack, `payload` unwraps what is in it; everything else above. It must not know refs or the work tree.
 
 mod lookup;
+pub(crate) mod unreadable;
 
 use crate::{
     RepoError, Result,
@@ -125,7 +126,7 @@ impl Odb {
     /// # Errors
     /// The medium failed.
     pub fn contains(&self, id: &Id) -> Result<bool> {
-        Ok(self.look(&mut self.lock(), id)?.is_some())
+        Ok(self.stored(id)?.is_some())
     }
 
     /// As `contains`, of an object of a kind.
@@ -133,8 +134,24 @@ impl Odb {
     /// # Errors
     /// The medium failed.
     pub(crate) fn contains_kind(&self, id: &Id, kind: Kind) -> Result<bool> {
-        let found = self.look(&mut self.lock(), id)?;
-        Ok(found.is_some_and(|l| l.record.kind == kind))
+        Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
+    }
+
+    /// Where an object is, if it need not be stored again: a copy that a check could not read does not count.
+    fn stored(&self, id: &Id) -> Result<Option<Location>> {
+        let mut state = self.lock();
+        let found = self.look(&mut state, id)?;
+        Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
+    }
+
+    /// Whether a check found copies that cannot be read: then no short cut says what is stored.
+    ///
+    /// # Errors
+    /// The packs cannot be listed.
+    pub(crate) fn has_unreadable(&self) -> Result<bool> {
+        let mut state = self.lock();
+        self.list(&mut state)?;
+        Ok(!state.unreadable.is_empty())
     }
 
     /// Whether the repository has an object.

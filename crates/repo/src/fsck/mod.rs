@@ -1,5 +1,6 @@
 //! The check of everything stored. Neighbours: `packs` reads every byte, `decode` every object, `trace` finds what is missing
-//! and who is affected. It must not repair anything.
+//! and who is affected. It must not repair anything; it
+//! leaves a list of what cannot be read, so that the next commit of the same content stores it again.
 
 mod decode;
 mod packs;
@@ -7,6 +8,7 @@ mod trace;
 
 use crate::{
     Result,
+    odb::unreadable::{self, Unreadable},
     pack::Record,
     progress::Progress,
     reach::{Catalog, Slot},
@@ -74,7 +76,8 @@ struct Bad {
 impl Repo {
     /// Checks what is stored. `quick`: every pack's trailer and footer, the checksum of every stored payload, and that refs
     /// make sense. Otherwise also decodes and hashes every object, and follows every reference from the refs, HEAD and the
-    /// reflog. Damage is reported, not an error, and does not end the check.
+    /// reflog. Damage is reported, not an error, and does not end the check; copies that cannot be read are remembered, and
+    /// stored again by the next commit that has their content.
     ///
     /// # Errors
     /// The packs or refs cannot be listed.
@@ -104,6 +107,18 @@ impl Repo {
             progress.end();
         }
         let by_object = blame(&catalog, &bad, &mut problems);
+        let copies = bad
+            .iter()
+            .map(|b| b.slot)
+            .chain(by_object.keys().map(|&n| catalog.best(n)));
+        let mut list: Unreadable = copies
+            .map(|s| (catalog.packs[s.pack as usize].pack.id, catalog.record(s).id))
+            .collect();
+        if quick {
+            list.append(&mut unreadable::read(storage));
+        }
+        // A repository that cannot be written to can still be checked.
+        let _ = unreadable::write(storage, &list);
         if !quick || !problems.is_empty() {
             progress.begin("following references", 0);
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
@@ -142,7 +157,9 @@ fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap
         let index = problems.len();
         problems.push(problem(format!("{} in pack {pack}", name(record)), &b.reason));
         let n = catalog.number_of(b.slot);
-        let taken = record.depth <= catalog.best_record(n).depth;
+        let best = catalog.best(n);
+        let avoided = catalog.is_unreadable(b.slot) && !bad.iter().any(|b| b.slot == best);
+        let taken = !avoided && record.depth <= catalog.best_record(n).depth;
         let (mut stack, mut seen) = (if taken { vec![n] } else { Vec::new() }, HashSet::new());
         while let Some(n) = stack.pop() {
             if seen.insert(n) {

@@ -82,7 +82,7 @@ impl Ingest<'_> {
             .into_par_iter()
             .map(|(e, id, bytes)| {
                 let encoded = bytes
-                    .map(|b| encode_whole(odb, e, &b, base_of(odb, bases, e, max_depth)))
+                    .map(|b| encode_whole(odb, e, &b, base_of(odb, bases, e, &id, max_depth)))
                     .transpose()?;
                 progress.advance(e.byte_len().unwrap_or(0));
                 Ok(Ready { id, encoded })
@@ -111,7 +111,7 @@ impl Ingest<'_> {
             self.progress.advance(len);
             return Ok(id);
         }
-        let mut base = base_of(self.odb, bases, e, self.policy.max_depth);
+        let mut base = base_of(self.odb, bases, e, &id, self.policy.max_depth);
         let mut parts = self.encode_large(source, e, id, rel, base.as_ref())?;
         if parts.is_none() {
             // The base turned out to be damaged: store this tensor whole rather than on sand.
@@ -254,8 +254,9 @@ struct Base<'a> {
 
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
 /// that cannot be read is none: the commit must not fail for damage elsewhere.
-fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, max_depth: u8) -> Option<Base<'a>> {
-    let id = *bases.get(&e.name)?;
+fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
+    // A tensor that is stored again because its copy is damaged may be its parent's, too.
+    let id = *bases.get(&e.name).filter(|id| *id != own)?;
     let reader = odb.tensor(&id).ok()?;
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
     let depth = reader.stated_depth();

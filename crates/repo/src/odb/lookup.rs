@@ -4,7 +4,10 @@
 //! What the index has is checked against the pack's footer; what it lacks is believed only where a wrong "no" costs no more
 //! than storing an object again.
 
-use super::{Location, Odb};
+use super::{
+    Location, Odb,
+    unreadable::{self, Unreadable},
+};
 use crate::{
     RepoError, Result,
     index::{Hint, Index},
@@ -30,6 +33,8 @@ pub(super) struct State {
     synced: bool,
     /// Built when there is no index to ask, or it knows of no such object.
     pub all: Option<All>,
+    /// Copies that a check could not read.
+    pub unreadable: Unreadable,
     /// The first pack that could not be read since packs were listed: it may hold whatever seems to be absent.
     failed: Option<RepoError>,
 }
@@ -58,6 +63,7 @@ impl Odb {
             state.packs.insert(id, old.remove(&id).flatten());
         }
         (state.listed, state.synced, state.failed) = (true, false, None);
+        state.unreadable = unreadable::read(&*self.storage);
         Ok(())
     }
 
@@ -172,6 +178,8 @@ impl Odb {
             return Hinted::Unread;
         };
         match pack.get(id).cloned() {
+            // There may be another copy.
+            Some(_) if state.unreadable.contains(&(hint.pack, *id)) => Hinted::Unread,
             Some(record) if record.depth == hint.depth => Hinted::Right(Location { pack, record }),
             _ => Hinted::Wrong,
         }
@@ -196,7 +204,8 @@ impl Odb {
             let Some(pack) = self.try_load(state, id) else { continue };
             for r in pack.records() {
                 let slot = all.entry(r.id).or_insert((id, r.depth));
-                if r.depth < slot.1 {
+                let rank = |pack, depth| (state.unreadable.contains(&(pack, r.id)), depth);
+                if rank(id, r.depth) < rank(slot.0, slot.1) {
                     *slot = (id, r.depth);
                 }
             }

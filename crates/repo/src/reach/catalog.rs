@@ -6,7 +6,10 @@
 use crate::{
     RepoError, Result,
     gc::condemned,
-    odb::Location,
+    odb::{
+        Location,
+        unreadable::{self, Unreadable},
+    },
     pack::{PACK_DIR, Pack, PackId, Record},
     payload,
     storage::{Storage, Stored},
@@ -54,6 +57,7 @@ pub(crate) struct Catalog {
     pub damaged: Vec<(String, RepoError)>,
     /// Keys among the packs that are none.
     pub strays: Vec<String>,
+    unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
 }
@@ -65,7 +69,10 @@ impl Catalog {
     /// # Errors
     /// The packs cannot be listed. What cannot be read is in `damaged`.
     pub fn read<K: Ord>(storage: &dyn Storage, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
-        let mut out = Catalog::default();
+        let mut out = Catalog {
+            unreadable: unreadable::read(storage),
+            ..Catalog::default()
+        };
         let condemned = condemned::read(storage).unwrap_or_else(|e| {
             out.damaged.push(("condemned".to_owned(), e));
             BTreeSet::new()
@@ -103,15 +110,22 @@ impl Catalog {
                 let n = *self.numbers.entry(record.id).or_insert(self.best.len() as u32);
                 match self.best.get(n as usize).copied() {
                     None => self.best.push(slot),
-                    Some(old)
-                        if record.depth < self.packs[old.pack as usize].pack.records()[old.record as usize].depth =>
-                    {
-                        self.best[n as usize] = slot;
-                    }
+                    Some(old) if self.rank(slot) < self.rank(old) => self.best[n as usize] = slot,
                     Some(_) => {}
                 }
             }
         }
+    }
+
+    /// Copies are preferred in this order: those that can be read, those with few deltas to follow.
+    fn rank(&self, slot: Slot) -> (bool, u8) {
+        (self.is_unreadable(slot), self.record(slot).depth)
+    }
+
+    /// Whether an earlier check could not read a copy.
+    pub fn is_unreadable(&self, slot: Slot) -> bool {
+        let pack = self.packs[slot.pack as usize].pack.id;
+        self.unreadable.contains(&(pack, self.record(slot).id))
     }
 
     /// Number of distinct objects.

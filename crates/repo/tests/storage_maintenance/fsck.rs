@@ -2,7 +2,11 @@
 //! repairs: there are none.
 
 use crate::support::*;
-use mdl_repo::{Silent, storage::Storage};
+use mdl_objects::Id;
+use mdl_repo::{
+    GcOptions, Repo, Silent,
+    storage::{MemoryStorage, Storage},
+};
 
 #[test]
 fn a_sound_repository_is_clean_and_counted() {
@@ -31,15 +35,11 @@ fn a_sound_repository_is_clean_and_counted() {
     );
 }
 
-#[test]
-fn damage_names_commits_files_and_tensors() {
-    let (storage, repo) = fresh();
-    let versions = run(3, 1, 3000);
-    let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
-    // The payload of tensor `a` of the first version: what the other two are deltas to.
+/// Flips a bit of the payload of tensor `a` of a version; returns the tensor's id.
+fn damage_a(storage: &MemoryStorage, repo: &Repo, version: &Id) -> Id {
     let files = repo
         .odb()
-        .files(&repo.odb().commit(&ids[0]).expect("commit").tree)
+        .files(&repo.odb().commit(version).expect("commit").tree)
         .expect("files");
     let manifest = repo.odb().manifest(&files["model.safetensors"].id).expect("manifest");
     let a = manifest.tensors.iter().find(|t| t.name == "a").expect("a").id;
@@ -48,6 +48,49 @@ fn damage_names_commits_files_and_tensors() {
     let mut bytes = storage.get(&key).expect("get").expect("pack");
     bytes[at.record.offset as usize + 100] ^= 4;
     storage.put(&key, &bytes).expect("damage");
+    a
+}
+
+#[test]
+fn what_a_check_found_damaged_is_stored_again_by_the_next_commit_of_it() {
+    let (storage, repo) = fresh();
+    let versions = run(3, 1, 3000);
+    let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
+    // What the other two are deltas to.
+    damage_a(&storage, &repo, &ids[0]);
+    let repo = open(storage.clone());
+    assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems.len(), 1);
+    for (i, version) in versions.iter().enumerate() {
+        let again = commit(&repo, &format!("again-{i}"), version);
+        assert_eq!(
+            repo.odb().commit(&again).expect("commit").tree,
+            repo.odb().commit(&ids[i]).expect("commit").tree
+        );
+    }
+    // By this handle, by one that knows only what is stored, and after the damaged copy has been collected.
+    for collect in [false, false, true] {
+        let repo = open(storage.clone());
+        if collect {
+            repo.gc(
+                &GcOptions {
+                    prune_now: true,
+                    ..Default::default()
+                },
+                &Silent,
+            )
+            .expect("gc");
+        }
+        let report = repo.fsck(false, &Silent).expect("fsck");
+        assert!(report.problems.iter().all(|p| p.affected.is_empty()), "{report:?}");
+    }
+}
+
+#[test]
+fn damage_names_commits_files_and_tensors() {
+    let (storage, repo) = fresh();
+    let versions = run(3, 1, 3000);
+    let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
+    let a = damage_a(&storage, &repo, &ids[0]);
     for quick in [true, false] {
         let report = open(storage.clone()).fsck(quick, &Silent).expect("fsck");
         assert_eq!(report.problems.len(), 1, "{report:?}");

@@ -1,0 +1,42 @@
+//! The list of copies that a check could not read. Neighbours: `fsck` writes it; look-ups and the catalog take such a copy
+//! only where there is no other, and a writer stores such an object again. It must not make anything worse: the list is
+//! advice, one that is lost or damaged is empty, and nothing is deleted for being on it.
+
+use crate::{Result, pack::PackId, storage::Storage};
+use mdl_objects::Id;
+use std::{collections::BTreeSet, fmt::Write};
+
+const KEY: &str = "unreadable";
+
+/// Copies, by pack and object.
+pub(crate) type Unreadable = BTreeSet<(PackId, Id)>;
+
+/// The list.
+pub(crate) fn read(storage: &dyn Storage) -> Unreadable {
+    let bytes = storage.get(KEY).ok().flatten().unwrap_or_default();
+    let text = std::str::from_utf8(&bytes).unwrap_or_default();
+    let entry = |line: &str| {
+        let (pack, object) = line.split_once(' ')?;
+        Some((PackId::from_key(&format!("packs/{pack}.pack"))?, object.parse().ok()?))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+/// Replaces the list.
+///
+/// # Errors
+/// The medium failed.
+pub(crate) fn write(storage: &dyn Storage, list: &Unreadable) -> Result<()> {
+    if *list == read(storage) {
+        return Ok(());
+    }
+    if list.is_empty() {
+        return storage.delete(KEY);
+    }
+    let mut text = String::new();
+    for (pack, object) in list {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{pack} {object}");
+    }
+    storage.put(KEY, text.as_bytes())
+}
