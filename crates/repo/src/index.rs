@@ -28,6 +28,12 @@ pub struct Hint {
 /// An open index. Dropping it lets other processes in.
 #[derive(Debug)]
 pub struct Index {
+    /// Taken only when the index is dropped.
+    parts: Option<Parts>,
+}
+
+#[derive(Debug)]
+struct Parts {
     db: sled::Db,
     objects: sled::Tree,
     packs: sled::Tree,
@@ -51,6 +57,12 @@ impl Index {
         }
     }
 
+    fn parts(&self) -> sled::Result<&Parts> {
+        self.parts
+            .as_ref()
+            .ok_or_else(|| sled::Error::Unsupported("the index is closed".into()))
+    }
+
     fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Option<T> {
         // sled asserts on some kinds of damage; an index may not take a command down with it.
         catch_unwind(AssertUnwindSafe(f)).ok()?.ok()
@@ -58,7 +70,7 @@ impl Index {
 
     /// Packs that are indexed.
     pub fn packs(&self) -> Option<BTreeSet<PackId>> {
-        let keys = Self::guarded(|| self.packs.iter().keys().collect::<sled::Result<Vec<_>>>())?;
+        let keys = Self::guarded(|| self.parts()?.packs.iter().keys().collect::<sled::Result<Vec<_>>>())?;
         keys.iter().map(|k| k.as_ref().try_into().ok().map(PackId)).collect()
     }
 
@@ -67,7 +79,7 @@ impl Index {
         Self::guarded(|| {
             let mut batch = sled::Batch::default();
             for r in pack.records() {
-                let known = self.objects.get(r.id.as_bytes())?.and_then(|v| parse_hint(&v));
+                let known = self.parts()?.objects.get(r.id.as_bytes())?.and_then(|v| parse_hint(&v));
                 if known.is_none_or(|k| r.depth < k.depth) {
                     let mut value = [0; 33];
                     value[..32].copy_from_slice(&pack.id.0);
@@ -75,8 +87,8 @@ impl Index {
                     batch.insert(r.id.as_bytes(), &value[..]);
                 }
             }
-            self.objects.apply_batch(batch)?;
-            self.packs.insert(pack.id.0, &[])?;
+            self.parts()?.objects.apply_batch(batch)?;
+            self.parts()?.packs.insert(pack.id.0, &[])?;
             Ok(())
         })
     }
@@ -84,15 +96,15 @@ impl Index {
     /// Forgets everything about objects and packs (after packs were deleted).
     pub fn clear_packs(&self) -> Option<()> {
         Self::guarded(|| {
-            self.objects.clear()?;
-            self.commits.clear()?;
-            self.packs.clear()
+            self.parts()?.objects.clear()?;
+            self.parts()?.commits.clear()?;
+            self.parts()?.packs.clear()
         })
     }
 
     /// Where an object is said to be. Outer `None`: the index failed; inner `None`: it knows of no such object.
     pub fn find(&self, id: &Id) -> Option<Option<Hint>> {
-        let value = Self::guarded(|| self.objects.get(id.as_bytes()))?;
+        let value = Self::guarded(|| self.parts()?.objects.get(id.as_bytes()))?;
         match value {
             None => Some(None),
             Some(v) => parse_hint(&v).map(Some),
@@ -103,7 +115,8 @@ impl Index {
     pub fn ids_from(&self, low: &[u8; 32], high: &[u8; 32], limit: usize) -> Option<Vec<Id>> {
         let range = low.as_slice()..=high.as_slice();
         let keys = Self::guarded(|| {
-            self.objects
+            self.parts()?
+                .objects
                 .range(range)
                 .keys()
                 .take(limit)
@@ -116,22 +129,22 @@ impl Index {
 
     /// Canonical bytes of a commit seen before (the reader verifies them by their id).
     pub fn commit(&self, id: &Id) -> Option<Vec<u8>> {
-        Self::guarded(|| self.commits.get(id.as_bytes()))?.map(|v| v.to_vec())
+        Self::guarded(|| self.parts()?.commits.get(id.as_bytes()))?.map(|v| v.to_vec())
     }
 
     /// Remembers a commit's canonical bytes.
     pub fn put_commit(&self, id: &Id, bytes: &[u8]) {
-        let _ = Self::guarded(|| self.commits.insert(id.as_bytes(), bytes));
+        let _ = Self::guarded(|| self.parts()?.commits.insert(id.as_bytes(), bytes));
     }
 
     /// What is remembered of a file's state.
     pub fn stat(&self, path: &[u8]) -> Option<Vec<u8>> {
-        Self::guarded(|| self.stats.get(path))?.map(|v| v.to_vec())
+        Self::guarded(|| self.parts()?.stats.get(path))?.map(|v| v.to_vec())
     }
 
     /// Remembers a file's state.
     pub fn put_stat(&self, path: &[u8], value: &[u8]) {
-        let _ = Self::guarded(|| self.stats.insert(path, value));
+        let _ = Self::guarded(|| self.parts()?.stats.insert(path, value));
     }
 }
 
@@ -165,13 +178,14 @@ fn try_open(dir: &Path) -> Opened {
             db.insert("schema", SCHEMA)?;
             let (objects, packs) = (db.open_tree("objects")?, db.open_tree("packs")?);
             let (commits, stats) = (db.open_tree("commits")?, db.open_tree("stats")?);
-            Ok(Index {
+            let parts = Some(Parts {
                 db,
                 objects,
                 packs,
                 commits,
                 stats,
-            })
+            });
+            Ok(Index { parts })
         }));
         match attempt {
             Ok(Ok(index)) => return Opened::Yes(Box::new(index)),
@@ -199,7 +213,9 @@ fn set_aside(dir: &Path) -> Option<()> {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // Unflushed entries are only work to do again, but a clean close makes the next opening quick.
-        let _ = Self::guarded(|| self.db.flush());
+        // Unflushed entries are only work to do again, but a clean close makes the next opening quick. sled syncs its file
+        // once more when the last handle goes, and panics if that fails: it must go in here.
+        let parts = self.parts.take();
+        let _ = Self::guarded(move || parts.map_or(Ok(0), |p| p.db.flush()));
     }
 }
