@@ -36,6 +36,7 @@ pub mod paper;
 mod partition;
 mod points;
 mod roles;
+pub mod search;
 mod sketch;
 
 pub use bins::{Codebook, MAX_BINS, Quantised, quantise, reconstruct};
