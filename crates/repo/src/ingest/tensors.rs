@@ -12,6 +12,7 @@ use crate::{
     pack::{NewObject, PackWriter},
     tensor::{TensorHeader, segment_count, segment_len},
 };
+use mdl_codec::quant::lattice::Lattice;
 use mdl_codec::{Encoded, SEGMENT_BYTES, Scheme};
 use mdl_files::{Extent, Layout, ReadAt};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
@@ -204,6 +205,8 @@ impl Ingest<'_> {
             logical,
             stored: lengths.iter().map(|&n| u64::from(n)).sum::<u64>() + header.len() as u64,
             depth,
+            max_abs: None,
+            rel_l2: None,
         });
         Ok(())
     }
@@ -294,4 +297,21 @@ fn encode_whole(odb: &Odb, e: &Extent, bytes: &[u8], base: Option<Base<'_>>) -> 
         })
         .collect::<Result<_>>()?;
     Ok((segments, below.map(|(at, _)| at)))
+}
+
+/// Bytes that storing a tensor would take, its header not counted.
+pub(crate) fn measure(
+    odb: &Odb,
+    e: &Extent,
+    bytes: &[u8],
+    bases: &Bases,
+    max_depth: u8,
+    _lattice: Option<&Lattice>,
+) -> Result<u64> {
+    let own = tensor_id(e.dtype, &e.shape, bytes);
+    if odb.contains(&own)? {
+        return Ok(0);
+    }
+    let (segments, _) = encode_whole(odb, e, bytes, base_of(odb, bases, e, &own, max_depth))?;
+    Ok(segments.iter().map(|s| s.bytes.len() as u64).sum())
 }

@@ -41,12 +41,8 @@ pub(crate) fn references(kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, K
         Kind::Commit => {
             let c = Commit::decode(bytes).map_err(bad)?;
             let parents = c.parents.iter().map(|p| (*p, Kind::Commit));
-            let report = c.report.iter().map(|r| (*r, Kind::Blob));
-            [(c.tree, Kind::Tree)]
-                .into_iter()
-                .chain(parents)
-                .chain(report)
-                .collect()
+            let blobs = c.report.iter().chain(&c.side).map(|r| (*r, Kind::Blob));
+            [(c.tree, Kind::Tree)].into_iter().chain(parents).chain(blobs).collect()
         }
     })
 }

@@ -70,6 +70,9 @@ fn redescribe(repo: &Repo, tip: &Id) -> Id {
         tree,
         parents: vec![],
         report: None,
+        resumed_from: None,
+        quality: None,
+        side: Vec::new(),
         ..commit
     };
     let id = object(&mut pack, Kind::Commit, &commit.encode());

@@ -106,6 +106,9 @@ fn bases_that_no_version_names_stay() {
     let orphan = mdl_objects::Commit {
         parents: vec![],
         report: None,
+        resumed_from: None,
+        quality: None,
+        side: Vec::new(),
         ..tip
     };
     let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");

@@ -150,7 +150,11 @@ pub fn neighbourhood<T: Trials<Point>>(
 ) -> Result<Option<(u64, Point)>, T::Error> {
     let mut points = vec![Point::new()];
     for &at in last {
-        let further = |p: &Point| (0..=reach).map(|d| [p.as_slice(), &[at + d]].concat()).collect::<Vec<_>>();
+        let further = |p: &Point| {
+            (0..=reach)
+                .map(|d| [p.as_slice(), &[at + d]].concat())
+                .collect::<Vec<_>>()
+        };
         points = points.iter().flat_map(further).collect();
     }
     let inside = points.into_iter().filter(|p| cube.contains(p));
