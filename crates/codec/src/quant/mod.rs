@@ -31,6 +31,7 @@ mod cluster;
 mod config;
 mod kmeans;
 pub mod lattice;
+pub mod moments;
 mod numbers;
 pub mod paper;
 mod partition;

@@ -104,6 +104,11 @@ impl<'a> Values<'a> {
         self.grid
     }
 
+    /// The elements as they were given.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Elements `start..start + n`, or what there is of them.
     pub(crate) fn part(self, start: usize, n: usize) -> Values<'a> {
         let (size, end) = (self.dtype.size(), self.len());
