@@ -32,6 +32,7 @@ mod config;
 mod kmeans;
 pub mod lattice;
 pub mod moments;
+pub mod neuzip;
 mod numbers;
 pub mod paper;
 mod partition;

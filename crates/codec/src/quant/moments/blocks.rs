@@ -3,7 +3,7 @@
 
 use super::{Bits, Moment, grid};
 use crate::quant::Values;
-use crate::quant::numbers::{to_bf16, to_f16};
+use crate::quant::numbers::put_all;
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
@@ -84,7 +84,7 @@ impl Blocks {
             let top = grid::index(self.bits, largest);
             block.iter_mut().for_each(|x| *x = self.level(*x, top));
         }
-        write(dtype, &wide, out);
+        put_all(dtype, &wide, out);
         true
     }
 
@@ -99,18 +99,5 @@ impl Blocks {
             return 0.0;
         }
         grid::value(self.bits, index.max(lowest)).copysign(x)
-    }
-}
-
-/// Writes finite numbers as elements of a float dtype.
-fn write(dtype: Dtype, values: &[f32], out: &mut [u8]) {
-    let size = dtype.size();
-    for (e, &x) in out.chunks_exact_mut(size).zip(values) {
-        match dtype {
-            Dtype::F64 => e.copy_from_slice(&f64::from(x).to_le_bytes()),
-            Dtype::F16 => e.copy_from_slice(&to_f16(x).to_le_bytes()),
-            Dtype::BF16 => e.copy_from_slice(&to_bf16(x).to_le_bytes()),
-            _ => e.copy_from_slice(&x.to_le_bytes()),
-        }
     }
 }
