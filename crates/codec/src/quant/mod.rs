@@ -31,6 +31,8 @@ mod cluster;
 mod config;
 mod kmeans;
 pub mod lattice;
+pub mod moments;
+pub mod neuzip;
 mod numbers;
 pub mod paper;
 mod partition;

@@ -104,6 +104,11 @@ impl<'a> Values<'a> {
         self.grid
     }
 
+    /// The elements as they were given.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Elements `start..start + n`, or what there is of them.
     pub(crate) fn part(self, start: usize, n: usize) -> Values<'a> {
         let (size, end) = (self.dtype.size(), self.len());
@@ -143,6 +148,18 @@ impl<'a> Values<'a> {
 
 fn f64_at(e: &[u8]) -> f32 {
     f64::from_le_bytes([e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]]) as f32
+}
+
+/// Writes finite numbers as little-endian elements of a float dtype (bf16 unless it is f64, f32 or f16).
+pub(crate) fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+    for (e, &x) in out.chunks_exact_mut(dtype.size()).zip(values) {
+        match dtype {
+            Dtype::F64 => e.copy_from_slice(&f64::from(x).to_le_bytes()),
+            Dtype::F32 => e.copy_from_slice(&x.to_le_bytes()),
+            Dtype::F16 => e.copy_from_slice(&to_f16(x).to_le_bytes()),
+            _ => e.copy_from_slice(&to_bf16(x).to_le_bytes()),
+        }
+    }
 }
 
 /// The value of a bf16.

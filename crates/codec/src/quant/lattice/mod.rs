@@ -26,6 +26,7 @@ mod tree;
 
 pub use cells::Lattice;
 pub use params::Params;
+pub(crate) use params::power;
 pub use quantise::{Outcome, Reason};
 
 /// First byte of an encoded segment.

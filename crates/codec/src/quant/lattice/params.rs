@@ -63,7 +63,7 @@ pub(super) fn matrix(shape: &[usize]) -> Option<(usize, usize)> {
 }
 
 /// 2^(k / 16) as the nearest f32, for |k| up to 1,280.
-pub(super) fn power(k: i16) -> f32 {
+pub(crate) fn power(k: i16) -> f32 {
     let k = i32::from(k);
     let octaves = k.div_euclid(16) << 23;
     f32::from_bits(LADDER[k.rem_euclid(16) as usize].wrapping_add_signed(octaves))

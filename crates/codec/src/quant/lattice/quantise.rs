@@ -53,6 +53,23 @@ impl Lattice {
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
     }
 
+    /// The reconstruction whose every element is at level `q` (|q| below 2^20), whole tensor, little-endian in the lattice's dtype:
+    /// for tensors that are a row's factor times a column's.
+    pub(crate) fn level_everywhere(&self, q: i32) -> Vec<u8> {
+        let size = self.dtype.size();
+        let mut out = vec![0; self.len * size];
+        out.par_chunks_mut(CHUNK * size).enumerate().for_each(|(i, out)| {
+            let (mut cells, mut wide) = (Cells::new(), [0f32; CHUNK]);
+            let n = out.len() / size;
+            self.cells(i * CHUNK, n, &mut cells);
+            for (w, (&d, &o)) in wide[..n].iter_mut().zip(cells.d.iter().zip(&cells.o)) {
+                *w = number(q, d, o);
+            }
+            narrow(self.dtype, &wide[..n], out);
+        });
+        out
+    }
+
     fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
         let size = self.dtype.size();
         let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
