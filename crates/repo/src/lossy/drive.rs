@@ -72,7 +72,7 @@ struct Setting<'a> {
     max_depth: u8,
     state: State,
     allocation: Allocation,
-    before: HashMap<String, PathBuf>,
+    before: moments::Replaced,
 }
 
 /// What a search came to.
@@ -116,7 +116,7 @@ impl Repo {
         }
         let scratch = Scratch::new(self)?;
         let before = match policy.moments {
-            Moments::Exact => HashMap::new(),
+            Moments::Exact => moments::Replaced::default(),
             spec => moments::replace(&model, &scratch.fresh("moments")?, spec)?,
         };
         let allocation = if policy.families.contains(&Family::Lattice) {
@@ -179,19 +179,19 @@ impl<'a> Setting<'a> {
             bases: self.bases,
             max_depth: self.max_depth,
             shelves: Shelves::of_parent(self.state.books.clone()),
-            before: self.before.clone(),
+            before: self.before.files.clone(),
         }
     }
 
     /// Where the exact checkpoint lies as a checkout would give it: where it is, unless the directory holds more, or moments were replaced.
     fn exact_dir(&self, source: &Path, scratch: &Scratch) -> Result<PathBuf> {
         let whole = self.list.iter().all(|f| source.join(&f.rel) == f.path);
-        if self.before.is_empty() && whole && source.is_dir() {
+        if self.before.files.is_empty() && whole && source.is_dir() {
             return Ok(source.to_owned());
         }
         let dir = scratch.fresh("exact")?;
         let moved = |f: &WorkFile| WorkFile {
-            path: self.before.get(&f.rel).unwrap_or(&f.path).clone(),
+            path: self.before.files.get(&f.rel).unwrap_or(&f.path).clone(),
             ..f.clone()
         };
         super::candidate::link_rest(&dir, &self.list.iter().map(moved).collect::<Vec<_>>())?;
@@ -468,10 +468,11 @@ impl<'a> Setting<'a> {
             warnings,
             state,
         };
-        let (files, lattices, errors) = match made {
+        let (files, mut lattices, errors) = match made {
             Some(m) => (m.files, m.lattices, m.errors),
-            None => (self.before.clone(), HashMap::new(), BTreeMap::new()),
+            None => (self.before.files.clone(), HashMap::new(), BTreeMap::new()),
         };
+        lattices.extend(self.before.lattices.clone());
         Ok(Prepared {
             parent,
             files,

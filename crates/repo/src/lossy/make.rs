@@ -4,7 +4,7 @@
 use super::allocate::Allocation;
 use super::bins::{Books, Shelves};
 use super::candidate::{Draft, Scratch, link_rest};
-use super::model::{Model, Part, Treatment};
+use super::model::{Model, Part};
 use super::policy::Book;
 use super::sensitivity::Sensitivity;
 use super::{Error, refused};
@@ -20,7 +20,7 @@ use mdl_codec::{CodecError, Dtype};
 use mdl_objects::tensor_id;
 use std::{
     collections::{BTreeMap, HashMap},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 /// What is to be made.
@@ -204,28 +204,4 @@ fn seed(life: &str, label: &str) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(&hash.as_bytes()[..8]);
     u64::from_le_bytes(first)
-}
-
-/// Replaces the optimizer's moments; the weights stay.
-pub(crate) fn moments(
-    model: &Model,
-    dir: &Path,
-    mut replace: impl FnMut(&Part, Vec<u8>) -> Result<Option<Vec<u8>>>,
-) -> Result<HashMap<String, PathBuf>> {
-    let mut out = HashMap::new();
-    for (index, container) in model.files.iter().enumerate() {
-        let is_moment = |p: &&Part| p.file == index && matches!(p.treatment, Treatment::Moment(_));
-        let mine: Vec<&Part> = model.parts.iter().filter(is_moment).collect();
-        if mine.is_empty() {
-            continue;
-        }
-        let draft = Draft::copy(&container.file.path, dir, &container.file.rel)?;
-        for part in mine {
-            if let Some(bytes) = replace(part, model.read(part)?)? {
-                draft.patch(part.extent.offset, &bytes)?;
-            }
-        }
-        out.insert(container.file.rel.clone(), draft.finish(container)?);
-    }
-    Ok(out)
 }

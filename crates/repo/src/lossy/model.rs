@@ -11,33 +11,19 @@ use crate::{
     work::{WorkFile, walk},
 };
 use mdl_codec::Dtype;
+use mdl_codec::quant::moments::{Moment, moment_of};
 use mdl_codec::quant::{Role, stays_lossless};
 use mdl_files::{Extent, FileSource, Layout, ReadAt, ScanError, scan};
 use std::path::Path;
 
-/// What an optimizer's tensor is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// `exp_avg`.
-    First,
-    /// `exp_avg_sq`.
-    Second,
-    /// `momentum_buffer`.
-    Momentum,
-}
-
-impl Moment {
-    /// What the last part of a name says, and the name of the weight.
-    pub fn of(name: &str) -> Option<(&str, Moment)> {
-        let (weight, last) = name.rsplit_once(['.', '|', '/'])?;
-        let moment = match last {
-            "exp_avg" => Moment::First,
-            "exp_avg_sq" => Moment::Second,
-            "momentum_buffer" => Moment::Momentum,
-            _ => return None,
-        };
-        Some((weight, moment))
-    }
+/// The moment that a tensor is by its name, and the name without the part that says so: that of its weight, or of its parameter's place
+/// in the optimizer.
+pub(crate) fn moment(name: &str) -> Option<(String, Moment)> {
+    let found = moment_of(name)?;
+    let parts: Vec<&str> = name.split(['.', '|', '/']).collect();
+    let at = parts.iter().rposition(|part| moment_of(part) == Some(found))?;
+    let rest = [&parts[..at], &parts[at + 1..]].concat();
+    Some((rest.join("."), found))
 }
 
 /// What may become of a tensor.
@@ -203,7 +189,7 @@ fn treat(policy: &Policy, path: &str, name: &str, shape: &[u64], dtype: Dtype) -
     if said == Some(Verdict::Exact) || !matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::BF16 | Dtype::F16) {
         return Treatment::Exact;
     }
-    if let Some((_, moment)) = Moment::of(name) {
+    if let Some((_, moment)) = moment(name) {
         let few = shape.iter().product::<u64>() < 256;
         return match policy.moments {
             Moments::Exact => Treatment::Exact,
@@ -256,11 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_told_by_the_end_of_their_names() {
-        assert_eq!(Moment::of("wte.weight.exp_avg"), Some(("wte.weight", Moment::First)));
-        assert_eq!(Moment::of("state.3.exp_avg_sq"), Some(("state.3", Moment::Second)));
-        assert_eq!(Moment::of("fc|momentum_buffer"), Some(("fc", Moment::Momentum)));
-        assert_eq!(Moment::of("exp_avg"), None);
-        assert_eq!(Moment::of("a.weight"), None);
+    fn a_moment_is_known_with_its_weight() {
+        let of = |name: &str| moment(name).map(|(weight, m)| (weight, m));
+        assert_eq!(of("wte.weight.exp_avg"), Some(("wte.weight".to_owned(), Moment::First)));
+        assert_eq!(of("state.3.exp_avg_sq"), Some(("state.3".to_owned(), Moment::Second)));
+        assert_eq!(of("fc|momentum_buffer"), Some(("fc".to_owned(), Moment::Momentum)));
+        assert_eq!(
+            of("optimizer.exp_avg.wte.weight"),
+            Some(("optimizer.wte.weight".to_owned(), Moment::First))
+        );
+        assert_eq!(of("a.weight"), None);
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and `wte.weight`).
 
-use super::model::{Model, Moment, Part};
+use super::model::{Model, Part, moment};
 use crate::{RepoError, Result, values::to_f64};
 use mdl_codec::Dtype;
+use mdl_codec::quant::moments::Moment;
 use mdl_files::{Extent, FileSource, ReadAt, ScanError, scan};
 use std::{collections::HashMap, path::Path};
 
@@ -33,8 +34,8 @@ impl Sensitivity {
     /// A file that is not there or no safetensors file (or other container).
     pub fn open(model: &Model, grads: Option<&Path>) -> Result<Sensitivity> {
         let grads = grads.map(gradients).transpose()?;
-        let second = |(i, p): (usize, &Part)| match Moment::of(&p.name) {
-            Some((weight, Moment::Second)) => Some((weight.to_owned(), i)),
+        let second = |(i, p): (usize, &Part)| match moment(&p.name) {
+            Some((weight, Moment::Second)) => Some((weight, i)),
             _ => None,
         };
         let adam = model.parts.iter().enumerate().filter_map(second).collect();
