@@ -127,6 +127,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.contract.resumed_from(&repo)?,
+        ..CommitRequest::default()
     };
     let done = match args.contract.judged(&repo)? {
         Some(mut judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars)?,

@@ -6,7 +6,7 @@
 
 use crate::{
     RepoError, Result,
-    ingest::{Ingest, Ingested, Policy, Report, Sink, changed},
+    ingest::{Hints, Ingest, Ingested, Policy, Report, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
     pack::PackWriter,
     progress::Progress,
@@ -47,6 +47,8 @@ pub struct CommitRequest {
     pub follow_symlinks: bool,
     /// The version that training was restored from since the last commit.
     pub resumed_from: Option<Id>,
+    /// What a quantiser says about the tensors it made.
+    pub hints: Hints,
 }
 
 /// What a commit did.
@@ -180,6 +182,7 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
+            hints: prepared.as_ref().map_or(&request.hints, |p| &p.hints),
             progress,
             report: Report::default(),
         };

@@ -46,7 +46,7 @@ pub use error::{ErrorKind, RepoError, Result};
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use history::{History, Step};
-pub use ingest::{Report, TensorReport};
+pub use ingest::{Hints, Report, TensorReport};
 pub use lossy::{
     BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, Shelved,
     TensorTreatment, Trial,

@@ -8,7 +8,7 @@
 use super::model::{Model, Part};
 use super::sensitivity::{Sensitivity, widen};
 use crate::Result;
-use mdl_codec::quant::lattice::Params;
+use mdl_codec::quant::lattice::{Lattice, Params};
 use std::collections::BTreeMap;
 
 /// By the weight's label: its lattice at the knob's zero, without a seed.
@@ -90,40 +90,96 @@ fn deviation(values: &[f32]) -> f64 {
     square.sqrt()
 }
 
-/// The allocation as bytes: for each tensor its label and parameters, each after its length (u32).
-pub(crate) fn to_bytes(allocation: &Allocation) -> Result<Vec<u8>> {
+/// The allocation as bytes (docs/format.md, "Allocation"): for each tensor the length of its label (u32) and the label; step (i16), numbers of
+/// rows' and columns' factors (u32 each), and the factors (bf16).
+pub(crate) fn to_bytes(allocation: &Allocation) -> Vec<u8> {
     let mut out = Vec::new();
     for (label, params) in allocation {
-        let params = params.to_bytes().map_err(super::refused)?;
-        for piece in [label.as_bytes(), &params] {
-            out.extend_from_slice(&(piece.len() as u32).to_le_bytes());
-            out.extend_from_slice(piece);
+        out.extend_from_slice(&(label.len() as u32).to_le_bytes());
+        out.extend_from_slice(label.as_bytes());
+        out.extend_from_slice(&params.step.to_le_bytes());
+        for list in [&params.rows, &params.cols] {
+            out.extend_from_slice(&(list.len() as u32).to_le_bytes());
         }
-    }
-    Ok(out)
-}
-
-/// Reads what [`to_bytes`] wrote; a tensor that the model has no more, or whose shape is another one, is left out.
-pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
-    let shapes: BTreeMap<String, &[usize]> = model
-        .weights()
-        .map(|(_, p, _)| (model.label(p), p.shape.as_slice()))
-        .collect();
-    let mut rest = bytes;
-    let mut out = Allocation::new();
-    while let Some((label, params)) = piece(&mut rest).and_then(|l| Some((l, piece(&mut rest)?))) {
-        let label = String::from_utf8_lossy(label).into_owned();
-        let params = shapes
-            .get(&label)
-            .and_then(|shape| Params::from_bytes(params, shape).ok());
-        out.extend(params.map(|p| (label, p)));
+        out.extend(params.rows.iter().chain(&params.cols).flat_map(|f| f.to_le_bytes()));
     }
     out
 }
 
-fn piece<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, after) = rest.split_first_chunk::<4>()?;
-    let (piece, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    *rest = after;
-    Some(piece)
+/// Reads what [`to_bytes`] wrote; a tensor that the model has no more, or whose shape is another one, is left out.
+pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
+    let parts: BTreeMap<String, &Part> = model.weights().map(|(_, p, _)| (model.label(p), p)).collect();
+    let mut rest = bytes;
+    let mut out = Allocation::new();
+    while let Some((label, params)) = entry(&mut rest) {
+        let fits = |p: &&Part| Lattice::new(&params, p.extent.dtype, &p.shape).is_ok();
+        if parts.get(&label).is_some_and(fits) {
+            out.insert(label, params);
+        }
+    }
+    out
+}
+
+fn entry(rest: &mut &[u8]) -> Option<(String, Params)> {
+    let label = take(rest, 4).and_then(|n| take(rest, number(n)))?;
+    let step = take(rest, 2)?;
+    let step = i16::from_le_bytes([step[0], step[1]]);
+    let (rows, cols) = (number(take(rest, 4)?), number(take(rest, 4)?));
+    let mut list = |n: usize| {
+        let bytes = take(rest, n.checked_mul(2)?)?;
+        Some(
+            bytes
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .map(|b| u16::from_le_bytes(*b))
+                .collect::<Vec<u16>>(),
+        )
+    };
+    let params = Params {
+        step,
+        rows: list(rows)?,
+        cols: list(cols)?,
+        seed: None,
+    };
+    Some((String::from_utf8_lossy(label).into_owned(), params))
+}
+
+fn take<'a>(rest: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+    let (head, tail) = rest.split_at_checked(n)?;
+    *rest = tail;
+    Some(head)
+}
+
+fn number(bytes: &[u8]) -> usize {
+    bytes.iter().rev().fold(0, |n, &b| n << 8 | usize::from(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_read_back_and_no_cut_of_it_panics() {
+        let params = Params {
+            step: -7,
+            rows: vec![0x3f80, 0x4000],
+            cols: Vec::new(),
+            seed: None,
+        };
+        let all = Allocation::from([
+            ("m:a".to_owned(), params.clone()),
+            ("m:b".to_owned(), Params::default()),
+        ]);
+        let bytes = to_bytes(&all);
+        let mut rest = bytes.as_slice();
+        assert_eq!(entry(&mut rest), Some(("m:a".to_owned(), params)));
+        assert_eq!(entry(&mut rest), Some(("m:b".to_owned(), Params::default())));
+        assert_eq!(entry(&mut rest), None);
+        for n in 0..bytes.len() {
+            let mut cut = &bytes[..n];
+            while entry(&mut cut).is_some() {}
+        }
+        assert_eq!(entry(&mut [0xff; 64].as_slice()), None);
+    }
 }

@@ -13,14 +13,13 @@ use super::trials::{Court, Points, Rungs, Steps, Trial, describe};
 use super::{Evaluator, LossyRequest, moments};
 use crate::{
     Result,
-    ingest::{Bases, bases_of},
+    ingest::{Bases, Hints, bases_of},
     odb::Odb,
     repo::Repo,
     tree::Files,
     work::{FileState, WorkFile},
 };
 use mdl_codec::quant::Metric;
-use mdl_codec::quant::lattice::Lattice;
 use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, guided, neighbourhood};
 use mdl_objects::{Commit, Id, Kind};
 use std::{
@@ -49,8 +48,8 @@ pub(crate) struct Prepared {
     pub files: HashMap<String, PathBuf>,
     /// What the user's files were like before they were read.
     pub states: HashMap<String, FileState>,
-    /// The lattice that tensors lie on, by file and extent name.
-    pub lattices: HashMap<(String, String), Lattice>,
+    /// The lattices that tensors lie on.
+    pub hints: Hints,
     /// By `FILE:EXTENT`: largest and relative deviation.
     pub errors: BTreeMap<String, (f64, f64)>,
     pub quality: Quality,
@@ -58,7 +57,7 @@ pub(crate) struct Prepared {
     pub side: Vec<Vec<u8>>,
     pub trials: Vec<Trial>,
     /// Keeps the candidate's files.
-    pub scratch: Scratch,
+    pub _scratch: Scratch,
 }
 
 /// What is known before a search.
@@ -449,7 +448,7 @@ impl<'a> Setting<'a> {
         let mut side = vec![self.policy.text.clone().into_bytes()];
         state.allocation = !self.allocation.is_empty();
         if state.allocation {
-            side.push(allocate::to_bytes(&self.allocation)?);
+            side.push(allocate::to_bytes(&self.allocation));
         }
         let quality = Quality {
             policy: self.policy.name.clone(),
@@ -468,21 +467,21 @@ impl<'a> Setting<'a> {
             warnings,
             state,
         };
-        let (files, mut lattices, errors) = match made {
-            Some(m) => (m.files, m.lattices, m.errors),
-            None => (self.before.files.clone(), HashMap::new(), BTreeMap::new()),
+        let (files, mut hints, errors) = match made {
+            Some(m) => (m.files, m.hints, m.errors),
+            None => (self.before.files.clone(), Hints::default(), BTreeMap::new()),
         };
-        lattices.extend(self.before.lattices.clone());
+        hints.extend(self.before.hints.clone());
         Ok(Prepared {
             parent,
             files,
             states,
-            lattices,
+            hints,
             errors: errors.into_iter().map(|(k, e)| (k, (e.max_abs, e.rel_l2()))).collect(),
             quality,
             side,
             trials,
-            scratch,
+            _scratch: scratch,
         })
     }
 }

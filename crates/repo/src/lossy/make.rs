@@ -10,7 +10,7 @@ use super::sensitivity::Sensitivity;
 use super::{Error, refused};
 use crate::{
     Result,
-    ingest::{Bases, measure},
+    ingest::{Bases, Hints, measure},
     odb::Odb,
     work::WorkFile,
 };
@@ -21,6 +21,7 @@ use mdl_objects::tensor_id;
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
+    sync::Arc,
 };
 
 /// What is to be made.
@@ -43,8 +44,8 @@ pub(crate) struct Made {
     pub bytes: u64,
     /// By `FILE:EXTENT`: how far the reconstruction is from the weights.
     pub errors: BTreeMap<String, Error>,
-    /// The lattice of each quantised tensor, by file and extent name.
-    pub lattices: HashMap<(String, String), Lattice>,
+    /// The lattice of each tensor that was put on one.
+    pub hints: Hints,
     /// Weights that had to stay as they are.
     pub kept: Vec<String>,
     /// The codebooks that were used.
@@ -71,7 +72,7 @@ pub(crate) struct Maker<'a> {
 /// One tensor's reconstruction.
 struct Done {
     bytes: Vec<u8>,
-    lattice: Option<Lattice>,
+    lattice: Option<Arc<Lattice>>,
 }
 
 impl Maker<'_> {
@@ -83,7 +84,7 @@ impl Maker<'_> {
             files: HashMap::new(),
             bytes: 0,
             errors: BTreeMap::new(),
-            lattices: HashMap::new(),
+            hints: Hints::default(),
             kept: Vec::new(),
             books: None,
         };
@@ -157,7 +158,7 @@ impl Maker<'_> {
         );
         draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {
-            made.lattices.insert((rel, part.extent.name.clone()), lattice);
+            made.hints.insert(rel, part.extent.name.clone(), lattice);
         }
         Ok(())
     }
@@ -172,7 +173,7 @@ impl Maker<'_> {
         match lattice.quantise(0, raw, &mut bytes) {
             Ok(Outcome::Quantised) => Some(Done {
                 bytes,
-                lattice: Some(lattice),
+                lattice: Some(Arc::new(lattice)),
             }),
             _ => None,
         }

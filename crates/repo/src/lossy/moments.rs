@@ -4,13 +4,14 @@ use super::candidate::Draft;
 use super::model::{Model, Part, Treatment, moment};
 use super::policy::Moments;
 use super::refused;
-use crate::Result;
+use crate::{Result, ingest::Hints};
 use mdl_codec::quant::Values;
 use mdl_codec::quant::lattice::Lattice;
 use mdl_codec::quant::moments::{Bits, Moment, STEP, quantise, quantise_pair};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// What became of the moments.
@@ -18,8 +19,8 @@ use std::{
 pub(crate) struct Replaced {
     /// The files that hold them, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
-    /// The lattices of those that lie on one, by file and extent name.
-    pub lattices: HashMap<(String, String), Lattice>,
+    /// The lattices of those that lie on one.
+    pub hints: Hints,
 }
 
 /// A reconstruction, and the lattice it lies on.
@@ -50,8 +51,10 @@ pub(crate) fn replace(model: &Model, dir: &Path, spec: Moments) -> Result<Replac
         let rel = container.file.rel.clone();
         let draft = Draft::copy(&container.file.path, dir, &rel)?;
         let mut put = |part: &Part, (bytes, lattice): Rec| {
-            let key = (rel.clone(), part.extent.name.clone());
-            out.lattices.extend(lattice.map(|l| (key, l)));
+            if let Some(lattice) = lattice {
+                out.hints
+                    .insert(rel.clone(), part.extent.name.clone(), Arc::new(lattice));
+            }
             draft.patch(part.extent.offset, &bytes)
         };
         let mut done: Vec<&str> = Vec::new();

@@ -57,7 +57,7 @@ impl Lattice {
     /// for tensors that are a row's factor times a column's.
     pub(crate) fn level_everywhere(&self, q: i32) -> Vec<u8> {
         let size = self.dtype.size();
-        let mut out = vec![0; self.len * size];
+        let mut out = vec![0; self.known.len() * size];
         out.par_chunks_mut(CHUNK * size).enumerate().for_each(|(i, out)| {
             let (mut cells, mut wide) = (Cells::new(), [0f32; CHUNK]);
             let n = out.len() / size;
