@@ -174,7 +174,7 @@ impl Repo {
             .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let policy = Policy {
-            max_depth: self.config.max_depth(),
+            max_depth: prepared.as_ref().map_or(self.config.max_depth(), |p| p.max_depth),
             allow_damaged: request.allow_damaged,
         };
         let sink = Sink::Pack(&mut pack);

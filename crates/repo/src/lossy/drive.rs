@@ -20,7 +20,7 @@ use crate::{
     work::{FileState, WorkFile},
 };
 use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, guided, neighbourhood};
+use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
 use mdl_objects::{Commit, Id, Kind};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -46,6 +46,8 @@ pub(crate) struct Prepared {
     pub parent: Option<Id>,
     /// Files to store in place of the user's, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
+    /// Most deltas between a tensor and one stored whole.
+    pub max_depth: u8,
     /// What the user's files were like before they were read.
     pub states: HashMap<String, FileState>,
     /// The lattices that tensors lie on.
@@ -130,7 +132,7 @@ impl Repo {
             list,
             sensitivity: &sensitivity,
             bases: &bases,
-            max_depth: self.config.max_depth(),
+            max_depth: policy.max_depth.max(self.config.max_depth()),
             state,
             allocation,
             before,
@@ -475,6 +477,7 @@ impl<'a> Setting<'a> {
         Ok(Prepared {
             parent,
             files,
+            max_depth: self.max_depth,
             states,
             hints,
             errors: errors.into_iter().map(|(k, e)| (k, (e.max_abs, e.rel_l2()))).collect(),
@@ -511,13 +514,7 @@ fn overtake<T: Trials<i32>>(
     if !trials.passes(&at)? {
         return Ok(None);
     }
-    for _ in 0..ladder.reach {
-        if at == ladder.coarsest || !trials.passes(&(at - 1))? {
-            break;
-        }
-        at -= 1;
-    }
-    Ok(Some(at))
+    coarser(trials, ladder, at).map(Some)
 }
 
 /// Takes the other metric up where, at the last choice, it degrades quality clearly less.

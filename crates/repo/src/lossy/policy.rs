@@ -244,8 +244,15 @@ struct Text {
     optimizer: OptimizerText,
     #[serde(default)]
     fixed: Option<Fixed>,
+    #[serde(default = "max_depth")]
+    max_depth: u8,
     #[serde(default)]
     tensor: Vec<RuleText>,
+}
+
+/// Quantised deltas are small and quick to decode: chains may be longer than lossless ones.
+fn max_depth() -> u8 {
+    48
 }
 
 /// What a rule says of the tensors it matches.
@@ -282,6 +289,8 @@ pub struct Policy {
     pub moments: Moments,
     /// What is used where nothing can be measured.
     pub fixed: Option<Fixed>,
+    /// Most deltas between a tensor and one stored whole; where the repository's `delta.max_depth` is larger, that.
+    pub max_depth: u8,
     rules: Vec<Rule>,
 }
 
@@ -314,6 +323,7 @@ impl Policy {
             bins: parsed.bins,
             moments: parsed.optimizer.moments,
             fixed: parsed.fixed,
+            max_depth: parsed.max_depth.min(250),
             rules,
         };
         policy.check()?;

@@ -17,7 +17,7 @@ pub struct Ladder {
     pub reach: u32,
 }
 
-/// Finds the coarsest rung that passes, from `start` on; rungs ascend from coarse to fine. `enough(trials)` says whether the rung that just
+/// Finds the coarsest rung that passes (and is no larger than the next finer one), from `start` on; rungs ascend from coarse to fine. `enough(trials)` says whether the rung that just
 /// passed uses so much of the allowance that a coarser one is not worth a trial. None: not even the finest passes.
 ///
 /// # Errors
@@ -33,13 +33,7 @@ pub fn climb<T: Trials<i32>>(
         if enough(trials) {
             return Ok(Some(at));
         }
-        for _ in 0..ladder.reach {
-            if at == ladder.coarsest || !trials.passes(&(at - 1))? {
-                break;
-            }
-            at -= 1;
-        }
-        return Ok(Some(at));
+        return coarser(trials, ladder, at).map(Some);
     }
     // Strides double, so that a bad start does not cost an evaluation a rung; what lies between is then halved.
     let (mut failed, mut stride) = (at, 1);
@@ -64,10 +58,27 @@ pub fn climb<T: Trials<i32>>(
     Ok(Some(at))
 }
 
+/// Goes on from a rung that passed towards coarse, as long as that passes and is smaller: next to a parent on another rung, the coarser
+/// one need not be.
+///
+/// # Errors
+/// What the trials return.
+pub fn coarser<T: Trials<i32>>(trials: &mut T, ladder: Ladder, from: i32) -> Result<i32, T::Error> {
+    let mut at = from;
+    for _ in 0..ladder.reach {
+        if at == ladder.coarsest || trials.bytes(&(at - 1))? >= trials.bytes(&at)? || !trials.passes(&(at - 1))? {
+            break;
+        }
+        at -= 1;
+    }
+    Ok(at)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The first rung that passes, and what was asked.
     struct From(i32, Vec<i32>);
 
     impl Trials<i32> for From {
@@ -116,5 +127,33 @@ mod tests {
         assert_eq!(trials.1, [5]);
         let mut far = From(0, Vec::new());
         assert_eq!(climb(&mut far, ladder, 9, |_| false), Ok(Some(5)));
+    }
+
+    /// Rung 5 is the parent's: next to it every other is larger.
+    struct Parent(Vec<i32>);
+
+    impl Trials<i32> for Parent {
+        type Error = std::convert::Infallible;
+
+        fn bytes(&mut self, key: &i32) -> Result<u64, Self::Error> {
+            Ok(if *key == 5 { 1 } else { *key as u64 + 2 })
+        }
+
+        fn passes(&mut self, key: &i32) -> Result<bool, Self::Error> {
+            self.0.push(*key);
+            Ok(true)
+        }
+    }
+
+    #[test]
+    fn a_coarser_rung_that_is_larger_is_not_even_tried() {
+        let ladder = Ladder {
+            coarsest: 0,
+            finest: 10,
+            reach: 4,
+        };
+        let mut trials = Parent(Vec::new());
+        assert_eq!(climb(&mut trials, ladder, 5, |_| false), Ok(Some(5)));
+        assert_eq!(trials.0, [5]);
     }
 }

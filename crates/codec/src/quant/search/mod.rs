@@ -11,7 +11,7 @@ mod ladder;
 
 pub use cube::{Cube, Point, guided, neighbourhood};
 pub use gate::{Direction, Gate, Progress};
-pub use ladder::{Ladder, climb};
+pub use ladder::{Ladder, climb, coarser};
 
 /// What a search may ask about a candidate.
 pub trait Trials<K: ?Sized> {
