@@ -87,7 +87,7 @@ impl Repo {
             0 => self.refs.get(&full)?,
             n => {
                 let log = self.refs.reflog(&full)?;
-                Some(log.iter().rev().nth(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
+                Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
             }
         };
         match (id, built_in(base)) {
