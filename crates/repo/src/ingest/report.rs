@@ -43,8 +43,13 @@ impl Report {
     pub(crate) fn errors(&mut self, errors: &BTreeMap<String, (f64, f64)>) {
         for t in &mut self.tensors {
             if let Some((max_abs, rel_l2)) = errors.get(&format!("{}:{}", t.path, t.name)) {
-                (t.max_abs, t.rel_l2) = (Some(*max_abs), Some(*rel_l2));
+                (t.max_abs, t.rel_l2) = (Some(rounded(*max_abs)), Some(rounded(*rel_l2)));
             }
         }
     }
+}
+
+/// Four digits: more would say nothing, and take room in every commit.
+fn rounded(x: f64) -> f64 {
+    format!("{x:.3e}").parse().unwrap_or(x)
 }

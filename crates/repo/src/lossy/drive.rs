@@ -259,7 +259,7 @@ impl<'a> Setting<'a> {
             return Ok(found);
         };
         let progress = self.state.progress().then(exact, direction);
-        (found.state.last, found.state.gain) = (progress.last, progress.gain);
+        (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
         let limit = self.policy.gate.limit(exact, progress, direction);
         (found.exact, found.limit) = (Some(exact), Some(limit));
         let mut court = Court::new(self.maker(), scratch, evaluator);

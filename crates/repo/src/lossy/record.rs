@@ -56,9 +56,10 @@ pub struct Quality {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
-    /// Quality of the exact checkpoint, and the smoothed improvement.
+    /// Quality of the exact checkpoint, the last two improvements, the smoothed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<f64>,
+    pub gains: [Option<f64>; 2],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
     /// The family that won last.
@@ -86,6 +87,7 @@ impl State {
     pub fn progress(&self) -> Progress {
         Progress {
             last: self.last,
+            gains: self.gains,
             gain: self.gain,
         }
     }

@@ -43,22 +43,39 @@ const LEAST: f64 = 1e-4;
 pub struct Progress {
     /// Quality of the newest exact checkpoint.
     pub last: Option<f64>,
-    /// Smoothed improvement of the cost per interval; negative where it gets worse.
+    /// Improvements of the cost in the last two intervals, the older one first; negative where it got worse.
+    pub gains: [Option<f64>; 2],
+    /// Smoothed improvement per interval.
     pub gain: Option<f64>,
+}
+
+/// The middle one of three gains, the mean of two. One noisy checkpoint in a run is two gains that are far off, of either sign: the median
+/// drops both.
+fn middle(older: Option<f64>, old: Option<f64>, new: f64) -> f64 {
+    match (older, old) {
+        (Some(a), Some(b)) => a.max(b).min(a.min(b).max(new)),
+        (_, Some(b)) => (b + new) / 2.0,
+        _ => new,
+    }
 }
 
 impl Progress {
     /// Takes the next exact checkpoint into account.
     #[must_use]
     pub fn then(self, exact: f64, direction: Direction) -> Progress {
-        let gain = self.last.map(|last| direction.cost(last) - direction.cost(exact));
-        let gain = match (self.gain, gain) {
-            (Some(old), Some(new)) => Some((1.0 - NEWEST) * old + NEWEST * new),
-            (old, new) => new.or(old),
+        let Some(last) = self.last else {
+            return Progress {
+                last: Some(exact),
+                ..self
+            };
         };
+        let new = direction.cost(last) - direction.cost(exact);
+        let middle = middle(self.gains[0], self.gains[1], new);
+        let smooth = |old: f64| (1.0 - NEWEST) * old + NEWEST * middle;
         Progress {
             last: Some(exact),
-            gain,
+            gains: [self.gains[1], Some(new)],
+            gain: Some(self.gain.map_or(middle, smooth)),
         }
     }
 }
@@ -127,9 +144,17 @@ mod tests {
         assert_eq!((next.gain, gate.limit(3.0, next, LowerIsBetter)), (Some(1.0), 3.25));
         let slower = next.then(2.8, LowerIsBetter);
         let gain = slower.gain.unwrap_or_default();
-        assert!((gain - (0.5 + 0.5 * 0.2)).abs() < 1e-12);
-        // Getting worse allows the floor, not less.
-        let worse = slower.then(9.0, LowerIsBetter);
+        assert!((gain - (0.5 + 0.5 * 0.6)).abs() < 1e-12);
+        // One bad checkpoint changes little: the middle of 1, 0.2, -6.2 and then of 0.2, -6.2, 6.3.
+        let spike = slower.then(9.0, LowerIsBetter);
+        assert!((spike.gain.unwrap_or_default() - (gain / 2.0 + 0.1)).abs() < 1e-12);
+        let after = spike.then(2.7, LowerIsBetter);
+        assert!((after.gain.unwrap_or_default() - (gain / 4.0 + 0.15)).abs() < 1e-12);
+        // Getting worse for good allows the floor, not less.
+        let worse = [9.1, 9.2, 9.3, 9.4, 9.0]
+            .into_iter()
+            .fold(spike, |p, l| p.then(l, LowerIsBetter));
+        assert!(worse.gain < Some(0.0));
         assert_eq!(gate.limit(9.0, worse, LowerIsBetter), 9.0 + 0.25 * (1e-4 * 9.0));
         let accuracy = Progress::default().then(0.5, HigherIsBetter).then(0.6, HigherIsBetter);
         let limit = gate.limit(0.6, accuracy, HigherIsBetter);
