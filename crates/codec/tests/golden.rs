@@ -173,9 +173,9 @@ fn lattices(all: &mut Vec<Vector>) {
         (Dtype::BF16, "shaped", [60, 50], 0..3000, true),
         (Dtype::F16, "shaped", [60, 50], 0..3000, true),
         (Dtype::F32, "part", [90, 50], 1025..2400, true),
-        (Dtype::BF16, "wide", [2, 4000], 3900..4150, true),
+        (Dtype::BF16, "wide", [2, 20_000], 19_000..22_000, true),
         (Dtype::F32, "even", [3000, 1], 0..3000, false),
-        (Dtype::BF16, "long", [40, 500], 0..20_000, true),
+        (Dtype::BF16, "long", [40, 700], 0..28_000, true),
     ] {
         let n = shape[0] * shape[1];
         let sensitivity: Vec<f32> = bell(7, n).map(|v| (v / 256 * (v / 256)) as f32).collect();
