@@ -2,23 +2,24 @@
 //! whether a palette is worth it.
 
 use super::lookup::{Nearest, each, turn_back};
-use super::{Table, find, put_number, scheme};
+use super::{Table, family, find, put_number, scheme};
 use crate::blocks::Grid;
 use crate::contexts::{self, ByExponent, Context};
 use crate::diff::Numbers;
+use crate::log2::COST_BITS;
 use crate::rans::EncTable;
 use crate::scratch::with_scratch;
 use crate::tables::{normalise, put};
-use crate::{Scheme, delta, rans, simd::Simd};
+use crate::{Relatives, Scheme, delta, rans, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `raw` by the values of `sample` (elements of `raw`), with the base as context where that pays; scheme byte first. Nothing
-/// where the sample has no palette.
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme byte first.
+/// Nothing where the sample has no palette.
 pub(crate) fn encode(
     simd: Simd,
     numbers: Numbers,
     raw: &[u8],
-    base: Option<&[u8]>,
+    relatives: Relatives<'_>,
     sample: &[u8],
 ) -> Option<(Scheme, Vec<u8>)> {
     let table = find::table(numbers, sample)?;
@@ -33,17 +34,27 @@ pub(crate) fn encode(
         contexts::cluster(&by)
     };
     let alone = contexts(None);
-    let (list, base) = match base.map(|b| (contexts(Some(b)), b)) {
-        Some((with, b)) if with.1 < alone.1 => (with.0, Some(b)),
-        _ => (alone.0, None),
+    let zero = exceptions_zero(&near, raw);
+    let (list, cost, base) = match relatives.base.map(|b| (contexts(Some(b)), b)) {
+        Some((with, b)) if with.1 < alone.1 => (with.0, with.1, Some(b)),
+        _ => (alone.0, alone.1, None),
     };
+    if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
+        let strangers: u64 = list.iter().map(|c| u64::from(c.counts[table.values.len()])).sum();
+        let bytes =
+            strangers * (numbers.size as u64 - u64::from(zero)) + grid.blocks() as u64 * rans::STATE_BYTES as u64;
+        let family = family::Plan::new(&near, zero, raw, base, grand);
+        if family.cost < cost + ((8 * bytes) << COST_BITS) {
+            return Some((Scheme::PaletteDelta2, family.encode(simd, &near, zero)));
+        }
+    }
     let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
     let coder = Encoder {
         simd,
         table: &table,
         freqs: EncTable::new(&freqs),
         map: delta::context_map(list.iter().map(|c| c.first)),
-        zero: exceptions_zero(&near, raw),
+        zero,
         near,
     };
     let scheme = scheme(base.is_some());
