@@ -6,6 +6,7 @@ use crate::avx2;
 use crate::bitplane;
 use crate::float::Cut;
 use crate::low;
+use crate::quant::cluster;
 use crate::rans::{DecTable, EncTable, LANES};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -111,6 +112,17 @@ impl Simd {
             return unsafe { avx2::join_halves(data, heads, group) };
         }
         low::join_halves(data, heads, group);
+    }
+
+    /// [`cluster::least_spread`].
+    #[inline]
+    pub(crate) fn least_spread(self, parts: [&[f64]; 4], whole: [f64; 3]) -> (usize, f64) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 && parts[0].len() >= 4 && parts.iter().all(|p| p.len() == parts[0].len()) {
+            // SAFETY: AVX2 was detected; the lists are equally long.
+            return unsafe { avx2::least_spread(parts, whole) };
+        }
+        cluster::least_spread(parts, whole)
     }
 
     /// Appends the bit planes of the raw fields of the elements in `raw`.

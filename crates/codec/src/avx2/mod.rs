@@ -6,6 +6,8 @@
 
 mod parts;
 mod rans;
+mod spread;
 
 pub(crate) use parts::{fields, heads, join_halves, low_halves, put_planes, symbols};
 pub(crate) use rans::{rans_decode, rans_encode};
+pub(crate) use spread::least_spread;

@@ -7,11 +7,11 @@
 
 use super::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
 use rayon::prelude::*;
+use std::cell::Cell;
+use std::ops::Range;
 
 /// Elements that one set of 32-bit counters takes: enough to make clearing and adding it up cheap.
 const CHUNK: usize = 1 << 21;
-/// Elements whose keys are taken out at a time: they stay in the nearest cache.
-const STEP: usize = 1 << 12;
 /// Below this many elements the counters are not worth clearing.
 const SMALL: usize = 1 << 15;
 
@@ -57,10 +57,9 @@ impl Sketch {
         }
         self.grid = Some(values.grid());
         if values.len() < SMALL {
-            let mut keys = Vec::new();
-            values.push_keys(&mut keys);
-            keys.iter().for_each(|&k| self.counts[usize::from(k)] += 1);
-            return;
+            let counts = Cell::from_mut(self.counts.as_mut_slice()).as_slice_of_cells();
+            let one = |k: u16| counts[usize::from(k)].set(counts[usize::from(k)].get() + 1);
+            return values.each_key(|four| four.into_iter().for_each(one), one);
         }
         let part = (0..values.len().div_ceil(CHUNK))
             .into_par_iter()
@@ -101,7 +100,7 @@ impl Sketch {
 
     /// How many finite numbers were counted. Only these have ranks, quantiles and cells.
     pub fn len(&self) -> u64 {
-        self.magnitudes().map(|(_, n)| n).sum()
+        self.counts.iter().sum::<u64>() - self.non_finite()
     }
 
     /// Whether no finite number was counted.
@@ -111,13 +110,14 @@ impl Sketch {
 
     /// How many NaNs and infinities were counted.
     pub fn non_finite(&self) -> u64 {
-        self.counts.iter().sum::<u64>() - self.len()
+        let first = usize::from(self.grid.map_or(0, Grid::infinity));
+        let halves = self.counts.chunks_exact(KEYS / 2);
+        halves.map(|sign| sign[first..].iter().sum::<u64>()).sum()
     }
 
     /// (key without sign, count of both signs) of finite numbers, ascending, occupied or not.
     fn magnitudes(&self) -> impl DoubleEndedIterator<Item = (u16, u64)> + '_ {
-        let finite = self.grid.map_or(0, |g| if g == Grid::F16 { 0x7C00 } else { 0x7F80 });
-        (0..finite).map(|m| {
+        (0..self.grid.map_or(0, Grid::infinity)).map(|m| {
             (
                 m,
                 self.counts[usize::from(m)] + self.counts[usize::from(m | MAGNITUDES)],
@@ -168,51 +168,71 @@ impl Sketch {
     /// (representative, count) of the occupied finite keys, ascending; both zeros are one cell.
     pub fn cells(&self) -> Vec<(f32, u64)> {
         let Some(grid) = self.grid else { return Vec::new() };
-        let cell = |key: u16| (grid.value(key), self.counts[usize::from(key)]);
-        let negative = (MAGNITUDES + 1..=u16::MAX).rev().map(cell);
-        let zero = (0.0, self.counts[0] + self.counts[usize::from(MAGNITUDES)]);
-        negative
-            .chain(std::iter::once(zero))
-            .chain((1..MAGNITUDES).map(cell))
-            .filter(|&(value, n)| n > 0 && value.is_finite())
-            .collect()
+        let zeros = self.counts[0] + self.counts[usize::from(MAGNITUDES)];
+        let cell = |key: usize| (grid.value(key as u16), self.counts[key]);
+        let (first, last) = (1, usize::from(grid.infinity()));
+        let sign = usize::from(MAGNITUDES);
+        let mut cells: Vec<(f32, u64)> = self.occupied(sign + first..sign + last).map(cell).collect();
+        cells.reverse();
+        cells.extend((zeros > 0).then_some((0.0, zeros)));
+        cells.extend(self.occupied(first..last).map(cell));
+        cells
     }
 
-    /// The sketch without the numbers whose key's low end (its smallest magnitude) fails the test.
-    pub(crate) fn retain(mut self, keep: impl Fn(f32) -> bool) -> Sketch {
-        let Some(grid) = self.grid else { return self };
-        for (key, n) in (0..=u16::MAX).zip(&mut self.counts) {
-            if *n > 0 && !keep(grid.low(key)) {
-                *n = 0;
+    /// The keys of a range that occur, ascending. Most do not: they are passed over a cache line at a time.
+    fn occupied(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
+        const LINE: usize = 8;
+        let lines = range.clone().step_by(LINE).map(move |at| at..range.end.min(at + LINE));
+        lines
+            .filter(|line| self.counts[line.clone()].iter().fold(0, |all, n| all | n) != 0)
+            .flatten()
+            .filter(|&key| self.counts[key] != 0)
+    }
+
+    /// The numbers whose key's low end (its smallest magnitude) passes the test.
+    pub(crate) fn retain(&self, keep: impl Fn(f32) -> bool) -> Sketch {
+        let mut kept = Sketch::default();
+        let Some(grid) = self.grid else { return kept };
+        for key in self.occupied(0..KEYS) {
+            if keep(grid.low(key as u16)) {
+                kept.counts[key] = self.counts[key];
+                kept.grid = Some(grid);
             }
         }
-        Sketch::from_counts(grid, self.counts)
+        kept
     }
+}
+
+thread_local! {
+    /// Counters of a thread, all zero between two uses.
+    static LANES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }
 
 /// Counts a chunk and adds it to `counts`, which is empty or full size.
 fn count(values: Values<'_>, mut counts: Vec<u64>) -> Vec<u64> {
     counts.resize(KEYS, 0);
-    // Four counters a key: a run of equal numbers does not wait on one memory cell.
-    let mut lanes = vec![0u32; 4 * KEYS];
-    let mut keys = Vec::with_capacity(STEP);
-    if let ([a, b, c, d], _) = lanes.as_chunks_mut::<KEYS>() {
-        for start in (0..values.len()).step_by(STEP) {
-            keys.clear();
-            values.part(start, STEP).push_keys(&mut keys);
-            let (fours, rest) = keys.as_chunks::<4>();
-            for &[p, q, r, s] in fours {
-                a[usize::from(p)] += 1;
-                b[usize::from(q)] += 1;
-                c[usize::from(r)] += 1;
-                d[usize::from(s)] += 1;
-            }
-            rest.iter().for_each(|&p| a[usize::from(p)] += 1);
+    let mut lanes = LANES.take();
+    lanes.resize(2 * KEYS, 0);
+    // Two counters a key: a run of equal numbers waits less on one memory cell.
+    if let ([a, b], _) = lanes.as_chunks_mut::<KEYS>() {
+        let first = Cell::from_mut(a).as_array_of_cells();
+        let second = Cell::from_mut(b).as_array_of_cells();
+        let up = |lane: &[Cell<u32>; KEYS], key: u16| {
+            let cell = &lane[usize::from(key)];
+            cell.set(cell.get() + 1);
+        };
+        let four = |[p, q, r, s]: [u16; 4]| {
+            up(first, p);
+            up(second, q);
+            up(first, r);
+            up(second, s);
+        };
+        values.each_key(four, |p| up(first, p));
+        for ((n, a), b) in counts.iter_mut().zip(first).zip(second) {
+            *n += u64::from(a.take()) + u64::from(b.take());
         }
     }
-    for lane in lanes.chunks_exact(KEYS) {
-        counts.iter_mut().zip(lane).for_each(|(n, &m)| *n += u64::from(m));
-    }
+    LANES.set(lanes);
     counts
 }
 
