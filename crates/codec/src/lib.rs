@@ -30,5 +30,5 @@ mod tables;
 
 pub use cpu::CpuEngine;
 pub use dtype::Dtype;
-pub use engine::{Encoded, Engine, SEGMENT_BYTES, Scheme, scheme_of};
+pub use engine::{Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::CodecError;

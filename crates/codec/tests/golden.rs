@@ -168,7 +168,9 @@ fn path(v: &Vector, extension: &str) -> PathBuf {
 fn frozen_bytes_stay_frozen() {
     let engine = CpuEngine::new();
     for v in vectors() {
-        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.base.as_deref()).unwrap();
+        let encoded = engine
+            .encode_as(v.scheme, v.dtype, &v.raw, v.base.as_deref().into(), None)
+            .unwrap();
         assert_eq!(encoded.scheme, v.scheme, "{:?}", path(&v, "seg"));
         if std::env::var_os("MDL_GOLDEN_WRITE").is_some() && !path(&v, "seg").exists() {
             std::fs::write(path(&v, "seg"), &encoded.bytes).unwrap();
@@ -189,7 +191,9 @@ fn frozen_bytes_stay_frozen() {
             path(&v, "seg")
         );
         let mut out = vec![0; v.raw.len()];
-        engine.decode(v.dtype, &frozen, v.base.as_deref(), &mut out).unwrap();
+        engine
+            .decode(v.dtype, &frozen, v.base.as_deref().into(), &mut out)
+            .unwrap();
         assert!(out == v.raw, "{:?}", path(&v, "seg"));
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     odb::{Location, Odb},
     tensor::{PROBE, Parsed, TensorHeader, segment_len},
 };
-use mdl_codec::{SEGMENT_BYTES, Scheme, scheme_of};
+use mdl_codec::{SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
 use mdl_objects::{Id, Kind, tensor_hasher};
 use rayon::prelude::*;
 
@@ -156,6 +156,15 @@ impl TensorReader<'_> {
         scheme_of(&first).map_err(bad_encoding(&self.id))
     }
 
+    /// The lattice that segment `index` is stored on, if it is; what the engine is to be told when it is encoded anew.
+    ///
+    /// # Errors
+    /// No such segment; damaged; the medium failed.
+    pub(crate) fn hint(&self, index: usize) -> Result<Option<Hint>> {
+        let bytes = self.encoded(0, index)?;
+        Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
+    }
+
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
     ///
     /// # Errors
@@ -189,7 +198,7 @@ impl TensorReader<'_> {
             let id = &self.levels[level].at.record.id;
             self.odb
                 .engine()
-                .decode(dtype, &bytes, base.as_deref(), &mut out)
+                .decode(dtype, &bytes, base.as_deref().into(), &mut out)
                 .map_err(bad_encoding(id))?;
             base = Some(out);
         }

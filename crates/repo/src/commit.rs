@@ -6,7 +6,7 @@
 
 use crate::{
     RepoError, Result,
-    ingest::{Ingest, Ingested, Policy, Report, Sink, changed},
+    ingest::{Hints, Ingest, Ingested, Policy, Report, Sink, changed},
     pack::PackWriter,
     progress::Progress,
     reach::kind_of,
@@ -41,6 +41,8 @@ pub struct CommitRequest {
     pub allow_damaged: bool,
     /// Commit what symbolic links point at.
     pub follow_symlinks: bool,
+    /// What a quantiser says about the tensors it made.
+    pub hints: Hints,
 }
 
 /// What a commit did.
@@ -110,6 +112,7 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
+            hints: &request.hints,
             progress,
             report: Report::default(),
         };

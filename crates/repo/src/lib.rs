@@ -45,7 +45,7 @@ pub use error::{ErrorKind, RepoError, Result};
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use history::{History, Step};
-pub use ingest::{Report, TensorReport};
+pub use ingest::{Hints, Report, TensorReport};
 pub use odb::{Location, Odb};
 pub use progress::{Progress, Silent};
 pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};

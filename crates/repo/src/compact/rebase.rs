@@ -247,6 +247,11 @@ fn segment(odb: &Odb, reader: &TensorReader<'_>, base: Option<&TensorReader<'_>>
     let below = base.map(|b| b.segment(index)).transpose()?;
     let refused = |why| RepoError::user(format!("the engine refused a tensor: {why}"), "");
     let dtype = reader.header().dtype;
-    let encoded = odb.engine().encode(dtype, &raw, below.as_deref()).map_err(refused)?;
+    // What a lattice is cannot be seen from the numbers: the stored segment says it.
+    let hint = reader.hint(index)?;
+    let encoded = odb
+        .engine()
+        .encode(dtype, &raw, below.as_deref().into(), hint.as_ref())
+        .map_err(refused)?;
     Ok(Segment { raw, below, encoded })
 }

@@ -213,7 +213,7 @@ impl Families<'_> {
         let base = base.filter(|_| scheme.needs_base());
         let engine = self.odb.engine();
         engine
-            .decode(node.header.dtype, &encoded, base, &mut out)
+            .decode(node.header.dtype, &encoded, base.into(), &mut out)
             .map_err(bad_encoding(&record.id))?;
         Ok(out)
     }

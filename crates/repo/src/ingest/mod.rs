@@ -3,9 +3,11 @@
 //! commits.
 
 mod bytes;
+mod hints;
 mod report;
 mod tensors;
 
+pub use hints::Hints;
 pub use report::{Report, TensorReport};
 pub(crate) use tensors::{changed, scheme_name};
 
@@ -53,6 +55,7 @@ pub(crate) struct Ingest<'a> {
     pub odb: &'a Odb,
     pub sink: Sink<'a>,
     pub policy: Policy,
+    pub hints: &'a Hints,
     pub progress: &'a dyn Progress,
     pub report: Report,
 }

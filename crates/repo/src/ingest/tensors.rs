@@ -12,11 +12,12 @@ use crate::{
     pack::{NewObject, PackWriter},
     tensor::{TensorHeader, segment_count, segment_len},
 };
+use mdl_codec::quant::lattice::{Hint, Lattice};
 use mdl_codec::{Encoded, SEGMENT_BYTES, Scheme};
 use mdl_files::{Extent, Layout, ReadAt};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
 use rayon::prelude::*;
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 /// Bytes of small tensors that are in memory at once.
 const BATCH: u64 = 64 << 20;
@@ -62,6 +63,7 @@ impl Ingest<'_> {
 
     fn batch(&mut self, source: &dyn ReadAt, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
         let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
+        let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
         let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
         let read: Vec<(Id, Vec<u8>)> = batch
@@ -82,7 +84,10 @@ impl Ingest<'_> {
             .into_par_iter()
             .map(|(e, id, bytes)| {
                 let encoded = bytes
-                    .map(|b| encode_whole(odb, e, &b, base_of(odb, bases, e, &id, max_depth)))
+                    .map(|b| {
+                        let base = base_of(odb, bases, e, &id, max_depth);
+                        encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())
+                    })
                     .transpose()?;
                 progress.advance(e.byte_len().unwrap_or(0));
                 Ok(Ready { id, encoded })
@@ -135,6 +140,7 @@ impl Ingest<'_> {
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
         let mut base_hasher = base.map(|b| tensor_hasher(e.dtype, &b.reader.header().shape));
         let mut parts = Parts::new();
+        let lattice = self.hints.lattice(rel, e);
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..segments).step_by(ahead) {
@@ -143,7 +149,7 @@ impl Ingest<'_> {
                 .map(|i| {
                     let raw = read_segment(source, e, i, rel)?;
                     let below = base.map(|b| b.reader.segment(i)).transpose().ok().flatten();
-                    let encoded = encode_segment(self.odb, e, &raw, below.as_deref())?;
+                    let encoded = encode_segment(self.odb, e, (i, &raw), below.as_deref(), lattice.as_ref())?;
                     Ok((raw, below, encoded))
                 })
                 .collect::<Result<_>>()?;
@@ -275,14 +281,30 @@ fn read_segment(source: &dyn ReadAt, e: &Extent, i: usize, rel: &str) -> Result<
     Ok(bytes)
 }
 
-fn encode_segment(odb: &Odb, e: &Extent, raw: &[u8], base: Option<&[u8]>) -> Result<Encoded> {
+/// Encodes segment `index`.
+fn encode_segment(
+    odb: &Odb,
+    e: &Extent,
+    (index, raw): (usize, &[u8]),
+    base: Option<&[u8]>,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<Encoded> {
     let refused = |why| RepoError::user(format!("the engine refused tensor {}: {why}", e.name), "");
-    odb.engine().encode(e.dtype, raw, base).map_err(refused)
+    let hint = lattice.map(|l| Hint::new(l.clone(), index * SEGMENT_BYTES / e.dtype.size()));
+    odb.engine()
+        .encode(e.dtype, raw, base.into(), hint.as_ref())
+        .map_err(refused)
 }
 
 type Whole = (Vec<Encoded>, Option<BaseRef>);
 
-fn encode_whole(odb: &Odb, e: &Extent, bytes: &[u8], base: Option<Base<'_>>) -> Result<Whole> {
+fn encode_whole(
+    odb: &Odb,
+    e: &Extent,
+    bytes: &[u8],
+    base: Option<Base<'_>>,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<Whole> {
     // Verified against its id: a delta to a damaged base would be lost with it.
     let below = base.and_then(|b| b.reader.read().ok().map(|bytes| (b.at, bytes)));
     let segments = bytes
@@ -290,7 +312,8 @@ fn encode_whole(odb: &Odb, e: &Extent, bytes: &[u8], base: Option<Base<'_>>) -> 
         .enumerate()
         .map(|(i, raw)| {
             let start = i * SEGMENT_BYTES;
-            encode_segment(odb, e, raw, below.as_ref().map(|(_, b)| &b[start..start + raw.len()]))
+            let below = below.as_ref().map(|(_, b)| &b[start..start + raw.len()]);
+            encode_segment(odb, e, (i, raw), below, lattice)
         })
         .collect::<Result<_>>()?;
     Ok((segments, below.map(|(at, _)| at)))

@@ -3,7 +3,7 @@
 //! bytes; here every checksum is right.
 
 use crate::support::*;
-use mdl_codec::Dtype;
+use mdl_codec::{Dtype, Relatives};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree, tensor_id};
 use mdl_repo::{
     ErrorKind, Repo,
@@ -99,7 +99,10 @@ fn a_manifest_that_misdescribes_its_tensors_is_found() {
 fn a_base_of_another_dtype_is_found() {
     let (_, repo) = fresh();
     let bytes: Vec<u8> = (0..64).map(|i: u8| i.wrapping_mul(97)).collect();
-    let encoded = engine().encode(Dtype::U8, &bytes, None).expect("encode").bytes;
+    let encoded = engine()
+        .encode(Dtype::U8, &bytes, Relatives::NONE, None)
+        .expect("encode")
+        .bytes;
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let mut base: Option<Id> = None;
     // The upper one names the lower as its base and needs nothing of it.

@@ -9,23 +9,27 @@
 use super::CHUNK;
 use super::params::{Params, factor, matrix, power};
 use crate::{CodecError, Dtype};
+use std::ops::Range;
 
 /// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.
 const ROUND: f32 = 12_582_912.0;
 
-/// The lattice of one tensor.
-#[derive(Clone, Debug)]
+/// The lattice of one tensor, or of a stretch of one.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lattice {
     pub(super) dtype: Dtype,
-    /// Columns, at least 1.
+    /// Step of the tensor, as [`Params`] has it.
+    pub(super) step: i16,
+    /// Columns of the tensor, at least 1.
     pub(super) cols: usize,
-    /// Elements of the tensor.
-    pub(super) len: usize,
-    /// Step of each row, or one for all.
-    row_steps: Vec<f32>,
-    /// Factor of each column, or none.
-    factors: Vec<f32>,
-    seed: Option<u64>,
+    /// The elements of the tensor that it knows.
+    pub(super) known: Range<usize>,
+    /// Factor of each row from that of the first known element on, or none.
+    pub(super) rows: Vec<f32>,
+    /// Factor of each column from that of the first known element on, going round, or none. Of more columns than there are
+    /// known elements only as many as these.
+    pub(super) factors: Vec<f32>,
+    pub(super) seed: Option<u64>,
 }
 
 /// Steps and offsets of up to [`CHUNK`] elements.
@@ -85,35 +89,37 @@ impl Lattice {
         }
         let (rows, cols) = matrix(shape).ok_or(CodecError::BadInput("shape too large"))?;
         params.check(rows, cols)?;
-        let step = power(params.step);
         let value = |&f: &u16| factor(f).unwrap_or(1.0);
         Ok(Lattice {
             dtype,
+            step: params.step,
             cols: cols.max(1),
-            len: rows * cols,
-            row_steps: if params.rows.is_empty() {
-                vec![step]
-            } else {
-                params.rows.iter().map(|f| step * value(f)).collect()
-            },
+            known: 0..rows * cols,
+            rows: params.rows.iter().map(value).collect(),
             factors: params.cols.iter().map(value).collect(),
             seed: params.seed,
         })
     }
 
+    /// Rows that `n` elements (at least 1) from `start` on lie in.
+    pub(super) fn rows_of(&self, start: usize, n: usize) -> Range<usize> {
+        start / self.cols..(start + n - 1) / self.cols + 1
+    }
+
     /// Works out the cells of the `n` elements (at most [`CHUNK`]) from `start` on.
     pub(super) fn cells(&self, start: usize, n: usize, cells: &mut Cells) {
         let d = &mut cells.d[..n];
+        let whole = power(self.step);
         let mut done = 0;
         while done < n {
-            let (row, col) = ((start + done) / self.cols, (start + done) % self.cols);
-            let count = (self.cols - col).min(n - done);
-            let step = match self.row_steps.as_slice() {
-                [one] => *one,
-                all => all.get(row).copied().unwrap_or(1.0),
-            };
+            let at = start + done;
+            let turn = (at - self.known.start) % self.cols;
+            let left = self.cols - turn.max(at % self.cols);
+            let count = left.min(n - done);
+            let row = at / self.cols - self.known.start / self.cols;
+            let step = self.rows.get(row).map_or(whole, |f| whole * f);
             let part = &mut d[done..done + count];
-            match self.factors.get(col..col + count) {
+            match self.factors.get(turn..turn + count) {
                 Some(f) => part.iter_mut().zip(f).for_each(|(d, f)| *d = step * f),
                 None => part.fill(step),
             }
@@ -132,10 +138,10 @@ impl Lattice {
         }
     }
 
-    /// Whether `n` elements from `start` on are inside the tensor and `bytes` long in its dtype.
+    /// Whether `n` elements from `start` on are known and `bytes` long in the dtype.
     pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<(), CodecError> {
         match start.checked_add(n) {
-            Some(end) if end <= self.len && bytes == n * self.dtype.size() => Ok(()),
+            Some(end) if start >= self.known.start && end <= self.known.end && bytes == n * self.dtype.size() => Ok(()),
             _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),
         }
     }

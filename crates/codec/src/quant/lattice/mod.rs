@@ -1,8 +1,8 @@
 //! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent. Neighbours:
 //! `crate::rans` codes, `crate::blocks` cuts. It must not know who picks the step, or whether the result is good enough.
 //!
-//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `half` reads and writes the dtypes, `cells` has
-//! the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
+//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it, `hint` which
+//! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
 //! elements before it say, `symbols` puts both together, `grow` and `tree` merge contexts to at most 16, `stream` codes a
 //! block, `encode` and `decode` do segments.
 //!
@@ -17,6 +17,8 @@ mod decode;
 mod encode;
 mod grow;
 mod half;
+mod header;
+mod hint;
 mod known;
 mod params;
 mod quantise;
@@ -25,11 +27,11 @@ mod symbols;
 mod tree;
 
 pub use cells::Lattice;
+pub(crate) use decode::Reader;
+pub(crate) use encode::encode;
+pub use hint::Hint;
 pub use params::Params;
 pub use quantise::{Outcome, Reason};
-
-/// First byte of an encoded segment.
-pub const SCHEME: u8 = 7;
 
 /// Levels lie strictly between minus this and this.
 const LIMIT: f32 = (1 << 20) as f32;
