@@ -1,9 +1,9 @@
 //! Measures the lossy engine beside zstd -1 on the f32 tensors of a safetensors file that may be quantised; one thread.
 //!
-//! `bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C]` prints one JSON line a round: seconds of every stage, all
+//! `bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C] [--only NAME]` prints one JSON line a round: seconds of every stage, all
 //! in one round so that they see the same neighbours. Stages: zstd; bins (survey, cluster, quantise, encode, decode, and
 //! against a parent); lattice (quantise, encode, decode, and against a parent); a chain of C deltas whose weights move by M times
-//! the tensor's root mean square a step. A last line has sizes. Decoded bytes are compared in the first round.
+//! the tensor's root mean square a step; `--only` takes one of zstd, bins, lattice, chain. A last line has sizes. Decoded bytes are compared in the first round.
 
 #[path = "lossy/model.rs"]
 mod model;
@@ -19,6 +19,7 @@ struct Options {
     bins: u16,
     step: f64,
     chain: usize,
+    only: Option<String>,
 }
 
 fn options() -> Option<Options> {
@@ -28,6 +29,7 @@ fn options() -> Option<Options> {
         bins: 32,
         step: 0.02,
         chain: 16,
+        only: None,
     };
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
@@ -36,6 +38,7 @@ fn options() -> Option<Options> {
             "--bins" => o.bins = args.next()?.parse().ok()?,
             "--move" => o.step = args.next()?.parse().ok()?,
             "--chain" => o.chain = args.next()?.parse().ok()?,
+            "--only" => o.only = args.next(),
             _ => o.file = a,
         }
     }
@@ -44,7 +47,7 @@ fn options() -> Option<Options> {
 
 fn main() {
     let Some(o) = options() else {
-        return eprintln!("usage: bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C]");
+        return eprintln!("usage: bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C] [--only NAME]");
     };
     rayon::ThreadPoolBuilder::new()
         .num_threads(1)
@@ -60,12 +63,23 @@ fn main() {
     let mut chain = stages::Chain::new(&model, o.bins, o.step, o.chain);
     for round in 0..o.repeat {
         let mut clock = Clock::default();
+        let wanted = |name: &str| o.only.as_deref().is_none_or(|only| only == name);
         copy(&model, &mut clock);
-        zstd.run(&mut clock);
-        bins.run(&mut clock, round == 0);
-        zstd.run(&mut clock);
-        lattices.run(&mut clock, round == 0);
-        chain.run(&mut clock, round == 0);
+        if wanted("zstd") {
+            zstd.run(&mut clock);
+        }
+        if wanted("bins") {
+            bins.run(&mut clock, round == 0);
+        }
+        if wanted("zstd") {
+            zstd.run(&mut clock);
+        }
+        if wanted("lattice") {
+            lattices.run(&mut clock, round == 0);
+        }
+        if wanted("chain") {
+            chain.run(&mut clock, round == 0);
+        }
         println!("{{\"round\":{round},\"bytes\":{bytes},{}}}", clock.json());
     }
     println!(

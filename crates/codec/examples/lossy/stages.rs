@@ -1,9 +1,10 @@
 //! What the lossy bench times. Every stage writes into memory that it has written before, as a long-lived process does.
 
 use crate::model::{DTYPE, Tensor, moved, numbers, segments};
-use mdl_codec::quant::lattice::{Lattice, Outcome, Params};
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
 use mdl_codec::quant::{Codebook, Config, Cuts, Sketch, Survey, Values, rest_of, restore};
-use mdl_codec::{CpuEngine, Encoded, Engine};
+use mdl_codec::{CpuEngine, Encoded, Engine, Relatives};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Seconds by name; of a stage that ran twice in a round, the shorter.
@@ -36,25 +37,34 @@ pub fn copy(model: &[Tensor], clock: &mut Clock) {
 }
 
 /// Encodes tensor by tensor, segment by segment.
-fn encode(tensors: &[Vec<u8>], bases: Option<&[Vec<u8>]>) -> Vec<Vec<Encoded>> {
+fn encode(tensors: &[Vec<u8>], bases: Option<&[Vec<u8>]>, lattices: Option<&[Arc<Lattice>]>) -> Vec<Vec<Encoded>> {
     let engine = CpuEngine::new();
     let one = |(i, raw): (usize, &Vec<u8>)| {
-        let base = bases.map(|b| &b[i]);
         let segment = |r: std::ops::Range<usize>| {
-            let base = base.map(|b| &b[r.clone()]);
-            engine.encode(DTYPE, &raw[r], base).expect("encodes")
+            let hint = lattices.map(|l| Hint::new(l[i].clone(), r.start / 4));
+            let relatives = relatives(bases, i, &r);
+            engine
+                .encode(DTYPE, &raw[r], relatives, hint.as_ref())
+                .expect("encodes")
         };
         segments(raw.len()).map(segment).collect()
     };
     tensors.iter().enumerate().map(one).collect()
 }
 
+fn relatives<'a>(bases: Option<&'a [Vec<u8>]>, i: usize, r: &std::ops::Range<usize>) -> Relatives<'a> {
+    Relatives {
+        base: bases.map(|b| &b[i][r.clone()]),
+        grand: None,
+    }
+}
+
 fn decode(coded: &[Vec<Encoded>], bases: Option<&[Vec<u8>]>, out: &mut [Vec<u8>]) {
     let engine = CpuEngine::new();
     for (i, (coded, out)) in coded.iter().zip(out).enumerate() {
         for (e, r) in coded.iter().zip(segments(out.len())) {
-            let base = bases.map(|b| &b[i][r.clone()]);
-            engine.decode(DTYPE, &e.bytes, base, &mut out[r]).expect("decodes");
+            let relatives = relatives(bases, i, &r);
+            engine.decode(DTYPE, &e.bytes, relatives, &mut out[r]).expect("decodes");
         }
     }
 }
@@ -179,10 +189,10 @@ impl<'a> Bins<'a> {
     pub fn run(&mut self, clock: &mut Clock, check: bool) {
         through_bins(self.model, self.bins, &mut self.rec, clock);
         let rec = &self.rec;
-        let coded = clock.time("bins_encode", || encode(rec, None));
+        let coded = clock.time("bins_encode", || encode(rec, None, None));
         clock.time("bins_decode", || decode(&coded, None, &mut self.out));
         assert!(!check || self.out == *rec, "decoded bytes differ");
-        let delta = clock.time("bins_delta_encode", || encode(rec, Some(&self.parent)));
+        let delta = clock.time("bins_delta_encode", || encode(rec, Some(&self.parent), None));
         clock.time("bins_delta_decode", || {
             decode(&delta, Some(&self.parent), &mut self.out)
         });
@@ -197,7 +207,7 @@ impl<'a> Bins<'a> {
 
 pub struct Lattices<'a> {
     model: &'a [Tensor],
-    lattices: Vec<Lattice>,
+    lattices: Vec<Arc<Lattice>>,
     parent: Vec<Vec<u8>>,
     rec: Vec<Vec<u8>>,
     out: Vec<Vec<u8>>,
@@ -216,10 +226,10 @@ impl<'a> Lattices<'a> {
             let moves = numbers(&t.raw).zip(numbers(&p.raw)).map(|(a, b)| (a - b) * (a - b));
             let step = (16.0 * (t.rms() / 8.0).log2()).round() as i16;
             let params = Params::from_sensitivity(step, Some(seed), &t.shape, &moves.collect::<Vec<_>>());
-            Lattice::new(&params, DTYPE, &t.shape).expect("a lattice")
+            Arc::new(Lattice::new(&params, DTYPE, &t.shape).expect("a lattice"))
         };
-        let lattices: Vec<Lattice> = model.iter().zip(parent).map(|p| lattice(7, p)).collect();
-        let before = |(l, p): (&Lattice, &Tensor)| {
+        let lattices: Vec<Arc<Lattice>> = model.iter().zip(parent).map(|p| lattice(7, p)).collect();
+        let before = |(l, p): (&Arc<Lattice>, &Tensor)| {
             let mut rec = vec![0; p.raw.len()];
             on_lattice(l, &p.raw, &mut rec);
             rec
@@ -246,27 +256,11 @@ impl<'a> Lattices<'a> {
             ("lattice_delta_encode", "lattice_delta_decode"),
         ];
         for (with, (put, get)) in names.into_iter().enumerate() {
-            let parent = |i: usize, r: &std::ops::Range<usize>| (with > 0).then(|| &self.parent[i][r.clone()]);
-            let coded: Vec<Vec<Vec<u8>>> = clock.time(put, || {
-                let one = |(i, l): (usize, &Lattice)| {
-                    let segment = |r: std::ops::Range<usize>| {
-                        let p = parent(i, &r);
-                        l.encode(r.start / 4, &self.rec[i][r], p, None).expect("encodes")
-                    };
-                    segments(self.rec[i].len()).map(segment).collect()
-                };
-                self.lattices.iter().enumerate().map(one).collect()
-            });
-            clock.time(get, || {
-                for (i, (l, out)) in self.lattices.iter().zip(&mut self.out).enumerate() {
-                    for (bytes, r) in coded[i].iter().zip(segments(out.len())) {
-                        let p = parent(i, &r);
-                        l.decode(r.start / 4, bytes, p, None, &mut out[r]).expect("decodes");
-                    }
-                }
-            });
+            let parent = (with > 0).then_some(self.parent.as_slice());
+            let coded = clock.time(put, || encode(&self.rec, parent, Some(&self.lattices)));
+            clock.time(get, || decode(&coded, parent, &mut self.out));
             assert!(!check || self.out == self.rec, "decoded bytes differ");
-            sizes[with] = coded.iter().flatten().map(Vec::len).sum();
+            sizes[with] = size(&coded);
         }
         [self.alone, self.delta] = sizes;
     }
@@ -288,11 +282,11 @@ impl Chain {
         let mut clock = Clock::default();
         let (mut last, mut next) = (room(model), room(model));
         through_bins(model, bins, &mut last, &mut clock);
-        let mut coded = vec![encode(&last, None)];
+        let mut coded = vec![encode(&last, None, None)];
         let mut now: Vec<Tensor> = model.iter().map(|t| moved(t, step, 100)).collect();
         for i in 1..=length as u64 {
             through_bins(&now, bins, &mut next, &mut clock);
-            coded.push(encode(&next, Some(&last)));
+            coded.push(encode(&next, Some(&last), None));
             std::mem::swap(&mut last, &mut next);
             now = now.iter().map(|t| moved(t, step, 100 + i)).collect();
         }
