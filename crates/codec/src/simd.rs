@@ -125,6 +125,24 @@ impl Simd {
         cluster::least_spread(parts, whole)
     }
 
+    /// Numbers of 4 bytes whose lower halves are zero, by their places in the list of upper halves. False when there is no fast
+    /// path: then nothing was done.
+    pub(crate) fn upper_halves(self, upper: &[u16], places: &[u8], out: &mut [u8]) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 && upper.len() <= 32 && out.len() == 4 * places.len() {
+            // SAFETY: AVX2 was detected.
+            let done = unsafe { avx2::upper_halves(upper, places, out) };
+            let rest = out[4 * done..].as_chunks_mut::<4>().0;
+            for (o, &p) in rest.iter_mut().zip(&places[done..]) {
+                let v = upper.get(usize::from(p)).copied().unwrap_or(0);
+                *o = (u32::from(v) << 16).to_le_bytes();
+            }
+            return true;
+        }
+        let _ = (upper, places, out);
+        false
+    }
+
     /// Appends the bit planes of the raw fields of the elements in `raw`.
     pub(crate) fn put_fields(self, cut: Cut, raw: &[u8], out: &mut Vec<u8>) {
         let mut fields = [0u8; CHUNK];

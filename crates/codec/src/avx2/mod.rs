@@ -7,7 +7,9 @@
 mod parts;
 mod rans;
 mod spread;
+mod values;
 
 pub(crate) use parts::{fields, heads, join_halves, low_halves, put_planes, symbols};
 pub(crate) use rans::{rans_decode, rans_encode};
 pub(crate) use spread::least_spread;
+pub(crate) use values::upper_halves;

@@ -6,10 +6,13 @@
 //! Coding a level in the context of the parent's level is Inshrinkerator's rearrangement (section 6, Algorithms 5 and 6)
 //! without moving data; taking the context from the parent's *value* needs neither its codebook nor its bin count.
 
+mod count;
 mod decode;
+mod distinct;
 mod encode;
 mod find;
 mod lookup;
+mod values;
 
 use crate::bits::Cursor;
 use crate::diff::Numbers;
