@@ -65,7 +65,7 @@ impl Survey {
         Ok(Verdict::Counted)
     }
 
-    /// Counts a tensor whose gradient is not known from its sketch. A caller that keeps the sketch (512 KiB) until the thresholds
+    /// Counts a tensor whose gradient is not known from its sketch. A caller that keeps the sketch (a few dozen KiB) until the thresholds
     /// are known gets the codebook's points from it by [`rest_of`], without reading the tensor again.
     pub fn add_sketch(&mut self, role: Role, sketch: &Sketch) -> Verdict {
         if sketch.non_finite() > 0 {
