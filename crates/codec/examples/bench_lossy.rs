@@ -57,6 +57,7 @@ fn main() {
     let bytes: usize = model.iter().map(|t| t.raw.len()).sum();
     let parent: Vec<Tensor> = model.iter().map(|t| moved(t, o.step, 1)).collect();
 
+    let mut to = stages::room(&model);
     let mut zstd = Zstd::new(&model);
     let mut bins = Bins::new(&model, &parent, o.bins);
     let mut lattices = Lattices::new(&model, &parent);
@@ -64,7 +65,7 @@ fn main() {
     for round in 0..o.repeat {
         let mut clock = Clock::default();
         let wanted = |name: &str| o.only.as_deref().is_none_or(|only| only == name);
-        copy(&model, &mut clock);
+        copy(&model, &mut to, &mut clock);
         if wanted("zstd") {
             zstd.run(&mut clock);
         }

@@ -6,6 +6,7 @@ use crate::avx2;
 use crate::bitplane;
 use crate::float::Cut;
 use crate::low;
+use crate::palette;
 use crate::quant::cluster;
 use crate::rans::{DecTable, EncTable, LANES};
 
@@ -32,6 +33,17 @@ impl Simd {
     /// Plain Rust only.
     pub(crate) fn scalar() -> Self {
         Simd { avx2: false }
+    }
+
+    /// Runs `work` compiled for this machine's instructions, as far as it is inlined: plain loops get wider, no bit changes.
+    #[inline(always)]
+    pub(crate) fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            return unsafe { avx2::compiled(work) };
+        }
+        work()
     }
 
     /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast path:
@@ -123,6 +135,17 @@ impl Simd {
             return unsafe { avx2::least_spread(parts, whole) };
         }
         cluster::least_spread(parts, whole)
+    }
+
+    /// [`palette::positions`].
+    pub(crate) fn positions(self, symbol: u8, symbols: &[u8], from: usize, out: &mut Vec<u32>) {
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            _done = unsafe { avx2::positions(symbol, symbols, from, out) };
+        }
+        palette::positions(symbol, &symbols[_done..], from + _done, out);
     }
 
     /// Numbers of 4 bytes whose lower halves are zero, by their places in the list of upper halves. False when there is no fast

@@ -29,10 +29,9 @@ impl Clock {
     }
 }
 
-pub fn copy(model: &[Tensor], clock: &mut Clock) {
-    let mut to: Vec<Vec<u8>> = model.iter().map(|t| vec![1; t.raw.len()]).collect();
+pub fn copy(model: &[Tensor], to: &mut [Vec<u8>], clock: &mut Clock) {
     clock.time("memcpy", || {
-        model.iter().zip(&mut to).for_each(|(t, to)| to.copy_from_slice(&t.raw))
+        model.iter().zip(to).for_each(|(t, to)| to.copy_from_slice(&t.raw))
     });
 }
 
@@ -73,7 +72,7 @@ fn size(coded: &[Vec<Encoded>]) -> usize {
     coded.iter().flatten().map(|e| e.bytes.len()).sum()
 }
 
-fn room(model: &[Tensor]) -> Vec<Vec<u8>> {
+pub fn room(model: &[Tensor]) -> Vec<Vec<u8>> {
     model.iter().map(|t| vec![1; t.raw.len()]).collect()
 }
 

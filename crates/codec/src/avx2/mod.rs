@@ -12,4 +12,13 @@ mod values;
 pub(crate) use parts::{fields, heads, join_halves, low_halves, put_planes, symbols};
 pub(crate) use rans::{rans_decode, rans_encode};
 pub(crate) use spread::least_spread;
-pub(crate) use values::upper_halves;
+pub(crate) use values::{positions, upper_halves};
+
+/// Calls `work`, which is compiled for AVX2 where it is inlined here.
+///
+/// # Safety
+/// The processor has AVX2 and POPCNT.
+#[target_feature(enable = "avx2,popcnt")]
+pub(crate) unsafe fn compiled<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}

@@ -45,3 +45,23 @@ pub(crate) unsafe fn upper_halves(upper: &[u16], places: &[u8], out: &mut [u8]) 
     }
     done
 }
+
+/// [`crate::palette::positions`] among whole groups of 32; returns how many symbols were looked at.
+///
+/// # Safety
+/// The processor has AVX2.
+#[target_feature(enable = "avx2,popcnt")]
+pub(crate) unsafe fn positions(symbol: u8, symbols: &[u8], from: usize, out: &mut Vec<u32>) -> usize {
+    let wanted = _mm256_set1_epi8(symbol as i8);
+    let groups = symbols.as_chunks::<32>().0;
+    for (g, group) in groups.iter().enumerate() {
+        // SAFETY: 32 symbols.
+        let s = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
+        let mut mask = _mm256_movemask_epi8(_mm256_cmpeq_epi8(s, wanted)) as u32;
+        while mask != 0 {
+            out.push((from + 32 * g) as u32 + mask.trailing_zeros());
+            mask &= mask - 1;
+        }
+    }
+    32 * groups.len()
+}

@@ -2,7 +2,7 @@
 //! reads.
 
 use super::lookup::Nearest;
-use super::values::{self, places_of, turn_all};
+use super::values::{self, turn_all};
 use super::{Table, get_number};
 use crate::bits::Cursor;
 use crate::blocks::Grid;
@@ -108,14 +108,11 @@ impl<'a> Reader<'a> {
                 rans::decode(simd, &self.freqs, stream, None, symbols)?;
             }
             values::numbers(simd, &self.table, symbols, out);
-            let mut exceptions = Ok(());
-            places_of(self.table.exception(), symbols, |i| {
-                match get_number(&mut cursor, numbers, self.zero) {
-                    Ok(v) => numbers.store(out, i, v),
-                    Err(e) => exceptions = Err(e),
-                }
-            });
-            exceptions?;
+            let mut exceptions = Vec::new();
+            simd.positions(self.table.exception(), symbols, 0, &mut exceptions);
+            for i in exceptions {
+                numbers.store(out, i as usize, get_number(&mut cursor, numbers, self.zero)?);
+            }
             cursor.done()
         })
     }

@@ -2,7 +2,7 @@
 //! whether a palette is worth it.
 
 use super::lookup::Nearest;
-use super::values::{places_of, turn_all_back};
+use super::values::turn_all_back;
 use super::{Table, count, find, put_number, scheme};
 use crate::blocks::Grid;
 use crate::contexts::{self, ByExponent, Context};
@@ -48,7 +48,12 @@ fn with_table(
     let blocks = symbols.par_chunks(block);
     let merged = |a: ByExponent, b: ByExponent| a.merge(&b);
     let alone = blocks.clone().map(count::alone).reduce(ByExponent::new, merged);
-    let zero = exceptions_zero(table, raw, symbols, alone.total(table.exception()));
+    let mut exceptions = Vec::new();
+    if alone.total(table.exception()) > 0 {
+        simd.positions(table.exception(), symbols, 0, &mut exceptions);
+    }
+    let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
+    let zero = Table::zero_bytes(table.numbers, all);
     let alone = contexts::cluster(&alone);
     let mut list = (alone.0, None);
     if let Some(base) = base {
@@ -70,20 +75,22 @@ fn with_table(
         table,
         freqs: EncTable::new(&freqs),
         map: delta::context_map(list.iter().map(|c| c.first)),
-        zero,
     };
     let scheme = scheme(places.is_some());
     let mut out = vec![scheme as u8, grid.log];
     table.put(&mut out);
-    out.push(coder.zero);
+    out.push(zero);
     if places.is_some() {
         put_contexts(&mut out, &list);
     }
     freqs.iter().for_each(|f| put(&mut out, f, true));
     grid.put_blocks(&mut out, |b, out| {
         let elements = grid.elements(b);
-        let raw = &raw[b * bytes..raw.len().min((b + 1) * bytes)];
-        coder.block(raw, &symbols[elements.clone()], places.map(|p| &p[elements]), out);
+        coder.block(&symbols[elements.clone()], places.map(|p| &p[elements.clone()]), out);
+        let at = |place: usize| exceptions.partition_point(|&i| (i as usize) < place);
+        for &i in &exceptions[at(elements.start)..at(elements.end)] {
+            put_number(out, table.numbers, table.numbers.load(raw, i as usize), zero);
+        }
     });
     (scheme, out)
 }
@@ -93,26 +100,16 @@ fn put_contexts(out: &mut Vec<u8>, list: &[Context]) {
     out.extend(list.iter().skip(1).map(|c| c.first));
 }
 
-/// Low bytes that are zero in every one of the `count` exceptions.
-fn exceptions_zero(table: &Table, raw: &[u8], symbols: &[u8], count: u64) -> u8 {
-    let mut all = 0;
-    if count > 0 {
-        places_of(table.exception(), symbols, |i| all |= table.numbers.load(raw, i));
-    }
-    Table::zero_bytes(table.numbers, std::iter::once(all))
-}
-
 struct Encoder<'a> {
     simd: Simd,
     table: &'a Table,
     freqs: EncTable,
     map: [u8; 256],
-    zero: u8,
 }
 
 impl Encoder<'_> {
-    fn block(&self, raw: &[u8], symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
-        let (numbers, values) = (self.table.numbers, self.table.values.len());
+    /// Appends the stream of a block.
+    fn block(&self, symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         match places {
@@ -120,7 +117,7 @@ impl Encoder<'_> {
             Some(places) => with_scratch(2 * symbols.len(), |scratch| {
                 let (turned, ctx) = scratch.split_at_mut(symbols.len());
                 turned.copy_from_slice(symbols);
-                turn_all_back(turned, places, values);
+                turn_all_back(turned, places, self.table.values.len());
                 ctx.iter_mut()
                     .zip(places)
                     .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
@@ -129,8 +126,5 @@ impl Encoder<'_> {
         }
         let len = (out.len() - start - 4) as u32;
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-        places_of(self.table.exception(), symbols, |i| {
-            put_number(out, numbers, numbers.load(raw, i), self.zero);
-        });
     }
 }

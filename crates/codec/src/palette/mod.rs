@@ -21,6 +21,7 @@ use crate::{CodecError, Scheme};
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
 pub(crate) use find::cost;
+pub(crate) use values::positions;
 
 /// Most values of a table: one symbol is left for "none of them".
 const MAX: usize = 255;

@@ -54,15 +54,10 @@ fn wide<const N: usize>(table: &Table, places: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Calls `f` with the indices at which `symbol` stands. It is rare: most of the list is passed over many at a time.
-pub(super) fn places_of(symbol: u8, symbols: &[u8], mut f: impl FnMut(usize)) {
-    const MANY: usize = 64;
-    for (c, part) in symbols.chunks(MANY).enumerate() {
-        if part.iter().fold(false, |any, &s| any | (s == symbol)) {
-            let at = part.iter().enumerate().filter(|(_, s)| **s == symbol);
-            at.for_each(|(i, _)| f(c * MANY + i));
-        }
-    }
+/// Appends the indices at which `symbol` stands, each plus `from`.
+pub(crate) fn positions(symbol: u8, symbols: &[u8], from: usize, out: &mut Vec<u32>) {
+    let at = symbols.iter().enumerate().filter(|(_, s)| **s == symbol);
+    out.extend(at.map(|(i, _)| (from + i) as u32));
 }
 
 #[cfg(test)]
@@ -89,6 +84,19 @@ mod tests {
                     all.iter().zip(&back).all(|(&i, &b)| b == turn_back(i, p, values)),
                     "{values} {p}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_found() {
+        for n in [0, 1, 31, 32, 33, 200] {
+            let symbols: Vec<u8> = (0..n).map(|i| (i * i % 11) as u8).collect();
+            for s in 0..12 {
+                let (mut plain, mut fast) = (vec![7], vec![7]);
+                positions(s, &symbols, 5, &mut plain);
+                Simd::detect().positions(s, &symbols, 5, &mut fast);
+                assert_eq!(plain, fast);
             }
         }
     }

@@ -107,6 +107,7 @@ impl Lattice {
     }
 
     /// Works out the cells of the `n` elements (at most [`CHUNK`]) from `start` on.
+    #[inline(always)]
     pub(super) fn cells(&self, start: usize, n: usize, cells: &mut Cells) {
         let d = &mut cells.d[..n];
         let whole = power(self.step);

@@ -82,13 +82,14 @@ impl<'a> Reader<'a> {
             .decode_range(&self.blocks, size, range, out, |data, elements, out| {
                 let bytes = elements.start * size..elements.end * size;
                 let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
-                shared.block(self.lattice.known.start + elements.start, data, cut, out)
+                simd.compiled(|| shared.block(self.lattice.known.start + elements.start, data, cut, out))
             })
     }
 }
 
 impl Shared<'_> {
     /// Decodes the block that starts at element `start`.
+    #[inline(always)]
     fn block(
         &self,
         start: usize,

@@ -40,6 +40,7 @@ impl Known {
     }
 
     /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Known` have the same of them.
+    #[inline(always)]
     pub(super) fn look(&mut self, of: &Lattice, start: usize, n: usize, parent: Option<&[u8]>, grand: Option<&[u8]>) {
         of.cells(start, n, &mut self.cells);
         let Some(parent) = parent else {

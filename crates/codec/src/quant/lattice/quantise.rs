@@ -4,6 +4,7 @@
 use super::cells::{Cells, Lattice, number, place, round};
 use super::half::{narrow, widen};
 use super::{CHUNK, LIMIT};
+use crate::simd::Simd;
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
@@ -43,16 +44,18 @@ impl Lattice {
         if rec.len() != w.len() {
             return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));
         }
+        let simd = Simd::detect();
         let worst = w
             .par_chunks(SHARE * size)
             .zip(rec.par_chunks_mut(SHARE * size))
             .enumerate()
-            .map(|(i, (w, rec))| self.share(start + i * SHARE, w, rec))
+            .map(|(i, (w, rec))| simd.compiled(|| self.share(start + i * SHARE, w, rec)))
             .max()
             .flatten();
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
     }
 
+    #[inline(always)]
     fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
         let size = self.dtype.size();
         let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
