@@ -1,8 +1,8 @@
 """The lossy engine beside zstd -1 on MiniLM f32: one pinned thread, one process, interleaved stages.
 
-mdl's side and zstd's are one binary, `cargo run --release -p mdl-codec --example bench_lossy -- MODEL`, which prints the
-seconds of every stage once a round. A stage counts with the best of its rounds, a pipeline with the sum of its stages: the
-machine takes breaks longer than a round, and what is left is the work. Sizes are bytes of encoded segments.
+mdl's side and zstd's are one binary, `cargo run --release -p mdl-codec --example bench_lossy -- MODEL`, which prints
+the seconds of every stage once a round. A stage counts with the best of its rounds, a pipeline with the sum of its
+stages: the machine takes breaks longer than a round, and what is left is the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ PIPELINES = (
     ("bins, alone", (*BINS, "bins_encode"), "bins_decode", "bins"),
     ("bins, given the parent", (*BINS, "bins_delta_encode"), "bins_delta_decode", "bins_delta"),
     ("lattice, alone", ("lattice_quantise", "lattice_encode"), "lattice_decode", "lattice"),
-    ("lattice, given the parent", ("lattice_quantise", "lattice_delta_encode"), "lattice_delta_decode", "lattice_delta"),
+    (
+        "lattice, given the parent",
+        ("lattice_quantise", "lattice_delta_encode"),
+        "lattice_delta_decode",
+        "lattice_delta",
+    ),
 )
 
 
@@ -76,7 +81,9 @@ def main() -> int:
     models.require()
     lines = measure(args.rounds, args.move)
     rows, best, chain = summary(lines)
-    sizes = lines[-1]["sizes"]
+    last = lines[-1]
+    sizes = last["sizes"]
+    delta = sizes["chain_deltas"] / sizes["chain_length"]
     cells = [
         [
             r["name"],
@@ -88,21 +95,22 @@ def main() -> int:
         ]
         for r in rows
     ]
-    stages = [[name, f"{1e3 * s:.1f}", f"{lines[-1]['bytes'] / s / 1e6:,.0f}"] for name, s in best.items()]
+    stages = [[name, f"{1e3 * s:.1f}", f"{last['bytes'] / s / 1e6:,.0f}"] for name, s in best.items()]
     header = ["pipeline", "ratio", "encode, MB/s", "decode, MB/s", "encode / zstd", "decode / zstd"]
     text = (
         table(header, cells)
         + prose(
-            f"{lines[-1]['tensors']} tensors of MiniLM ({lines[-1]['bytes'] / 1e6:.0f} MB of f32), one thread, in memory;",
-            f"MB/s of f32; best of {args.rounds} interleaved rounds stage by stage. Bins: survey of every tensor, thresholds,",
-            "exact clustering to 32 bins a tensor, reconstruction, palette. Lattice: steps of an eighth of a tensor's root mean",
-            f"square. The parent's weights are {args.move:g} root mean squares away.",
+            f"{last['tensors']} tensors of MiniLM ({last['bytes'] / 1e6:.0f} MB of f32), one thread, in memory; MB/s",
+            f"of f32; best of {args.rounds} interleaved rounds stage by stage. Bins: survey of every tensor, thresholds,",
+            "exact clustering to 32 bins a tensor, reconstruction, palette. Lattice: steps of an eighth of a tensor's",
+            f"root mean square. The parent's weights are {args.move:g} root mean squares away.",
             f"The promise: encode at least {ENCODE_WANTED:g} times, decode at least {DECODE_WANTED:g} times as fast.",
         )
         + prose(
-            f"A snapshot and {sizes['chain_length']} deltas, each as far from the last, decode in {chain:.1f} times the time of the",
-            f"snapshot (promised: {CHAIN_WANTED:g}); a delta takes {sizes['chain_deltas'] / sizes['chain_length'] / 1e6:.2f} MB,",
-            f"the snapshot {sizes['snapshot'] / 1e6:.2f} MB.",
+            f"A snapshot and {sizes['chain_length']} deltas, each as far from the last, decode in {chain:.1f} times",
+            f"the time of the snapshot (promised: {CHAIN_WANTED:g}); a delta takes {delta / 1e6:.2f} MB, the snapshot",
+            f"{sizes['snapshot'] / 1e6:.2f} MB. All {last['keys']:,} keys of the model cluster to 32 bins in",
+            f"{1e3 * best['cluster_all']:.2f} ms.",
         )
         + "\n## Stages\n\n"
         + table(["stage", "ms", "MB/s"], stages)

@@ -62,6 +62,7 @@ fn main() {
     let mut bins = Bins::new(&model, &parent, o.bins);
     let mut lattices = Lattices::new(&model, &parent);
     let mut chain = stages::Chain::new(&model, o.bins, o.step, o.chain);
+    let mut keys = 0;
     for round in 0..o.repeat {
         let mut clock = Clock::default();
         let wanted = |name: &str| o.only.as_deref().is_none_or(|only| only == name);
@@ -71,6 +72,7 @@ fn main() {
         }
         if wanted("bins") {
             bins.run(&mut clock, round == 0);
+            keys = stages::cluster_all(&model, &mut clock);
         }
         if wanted("zstd") {
             zstd.run(&mut clock);
@@ -84,7 +86,7 @@ fn main() {
         println!("{{\"round\":{round},\"bytes\":{bytes},{}}}", clock.json());
     }
     println!(
-        "{{\"tensors\":{},\"bytes\":{bytes},\"sizes\":{{{},{},{},{}}}}}",
+        "{{\"tensors\":{},\"bytes\":{bytes},\"keys\":{keys},\"sizes\":{{{},{},{},{}}}}}",
         model.len(),
         zstd.sizes(),
         bins.sizes(),

@@ -8,6 +8,7 @@ use crate::float::Cut;
 use crate::low;
 use crate::palette;
 use crate::quant::cluster;
+use crate::quant::lattice::cells;
 use crate::rans::{DecTable, EncTable, LANES};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -18,6 +19,13 @@ pub(crate) const CHUNK: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simd {
     avx2: bool,
+}
+
+/// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a function
+/// (or closure) that stands alone is compiled once, for the least of processors.
+pub(crate) trait Work {
+    type Output;
+    fn run(self) -> Self::Output;
 }
 
 impl Simd {
@@ -35,15 +43,14 @@ impl Simd {
         Simd { avx2: false }
     }
 
-    /// Runs `work` compiled for this machine's instructions, as far as it is inlined: plain loops get wider, no bit changes.
-    #[inline(always)]
-    pub(crate) fn compiled<R>(self, work: impl FnOnce() -> R) -> R {
+    /// Does `work` compiled for this machine's instructions: plain loops get wider, no bit changes.
+    pub(crate) fn compiled<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             // SAFETY: AVX2 was detected.
             return unsafe { avx2::compiled(work) };
         }
-        work()
+        work.run()
     }
 
     /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast path:
@@ -124,6 +131,20 @@ impl Simd {
             return unsafe { avx2::join_halves(data, heads, group) };
         }
         low::join_halves(data, heads, group);
+    }
+
+    /// [`cells::offsets`] of the pairs from `first` on.
+    #[inline(always)]
+    pub(crate) fn offsets(self, seed: u64, first: u64, out: &mut [[f32; 2]]) {
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            _done = unsafe { avx2::offsets(seed, first, out) };
+        }
+        for (i, o) in out.iter_mut().enumerate().skip(_done) {
+            *o = cells::offsets(seed, first.wrapping_add(i as u64));
+        }
     }
 
     /// [`cluster::least_spread`].

@@ -149,6 +149,16 @@ fn codebooks(model: &[Tensor], bins: u16, clock: &mut Clock) -> Vec<(Cuts, Codeb
     })
 }
 
+/// Clusters the whole model as one tensor; how many keys that is.
+pub fn cluster_all(model: &[Tensor], clock: &mut Clock) -> usize {
+    let mut all = Sketch::default();
+    for t in model {
+        all.add(Values::new(DTYPE, &t.raw).expect("f32"));
+    }
+    clock.time("cluster_all", || Codebook::exact(&all, 32).expect("a codebook"));
+    all.cells().len()
+}
+
 /// The second pass.
 fn through_bins(model: &[Tensor], bins: u16, rec: &mut [Vec<u8>], clock: &mut Clock) {
     let books = codebooks(model, bins, clock);

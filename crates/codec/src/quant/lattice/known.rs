@@ -7,6 +7,7 @@
 use super::cells::{Cells, Lattice, place, round};
 use super::half::widen;
 use super::{CHUNK, LIMIT};
+use crate::simd::Simd;
 
 /// Steps of |place in the cell|, 0 to 1/2.
 pub(super) const PLACES: usize = 8;
@@ -28,9 +29,9 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new() -> Box<Self> {
+    pub(super) fn new(simd: Simd) -> Box<Self> {
         Box::new(Known {
-            cells: Cells::new(),
+            cells: Cells::new(simd),
             guess: [0; CHUNK],
             class: [0; CHUNK],
             mirror: [0; CHUNK],

@@ -4,7 +4,7 @@
 use super::cells::{Cells, Lattice, number, place, round};
 use super::half::{narrow, widen};
 use super::{CHUNK, LIMIT};
-use crate::simd::Simd;
+use crate::simd::{Simd, Work};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
@@ -31,6 +31,24 @@ pub enum Reason {
     NotFinite,
 }
 
+/// What [`Lattice::share`] is asked for.
+struct Share<'a> {
+    lattice: &'a Lattice,
+    simd: Simd,
+    start: usize,
+    w: &'a [u8],
+    rec: &'a mut [u8],
+}
+
+impl Work for Share<'_> {
+    type Output = Option<Reason>;
+
+    #[inline(always)]
+    fn run(self) -> Option<Reason> {
+        self.lattice.share(self.simd, self.start, self.w, self.rec)
+    }
+}
+
 impl Lattice {
     /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the reconstruction to `rec`,
     /// which has the same length. Every value is at most half a step (and its rounding to the dtype) away from its original. Any
@@ -49,16 +67,24 @@ impl Lattice {
             .par_chunks(SHARE * size)
             .zip(rec.par_chunks_mut(SHARE * size))
             .enumerate()
-            .map(|(i, (w, rec))| simd.compiled(|| self.share(start + i * SHARE, w, rec)))
+            .map(|(i, (w, rec))| {
+                simd.compiled(Share {
+                    lattice: self,
+                    simd,
+                    start: start + i * SHARE,
+                    w,
+                    rec,
+                })
+            })
             .max()
             .flatten();
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
     }
 
     #[inline(always)]
-    fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
+    fn share(&self, simd: Simd, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
         let size = self.dtype.size();
-        let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
+        let (mut cells, mut wide, mut back) = (Cells::new(simd), [0f32; CHUNK], [0f32; CHUNK]);
         let mut worst = None;
         let parts = w.chunks(CHUNK * size).zip(rec.chunks_mut(CHUNK * size));
         for (i, (w, rec)) in parts.enumerate() {

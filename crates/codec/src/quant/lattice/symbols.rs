@@ -10,7 +10,7 @@ use super::{CHUNK, LIMIT};
 use crate::bits::BitWriter;
 use crate::blocks::Grid;
 use crate::rans::LANES;
-use crate::simd::Simd;
+use crate::simd::{Simd, Work};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
@@ -68,8 +68,14 @@ impl Lattice {
             let elements = grid.elements(b);
             let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
             let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            let block = || self.block(start + elements.start, &rec[bytes], relatives, axes);
-            simd.compiled(block)
+            simd.compiled(OneBlock {
+                lattice: self,
+                simd,
+                start: start + elements.start,
+                rec: &rec[bytes],
+                relatives,
+                axes,
+            })
         };
         let blocks: Option<Vec<Block>> = (0..grid.blocks()).into_par_iter().map(one).collect();
         blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
@@ -77,11 +83,11 @@ impl Lattice {
 
     /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
     #[inline(always)]
-    fn block(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
+    fn block(&self, simd: Simd, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
         let size = self.dtype.size();
         let n = rec.len() / size;
         let padded = n.next_multiple_of(LANES);
-        let (mut known, mut wide) = (Known::new(), [0f32; CHUNK]);
+        let (mut known, mut wide) = (Known::new(simd), [0f32; CHUNK]);
         let mut activity = Activity::new(self.cols, n, axes[0]);
         let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
         let mut low = BitWriter::default();
@@ -139,6 +145,26 @@ impl Lattice {
         // No early end, so that the compiler may compare many at a time.
         let same = |good, (a, b): (&f32, &f32)| good & (a.to_bits() == b.to_bits());
         back.iter().zip(values).fold(good, same)
+    }
+}
+
+/// What [`Lattice::block`] is asked for.
+struct OneBlock<'a> {
+    lattice: &'a Lattice,
+    simd: Simd,
+    start: usize,
+    rec: &'a [u8],
+    relatives: [Option<&'a [u8]>; 2],
+    axes: Axes,
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Option<Block>;
+
+    #[inline(always)]
+    fn run(self) -> Option<Block> {
+        self.lattice
+            .block(self.simd, self.start, self.rec, self.relatives, self.axes)
     }
 }
 
