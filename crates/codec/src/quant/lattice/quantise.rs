@@ -82,7 +82,7 @@ impl Lattice {
     }
 
     #[inline(always)]
-    fn share(&self, simd: Simd, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
+    pub(super) fn share(&self, simd: Simd, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
         let size = self.dtype.size();
         let (mut cells, mut wide, mut back) = (Cells::new(simd), [0f32; CHUNK], [0f32; CHUNK]);
         let mut worst = None;
