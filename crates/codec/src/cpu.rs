@@ -54,14 +54,15 @@ impl CpuEngine {
             return Err(CodecError::MissingBase);
         }
         let numbers = Numbers::of(dtype);
-        let palette = |base| {
-            palette::encode(self.simd, numbers, raw, base, &estimate::sampled(dtype, raw))
+        let palette = |relatives| {
+            palette::encode(self.simd, numbers, raw, relatives, &estimate::sampled(dtype, raw))
                 .map_or_else(|| stored(raw), |(scheme, bytes)| shorter(scheme, bytes, raw))
         };
         let bytes = match scheme {
             Scheme::Stored => return Ok(stored(raw)),
-            Scheme::Palette => return Ok(palette(None)),
-            Scheme::PaletteDelta => return Ok(palette(base)),
+            Scheme::Palette => return Ok(palette(Relatives::NONE)),
+            Scheme::PaletteDelta => return Ok(palette(base.into())),
+            Scheme::PaletteDelta2 => return Ok(palette(relatives)),
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 let grand = relatives.grand.filter(|_| scheme == Scheme::LatticeDelta2);
                 let base = base.filter(|_| scheme != Scheme::Lattice);
@@ -90,9 +91,9 @@ impl CpuEngine {
             (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
             (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
             (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
-            (Choice::Palette, base) => {
+            (Choice::Palette, _) => {
                 let sample = estimate::sampled(dtype, raw);
-                match palette::encode(self.simd, numbers, raw, base, &sample) {
+                match palette::encode(self.simd, numbers, raw, relatives, &sample) {
                     Some(done) => done,
                     None => (Scheme::Zstd, zstd_bytes(raw)?),
                 }
@@ -228,6 +229,9 @@ impl Engine for CpuEngine {
             Scheme::Sparse => sparse::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
             Scheme::Palette | Scheme::PaletteDelta => {
                 palette::Reader::new(numbers, scheme.needs_base(), body, n)?.decode(self.simd, base, range, out)
+            }
+            Scheme::PaletteDelta2 => {
+                palette::family::Reader::new(numbers, body, n)?.decode(self.simd, relatives, range, out)
             }
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, relatives, range, out)

@@ -38,6 +38,14 @@ impl Numbers {
         }
     }
 
+    /// The numbers without their `zero` lowest bytes, which is fewer than they have: for differences, not for `load`.
+    pub(crate) fn heads(self, zero: u8) -> Self {
+        Numbers {
+            size: self.size - usize::from(zero),
+            ..self
+        }
+    }
+
     /// Most bits under the top one that may join the class: a class must fit a byte.
     pub(crate) fn max_t(self) -> u32 {
         match self.size {

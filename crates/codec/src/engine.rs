@@ -30,7 +30,9 @@ pub enum Scheme {
     Lattice = 7,
     /// The same, each level in the context of where the base's value lies in its cell (a quantiser's delta).
     LatticeDelta = 8,
-    /// The same, in the context of the base and of the base's last move.
+    /// As `PaletteDelta`, in the context of the base and of the base's last move.
+    PaletteDelta2 = 9,
+    /// As `LatticeDelta`, likewise.
     LatticeDelta2 = 10,
 }
 
@@ -40,7 +42,7 @@ impl Scheme {
         match self {
             Scheme::Stored | Scheme::Zstd | Scheme::Planes | Scheme::Palette | Scheme::Lattice => 0,
             Scheme::Delta | Scheme::Sparse | Scheme::PaletteDelta | Scheme::LatticeDelta => 1,
-            Scheme::LatticeDelta2 => 2,
+            Scheme::PaletteDelta2 | Scheme::LatticeDelta2 => 2,
         }
     }
 
@@ -61,6 +63,7 @@ impl Scheme {
             Scheme::PaletteDelta => "palette-delta",
             Scheme::Lattice => "lattice",
             Scheme::LatticeDelta => "lattice-delta",
+            Scheme::PaletteDelta2 => "palette-delta-2",
             Scheme::LatticeDelta2 => "lattice-delta-2",
         }
     }
@@ -166,6 +169,7 @@ pub fn scheme_of(encoded: &[u8]) -> Result<Scheme, CodecError> {
         Some(6) => Ok(Scheme::PaletteDelta),
         Some(7) => Ok(Scheme::Lattice),
         Some(8) => Ok(Scheme::LatticeDelta),
+        Some(9) => Ok(Scheme::PaletteDelta2),
         Some(10) => Ok(Scheme::LatticeDelta2),
         Some(_) => Err(CodecError::Corrupt("unknown segment scheme")),
         None => Err(CodecError::Corrupt("empty segment")),

@@ -17,6 +17,7 @@ mod error;
 mod estimate;
 mod float;
 mod huffman;
+mod lanes;
 mod log2;
 mod low;
 mod palette;
@@ -27,6 +28,7 @@ mod scratch;
 mod simd;
 mod sparse;
 mod tables;
+mod tree;
 
 pub use cpu::CpuEngine;
 pub use dtype::Dtype;

@@ -99,8 +99,19 @@ fn truncations_and_bit_flips_of_every_scheme() {
                 .unwrap();
             attack(dtype, &e.bytes, &raw, Some(&base), None);
         }
+        let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
+        let mut grand = raw.clone();
+        grand.rotate_right(4 * dtype.size());
+        let family = Relatives {
+            base: Some(&base),
+            grand: Some(&grand),
+        };
+        let e = CpuEngine::new()
+            .encode_as(Scheme::PaletteDelta2, dtype, &raw, family, None)
+            .unwrap();
+        assert!(n < 700 || e.scheme == Scheme::PaletteDelta2);
+        attack(dtype, &e.bytes, &raw, Some(&base), Some(&grand));
         for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
-            let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
             let e = CpuEngine::new()
                 .encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None)
                 .unwrap();

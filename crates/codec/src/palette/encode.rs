@@ -3,30 +3,31 @@
 
 use super::lookup::Nearest;
 use super::values::turn_all_back;
-use super::{Table, count, find, put_number, scheme};
+use super::{Table, count, family, find, put_number, scheme};
 use crate::blocks::Grid;
 use crate::contexts::{self, ByExponent, Context};
 use crate::diff::Numbers;
+use crate::log2::COST_BITS;
 use crate::rans::EncTable;
 use crate::scratch::with_scratch;
 use crate::tables::{normalise, put};
-use crate::{Scheme, delta, rans, simd::Simd};
+use crate::{Relatives, Scheme, delta, rans, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `raw` by the values of `sample` (elements of `raw`), with the base as context where that pays; scheme byte first. Nothing
-/// where the sample has no palette.
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme byte first.
+/// Nothing where the sample has no palette.
 pub(crate) fn encode(
     simd: Simd,
     numbers: Numbers,
     raw: &[u8],
-    base: Option<&[u8]>,
+    relatives: Relatives<'_>,
     sample: &[u8],
 ) -> Option<(Scheme, Vec<u8>)> {
     let table = find::table(numbers, sample)?;
     let n = raw.len() / numbers.size;
-    with_scratch(if base.is_some() { 2 * n } else { n }, |scratch| {
+    with_scratch(if relatives.base.is_some() { 2 * n } else { n }, |scratch| {
         let (symbols, places) = scratch.split_at_mut(n);
-        Some(with_table(simd, &table, raw, base, symbols, places))
+        Some(with_table(simd, &table, raw, relatives, symbols, places))
     })
 }
 
@@ -35,7 +36,7 @@ fn with_table(
     simd: Simd,
     table: &Table,
     raw: &[u8],
-    base: Option<&[u8]>,
+    relatives: Relatives<'_>,
     symbols: &mut [u8],
     places: &mut [u8],
 ) -> (Scheme, Vec<u8>) {
@@ -55,8 +56,8 @@ fn with_table(
     let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
     let zero = Table::zero_bytes(table.numbers, all);
     let alone = contexts::cluster(&alone);
-    let mut list = (alone.0, None);
-    if let Some(base) = base {
+    let mut best = (alone.0, alone.1, None);
+    if let Some(base) = relatives.base {
         let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
         by_block.for_each(|(out, base)| near.places(base, out));
         let places = &*places;
@@ -65,10 +66,18 @@ fn with_table(
             .map(|(s, p)| count::joint(s, p, values));
         let with = contexts::cluster(&joint.reduce(ByExponent::new, merged));
         if with.1 < alone.1 {
-            list = (with.0, Some(places));
+            best = (with.0, with.1, Some(places));
         }
     }
-    let (list, places) = list;
+    let (list, cost, places) = best;
+    if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
+        let each = table.numbers.size - usize::from(zero);
+        let bytes = exceptions.len() * each + grid.blocks() * rans::STATE_BYTES;
+        let family = family::Plan::new(&near, zero, raw, base, grand);
+        if family.cost < cost + ((8 * bytes as u64) << COST_BITS) {
+            return (Scheme::PaletteDelta2, family.encode(simd, &near, zero));
+        }
+    }
     let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
     let coder = Encoder {
         simd,

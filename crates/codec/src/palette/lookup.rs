@@ -158,7 +158,6 @@ fn look_up<const N: usize>(
 }
 
 /// What a symbol in a context stands for: the index, `(context + symbol) mod values`, or the exception.
-#[cfg(test)]
 #[inline(always)]
 pub(crate) fn turn(symbol: u8, context: u8, values: usize) -> u8 {
     if usize::from(symbol) >= values {

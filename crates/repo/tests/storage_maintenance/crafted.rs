@@ -18,6 +18,7 @@ fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
         kind,
         depth,
         base,
+        grand: None,
         logical,
     };
     pack.add(object, &[&[0], bytes].concat()).expect("add");
@@ -118,6 +119,7 @@ fn a_base_of_another_dtype_is_found() {
             kind,
             depth,
             base,
+            grand: None,
             logical,
         };
         pack.add(object, &[encoded.as_slice(), &header, &len].concat())

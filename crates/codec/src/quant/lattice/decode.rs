@@ -6,16 +6,16 @@ use super::cells::{Lattice, number};
 use super::half::narrow;
 use super::header::{self, Header};
 use super::known::{Known, mirrored};
-use super::stream::Stream;
-use super::symbols::CLASS_BITS;
-use super::tree::{Axes, Tree, axes};
-use super::{CHUNK, LIMIT};
+use super::symbols::{CLASS_BITS, axes};
+use super::{CHUNK, LIMIT, TREES};
 use crate::bits::{BitReader, Cursor};
 use crate::blocks::Grid;
 use crate::diff::symbol_bases;
+use crate::lanes::Stream;
 use crate::rans::{DecTable, LANES};
 use crate::simd::{Simd, Work};
 use crate::tables::get_freqs;
+use crate::tree::{Axes, Tree};
 use crate::{CodecError, Dtype, Relatives, Scheme};
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         let Header { lattice, lanes } = header::get(&mut cursor, dtype, n)?;
         let grid = Grid::get(&mut cursor, n)?;
         let axes = axes(scheme.needs_base());
-        let (map, leaves) = Tree::get(&mut cursor, axes)?.map(axes);
+        let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
         let freqs = (0..leaves)
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
@@ -178,7 +178,7 @@ impl Shared<'_> {
             let raw = u16::from(step) * width + u16::from(class);
             *ctx = self.segment.map[usize::from(raw) % CONTEXTS];
         }
-        stream.group(self.simd, &self.segment.table, &ctx[..n], &mut symbols[..n])?;
+        stream.take(self.simd, &self.segment.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];
         if symbols.iter().fold(0, |top, &s| s.max(top)) <= PLAIN {
             for (f, &s) in far.iter_mut().zip(&symbols) {

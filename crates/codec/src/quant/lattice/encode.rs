@@ -1,17 +1,16 @@
-//! A segment of a reconstruction to bytes. Neighbours: `symbols` makes the symbols, `grow` and `tree` merge their contexts, `stream`
-//! codes. It must not know what a symbol means.
+//! A segment of a reconstruction to bytes. Neighbours: `symbols` makes the symbols, `crate::tree` merges their contexts,
+//! `crate::lanes` codes. It must not know what a symbol means.
 
 use super::cells::Lattice;
-use super::grow::Counts;
-use super::symbols::Block;
-use super::tree::{Axes, Tree, axes};
-use super::{Hint, header, stream};
+use super::symbols::{Block, axes};
+use super::{Hint, TREES, header};
 use crate::bits::put_varint;
 use crate::blocks::Grid;
 use crate::log2::COST_BITS;
 use crate::rans::EncTable;
-use crate::tables::{normalise, put};
-use crate::{CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme, simd::Simd};
+use crate::tables::put;
+use crate::tree::{Axes, Counts, Tree};
+use crate::{CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme, lanes, simd::Simd};
 use rayon::prelude::*;
 
 /// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the relatives as
@@ -57,12 +56,12 @@ pub(crate) fn encode(
         }
     }
     let (map, leaves) = best.tree.map(best.counts.axes);
-    let freqs = frequencies(&best.counts, &map, leaves);
-    let lanes = stream::lanes_for((best.cost >> (COST_BITS + 3)) / best.blocks.len() as u64);
+    let freqs = best.counts.frequencies(&map, leaves);
+    let lanes = lanes::lanes_for((best.cost >> (COST_BITS + 3)) / best.blocks.len() as u64);
     let mut out = vec![scheme as u8];
     header::put(lattice, start, n, lanes, &mut out)?;
     out.push(grid.log);
-    best.tree.put(&mut out);
+    best.tree.put(TREES, &mut out);
     freqs.iter().for_each(|f| put(&mut out, f, true));
     let table = EncTable::new(&freqs);
     grid.put_blocks(&mut out, |b, out| best.blocks[b].put(simd, &table, lanes, &map, out));
@@ -89,7 +88,7 @@ impl Plan {
         let axes = axes(given[0].is_some());
         let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
         let counts = count(&blocks, axes);
-        let (tree, mut cost) = counts.grow();
+        let (tree, mut cost) = counts.grow(TREES);
         cost += blocks
             .iter()
             .map(|b| (b.low.len() as u64 * 8) << COST_BITS)
@@ -125,22 +124,12 @@ fn count(blocks: &[Block], axes: Axes) -> Counts {
     Counts { axes, alphabet, counts }
 }
 
-/// The tables of the leaves.
-fn frequencies(counts: &Counts, map: &[u8], leaves: usize) -> Vec<[u16; 256]> {
-    let mut sums = vec![[0u32; 256]; leaves];
-    for (&leaf, row) in map.iter().zip(counts.counts.chunks(counts.alphabet)) {
-        let sum = &mut sums[usize::from(leaf)];
-        sum.iter_mut().zip(row).for_each(|(a, b)| *a += b);
-    }
-    sums.iter().map(normalise).collect()
-}
-
 impl Block {
     /// Appends the length of the stream, the stream, the bits under the classes.
     fn put(&self, simd: Simd, table: &EncTable, lanes: u8, map: &[u8], out: &mut Vec<u8>) {
         let ctx: Vec<u8> = self.raw.iter().map(|&c| map[usize::from(c)]).collect();
         let mut coded = Vec::with_capacity(self.symbols.len() / 4);
-        stream::put(simd, table, lanes, &self.symbols, &ctx, &mut coded);
+        lanes::put(simd, table, lanes, &[(&self.symbols, &ctx)], &mut coded);
         put_varint(out, coded.len() as u64);
         out.extend_from_slice(&coded);
         out.extend_from_slice(&self.low);

@@ -57,9 +57,12 @@ pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mu
 fn put_factors<'a>(list: impl Iterator<Item = &'a f32>, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let raw: Vec<u8> = list.flat_map(|f| to_bf16(*f).to_le_bytes()).collect();
     if !raw.is_empty() {
-        let e = CpuEngine::new().encode(Dtype::BF16, &raw, Relatives::NONE, None)?;
-        put_varint(out, e.bytes.len() as u64);
-        out.extend_from_slice(&e.bytes);
+        // Never zstd, so that these bytes do not change with its releases.
+        let one = |scheme| CpuEngine::new().encode_as(scheme, Dtype::BF16, &raw, Relatives::NONE, None);
+        let (a, b) = (one(Scheme::Palette)?.bytes, one(Scheme::Planes)?.bytes);
+        let least = if a.len() < b.len() { a } else { b };
+        put_varint(out, least.len() as u64);
+        out.extend_from_slice(&least);
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 //!
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it, `hint` which
 //! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
-//! elements before it say, `symbols` puts both together, `grow` and `tree` merge contexts to at most 16, `stream` codes a
-//! block, `encode` and `decode` do segments.
+//! elements before it say, `symbols` puts both together, `crate::tree` merges contexts to at most 16, `encode` and `decode` do
+//! segments.
 //!
 //! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone drops small
 //! consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn after each
@@ -15,16 +15,13 @@ mod activity;
 pub(crate) mod cells;
 mod decode;
 mod encode;
-mod grow;
 mod half;
 mod header;
 mod hint;
 mod known;
 mod params;
 mod quantise;
-mod stream;
 mod symbols;
-mod tree;
 
 pub use cells::Lattice;
 pub(crate) use decode::Reader;
@@ -33,11 +30,16 @@ pub use hint::Hint;
 pub use params::Params;
 pub use quantise::{Outcome, Reason};
 
+use crate::tree::Limits;
+
 /// Levels lie strictly between minus this and this.
 const LIMIT: f32 = (1 << 20) as f32;
 
 /// Elements whose cells are worked out at a time, so that all of it stays in the first-level cache.
 const CHUNK: usize = 1024;
+
+/// How its trees of contexts may grow.
+const TREES: Limits = Limits { leaves: 16, bits: 5 };
 
 #[cfg(test)]
 mod tests;

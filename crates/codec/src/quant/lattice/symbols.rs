@@ -1,21 +1,30 @@
 //! A segment of a reconstruction as symbols in raw contexts. Neighbours: `known` and `activity` give contexts, `encode` codes what
 //! comes out. It must not know tables, nor how the reconstruction was made: what is not on the lattice is refused.
 
-use super::activity::Activity;
+use super::activity::{Activity, STEPS, STEPS_ALONE};
 use super::cells::{Lattice, number, place, round};
 use super::half::{narrow, widen};
-use super::known::{Known, mirrored};
-use super::tree::{Axes, axes};
+use super::known::{Known, MOVES, PLACES, mirrored};
 use super::{CHUNK, LIMIT};
 use crate::bits::BitWriter;
 use crate::blocks::Grid;
 use crate::rans::LANES;
 use crate::simd::{Simd, Work};
+use crate::tree::Axes;
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// Bits under the top one that join the class of a difference.
 pub(super) const CLASS_BITS: u32 = 2;
+
+/// The axes of contexts with and without a parent: activity, place in the cell, last move.
+pub(super) fn axes(parent: bool) -> Axes {
+    if parent {
+        [STEPS, PLACES, MOVES]
+    } else {
+        [STEPS_ALONE, 1, 1]
+    }
+}
 
 /// A block as symbols.
 #[derive(Debug)]
