@@ -35,8 +35,12 @@ impl Grid {
 
     /// Whether the key is of finite numbers.
     pub fn is_finite(self, key: u16) -> bool {
-        let exponent = if self == Grid::F16 { 0x7C00 } else { 0x7F80 };
-        key & exponent != exponent
+        key & self.infinity() != self.infinity()
+    }
+
+    /// The key of infinity, and the number of finite keys of one sign.
+    pub(crate) fn infinity(self) -> u16 {
+        if self == Grid::F16 { 0x7C00 } else { 0x7F80 }
     }
 
     /// The number that stands for the key: the value on a 16-bit grid; on [`Grid::F32`] the middle of the interval, at
@@ -104,7 +108,7 @@ impl<'a> Values<'a> {
         self.grid
     }
 
-    /// The elements as they were given.
+    /// The elements' bytes.
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -119,13 +123,40 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Calls `f` with the elements' keys, four at a time, and with the last ones one by one.
+    #[inline(always)]
+    pub(crate) fn each_key(self, mut four: impl FnMut([u16; 4]), mut one: impl FnMut(u16)) {
+        match self.dtype {
+            Dtype::F64 => keys(self.bytes, |e: &[u8; 8]| (f64_at(e).to_bits() >> 16) as u16, four, one),
+            Dtype::F32 => {
+                // Two elements are one load.
+                let fours = self.bytes.as_chunks::<8>().0.as_chunks::<2>().0;
+                for pairs in fours {
+                    let [a, b] = pairs.map(u64::from_le_bytes);
+                    four([(a >> 16) as u16, (a >> 48) as u16, (b >> 16) as u16, (b >> 48) as u16]);
+                }
+                let tail = &self.bytes[fours.len() * 16..];
+                tail.as_chunks::<4>()
+                    .0
+                    .iter()
+                    .for_each(|e| one(u16::from_le_bytes([e[2], e[3]])));
+            }
+            _ => keys(self.bytes, |e: &[u8; 2]| u16::from_le_bytes(*e), four, one),
+        }
+    }
+
     /// Appends the elements' keys to `out`.
     pub(crate) fn push_keys(self, out: &mut Vec<u16>) {
-        let pairs = |e: &[u8], at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
         match self.dtype {
             Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(|e| (f64_at(e).to_bits() >> 16) as u16)),
-            Dtype::F32 => out.extend(self.bytes.chunks_exact(4).map(|e| pairs(e, 2))),
-            _ => out.extend(self.bytes.chunks_exact(2).map(|e| pairs(e, 0))),
+            Dtype::F32 => out.extend(
+                self.bytes
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|e| u16::from_le_bytes([e[2], e[3]])),
+            ),
+            _ => out.extend(self.bytes.as_chunks::<2>().0.iter().map(|e| u16::from_le_bytes(*e))),
         }
     }
 
@@ -144,6 +175,20 @@ impl<'a> Values<'a> {
             _ => out.extend(self.bytes.chunks_exact(2).map(|e| from_bf16(pairs(e)))),
         }
     }
+}
+
+#[inline(always)]
+fn keys<const N: usize>(
+    bytes: &[u8],
+    key: impl Fn(&[u8; N]) -> u16,
+    mut four: impl FnMut([u16; 4]),
+    one: impl FnMut(u16),
+) {
+    let (fours, rest) = bytes.as_chunks::<N>().0.as_chunks::<4>();
+    fours
+        .iter()
+        .for_each(|[a, b, c, d]| four([key(a), key(b), key(c), key(d)]));
+    rest.iter().map(key).for_each(one);
 }
 
 fn f64_at(e: &[u8]) -> f32 {

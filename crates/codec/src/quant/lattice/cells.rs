@@ -8,7 +8,7 @@
 
 use super::CHUNK;
 use super::params::{Params, factor, matrix, power};
-use crate::{CodecError, Dtype};
+use crate::{CodecError, Dtype, simd::Simd};
 use std::ops::Range;
 
 /// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.
@@ -34,13 +34,15 @@ pub struct Lattice {
 
 /// Steps and offsets of up to [`CHUNK`] elements.
 pub(super) struct Cells {
+    simd: Simd,
     pub(super) d: [f32; CHUNK],
     pub(super) o: [f32; CHUNK],
 }
 
 impl Cells {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(simd: Simd) -> Self {
         Cells {
+            simd,
             d: [1.0; CHUNK],
             o: [0.0; CHUNK],
         }
@@ -50,7 +52,7 @@ impl Cells {
 /// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not):
 /// splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's complement number.
 #[inline(always)]
-fn offsets(seed: u64, pair: u64) -> [f32; 2] {
+pub(crate) fn offsets(seed: u64, pair: u64) -> [f32; 2] {
     let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -107,6 +109,7 @@ impl Lattice {
     }
 
     /// Works out the cells of the `n` elements (at most [`CHUNK`]) from `start` on.
+    #[inline(always)]
     pub(super) fn cells(&self, start: usize, n: usize, cells: &mut Cells) {
         let d = &mut cells.d[..n];
         let whole = power(self.step);
@@ -131,9 +134,7 @@ impl Lattice {
             let first = start.div_ceil(2) as u64;
             let next = first + pairs.len() as u64;
             head.iter_mut().for_each(|o| *o = offsets(seed, first - 1)[1]);
-            for (pair, o) in (first..next).zip(pairs) {
-                *o = offsets(seed, pair);
-            }
+            cells.simd.offsets(seed, first, pairs);
             last.iter_mut().for_each(|o| *o = offsets(seed, next)[0]);
         }
     }
@@ -166,6 +167,16 @@ mod tests {
         let mean = all.iter().sum::<f32>() / 1e5;
         let square = all.iter().map(|o| o * o).sum::<f32>() / 1e5;
         assert!(mean.abs() < 0.005 && (square - 1.0 / 12.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn many_offsets_are_those_of_each() {
+        for (seed, first, n) in [(0, 0, 0), (9, 1, 3), (u64::MAX, 7, 4), (1 << 63, u64::MAX - 2, 131)] {
+            let each: Vec<[f32; 2]> = (0..n).map(|i| offsets(seed, first.wrapping_add(i))).collect();
+            let mut many = vec![[0.0; 2]; n as usize];
+            Simd::detect().offsets(seed, first, &mut many);
+            assert_eq!(many, each);
+        }
     }
 
     #[test]

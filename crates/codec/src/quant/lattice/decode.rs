@@ -13,9 +13,10 @@ use crate::blocks::Grid;
 use crate::diff::symbol_bases;
 use crate::lanes::Stream;
 use crate::rans::{DecTable, LANES};
+use crate::simd::{Simd, Work};
 use crate::tables::get_freqs;
 use crate::tree::{Axes, Tree};
-use crate::{CodecError, Dtype, Relatives, Scheme, simd::Simd};
+use crate::{CodecError, Dtype, Relatives, Scheme};
 use std::ops::Range;
 
 /// Symbols up to this one have no raw bits: their magnitude is half of them, rounded up.
@@ -82,13 +83,38 @@ impl<'a> Reader<'a> {
             .decode_range(&self.blocks, size, range, out, |data, elements, out| {
                 let bytes = elements.start * size..elements.end * size;
                 let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
-                shared.block(self.lattice.known.start + elements.start, data, cut, out)
+                simd.compiled(OneBlock {
+                    shared: &shared,
+                    start: self.lattice.known.start + elements.start,
+                    data,
+                    relatives: cut,
+                    out,
+                })
             })
+    }
+}
+
+/// What [`Shared::block`] is asked for.
+struct OneBlock<'a> {
+    shared: &'a Shared<'a>,
+    start: usize,
+    data: &'a [u8],
+    relatives: [Option<&'a [u8]>; 2],
+    out: &'a mut [u8],
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Result<(), CodecError>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), CodecError> {
+        self.shared.block(self.start, self.data, self.relatives, self.out)
     }
 }
 
 impl Shared<'_> {
     /// Decodes the block that starts at element `start`.
+    #[inline(always)]
     fn block(
         &self,
         start: usize,
@@ -102,7 +128,7 @@ impl Shared<'_> {
         let len = cursor.varint()?;
         let mut stream = Stream::new(self.segment.lanes, cursor.take(len)?)?;
         let mut low = BitReader::new(cursor.rest());
-        let mut known = Known::new();
+        let mut known = Known::new(self.simd);
         let mut activity = Activity::new(self.segment.lattice.cols, n, self.segment.axes[0]);
         let mut values = [0f32; CHUNK];
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {

@@ -41,7 +41,7 @@ pub(crate) fn encode(
         return Err(CodecError::BadInput("segments of unlike length"));
     }
     let grid = Grid::new(n);
-    let plan = |given| Plan::new(lattice, grid, start, rec, given);
+    let plan = |given| Plan::new(simd, lattice, grid, start, rec, given);
     let mut best = plan(given)?;
     let mut scheme = match given {
         [_, Some(_)] => Scheme::LatticeDelta2,
@@ -78,6 +78,7 @@ struct Plan {
 
 impl Plan {
     fn new(
+        simd: Simd,
         lattice: &Lattice,
         grid: Grid,
         start: usize,
@@ -85,7 +86,7 @@ impl Plan {
         given: [Option<&[u8]>; 2],
     ) -> Result<Plan, CodecError> {
         let axes = axes(given[0].is_some());
-        let blocks = lattice.blocks(grid, start, rec, given, axes)?;
+        let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
         let counts = count(&blocks, axes);
         let (tree, mut cost) = counts.grow(TREES);
         cost += blocks

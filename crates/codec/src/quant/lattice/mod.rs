@@ -12,7 +12,7 @@
 //! reverse water-filling does for weights whose rate is far below one bit.
 
 mod activity;
-mod cells;
+pub(crate) mod cells;
 mod decode;
 mod encode;
 mod half;

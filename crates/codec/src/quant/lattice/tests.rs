@@ -116,13 +116,17 @@ proptest! {
             prop_assert_eq!(outcome, Outcome::Lossless(Reason::OutOfRange));
             return Ok(());
         }
-        let mut cells = cells::Cells::new();
+        let mut cells = cells::Cells::new(Simd::scalar());
         for (i, (a, b)) in floats(dtype, &w).iter().zip(floats(dtype, &rec)).enumerate() {
             l.cells(i, 1, &mut cells);
             let digits = match dtype { Dtype::F32 => 22, Dtype::F16 => 11, _ => 8 };
             let rounding = b.abs().max(a.abs()) * 2f32.powi(-digits) + 2f32.powi(-25);
             prop_assert!((a - b).abs() <= cells.d[0] * 0.500_001 + rounding, "{} {} step {}", a, b, cells.d[0]);
         }
+        // Plain code, too.
+        let mut plain = vec![0; w.len()];
+        prop_assert_eq!(l.share(Simd::scalar(), 0, &w, &mut plain), None);
+        prop_assert_eq!(&plain, &rec);
         // Pieces give the same numbers; reconstructing again changes nothing.
         let (cut, mut again) = (n.min(from), vec![0; w.len()]);
         l.quantise(cut, &w[cut * size..], &mut again[cut * size..]).unwrap();
@@ -303,7 +307,7 @@ fn what_a_segment_says_of_itself_is_checked() {
         (found.lanes, found.lattice.rows.len(), found.lattice.factors.len()),
         (2, 5, 40)
     );
-    let (mut a, mut b) = (cells::Cells::new(), cells::Cells::new());
+    let (mut a, mut b) = (cells::Cells::new(Simd::detect()), cells::Cells::new(Simd::scalar()));
     l.cells(100, 170, &mut a);
     found.lattice.cells(100, 170, &mut b);
     assert!(a.d == b.d && a.o == b.o);

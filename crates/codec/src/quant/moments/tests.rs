@@ -150,7 +150,7 @@ fn the_engine_finds_the_levels_by_itself() {
     let (m, v) = moments(512, 256);
     let stored = |kind, values: &[f32]| {
         let raw = bytes(&run(kind, Bits::Four, values, &[512, 256]).unwrap());
-        let e = CpuEngine::new().encode(Dtype::F32, &raw, None).unwrap();
+        let e = CpuEngine::new().encode(Dtype::F32, &raw, None.into(), None).unwrap();
         assert_eq!(e.scheme, crate::Scheme::Palette);
         raw.len() as f64 / e.bytes.len() as f64
     };
