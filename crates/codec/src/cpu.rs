@@ -11,6 +11,10 @@ use crate::{
 };
 use std::ops::Range;
 
+/// Segments up to this many bytes are tried without the grandparent, too.
+const SHORT: usize = 1 << 20;
+/// What naming a grandparent costs a store, in a payload's header and in a pack's footer.
+const GRAND_BYTES: usize = 64;
 /// Level of zstd for segments that are stored so.
 const ZSTD_LEVEL: i32 = 3;
 
@@ -76,6 +80,31 @@ impl CpuEngine {
             Scheme::Sparse => sparse::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
         };
         Ok(shorter(scheme, bytes, raw))
+    }
+
+    /// The smallest encoding with these relatives.
+    fn best(
+        &self,
+        dtype: Dtype,
+        raw: &[u8],
+        relatives: Relatives<'_>,
+        hint: Option<&Hint>,
+    ) -> Result<Encoded, CodecError> {
+        // What is not on the lattice it was said to be on is encoded as if nothing had been said.
+        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
+        let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
+        match on {
+            Some((scheme, bytes)) if (bytes.len() as u64 * 8) << COST_BITS <= cost => Ok(shorter(scheme, bytes, raw)),
+            Some((scheme, bytes)) => {
+                let plain = self.chosen(choice, dtype, raw, relatives)?;
+                Ok(if bytes.len() <= plain.bytes.len() {
+                    Encoded { bytes, scheme }
+                } else {
+                    plain
+                })
+            }
+            None => self.chosen(choice, dtype, raw, relatives),
+        }
     }
 
     /// Encodes as the estimate chose.
@@ -175,21 +204,21 @@ impl Engine for CpuEngine {
         if raw.is_empty() {
             return Ok(stored(raw));
         }
-        // What is not on the lattice it was said to be on is encoded as if nothing had been said.
-        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
-        let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
-        match on {
-            Some((scheme, bytes)) if (bytes.len() as u64 * 8) << COST_BITS <= cost => Ok(shorter(scheme, bytes, raw)),
-            Some((scheme, bytes)) => {
-                let plain = self.chosen(choice, dtype, raw, relatives)?;
-                Ok(if bytes.len() <= plain.bytes.len() {
-                    Encoded { bytes, scheme }
-                } else {
-                    plain
-                })
-            }
-            None => self.chosen(choice, dtype, raw, relatives),
+        let best = self.best(dtype, raw, relatives, hint)?;
+        if best.scheme.relatives() < 2 || raw.len() > SHORT {
+            return Ok(best);
         }
+        // A store names the grandparent: in a short segment that may be more than it saves.
+        let base = Relatives {
+            grand: None,
+            ..relatives
+        };
+        let one = self.best(dtype, raw, base, hint)?;
+        Ok(if one.bytes.len() <= best.bytes.len() + GRAND_BYTES {
+            one
+        } else {
+            best
+        })
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError> {

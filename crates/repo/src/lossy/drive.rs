@@ -259,8 +259,8 @@ impl<'a> Setting<'a> {
             return Ok(found);
         };
         let progress = self.state.progress().then(exact, direction);
+        let limit = self.policy.gate.limit(exact, &progress, direction);
         (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
-        let limit = self.policy.gate.limit(exact, progress, direction);
         (found.exact, found.limit) = (Some(exact), Some(limit));
         let mut court = Court::new(self.maker(), scratch, evaluator);
         (court.exact, court.limit, court.direction) = (exact, limit, direction);

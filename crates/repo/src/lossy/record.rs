@@ -56,10 +56,11 @@ pub struct Quality {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct State {
-    /// Quality of the exact checkpoint, the last two improvements, the smoothed one.
+    /// Quality of the exact checkpoint, the last few improvements, the smoothed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<f64>,
-    pub gains: [Option<f64>; 2],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gains: Vec<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
     /// The family that won last.
@@ -87,7 +88,7 @@ impl State {
     pub fn progress(&self) -> Progress {
         Progress {
             last: self.last,
-            gains: self.gains,
+            gains: self.gains.clone(),
             gain: self.gain,
         }
     }

@@ -39,44 +39,44 @@ const FIRST: f64 = 0.01;
 const LEAST: f64 = 1e-4;
 
 /// What the exact checkpoints of a run have shown so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Quality of the newest exact checkpoint.
     pub last: Option<f64>,
-    /// Improvements of the cost in the last two intervals, the older one first; negative where it got worse.
-    pub gains: [Option<f64>; 2],
+    /// Improvements of the cost in the last few intervals, the newest last; negative where it got worse.
+    pub gains: Vec<f64>,
     /// Smoothed improvement per interval.
     pub gain: Option<f64>,
 }
 
-/// The middle one of three gains, the mean of two. One noisy checkpoint in a run is two gains that are far off, of either sign: the median
-/// drops both.
-fn middle(older: Option<f64>, old: Option<f64>, new: f64) -> f64 {
-    match (older, old) {
-        (Some(a), Some(b)) => a.max(b).min(a.min(b).max(new)),
-        (_, Some(b)) => (b + new) / 2.0,
-        _ => new,
-    }
+/// Gains whose median is taken.
+const WINDOW: usize = 5;
+
+/// The median. One noisy checkpoint in a run is two gains that are far off, of either sign: it drops both.
+fn middle(gains: &[f64]) -> f64 {
+    let mut sorted = gains.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
 }
 
 impl Progress {
     /// Takes the next exact checkpoint into account.
     #[must_use]
     pub fn then(self, exact: f64, direction: Direction) -> Progress {
-        let Some(last) = self.last else {
-            return Progress {
-                last: Some(exact),
-                ..self
-            };
-        };
-        let new = direction.cost(last) - direction.cost(exact);
-        let middle = middle(self.gains[0], self.gains[1], new);
-        let smooth = |old: f64| (1.0 - NEWEST) * old + NEWEST * middle;
-        Progress {
+        let mut next = Progress {
             last: Some(exact),
-            gains: [self.gains[1], Some(new)],
-            gain: Some(self.gain.map_or(middle, smooth)),
+            ..self
+        };
+        if let Some(last) = self.last {
+            next.gains.push(direction.cost(last) - direction.cost(exact));
+            let surplus = next.gains.len().saturating_sub(WINDOW);
+            next.gains.drain(..surplus);
+            let middle = middle(&next.gains);
+            let smooth = |old: f64| (1.0 - NEWEST) * old + NEWEST * middle;
+            next.gain = Some(self.gain.map_or(middle, smooth));
         }
+        next
     }
 }
 
@@ -91,7 +91,7 @@ pub enum Gate {
 
 impl Gate {
     /// The worst measured number that passes; `progress` has seen `exact`.
-    pub fn limit(self, exact: f64, progress: Progress, direction: Direction) -> f64 {
+    pub fn limit(self, exact: f64, progress: &Progress, direction: Direction) -> f64 {
         let may_lose = match self {
             Gate::Epsilon(epsilon) => epsilon * exact.abs(),
             Gate::Progress(rho) => {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn epsilon_is_a_part_of_what_was_measured() {
-        let limit = |exact, d| Gate::Epsilon(0.05).limit(exact, Progress::default(), d);
+        let limit = |exact, d| Gate::Epsilon(0.05).limit(exact, &Progress::default(), d);
         assert_eq!(limit(2.0, LowerIsBetter), 2.1);
         assert_eq!(limit(0.8, HigherIsBetter), 0.8 - 0.05 * 0.8);
         assert!(Gate::passes(2.1, 2.1, LowerIsBetter) && !Gate::passes(2.11, 2.1, LowerIsBetter));
@@ -138,26 +138,29 @@ mod tests {
     #[test]
     fn progress_is_smoothed_and_has_a_floor() {
         let gate = Gate::Progress(0.25);
-        let start = Progress::default().then(4.0, LowerIsBetter);
-        assert_eq!(gate.limit(4.0, start, LowerIsBetter), 4.0 + 0.25 * 0.04);
-        let next = start.then(3.0, LowerIsBetter);
-        assert_eq!((next.gain, gate.limit(3.0, next, LowerIsBetter)), (Some(1.0), 3.25));
-        let slower = next.then(2.8, LowerIsBetter);
-        let gain = slower.gain.unwrap_or_default();
-        assert!((gain - (0.5 + 0.5 * 0.6)).abs() < 1e-12);
-        // One bad checkpoint changes little: the middle of 1, 0.2, -6.2 and then of 0.2, -6.2, 6.3.
-        let spike = slower.then(9.0, LowerIsBetter);
-        assert!((spike.gain.unwrap_or_default() - (gain / 2.0 + 0.1)).abs() < 1e-12);
-        let after = spike.then(2.7, LowerIsBetter);
-        assert!((after.gain.unwrap_or_default() - (gain / 4.0 + 0.15)).abs() < 1e-12);
-        // Getting worse for good allows the floor, not less.
-        let worse = [9.1, 9.2, 9.3, 9.4, 9.0]
-            .into_iter()
-            .fold(spike, |p, l| p.then(l, LowerIsBetter));
+        let run = |losses: &[f64]| {
+            losses
+                .iter()
+                .fold(Progress::default(), |p, &l| p.then(l, LowerIsBetter))
+        };
+        assert_eq!(gate.limit(4.0, &run(&[4.0]), LowerIsBetter), 4.0 + 0.25 * 0.04);
+        assert_eq!(run(&[4.0, 3.0]).gain, Some(1.0));
+        assert_eq!(gate.limit(3.0, &run(&[4.0, 3.0]), LowerIsBetter), 3.25);
+        // A steady run, and the same with one bad checkpoint.
+        let steady = run(&[10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0]);
+        let spiked = run(&[10.0, 9.0, 8.0, 7.0, 60.0, 5.0, 4.0]);
+        assert_eq!(
+            (steady.gain, spiked.gain, steady.gains.len()),
+            (Some(1.0), Some(1.0), WINDOW)
+        );
+        // Getting worse allows the floor, not less.
+        let worse = run(&[1.0, 2.0, 3.0]);
         assert!(worse.gain < Some(0.0));
-        assert_eq!(gate.limit(9.0, worse, LowerIsBetter), 9.0 + 0.25 * (1e-4 * 9.0));
-        let accuracy = Progress::default().then(0.5, HigherIsBetter).then(0.6, HigherIsBetter);
-        let limit = gate.limit(0.6, accuracy, HigherIsBetter);
+        assert_eq!(gate.limit(3.0, &worse, LowerIsBetter), 3.0 + 0.25 * (1e-4 * 3.0));
+        let accuracy = [0.5, 0.6]
+            .into_iter()
+            .fold(Progress::default(), |p, a| p.then(a, HigherIsBetter));
+        let limit = gate.limit(0.6, &accuracy, HigherIsBetter);
         assert!((limit - 0.575).abs() < 1e-12);
         assert!((Gate::used(0.59, 0.6, limit) - 0.4).abs() < 1e-9);
     }
