@@ -44,13 +44,15 @@ rm -f "$answer"
 
 @dataclass(frozen=True)
 class System:
-    """How checkpoints are stored: a policy, its gate, the score that the gate looks at, and whether moments are in."""
+    """How checkpoints are stored: policy, gate, the score that the gate looks at, whether moments are in; and in how
+    many data orders it is tried at least."""
 
     title: str
     policy: str | None
     gate: tuple[str, ...] = ()
     moments: bool = False
     score: str = "loss"
+    orders: int = 3
 
     def metric(self, task: str) -> str:
         """Digits may be judged by accuracy, as the paper does for its vision models; text has its loss only."""
@@ -72,9 +74,9 @@ SYSTEMS = {
     "paper": System("the paper's pipeline, its gate (0.05)", "paper", ("--quality", "0.05"), score="accuracy"),
     "adam": System("mdl, default, moments log4", WITH_MOMENTS, moments=True),
     "paper-progress": System("the paper's pipeline, our gate", "paper", ("--progress", "0.25")),
-    "bins": System("mdl, bins only", "bins"),
-    "lattice": System("mdl, lattice only", "lattice"),
-    "lossless": System("lossless, weights + moments", None, moments=True),
+    "bins": System("mdl, bins only", "bins", orders=1),
+    "lattice": System("mdl, lattice only", "lattice", orders=1),
+    "lossless": System("lossless, weights + moments", None, moments=True, orders=1),
 }
 
 
