@@ -45,9 +45,8 @@ COLUMNS = (
     "the final quality against the uncompressed run in the same data order, mean of the pairs (as is *loss*). *in",
     "spread*: whether the mean lies between the worst and the best uncompressed run. *last checkpoint*: quality",
     "of the last commit, checked out. *lattice*: checkpoints that the lattice won. *lossless*: those for which",
-    "nothing passed the gate. *evaluations* and *commit s* (median of `mdl commit` alone + its evaluations) are",
-    "per checkpoint; the machine was busy, so the seconds are coarse. Final quality is measured on data that the",
-    "gates never see.",
+    "nothing passed the gate. *commit s*: processor seconds per checkpoint, median: `mdl commit` alone + its",
+    "evaluations. Final quality is measured on data that the gates never see.",
 )
 
 
@@ -146,9 +145,10 @@ def summarise(task: str, name: str, runs: list[Run], base: list[Run]) -> dict[st
         "lattices": sum(row.get("quality", {}).get("family") == "lattice" for row in rows),
         "checkpoints": len(rows),
         "evaluations": statistics.fmean(row["evaluations"] for row in rows),
-        "commit_seconds": median(row["seconds"] - row["evaluation_seconds"] for row in rows),
+        "commit_seconds": median(row["seconds"] for row in rows),
         "evaluation_seconds": median(row["evaluation_seconds"] for row in rows),
-        "overhead": sum(row["seconds"] for row in rows) / sum(one["training_seconds"] for one in runs),
+        "overhead": statistics.fmean(row["seconds"] + row["evaluation_seconds"] for row in rows)
+        / statistics.fmean(one["interval_seconds"] for one in runs),
         "exact_end": [one["exact_end"] for one in runs],
     }
 

@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from types import TracebackType
 from typing import Any
 
 from quality.tasks import TASKS, Task
-from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer, step_dir
+from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer, grads_file, step_dir
 
 ROOT = Path(__file__).resolve().parents[3]
 HOME = ROOT / "target" / "quality"
@@ -111,14 +112,14 @@ class Evaluator:
     def _serve(self) -> None:
         while (line := self.questions.readline().decode().rstrip("\n")) != "quit":
             answer, _, folder = line.partition(" ")
-            began = time.perf_counter()
+            began = time.thread_time()
             try:
                 value = f"{self.judge.gate(Path(folder))[self.metric]:.17g}\n"
             except Exception as error:
                 self.errors.append(f"{folder}: {error!r}")
                 value = "nan\n"
             self.count += 1
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.thread_time() - began
             self._reply(Path(answer), value)
 
     def _reply(self, answer: Path, value: str) -> None:
@@ -172,19 +173,24 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
             value = str(home / "policy.toml")
             Path(value).write_text(system.policy)
         policy = ["--policy", value, *system.gate]
-    run = start(task, order)
+    stored = stored_run(task, order)
+    run: Trainer | None = None
     rows: list[dict[str, Any]] = []
     resumed: str | None = None
-    began, training = time.monotonic(), 0.0
+    began, training, trained = time.monotonic(), 0.0, 0
     metric = system.metric(task.name)
     with Evaluator(task, metric, home / "eval") as evaluator:
-        while run.step < task.steps:
-            at = time.monotonic()
-            run.advance(run.step + task.every)
-            training += time.monotonic() - at
-            step, exact, staged = run.step, home / "exact", home / "staged"
-            grads = home / "grads.safetensors"
-            run.save(exact, grads)
+        for step in range(task.start + task.every, task.steps + 1, task.every):
+            exact, staged, grads = home / "exact", home / "staged", home / "grads.safetensors"
+            at = time.thread_time()
+            if run is None:  # not killed yet: as the uncompressed run, bit for bit
+                shutil.copytree(step_dir(stored, step), exact, dirs_exist_ok=True)
+                shutil.copyfile(grads_file(stored, step), grads)
+            else:
+                run.advance(step)
+                trained += task.every
+                training += time.thread_time() - at
+                run.save(exact, grads)
             shutil.rmtree(staged, ignore_errors=True)
             staged.mkdir()
             for file in (MODEL, OPTIMIZER) if system.moments else (MODEL,):
@@ -195,9 +201,9 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
                 options += ["--eval", evaluator.command, better, "--grads", str(grads)]
                 options += ["--resumed-from", resumed] if resumed else []
             before, evaluations, seconds = repo.packs(), evaluator.count, evaluator.seconds
-            at = time.monotonic()
+            at = children_time()
             report = repo.run("commit", str(staged), "-m", f"step {step}", "--step", str(step), *options)
-            took = time.monotonic() - at
+            took = children_time() - at
             resumed = None
             rows.append(
                 {
@@ -215,7 +221,7 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
             print(label, json.dumps(rows[-1]), flush=True)
             if step in kill_points(task):
                 repo.run("checkout", report["commit"], "--to", str(fresh(home / "restored")))
-                del run
+                run = None
                 moments = home / "restored" if system.moments else exact
                 run = Trainer.load(task, order, home / "restored", moments)
                 resumed = report["commit"]
@@ -236,8 +242,8 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
         "stored_bytes": sum(row["stored_bytes"] for row in rows),
         "final": evaluator.judge.final(exact),
         "final_checkpoint": evaluator.judge.final(home / "last"),
-        "exact_end": same_bytes(exact, run_folder(task, order)),
-        "training_seconds": round(training, 1),
+        "exact_end": same_bytes(exact, step_dir(stored, task.steps)),
+        "interval_seconds": round(training / trained * task.every, 2),
         "seconds": round(time.monotonic() - began, 1),
         "evaluation_errors": evaluator.errors,
         "mdl": version(repo.binary),
@@ -248,17 +254,15 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
     return result
 
 
-def start(task: Task, order: int) -> Trainer:
-    """The run at the step where lossy checkpoints begin: new, or from the shared uncompressed prefix."""
-    if task.start == 0:
-        return Trainer(task, order)
-    prefix = step_dir(HOME / "runs" / f"{task.name}-0", task.start)
-    return Trainer.load(task, order, prefix, prefix)
+def children_time() -> float:
+    """Processor seconds of the programs that this one ran; wall time says little on a busy machine."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def run_folder(task: Task, order: int) -> Path:
-    """The last checkpoint of the uncompressed run in the same data order."""
-    return step_dir(HOME / "runs" / f"{task.name}-{order}", task.steps)
+def stored_run(task: Task, order: int) -> Path:
+    """The uncompressed run in the same data order."""
+    return HOME / "runs" / f"{task.name}-{order}"
 
 
 def same_bytes(a: Path, b: Path) -> bool:

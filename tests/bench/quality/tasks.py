@@ -224,8 +224,8 @@ class Digits:
         images, labels = images[chosen], labels[chosen]
         self.train = (images[:1300], labels[:1300])
         rest = (images[1300:], labels[1300:])
-        self.gate = self._draw(rest, 1536, generator("conv", "gate"))
-        self.final = self._draw(rest, 8192, generator("conv", "final"))
+        self.gate = self._draw(rest, 768, generator("conv", "gate"))
+        self.final = self._draw(rest, 6144, generator("conv", "final"))
 
     def _warp(self, images: Tensor, shrink: tuple[float, float], move: float, random: torch.Generator) -> Tensor:
         n = len(images)
