@@ -56,6 +56,7 @@ kill-sweep: build $(STAMP) strace
 bench: build $(STAMP)
 	$(PYTHON) tests/bench/codec_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/delta_bench.py --out $(BENCH_OUT)
+	$(PYTHON) tests/bench/lossy_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/memory_bench.py --out $(BENCH_OUT)
 

@@ -2,8 +2,8 @@
 //! `commands`. It must not know how a verb is done.
 
 use crate::commands::{
-    branch, cat, checkout, commit, compact, completions, config, diff, fsck, gc, init, log, ls, man, merge, reflog,
-    reset, show, stats, status, switch, tag, verify,
+    branch, cat, checkout, commit, compact, completions, config, diff, fsck, gc, init, log, ls, man, merge, plan,
+    policy, reflog, reset, show, stats, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
@@ -73,6 +73,8 @@ pub enum Verb {
     Config(config::Args),
     Status(status::Args),
     Commit(commit::Args),
+    Plan(plan::Args),
+    Policy(policy::Args),
     Log(log::Args),
     Show(show::Args),
     Ls(ls::Args),

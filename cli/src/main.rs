@@ -6,6 +6,7 @@ mod commands;
 mod context;
 mod engine;
 mod errors;
+mod evaluator;
 mod progress;
 mod render;
 

@@ -29,6 +29,7 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
         kind: Kind::Commit,
         depth: 0,
         base: None,
+        grand: None,
         logical: bytes.len() as u64,
     };
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();

@@ -75,9 +75,10 @@ def test_the_reader_decodes_the_engine_s_vectors() -> None:
     finally:
         sys.path.pop(0)
     vectors = sorted((TESTS.parent / "crates" / "codec" / "tests" / "golden").glob("*.seg"))
-    assert len(vectors) >= 44
+    assert len(vectors) >= 66
     for vector in vectors:
         raw = vector.with_suffix(".raw").read_bytes()
-        base = vector.with_suffix(".base")
-        below = base.read_bytes() if base.exists() else None
-        assert segments.decode(int(vector.name.split("-")[0]), vector.read_bytes(), len(raw), below) == raw, vector.name
+        relatives = [vector.with_suffix(name) for name in (".base", ".grand")]
+        below = [r.read_bytes() if r.exists() else None for r in relatives]
+        dtype = int(vector.name.split("-")[0])
+        assert segments.decode(dtype, vector.read_bytes(), len(raw), *below) == raw, vector.name

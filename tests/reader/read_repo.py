@@ -60,13 +60,17 @@ class Repo:
         data = pack.read_bytes()
         at, length, digest, version, magic = struct.unpack("<QQ32sQ8s", data[-64:])
         footer = data[at : at + length]
-        assert (magic, data[:8], version) == (b"MDLPACK\n", b"MDLPACK\n", 1)
+        assert (magic, data[:8]) == (b"MDLPACK\n", b"MDLPACK\n")
+        assert version in (1, 2)
         assert digest == blake3.blake3(footer).digest() == bytes.fromhex(pack.stem)
         cur = Cursor(footer)
         for _ in range(struct.unpack("<Q", cur.take(8))[0]):
             oid, kind, depth, *rest = struct.unpack("<32sBBQQQ16s", cur.take(74))
             if depth:
                 cur.take(32)
+            if version == 2 and kind & 0x80:
+                cur.take(32)
+                kind &= 0x7F
             if oid not in self.records or depth < self.records[oid].depth:
                 self.records[oid] = Record(pack, KINDS[kind], depth, *rest)
 
@@ -87,25 +91,29 @@ class Repo:
         data = self.payload(oid, kind)
         return self.checked(oid, kind, zstandard.ZstdDecompressor().decompress(data[1:]) if data[0] else data[1:])
 
-    def elements(self, oid):
-        """A tensor's bytes, its chain of bases followed."""
+    def elements(self, oid, known=None):
+        """A tensor's bytes, its chain of relatives followed; `known` has what was decoded on the way."""
+        known = {} if known is None else known
+        if oid in known:
+            return known[oid]
         data = self.payload(oid, "tensor")
         (length,) = struct.unpack("<I", data[-4:])
         cur = Cursor(data[-4 - length : -4])
         version, flags, dtype = cur.take(3)
-        assert version == 1
+        assert (version, flags) in ((1, 0), (1, 1), (2, 3))
         start = cur.at
         total = SIZES[dtype] * math.prod(cur.dims())
         head = bytes([dtype]) + cur.data[start : cur.at]
-        base = self.elements(cur.take(32)) if flags & 1 else None
+        relatives = [self.elements(cur.take(32), known) for flag in (1, 2) if flags & flag]
         at, out = 0, b""
         while len(out) < total:
             (n,) = struct.unpack("<I", cur.take(4))
             size = min(SEGMENT, total - len(out))
-            below = base[len(out) : len(out) + size] if base is not None else None
-            out += segments.decode(dtype, data[at : at + n], size, below)
+            below = [r[len(out) : len(out) + size] for r in relatives]
+            out += segments.decode(dtype, data[at : at + n], size, *below)
             at += n
         self.checked(oid, "tensor", head + out)
+        known[oid] = out
         return out
 
     def file(self, oid):

@@ -188,6 +188,57 @@ def apply(dtype, old, symbols, mags):
     return mono((mono(old) + np.where(minus, np.uint64(0) - mags, mags)) & ones)
 
 
+def lanes_rans(freqs, log, stream):
+    """Yields a function that decodes symbol i of a part in a context, from 2^log lanes; then checks the end."""
+    lanes = {0: 1, 2: 4, 5: 32}[log]
+    freqs = np.array(freqs)
+    symbol = [np.repeat(np.arange(256), f).tolist() for f in freqs]
+    start = (np.cumsum(freqs, 1) - freqs).tolist()
+    freqs = freqs.tolist()
+    x = np.frombuffer(stream[len(stream) - 4 * lanes :], "<u4").tolist()
+    words = np.frombuffer(stream[: len(stream) - 4 * lanes], "<u2").tolist()
+
+    def take(i, c):
+        slot = x[i % lanes] & 4095
+        s = symbol[c][slot]
+        y = freqs[c][s] * (x[i % lanes] >> 12) + slot - start[c][s]
+        x[i % lanes] = y << 16 | words.pop() if y < 65536 else y
+        return s
+
+    yield take
+    if words or any(v != 65536 for v in x):
+        raise ValueError("bad rANS stream")
+
+
+def tree(c, axes, leaves, width):
+    """The leaf of every raw context."""
+    bits, at, count = int.from_bytes(c.d[c.i : c.i + 64], "little"), 0, 0
+    out = np.zeros(axes, np.int64)
+
+    def get(n):
+        nonlocal at
+        at += n
+        return bits >> (at - n) & ((1 << n) - 1)
+
+    stack = [tuple((0, n) for n in axes)]
+    while stack:
+        part = stack.pop()
+        if not get(1):
+            out[tuple(slice(*r) for r in part)] = count
+            count += 1
+            continue
+        axis, threshold = get(2), get(width)
+        (lo, hi) = part[axis]
+        if not lo < threshold < hi:
+            raise ValueError("bad tree")
+        sides = [(*part[:axis], r, *part[axis + 1 :]) for r in ((threshold, hi), (lo, threshold))]
+        stack += sides
+    c.take((at + 7) // 8)
+    if count > leaves:
+        raise ValueError("bad tree")
+    return out.ravel(), count
+
+
 def delta(dtype, c, base, n):
     log, t, count = c.num(1), c.num(1), c.num(1)
     firsts = [0, *c.take(count - 1)]
@@ -231,7 +282,7 @@ def ordered(dtype, v):
 
 def numbers(c, count, size, zero):
     low = np.zeros((count, 8), np.uint8)
-    low[:, zero:size] = np.frombuffer(c.take(count * (size - zero)), np.uint8).reshape(count, -1)
+    low[:, zero:size] = np.frombuffer(c.take(count * (size - zero)), np.uint8).reshape(count, size - zero)
     return low.view("<u8").ravel()
 
 
@@ -253,8 +304,48 @@ def palette(dtype, c, base, n):
     return out
 
 
-def decode(dtype, encoded, length, base=None):
-    """The `length` decoded bytes of a segment; `dtype` is a code, `base` the base's bytes if the scheme needs them."""
+def heads(size, v, dtype):
+    """Monotone integers of numbers of `size` bytes; their own inverse."""
+    top = 1 << (8 * size - 1)
+    return v ^ (top - 1) if dtype in SHAPES and v & top else v
+
+
+def palette2(dtype, c, base, grand, n):
+    size, log, lanes, k, zero = SIZES[dtype], c.num(1), c.num(1), c.num(1), c.num(1)
+    values = numbers(c, k, size, zero)
+    zero = c.num(1)
+    m = [int(x) for x in ordered(dtype, values)]
+    bounds = np.array([m[i] + (m[i + 1] - m[i] + 1) // 2 for i in range(k - 1)], np.int64)
+    p, g = (np.searchsorted(bounds, ordered(dtype, v), "right") for v in (base, grand))
+    kind = np.where(values[p] == base, 0, np.where(values[g] == grand, 1, 2))
+    steps = min(k, 64)
+    leaf, leaves = tree(c, (steps, 7, 3), 32, 6)
+    ctx = leaf[(p * steps // k * 7 + np.clip(p - g, -3, 3) + 3) * 3 + kind]
+    freqs = [table(c, True) for _ in range(leaves)]
+    if any(f[k] for f in freqs):
+        freqs.append(table(c, True))
+    out, wide, shift = np.zeros(n, np.uint64), size - zero, 8 * zero
+    for a, z, b in blocks(c, n, log):
+        stream = lanes_rans(freqs, lanes, b.take(b.varint()))
+        take = next(stream)
+        s = np.array([take(i, ctx[a + i]) for i in range(z - a)], np.int64)
+        out[a:z] = values[(p[a:z] + s) % k]
+        apart = np.flatnonzero(s == k)
+        t = np.array([take(i, leaves) for i in range(len(apart))], np.int64)
+        if next(stream, None) is not None:
+            raise ValueError("bad stream")
+        least, raw = classes((t + 1) // 2, 1)
+        mags = least + bits_at(b.rest(), np.cumsum(raw) - raw, raw)
+        for i, symbol, mag in zip(apart, t, mags, strict=True):
+            old = int(base[a + i]) >> shift
+            minus = (symbol % 2 == 0) != (dtype in SHAPES and old >> (8 * wide - 1) == 1)
+            new = heads(wide, old, dtype) + (-int(mag) if minus else int(mag))
+            out[a + i] = heads(wide, new % (1 << 8 * wide), dtype) << shift
+    return out
+
+
+def decode(dtype, encoded, length, base=None, grand=None):
+    """The `length` decoded bytes of a segment; `dtype` is a code, `base` and `grand` are what the scheme needs."""
     c = Cursor(encoded)
     scheme, size = c.num(1), SIZES[dtype]
     if scheme == 0:
@@ -263,6 +354,13 @@ def decode(dtype, encoded, length, base=None):
         out = zstandard.ZstdDecompressor().decompress(bytes(c.rest()), max_output_size=length)
     elif scheme == 2:
         out = planes(dtype, c, length // size)
+    elif scheme in (7, 8, 10):
+        import lattice
+
+        out = lattice.decode(dtype, scheme, c, base, grand, length // size)
+    elif scheme == 9:
+        old = [np.frombuffer(b, f"<u{size}").astype(np.uint64) for b in (base, grand)]
+        out = palette2(dtype, c, *old, length // size).astype(f"<u{size}").tobytes()
     else:
         old = None if scheme == 5 else np.frombuffer(base, f"<u{size}").astype(np.uint64)
         read = {3: delta, 4: sparse, 5: palette, 6: palette}[scheme]

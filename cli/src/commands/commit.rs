@@ -2,6 +2,7 @@
 //! files are stored.
 
 use super::changes::{FileChange, changed_files};
+use super::contract::{self, Contract};
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -31,7 +32,8 @@ use std::{
 Examples:
   mdl commit -m \"after warm-up\" --step 1000 --metric loss=0.41
   mdl commit out/checkpoint-2000 --step 2000 --epoch 1.5 --metric eval/loss=0.38 --metric acc=0.91
-  mdl commit -m \"without dropout\" --branch ablation --meta run=8f3k --meta lr=3e-4")]
+  mdl commit -m \"without dropout\" --branch ablation --meta run=8f3k --meta lr=3e-4
+  mdl commit out --step 3000 --policy lossy --eval './evaluate.sh' --grads out.grads.safetensors")]
 pub struct Args {
     /// Directory (or file) to store. Default: the work tree.
     path: Option<PathBuf>,
@@ -62,6 +64,8 @@ pub struct Args {
     /// Store what symbolic links point at instead of refusing them.
     #[arg(long)]
     follow_symlinks: bool,
+    #[command(flatten)]
+    contract: Contract,
 }
 
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
@@ -122,8 +126,13 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
+        resumed_from: args.contract.resumed_from(&repo)?,
+        ..CommitRequest::default()
     };
-    let done = repo.commit(&request, &context.bars)?;
+    let done = match args.contract.judged(&repo)? {
+        Some(mut judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars)?,
+        None => repo.commit(&request, &context.bars)?,
+    };
     tell(context, &repo, &request, &done)
 }
 
@@ -203,6 +212,10 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
             "new_tensors": s.new_tensors,
             "logical_bytes": s.logical_bytes,
             "stored_bytes": s.stored_bytes,
+            "resumed_from": request.resumed_from.map(|id| id.to_hex()),
+            "policy": done.quality.as_ref().map(|q| &q.policy),
+            "configuration": done.quality.as_ref().map(|q| &q.configuration),
+            "quality": done.quality.as_ref().map(contract::quality_json),
         }));
     }
     if !context.chatty() {
@@ -224,8 +237,14 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
         " {}, {tensors}; {cost} stored ({smaller})",
         count(s.files, "file")
     )?;
+    if let Some(quality) = &done.quality {
+        writeln!(context.out, " {}", contract::quality_text(quality))?;
+    }
     if done.parent.is_some() {
         writeln!(context.out, " {}", changes_text(&changes))?;
+    }
+    for warning in done.quality.iter().flat_map(|q| &q.warnings) {
+        context.note(&format!("warning: {warning}"));
     }
     let left_out = dropped(repo, request, &changes);
     if left_out > 0 {

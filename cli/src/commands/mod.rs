@@ -9,6 +9,7 @@ pub mod commit;
 pub mod compact;
 pub mod completions;
 pub mod config;
+mod contract;
 pub mod diff;
 pub mod fsck;
 pub mod gc;
@@ -17,6 +18,8 @@ pub mod log;
 pub mod ls;
 pub mod man;
 pub mod merge;
+pub mod plan;
+pub mod policy;
 pub mod reflog;
 pub mod reset;
 mod shared;
@@ -36,6 +39,8 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Config(args) => config::run(context, &args),
         Verb::Status(args) => status::run(context, &args),
         Verb::Commit(args) => commit::run(context, args),
+        Verb::Plan(args) => plan::run(context, args),
+        Verb::Policy(args) => policy::run(context, &args),
         Verb::Log(args) => log::run(context, &args),
         Verb::Show(args) => show::run(context, &args),
         Verb::Ls(args) => ls::run(context, &args),

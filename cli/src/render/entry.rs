@@ -2,6 +2,7 @@
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Signature};
+use mdl_repo::Quality;
 use serde_json::{Map, Value, json};
 
 /// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
@@ -57,6 +58,45 @@ pub fn cost(commit: &Commit) -> String {
     )
 }
 
+/// `lattice, step 2^-7.5; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
+fn quality(commit: &Commit) -> String {
+    let Ok(Some(q)) = Quality::of(commit) else {
+        return String::new();
+    };
+    let mut text = q.configuration.clone();
+    match (q.measured, q.exact, q.limit) {
+        _ if q.unevaluated() => text.push_str("; unevaluated"),
+        (Some(measured), Some(exact), Some(limit)) if q.family != "lossless" => text.push_str(&format!(
+            "; {} against {} exact, at most {} ({})",
+            short_number(measured),
+            short_number(exact),
+            short_number(limit),
+            q.gate
+        )),
+        _ => {}
+    }
+    if let Some(error) = q.rel_l2 {
+        text.push_str(&format!("; relative error {}", short_number(error)));
+    }
+    if q.moments != "exact" {
+        text.push_str(&format!("; moments {}", q.moments));
+    }
+    visible(&text)
+}
+
+/// The quality record for programs, without what only the next search needs.
+fn quality_json(commit: &Commit) -> Value {
+    let mut value = commit
+        .quality
+        .as_deref()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or(Value::Null);
+    if let Some(map) = value.as_object_mut() {
+        map.remove("state");
+    }
+    value
+}
+
 /// The commit in a paragraph, the message indented.
 pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<String> {
     let mut lines = vec![format!(
@@ -86,6 +126,10 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
         count(s.tensors, "tensor"),
         s.new_tensors
     );
+    if let Some(from) = &commit.resumed_from {
+        field("Resumed:", format!("from {}", from.short()));
+    }
+    field("Quality:", quality(commit));
     field("Stored:", format!("{}; {what}", cost(commit)));
     lines.push(String::new());
     lines.extend(
@@ -107,6 +151,12 @@ pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String 
     parts.push(subject(&commit.message));
     if !commit.metrics.is_empty() {
         parts.push(paint.bold(&metrics(commit)));
+    }
+    if let Ok(Some(q)) = Quality::of(commit)
+        && q.family != "lossless"
+    {
+        let measured = if q.unevaluated() { ", unevaluated" } else { "" };
+        parts.push(paint.dim(&format!("{}{measured}", q.family)));
     }
     parts.push(paint.dim(&cost(commit)));
     parts.join(" ")
@@ -141,5 +191,7 @@ pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
         "new_tensors": s.new_tensors,
         "logical_bytes": s.logical_bytes,
         "stored_bytes": s.stored_bytes,
+        "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
+        "quality": quality_json(commit),
     })
 }

@@ -102,13 +102,13 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
     let encode = best(repeat, || {
         encoded = jobs
             .iter()
-            .map(|(d, raw, base)| engine.encode(*d, raw, *base).expect("encodes"))
+            .map(|(d, raw, base)| engine.encode(*d, raw, (*base).into(), None).expect("encodes"))
             .collect::<Vec<_>>();
     });
     let mut out: Vec<Vec<u8>> = jobs.iter().map(|j| vec![1; j.1.len()]).collect();
     let decode = best(repeat, || {
         for ((d, _, base), (e, out)) in jobs.iter().zip(encoded.iter().zip(&mut out)) {
-            engine.decode(*d, &e.bytes, *base, out).expect("decodes");
+            engine.decode(*d, &e.bytes, (*base).into(), out).expect("decodes");
         }
     });
     assert!(jobs.iter().zip(&out).all(|(j, o)| j.1 == o), "decoded bytes differ");

@@ -4,37 +4,17 @@
 //! A and B as sensitivity. For every step (sixteenths of an octave, relative to the tensor's root mean squared difference of A and
 //! B) and every way the parents were made (alone; same offsets; other offsets; lossless parents) it prints one JSON line: bits
 //! a parameter as written, as the conditional entropy of the same symbols under the unmerged contexts (and their raw bits),
-//! share of levels that differ, bytes of parameters, MB/s of f32 (best of N, one thread) for quantise, encode and decode. `--tile` repeats
+//! share of levels that differ, the part of it that is factors before they are coded, MB/s of f32 (best of N, one thread) for quantise, encode and decode. `--tile` repeats
 //! every tensor's rows that often, so that sizes look like those of larger models.
 
-use mdl_codec::Dtype;
-use mdl_codec::quant::lattice::{Lattice, Outcome, Params};
-use std::collections::{BTreeMap, HashMap};
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
+use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
-/// Enough of JSON for the headers that writers really make.
-fn load(path: &str) -> Tensors {
-    let file = std::fs::read(path).expect("a readable file");
-    let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;
-    let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
-    let mut found = Tensors::new();
-    for entry in text.split("\"dtype\"").collect::<Vec<_>>().windows(2) {
-        let name = entry[0].trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1);
-        let list = |key: &str| -> Vec<usize> {
-            let v = &entry[1][entry[1].find(key).expect("a key")..];
-            let v = &v[v.find('[').expect("a list") + 1..];
-            let v = &v[..v.find(']').expect("its end")];
-            v.split(',').filter_map(|v| v.trim().parse().ok()).collect()
-        };
-        let (shape, span) = (list("\"shape\""), list("\"data_offsets\""));
-        let raw = &file[8 + n + span[0]..8 + n + span[1]];
-        let values = raw.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-        found.insert(name.unwrap_or("?").into(), (shape, values));
-    }
-    found
-}
+mod tensors;
+use tensors::{Tensors, load};
 
 fn entropy(pairs: &[(u16, u8)]) -> f64 {
     let (mut both, mut ctx) = (HashMap::new(), HashMap::new());
@@ -120,8 +100,8 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
         let rms = (s.iter().map(|&v| f64::from(v)).sum::<f64>() / s.len() as f64).sqrt();
         let step = j + (16.0 * rms.max(1e-12).log2()).round() as i16;
         let params = Params::from_sensitivity(step, Some(1), &shape, &s);
-        side += params.to_bytes().expect("small lists").len();
-        let l = Lattice::new(&params, Dtype::F32, &shape).expect("a lattice");
+        side += 2 * (params.rows.len() + params.cols.len());
+        let l = Arc::new(Lattice::new(&params, Dtype::F32, &shape).expect("a lattice"));
         let other = Params {
             seed: Some(2),
             ..params
@@ -146,10 +126,22 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
             let cut = |r: Option<&'_ [u8]>| r.map(|r| r[range.clone()].to_vec());
             let (p, g) = (cut(parent), cut(grand));
             let (p, g, rec) = (p.as_deref(), g.as_deref(), &rec[range.clone()]);
+            let (engine, hint) = (CpuEngine::new(), Hint::new(l.clone(), at / 4));
+            let relatives = Relatives { base: p, grand: g };
+            let scheme = match (p, g) {
+                (Some(_), Some(_)) => Scheme::LatticeDelta2,
+                (Some(_), None) => Scheme::LatticeDelta,
+                _ => Scheme::Lattice,
+            };
             let mut coded = vec![];
-            time[1] += best(repeat, || coded = l.encode(at / 4, rec, p, g).expect("encodes"));
+            time[1] += best(repeat, || {
+                let e = engine.encode_as(scheme, Dtype::F32, rec, relatives, Some(&hint));
+                coded = e.expect("encodes").bytes;
+            });
             let out = &mut out[range.clone()];
-            time[2] += best(repeat, || l.decode(at / 4, &coded, p, g, out).expect("decodes"));
+            time[2] += best(repeat, || {
+                engine.decode(Dtype::F32, &coded, relatives, out).expect("decodes")
+            });
             assert!(out == rec, "decoded bytes differ");
             coded_bytes += coded.len();
             let (pairs, low) = l.symbols(at / 4, rec, [p, g]).expect("encodes");

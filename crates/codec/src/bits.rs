@@ -198,6 +198,19 @@ impl<'a> Cursor<'a> {
         Err(CodecError::Corrupt("overlong number"))
     }
 
+    /// A LEB128 number of at most nine bytes (63 bits).
+    pub(crate) fn varint64(&mut self) -> Result<u64, CodecError> {
+        let mut v = 0u64;
+        for shift in (0..63).step_by(7) {
+            let b = self.u8()?;
+            v |= u64::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                return Ok(v);
+            }
+        }
+        Err(CodecError::Corrupt("overlong number"))
+    }
+
     /// Succeeds when everything was read.
     pub(crate) fn done(&self) -> Result<(), CodecError> {
         if self.rest.is_empty() {

@@ -46,6 +46,11 @@ impl ByExponent {
         &mut self.rows[usize::from(*at)]
     }
 
+    /// Adds counts of one exponent.
+    pub(crate) fn insert(&mut self, exponent: u8, counts: &Counts) {
+        add(self.row(exponent), counts);
+    }
+
     /// Adds all of `other`.
     pub(crate) fn merge(mut self, other: &ByExponent) -> Self {
         other.iter().for_each(|(e, from)| add(self.row(e), from));

@@ -3,8 +3,12 @@
 
 use crate::diff::Numbers;
 use crate::estimate::{self, Choice};
+use crate::log2::COST_BITS;
+use crate::quant::lattice::{self, Hint};
 use crate::simd::Simd;
-use crate::{CodecError, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme, delta, palette, planes, scheme_of, sparse};
+use crate::{
+    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, delta, palette, planes, scheme_of, sparse,
+};
 use std::ops::Range;
 
 /// Level of zstd for segments that are stored so.
@@ -31,31 +35,70 @@ impl CpuEngine {
     }
 
     /// Encodes with a scheme of the caller's choice, if it applies to this input and comes out no larger than stored.
-    /// For tests and benchmarks; [`Engine::encode`] chooses by itself.
+    /// For tests and benchmarks; [`Engine::encode`] chooses by itself. A scheme with relatives may turn out as the same
+    /// without, where they do not help.
     ///
     /// # Errors
-    /// Lengths as for [`Engine::encode`]; a scheme that needs a base without one.
+    /// Lengths as for [`Engine::encode`]; a scheme that needs relatives without them, a lattice without a hint that fits.
     pub fn encode_as(
         &self,
         scheme: Scheme,
         dtype: Dtype,
         raw: &[u8],
-        base: Option<&[u8]>,
+        relatives: Relatives<'_>,
+        hint: Option<&Hint>,
     ) -> Result<Encoded, CodecError> {
-        check(dtype, raw, base)?;
+        check(dtype, raw, relatives)?;
+        let base = relatives.base;
+        if scheme.relatives() > u8::from(base.is_some()) + u8::from(base.and(relatives.grand).is_some()) {
+            return Err(CodecError::MissingBase);
+        }
         let numbers = Numbers::of(dtype);
-        let palette = |base| {
-            palette::encode(self.simd, numbers, raw, base, &estimate::sampled(dtype, raw))
+        let palette = |relatives| {
+            palette::encode(self.simd, numbers, raw, relatives, &estimate::sampled(dtype, raw))
                 .map_or_else(|| stored(raw), |(scheme, bytes)| shorter(scheme, bytes, raw))
         };
         let bytes = match scheme {
             Scheme::Stored => return Ok(stored(raw)),
-            Scheme::Palette => return Ok(palette(None)),
-            Scheme::PaletteDelta => return Ok(palette(Some(base.ok_or(CodecError::MissingBase)?))),
+            Scheme::Palette => return Ok(palette(Relatives::NONE)),
+            Scheme::PaletteDelta => return Ok(palette(base.into())),
+            Scheme::PaletteDelta2 => return Ok(palette(relatives)),
+            Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
+                let grand = relatives.grand.filter(|_| scheme == Scheme::LatticeDelta2);
+                let base = base.filter(|_| scheme != Scheme::Lattice);
+                let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
+                let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Relatives { base, grand })?;
+                return Ok(shorter(scheme, bytes, raw));
+            }
             Scheme::Zstd => zstd_bytes(raw)?,
             Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
             Scheme::Delta => delta::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?),
             Scheme::Sparse => sparse::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
+        };
+        Ok(shorter(scheme, bytes, raw))
+    }
+
+    /// Encodes as the estimate chose.
+    fn chosen(
+        &self,
+        choice: Choice,
+        dtype: Dtype,
+        raw: &[u8],
+        relatives: Relatives<'_>,
+    ) -> Result<Encoded, CodecError> {
+        let numbers = Numbers::of(dtype);
+        let (scheme, bytes) = match (choice, relatives.base) {
+            (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
+            (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
+            (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
+            (Choice::Palette, _) => {
+                let sample = estimate::sampled(dtype, raw);
+                match palette::encode(self.simd, numbers, raw, relatives, &sample) {
+                    Some(done) => done,
+                    None => (Scheme::Zstd, zstd_bytes(raw)?),
+                }
+            }
+            _ => (Scheme::Zstd, zstd_bytes(raw)?),
         };
         Ok(shorter(scheme, bytes, raw))
     }
@@ -67,17 +110,32 @@ impl Default for CpuEngine {
     }
 }
 
-fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Result<(), CodecError> {
+fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), CodecError> {
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
     }
     if !raw.len().is_multiple_of(dtype.size()) {
         return Err(CodecError::BadInput("not a whole number of elements"));
     }
-    if base.is_some_and(|b| b.len() != raw.len()) {
+    let given = [relatives.base, relatives.grand];
+    if given.into_iter().flatten().any(|b| b.len() != raw.len()) {
         return Err(CodecError::BadInput("the base has another length"));
     }
     Ok(())
+}
+
+/// The relatives that a scheme needs, each of `len` bytes.
+fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Relatives<'a>, CodecError> {
+    let need = |given: Option<&'a [u8]>, count| match given {
+        _ if scheme.relatives() < count => Ok(None),
+        None => Err(CodecError::MissingBase),
+        Some(b) if b.len() != len => Err(CodecError::BadInput("the base has another length")),
+        some => Ok(some),
+    };
+    Ok(Relatives {
+        base: need(relatives.base, 1)?,
+        grand: need(relatives.grand, 2)?,
+    })
 }
 
 fn stored(raw: &[u8]) -> Encoded {
@@ -106,32 +164,37 @@ impl Engine for CpuEngine {
         "cpu"
     }
 
-    fn encode(&self, dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Result<Encoded, CodecError> {
-        check(dtype, raw, base)?;
+    fn encode(
+        &self,
+        dtype: Dtype,
+        raw: &[u8],
+        relatives: Relatives<'_>,
+        hint: Option<&Hint>,
+    ) -> Result<Encoded, CodecError> {
+        check(dtype, raw, relatives)?;
         if raw.is_empty() {
             return Ok(stored(raw));
         }
-        let numbers = Numbers::of(dtype);
-        let choice = estimate::choose(dtype, raw, base);
-        let (scheme, bytes) = match (choice, base) {
-            (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
-            (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
-            (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
-            (Choice::Palette, base) => {
-                let sample = estimate::sampled(dtype, raw);
-                match palette::encode(self.simd, numbers, raw, base, &sample) {
-                    Some(done) => done,
-                    None => (Scheme::Zstd, zstd_bytes(raw)?),
-                }
+        // What is not on the lattice it was said to be on is encoded as if nothing had been said.
+        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
+        let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
+        match on {
+            Some((scheme, bytes)) if (bytes.len() as u64 * 8) << COST_BITS <= cost => Ok(shorter(scheme, bytes, raw)),
+            Some((scheme, bytes)) => {
+                let plain = self.chosen(choice, dtype, raw, relatives)?;
+                Ok(if bytes.len() <= plain.bytes.len() {
+                    Encoded { bytes, scheme }
+                } else {
+                    plain
+                })
             }
-            _ => (Scheme::Zstd, zstd_bytes(raw)?),
-        };
-        Ok(shorter(scheme, bytes, raw))
+            None => self.chosen(choice, dtype, raw, relatives),
+        }
     }
 
-    fn decode(&self, dtype: Dtype, encoded: &[u8], base: Option<&[u8]>, out: &mut [u8]) -> Result<(), CodecError> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError> {
         let len = out.len();
-        self.decode_range(dtype, encoded, len, base, 0..len / dtype.size(), out)
+        self.decode_range(dtype, encoded, len, relatives, 0..len / dtype.size(), out)
     }
 
     fn decode_range(
@@ -139,7 +202,7 @@ impl Engine for CpuEngine {
         dtype: Dtype,
         encoded: &[u8],
         len: usize,
-        base: Option<&[u8]>,
+        relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
@@ -152,11 +215,8 @@ impl Engine for CpuEngine {
         }
         let scheme = scheme_of(encoded)?;
         let body = &encoded[1..];
-        let base = match (scheme.needs_base(), base) {
-            (true, None) => return Err(CodecError::MissingBase),
-            (true, Some(b)) if b.len() != len => return Err(CodecError::BadInput("the base has another length")),
-            (_, b) => b.unwrap_or_default(),
-        };
+        let relatives = needed(scheme, relatives, len)?;
+        let base = relatives.base.unwrap_or_default();
         // Complex types are read as numbers of 8 bytes.
         let numbers = Numbers::of(dtype);
         let per = size / numbers.size;
@@ -169,6 +229,12 @@ impl Engine for CpuEngine {
             Scheme::Sparse => sparse::Reader::new(numbers, body, n)?.decode(self.simd, base, range, out),
             Scheme::Palette | Scheme::PaletteDelta => {
                 palette::Reader::new(numbers, scheme.needs_base(), body, n)?.decode(self.simd, base, range, out)
+            }
+            Scheme::PaletteDelta2 => {
+                palette::family::Reader::new(numbers, body, n)?.decode(self.simd, relatives, range, out)
+            }
+            Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
+                lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, relatives, range, out)
             }
         }
     }

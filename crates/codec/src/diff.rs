@@ -38,6 +38,14 @@ impl Numbers {
         }
     }
 
+    /// The numbers without their `zero` lowest bytes, which is fewer than they have: for differences, not for `load`.
+    pub(crate) fn heads(self, zero: u8) -> Self {
+        Numbers {
+            size: self.size - usize::from(zero),
+            ..self
+        }
+    }
+
     /// Most bits under the top one that may join the class: a class must fit a byte.
     pub(crate) fn max_t(self) -> u32 {
         match self.size {
@@ -67,6 +75,18 @@ impl Numbers {
     pub(crate) fn ordered(self, bits: u64) -> i64 {
         let w = self.bits();
         (self.monotone(bits) << (64 - w)) as i64 >> (64 - w)
+    }
+
+    /// Sets the entries of all keys (upper 16 bits of numbers) whose monotone integers have their upper 16 bits in `ordered`.
+    pub(crate) fn fill_keys(self, table: &mut [u16; 1 << 16], ordered: std::ops::Range<i32>, to: u16) {
+        let (negative, rest) = (ordered.start..ordered.end.min(0), ordered.start.max(0)..ordered.end);
+        for part in [negative, rest] {
+            if part.is_empty() {
+                continue;
+            }
+            let ends = [part.start, part.end - 1].map(|k| usize::from(self.key(k as i16)));
+            table[ends[0].min(ends[1])..=ends[0].max(ends[1])].fill(to);
+        }
     }
 
     /// The upper 16 bits of the numbers whose monotone integers have `ordered` as their upper 16 bits.

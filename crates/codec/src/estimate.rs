@@ -50,8 +50,8 @@ fn sample(data: &[u8], ranges: &[std::ops::Range<usize>]) -> Vec<u8> {
 }
 
 /// Chooses for elements of `dtype`; the smallest estimate wins, the first of equals in the order delta or sparse, planes,
-/// zstd.
-pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
+/// zstd. Also says the estimate, in 1/1024 bits.
+pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
     let size = Numbers::of(dtype).size;
     let ranges = sample_ranges(raw.len(), size);
     let part = sample(raw, &ranges);
@@ -86,9 +86,9 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Choice {
     if let Some((coded, fixed)) = palette::cost(Numbers::of(dtype), &part, base.map(|b| sample(b, &ranges)).as_deref())
         && scale(coded) + fixed < best.1
     {
-        best.0 = Choice::Palette;
+        best = (Choice::Palette, scale(coded) + fixed);
     }
-    best.0
+    best
 }
 
 /// The elements that stand for the segment.

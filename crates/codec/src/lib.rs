@@ -17,6 +17,7 @@ mod error;
 mod estimate;
 mod float;
 mod huffman;
+mod lanes;
 mod log2;
 mod low;
 mod palette;
@@ -27,8 +28,9 @@ mod scratch;
 mod simd;
 mod sparse;
 mod tables;
+mod tree;
 
 pub use cpu::CpuEngine;
 pub use dtype::Dtype;
-pub use engine::{Encoded, Engine, SEGMENT_BYTES, Scheme, scheme_of};
+pub use engine::{Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::CodecError;

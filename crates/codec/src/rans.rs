@@ -109,12 +109,24 @@ impl DecTable {
 /// coded in context `ctx[i]`; without, in context 0.
 pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
     let mut state = [LOW; LANES];
-    let (whole, _) = symbols.split_at(symbols.len() / LANES * LANES);
-    encode_scalar(table, &mut state, symbols, ctx, whole.len(), out);
-    if !simd.rans_encode(table, &mut state, whole, ctx, out) {
-        encode_scalar(table, &mut state, whole, ctx, 0, out);
-    }
+    encode_part(simd, table, &mut state, symbols, ctx, out);
     state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+}
+
+/// As [`encode`], going on from the states of what follows and without writing them.
+pub(crate) fn encode_part(
+    simd: Simd,
+    table: &EncTable,
+    state: &mut [u32; LANES],
+    symbols: &[u8],
+    ctx: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) {
+    let (whole, _) = symbols.split_at(symbols.len() / LANES * LANES);
+    encode_scalar(table, state, symbols, ctx, whole.len(), out);
+    if !simd.rans_encode(table, state, whole, ctx, out) {
+        encode_scalar(table, state, whole, ctx, 0, out);
+    }
 }
 
 /// Encodes the symbols from `from` (a multiple of the lanes L) on, last first, and appends their words.

@@ -6,6 +6,9 @@ use crate::avx2;
 use crate::bitplane;
 use crate::float::Cut;
 use crate::low;
+use crate::palette;
+use crate::quant::cluster;
+use crate::quant::lattice::cells;
 use crate::rans::{DecTable, EncTable, LANES};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -16,6 +19,13 @@ pub(crate) const CHUNK: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simd {
     avx2: bool,
+}
+
+/// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a function
+/// (or closure) that stands alone is compiled once, for the least of processors.
+pub(crate) trait Work {
+    type Output;
+    fn run(self) -> Self::Output;
 }
 
 impl Simd {
@@ -31,6 +41,16 @@ impl Simd {
     /// Plain Rust only.
     pub(crate) fn scalar() -> Self {
         Simd { avx2: false }
+    }
+
+    /// Does `work` compiled for this machine's instructions: plain loops get wider, no bit changes.
+    pub(crate) fn compiled<W: Work>(self, work: W) -> W::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            return unsafe { avx2::compiled(work) };
+        }
+        work.run()
     }
 
     /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast path:
@@ -49,7 +69,7 @@ impl Simd {
             // SAFETY: AVX2 was detected; lengths and contexts were checked here.
             match ctx {
                 None if contexts > 0 => unsafe { avx2::rans_encode::<false>(table, state, symbols, &[], out) },
-                Some(c) if c.len() >= symbols.len() && c.iter().all(|&c| usize::from(c) < contexts) => unsafe {
+                Some(c) if c.len() >= symbols.len() && highest(c) < contexts => unsafe {
                     avx2::rans_encode::<true>(table, state, symbols, c, out);
                 },
                 _ => return false,
@@ -74,7 +94,7 @@ impl Simd {
             // SAFETY: AVX2 was detected; the contexts are checked here, all of them.
             return match ctx {
                 None => unsafe { avx2::rans_decode::<false>(table, state, words, &[], out) },
-                Some(c) if c.len() == out.len() && c.iter().all(|&c| usize::from(c) < table.contexts()) => unsafe {
+                Some(c) if c.len() == out.len() && highest(c) < table.contexts() => unsafe {
                     avx2::rans_decode::<true>(table, state, words, c, out)
                 },
                 Some(_) => (0, words.len()),
@@ -111,6 +131,60 @@ impl Simd {
             return unsafe { avx2::join_halves(data, heads, group) };
         }
         low::join_halves(data, heads, group);
+    }
+
+    /// [`cells::offsets`] of the pairs from `first` on.
+    #[inline(always)]
+    pub(crate) fn offsets(self, seed: u64, first: u64, out: &mut [[f32; 2]]) {
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            _done = unsafe { avx2::offsets(seed, first, out) };
+        }
+        for (i, o) in out.iter_mut().enumerate().skip(_done) {
+            *o = cells::offsets(seed, first.wrapping_add(i as u64));
+        }
+    }
+
+    /// [`cluster::least_spread`].
+    #[inline]
+    pub(crate) fn least_spread(self, parts: [&[f64]; 4], whole: [f64; 3]) -> (usize, f64) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 && parts[0].len() >= 4 && parts.iter().all(|p| p.len() == parts[0].len()) {
+            // SAFETY: AVX2 was detected; the lists are equally long.
+            return unsafe { avx2::least_spread(parts, whole) };
+        }
+        cluster::least_spread(parts, whole)
+    }
+
+    /// [`palette::positions`].
+    pub(crate) fn positions(self, symbol: u8, symbols: &[u8], from: usize, out: &mut Vec<u32>) {
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 {
+            // SAFETY: AVX2 was detected.
+            _done = unsafe { avx2::positions(symbol, symbols, from, out) };
+        }
+        palette::positions(symbol, &symbols[_done..], from + _done, out);
+    }
+
+    /// Numbers of 4 bytes whose lower halves are zero, by their places in the list of upper halves. False when there is no fast
+    /// path: then nothing was done.
+    pub(crate) fn upper_halves(self, upper: &[u16], places: &[u8], out: &mut [u8]) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2 && upper.len() <= 32 && out.len() == 4 * places.len() {
+            // SAFETY: AVX2 was detected.
+            let done = unsafe { avx2::upper_halves(upper, places, out) };
+            let rest = out[4 * done..].as_chunks_mut::<4>().0;
+            for (o, &p) in rest.iter_mut().zip(&places[done..]) {
+                let v = upper.get(usize::from(p)).copied().unwrap_or(0);
+                *o = (u32::from(v) << 16).to_le_bytes();
+            }
+            return true;
+        }
+        let _ = (upper, places, out);
+        false
     }
 
     /// Appends the bit planes of the raw fields of the elements in `raw`.
@@ -156,4 +230,10 @@ impl Simd {
             *o = cut.head(s, f).to_le_bytes();
         }
     }
+}
+
+/// The largest context. Without an early end, so that the compiler looks at many at a time.
+#[cfg(target_arch = "x86_64")]
+fn highest(ctx: &[u8]) -> usize {
+    ctx.iter().fold(0, |top, &c| c.max(top)).into()
 }

@@ -7,8 +7,10 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::{CpuEngine, Dtype, Engine, Scheme};
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
+use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 struct Vector {
     dtype: Dtype,
@@ -16,6 +18,30 @@ struct Vector {
     label: &'static str,
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
+    grand: Option<Vec<u8>>,
+    hint: Option<Hint>,
+}
+
+impl Vector {
+    /// Without relatives or hint.
+    fn alone(dtype: Dtype, scheme: Scheme, label: &'static str, raw: &[u8]) -> Vector {
+        Vector {
+            dtype,
+            scheme,
+            label,
+            raw: raw.to_vec(),
+            base: None,
+            grand: None,
+            hint: None,
+        }
+    }
+
+    fn relatives(&self) -> Relatives<'_> {
+        Relatives {
+            base: self.base.as_deref(),
+            grand: self.grand.as_deref(),
+        }
+    }
 }
 
 /// Bell-shaped integers: the sum of twelve small uniform ones; no floating point that a platform might round otherwise.
@@ -105,11 +131,8 @@ fn vectors() -> Vec<Vector> {
         let size = dtype.size();
         let raw = floats(dtype, 1, 1200);
         let add = |scheme, label, raw: &[u8], base| Vector {
-            dtype,
-            scheme,
-            label,
-            raw: raw.to_vec(),
             base,
+            ..Vector::alone(dtype, scheme, label, raw)
         };
         all.push(add(Scheme::Planes, "plain", &raw, None));
         all.push(add(Scheme::Planes, "tiny", &raw[..300 * size], None));
@@ -119,44 +142,76 @@ fn vectors() -> Vec<Vector> {
     }
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64] {
         let raw = levels(dtype, 2);
-        let add = |scheme, label, base| Vector {
-            dtype,
-            scheme,
-            label,
-            raw: raw.clone(),
+        let add = |scheme, label, base, grand| Vector {
             base,
+            grand,
+            ..Vector::alone(dtype, scheme, label, &raw)
         };
-        all.push(add(Scheme::Palette, "levels", None));
-        all.push(add(Scheme::PaletteDelta, "moved", Some(levels(dtype, 3))));
+        let (base, grand) = (Some(levels(dtype, 3)), Some(levels(dtype, 5)));
+        all.push(add(Scheme::Palette, "levels", None, None));
+        all.push(add(Scheme::PaletteDelta, "moved", base.clone(), None));
+        all.push(add(Scheme::PaletteDelta2, "moved", base, grand));
     }
+    lattices(&mut all);
     let mut clean = floats(Dtype::F32, 9, 1801);
     clean[4 * 600..]
         .chunks_exact_mut(4)
         .for_each(|e| (e[0], e[1]) = (0, e[1] & 0xe0));
     clean[40..44].copy_from_slice(&1e-37f32.to_le_bytes());
-    all.push(Vector {
-        dtype: Dtype::F32,
-        scheme: Scheme::Planes,
-        label: "clean",
-        raw: clean,
-        base: None,
-    });
+    all.push(Vector::alone(Dtype::F32, Scheme::Planes, "clean", &clean));
     let few: Vec<u8> = bell(3, 1000).flat_map(|v| [(v >> 12) as u8, 7]).collect();
-    all.push(Vector {
-        dtype: Dtype::Opaque,
-        scheme: Scheme::Zstd,
-        label: "bytes",
-        raw: few.clone(),
-        base: None,
-    });
-    all.push(Vector {
-        dtype: Dtype::U8,
-        scheme: Scheme::Stored,
-        label: "bytes",
-        raw: few[..100].to_vec(),
-        base: None,
-    });
+    all.push(Vector::alone(Dtype::Opaque, Scheme::Zstd, "bytes", &few));
+    all.push(Vector::alone(Dtype::U8, Scheme::Stored, "bytes", &few[..100]));
     all
+}
+
+/// Reconstructions on lattices: with factors and offsets, a part of a tensor, neither factors nor offsets, and one whose
+/// streams have 32 lanes.
+fn lattices(all: &mut Vec<Vector>) {
+    for (dtype, label, shape, part, shaped) in [
+        (Dtype::F32, "shaped", [60, 50], 0..3000, true),
+        (Dtype::BF16, "shaped", [60, 50], 0..3000, true),
+        (Dtype::F16, "shaped", [60, 50], 0..3000, true),
+        (Dtype::F32, "part", [90, 50], 1025..2400, true),
+        (Dtype::BF16, "wide", [2, 20_000], 19_000..22_000, true),
+        (Dtype::F32, "even", [3000, 1], 0..3000, false),
+        (Dtype::BF16, "long", [40, 700], 0..28_000, true),
+    ] {
+        let n = shape[0] * shape[1];
+        let sensitivity: Vec<f32> = bell(7, n).map(|v| (v / 256 * (v / 256)) as f32).collect();
+        let mut params = Params::from_sensitivity(-96, Some(77), &shape, &sensitivity);
+        if !shaped {
+            params = Params {
+                step: -100,
+                ..Params::default()
+            };
+        }
+        let lattice = Lattice::new(&params, dtype, &shape).unwrap();
+        let number = |v: i32, w: i32| (v + w / 12) as f32 / 65536.0;
+        let [raw, base, grand] = [11, 12, 13].map(|seed| {
+            let exact = bell(4, n).zip(bell(seed, n)).map(|(v, w)| number(v, w));
+            let exact: Vec<u8> = match dtype {
+                Dtype::F32 => exact.flat_map(f32::to_le_bytes).collect(),
+                Dtype::BF16 => exact.flat_map(|v| v.to_le_bytes()[2..].to_vec()).collect(),
+                _ => (11..seed).fold(floats(dtype, 4, n), |raw, _| moved(&raw, 2, 1)),
+            };
+            let mut rec = vec![0; exact.len()];
+            assert_eq!(lattice.quantise(0, &exact, &mut rec), Ok(Outcome::Quantised));
+            rec[part.start * dtype.size()..part.end * dtype.size()].to_vec()
+        });
+        let hint = Hint::new(Arc::new(lattice), part.start);
+        let add = |scheme, base, grand| Vector {
+            base,
+            grand,
+            hint: Some(hint.clone()),
+            ..Vector::alone(dtype, scheme, label, &raw)
+        };
+        all.push(add(Scheme::Lattice, None, None));
+        if label != "long" {
+            all.push(add(Scheme::LatticeDelta, Some(base.clone()), None));
+            all.push(add(Scheme::LatticeDelta2, Some(base), Some(grand)));
+        }
+    }
 }
 
 fn path(v: &Vector, extension: &str) -> PathBuf {
@@ -168,13 +223,17 @@ fn path(v: &Vector, extension: &str) -> PathBuf {
 fn frozen_bytes_stay_frozen() {
     let engine = CpuEngine::new();
     for v in vectors() {
-        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.base.as_deref()).unwrap();
+        let encoded = engine
+            .encode_as(v.scheme, v.dtype, &v.raw, v.relatives(), v.hint.as_ref())
+            .unwrap();
         assert_eq!(encoded.scheme, v.scheme, "{:?}", path(&v, "seg"));
         if std::env::var_os("MDL_GOLDEN_WRITE").is_some() && !path(&v, "seg").exists() {
             std::fs::write(path(&v, "seg"), &encoded.bytes).unwrap();
             std::fs::write(path(&v, "raw"), &v.raw).unwrap();
-            if let Some(b) = &v.base {
-                std::fs::write(path(&v, "base"), b).unwrap();
+            for (relative, name) in [(&v.base, "base"), (&v.grand, "grand")] {
+                if let Some(b) = relative {
+                    std::fs::write(path(&v, name), b).unwrap();
+                }
             }
         }
         let frozen = std::fs::read(path(&v, "seg")).unwrap();
@@ -189,7 +248,7 @@ fn frozen_bytes_stay_frozen() {
             path(&v, "seg")
         );
         let mut out = vec![0; v.raw.len()];
-        engine.decode(v.dtype, &frozen, v.base.as_deref(), &mut out).unwrap();
+        engine.decode(v.dtype, &frozen, v.relatives(), &mut out).unwrap();
         assert!(out == v.raw, "{:?}", path(&v, "seg"));
     }
 }

@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::{CpuEngine, Dtype, Engine, Scheme};
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
+use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
+use std::sync::Arc;
 
 fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {
     let mut x = 7u32;
@@ -25,27 +27,28 @@ fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {
     (raw, base)
 }
 
-fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: &[u8]) {
+fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Option<&[u8]>) {
+    let family = Relatives { base, grand };
     let engines = [CpuEngine::new(), CpuEngine::portable()];
     let mut out = vec![0; raw.len()];
     for cut in 0..bytes.len() {
         for e in engines {
             assert!(
-                e.decode(dtype, &bytes[..cut], Some(base), &mut out).is_err(),
+                e.decode(dtype, &bytes[..cut], family, &mut out).is_err(),
                 "cut at {cut}"
             );
         }
     }
     let mut longer = bytes.to_vec();
     longer.push(0);
-    assert!(engines[0].decode(dtype, &longer, Some(base), &mut out).is_err());
+    assert!(engines[0].decode(dtype, &longer, family, &mut out).is_err());
     let mut broken = bytes.to_vec();
     for bit in 0..bytes.len() * 8 {
         broken[bit / 8] ^= 1 << (bit % 8);
         let mut results = Vec::new();
         for e in engines {
             out.fill(0);
-            let r = e.decode(dtype, &broken, Some(base), &mut out);
+            let r = e.decode(dtype, &broken, family, &mut out);
             results.push(r.map(|()| out.clone()));
         }
         assert_eq!(results[0].is_ok(), results[1].is_ok());
@@ -53,21 +56,19 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: &[u8]) {
             results[0].is_err() || results[0] == results[1],
             "paths differ at bit {bit}"
         );
-        let _ = engines[0].decode_range(
-            dtype,
-            &broken,
-            raw.len(),
-            Some(base),
-            3..9,
-            &mut out[..6 * dtype.size()],
-        );
+        let _ = engines[0].decode_range(dtype, &broken, raw.len(), family, 3..9, &mut out[..6 * dtype.size()]);
         broken[bit / 8] ^= 1 << (bit % 8);
     }
     // Another type or length than the one encoded.
     for other in Dtype::ALL {
         for len in [0, 16, raw.len() / 32 * 16, raw.len() * 2 / 16 * 16] {
             let mut out = vec![0; len];
-            let _ = engines[0].decode(other, bytes, Some(&vec![1; len]), &mut out);
+            let other_family = vec![1; len];
+            let family = Relatives {
+                base: Some(&other_family),
+                grand: Some(&other_family),
+            };
+            let _ = engines[0].decode(other, bytes, family, &mut out);
         }
     }
 }
@@ -93,14 +94,62 @@ fn truncations_and_bit_flips_of_every_scheme() {
     ] {
         let (raw, base) = input(dtype, n);
         for scheme in [Scheme::Zstd, Scheme::Planes, Scheme::Delta, Scheme::Sparse] {
-            let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base)).unwrap();
-            attack(dtype, &e.bytes, &raw, &base);
+            let e = CpuEngine::new()
+                .encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None)
+                .unwrap();
+            attack(dtype, &e.bytes, &raw, Some(&base), None);
         }
+        let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
+        let mut grand = raw.clone();
+        grand.rotate_right(4 * dtype.size());
+        let family = Relatives {
+            base: Some(&base),
+            grand: Some(&grand),
+        };
+        let e = CpuEngine::new()
+            .encode_as(Scheme::PaletteDelta2, dtype, &raw, family, None)
+            .unwrap();
+        assert!(n < 700 || e.scheme == Scheme::PaletteDelta2);
+        attack(dtype, &e.bytes, &raw, Some(&base), Some(&grand));
         for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
-            let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
-            let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base)).unwrap();
+            let e = CpuEngine::new()
+                .encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None)
+                .unwrap();
             assert!(n < 700 || e.scheme == scheme);
-            attack(dtype, &e.bytes, &raw, &base);
+            attack(dtype, &e.bytes, &raw, Some(&base), None);
+        }
+    }
+}
+
+#[test]
+fn truncations_and_bit_flips_of_lattices() {
+    let shape = [12, 25];
+    let n = shape[0] * shape[1];
+    let bell =
+        |seed: u32| (0..n as u32).map(move |i| ((i * 7919 + seed).wrapping_mul(0x9e37_79b9) >> 20) as f32 / 900.0);
+    let sensitivity: Vec<f32> = bell(1).collect();
+    let params = Params::from_sensitivity(-20, Some(9), &shape, &sensitivity);
+    for dtype in [Dtype::F32, Dtype::BF16] {
+        let lattice = Lattice::new(&params, dtype, &shape).unwrap();
+        let [rec, base] = [1, 3].map(|seed| {
+            let raw: Vec<u8> = bell(seed)
+                .flat_map(|v| v.to_le_bytes()[4 - dtype.size()..].to_vec())
+                .collect();
+            let mut rec = vec![0; raw.len()];
+            assert_eq!(lattice.quantise(0, &raw, &mut rec), Ok(Outcome::Quantised));
+            rec
+        });
+        let hint = Hint::new(Arc::new(lattice), 0);
+        for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
+            let family = Relatives {
+                base: Some(&rec),
+                grand: Some(&base),
+            };
+            let e = CpuEngine::new()
+                .encode_as(scheme, dtype, &rec, family, Some(&hint))
+                .unwrap();
+            assert_eq!(e.scheme, scheme);
+            attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
         }
     }
 }
@@ -117,7 +166,7 @@ fn noise_is_no_encoding() {
                 x ^= x >> 7;
                 x ^= x << 17;
                 if i == 0 {
-                    (round % 7) as u8
+                    (round % 11) as u8
                 } else if i == 1 {
                     7 + (x % 17) as u8
                 } else {
@@ -126,7 +175,11 @@ fn noise_is_no_encoding() {
             })
             .collect();
         for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::U8] {
-            let _ = CpuEngine::new().decode(dtype, &bytes, Some(&base), &mut out);
+            let family = Relatives {
+                base: Some(&base),
+                grand: Some(&base),
+            };
+            let _ = CpuEngine::new().decode(dtype, &bytes, family, &mut out);
         }
     }
 }

@@ -53,12 +53,17 @@ fn entropy(raw: &[u8], context: impl Fn(usize) -> u32) -> f64 {
 }
 
 fn round_trip(raw: &[u8], base: Option<&[u8]>) -> Encoded {
-    let e = CpuEngine::new().encode(Dtype::F32, raw, base).unwrap();
-    assert_eq!(CpuEngine::portable().encode(Dtype::F32, raw, base).unwrap(), e);
+    let e = CpuEngine::new().encode(Dtype::F32, raw, base.into(), None).unwrap();
+    assert_eq!(
+        CpuEngine::portable()
+            .encode(Dtype::F32, raw, base.into(), None)
+            .unwrap(),
+        e
+    );
     let base = if e.scheme.needs_base() { base } else { None };
     for engine in [CpuEngine::new(), CpuEngine::portable()] {
         let mut out = vec![1; raw.len()];
-        engine.decode(Dtype::F32, &e.bytes, base, &mut out).unwrap();
+        engine.decode(Dtype::F32, &e.bytes, base.into(), &mut out).unwrap();
         assert!(out == raw);
     }
     e
@@ -139,9 +144,9 @@ proptest! {
         for dtype in [Dtype::F32, Dtype::I32, Dtype::BF16, Dtype::U16, Dtype::F64, Dtype::I64] {
             let len = raw.len() / dtype.size() * dtype.size();
             for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
-                let e = CpuEngine::new().encode_as(scheme, dtype, &raw[..len], Some(&base[..len])).unwrap();
+                let e = CpuEngine::new().encode_as(scheme, dtype, &raw[..len], Some(&base[..len]).into(), None).unwrap();
                 let mut out = vec![0; len];
-                CpuEngine::portable().decode(dtype, &e.bytes, Some(&base[..len]), &mut out).unwrap();
+                CpuEngine::portable().decode(dtype, &e.bytes, Some(&base[..len]).into(), &mut out).unwrap();
                 prop_assert!(out == raw[..len]);
             }
         }

@@ -5,6 +5,7 @@
 use mdl_codec::Dtype;
 use mdl_codec::quant::{
     Codebook, Config, Cuts, Metric, Quantised, Role, Sketch, Survey, Values, Verdict, quantise, reconstruct, rest,
+    rest_of, restore,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -351,4 +352,51 @@ fn a_warm_start_keeps_the_bins() {
         seeded,
         Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap()
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// One pass gives the bytes of the two steps.
+    #[test]
+    fn restoring_is_quantising_and_reconstructing((dtype, bytes) in tensor(), config in config(), with: bool) {
+        let w = Values::new(dtype, &bytes).unwrap();
+        let g = Some(w).filter(|_| with && !w.is_empty());
+        let config = Config { metric: Metric::Magnitude, ..config };
+        let (q, codebook, cuts) = run(w, g, &config, Role::Linear).unwrap();
+        let mut out = vec![1; bytes.len()];
+        prop_assert_eq!(restore(w, g, &cuts, &codebook, &mut out), Ok(true));
+        prop_assert_eq!(out, reconstruct(dtype, &q, &codebook).unwrap());
+        // From the sketch of the first pass comes the same codebook.
+        let mut survey = Survey::default();
+        prop_assert_eq!(survey.add_sketch(Role::Linear, &Sketch::of(w)), Verdict::Counted);
+        if !with {
+            prop_assert_eq!(survey.thresholds(&config).unwrap().cuts(Role::Linear), cuts);
+            prop_assert_eq!(rest_of(&Sketch::of(w), &cuts), rest(w, None, &cuts).unwrap());
+        }
+    }
+}
+
+#[test]
+fn restoring_refuses_what_quantising_refuses() {
+    let mut numbers = weights(40_000);
+    let codebook = Codebook::new(&[0.0, 1.0]).unwrap();
+    let mut out = vec![0; 160_000];
+    assert_eq!(
+        restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out),
+        Ok(true)
+    );
+    let none = Codebook::new(&[]).unwrap();
+    assert!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &none, &mut out).is_err());
+    assert!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out[4..]).is_err());
+    for at in [0, 17_003, 39_999] {
+        for odd in [f32::NAN, f32::INFINITY, f32::from_bits(0xFF80_0001)] {
+            let kept = std::mem::replace(&mut numbers[at], odd);
+            assert_eq!(
+                restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out),
+                Ok(false)
+            );
+            numbers[at] = kept;
+        }
+    }
 }

@@ -99,6 +99,21 @@ proptest! {
         prop_assert!((a - b).abs() <= 1.0 / 256.0, "{a} {b}");
     }
 
+    /// What Proposition A.2 rests on (its equation 4), with the exact clustering in the place of k-means++: the optimal squared
+    /// loss over the representatives is at most twice the one over the numbers, plus alpha squared.
+    #[test]
+    fn equation_4_of_proposition_a2(numbers in vec(0.0f32..=1.0, 1..60), k in 1usize..8) {
+        let loss = |x: Vec<f64>| {
+            let n = x.len() as f64;
+            let points = weighted(x);
+            points.loss(&cluster(&points, k)) / n
+        };
+        let exact = loss(numbers.iter().map(|&x| f64::from(x)).collect());
+        let grouped = loss(numbers.iter().map(|&x| f64::from(sketch(&[x]).cells()[0].0)).collect());
+        let alpha = 1.0 / 256.0;
+        prop_assert!(grouped <= 2.0 * (exact + alpha * alpha) + 1e-12, "{grouped} {exact}");
+    }
+
     #[test]
     fn clustering_equals_brute_force((points, k) in (points(), 1usize..5)) {
         let best = brute_force(&points, 0, k);
@@ -134,6 +149,14 @@ proptest! {
         let end = lloyd(&points, &start);
         prop_assert!(points.loss(&end) <= points.loss(&start) * (1.0 + 1e-9));
     }
+}
+
+/// Numbers as points, equal ones as one of more weight.
+fn weighted(mut x: Vec<f64>) -> Points {
+    x.sort_by(f64::total_cmp);
+    let runs: Vec<(f64, f64)> = x.chunk_by(|a, b| a == b).map(|r| (r[0], r.len() as f64)).collect();
+    let (values, weights) = runs.into_iter().unzip();
+    Points::new(values, weights).unwrap()
 }
 
 /// Up to 11 points on a coarse grid, so that there are ties.

@@ -51,14 +51,14 @@ fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>, e: &Encoded) {
     let base = if e.scheme.needs_base() { base } else { None };
     for engine in [CpuEngine::new(), CpuEngine::portable()] {
         let mut out = vec![0xaa; raw.len()];
-        engine.decode(dtype, &e.bytes, base, &mut out).unwrap();
+        engine.decode(dtype, &e.bytes, base.into(), &mut out).unwrap();
         assert!(out == raw, "{dtype} {:?} {} bytes", e.scheme, raw.len());
     }
     let (size, n) = (dtype.size(), raw.len() / dtype.size());
     for range in [0..0, 0..n.min(1), n / 3..n / 2, n.saturating_sub(1)..n, n.min(100)..n] {
         let mut out = vec![0; range.len() * size];
         CpuEngine::new()
-            .decode_range(dtype, &e.bytes, raw.len(), base, range.clone(), &mut out)
+            .decode_range(dtype, &e.bytes, raw.len(), base.into(), range.clone(), &mut out)
             .unwrap();
         assert!(
             out == raw[range.start * size..range.end * size],
@@ -69,14 +69,18 @@ fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>, e: &Encoded) {
 }
 
 fn both(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Encoded {
-    let e = CpuEngine::new().encode(dtype, raw, base).unwrap();
-    assert_eq!(e, CpuEngine::portable().encode(dtype, raw, base).unwrap());
+    let e = CpuEngine::new().encode(dtype, raw, base.into(), None).unwrap();
+    assert_eq!(e, CpuEngine::portable().encode(dtype, raw, base.into(), None).unwrap());
     check(dtype, raw, base, &e);
     for scheme in SCHEMES.into_iter().filter(|s| base.is_some() || !s.needs_base()) {
-        let forced = CpuEngine::new().encode_as(scheme, dtype, raw, base).unwrap();
+        let forced = CpuEngine::new()
+            .encode_as(scheme, dtype, raw, base.into(), None)
+            .unwrap();
         assert_eq!(
             forced,
-            CpuEngine::portable().encode_as(scheme, dtype, raw, base).unwrap()
+            CpuEngine::portable()
+                .encode_as(scheme, dtype, raw, base.into(), None)
+                .unwrap()
         );
         check(dtype, raw, base, &forced);
     }
@@ -190,7 +194,9 @@ fn nearly_equal_tensors_shrink_a_hundredfold() {
         let at = i * 240 + (i * 7919 % 100) * 2;
         raw[at] = raw[at].wrapping_add(1);
     }
-    let e = CpuEngine::new().encode(Dtype::BF16, &raw, Some(&base)).unwrap();
+    let e = CpuEngine::new()
+        .encode(Dtype::BF16, &raw, Some(&base[..]).into(), None)
+        .unwrap();
     assert_eq!(e.scheme, Scheme::Sparse);
     assert!(raw.len() / e.bytes.len() >= 100, "{}", raw.len() / e.bytes.len());
     check(Dtype::BF16, &raw, Some(&base), &e);
@@ -202,7 +208,13 @@ fn the_number_of_threads_changes_nothing() {
     let base = weights(Dtype::F32, 700_000, 3);
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| SCHEMES.map(|s| CpuEngine::new().encode_as(s, Dtype::F32, &raw, Some(&base)).unwrap()))
+        pool.install(|| {
+            SCHEMES.map(|s| {
+                CpuEngine::new()
+                    .encode_as(s, Dtype::F32, &raw, Some(&base[..]).into(), None)
+                    .unwrap()
+            })
+        })
     };
     assert!(run(1) == run(5));
 }
@@ -210,20 +222,41 @@ fn the_number_of_threads_changes_nothing() {
 #[test]
 fn wrong_lengths_are_refused() {
     let engine = CpuEngine::new();
-    assert!(engine.encode(Dtype::F32, &[0; 5], None).is_err());
-    assert!(engine.encode(Dtype::F32, &[0; 8], Some(&[0; 4])).is_err());
-    assert!(engine.encode(Dtype::U8, &vec![0; SEGMENT_BYTES + 1], None).is_err());
-    let raw = weights(Dtype::F32, 1000, 1);
-    let e = engine.encode_as(Scheme::Sparse, Dtype::F32, &raw, Some(&raw)).unwrap();
-    let mut out = vec![0; raw.len()];
-    assert_eq!(
-        engine.decode(Dtype::F32, &e.bytes, None, &mut out),
-        Err(mdl_codec::CodecError::MissingBase)
-    );
-    assert!(engine.decode(Dtype::F32, &e.bytes, Some(&raw[4..]), &mut out).is_err());
+    assert!(engine.encode(Dtype::F32, &[0; 5], None.into(), None).is_err());
     assert!(
         engine
-            .decode_range(Dtype::F32, &e.bytes, raw.len(), Some(&raw), 5..1001, &mut out)
+            .encode(Dtype::F32, &[0; 8], Some(&[0; 4][..]).into(), None)
+            .is_err()
+    );
+    assert!(
+        engine
+            .encode(Dtype::U8, &vec![0; SEGMENT_BYTES + 1], None.into(), None)
+            .is_err()
+    );
+    let raw = weights(Dtype::F32, 1000, 1);
+    let e = engine
+        .encode_as(Scheme::Sparse, Dtype::F32, &raw, Some(&raw[..]).into(), None)
+        .unwrap();
+    let mut out = vec![0; raw.len()];
+    assert_eq!(
+        engine.decode(Dtype::F32, &e.bytes, None.into(), &mut out),
+        Err(mdl_codec::CodecError::MissingBase)
+    );
+    assert!(
+        engine
+            .decode(Dtype::F32, &e.bytes, Some(&raw[4..]).into(), &mut out)
+            .is_err()
+    );
+    assert!(
+        engine
+            .decode_range(
+                Dtype::F32,
+                &e.bytes,
+                raw.len(),
+                Some(&raw[..]).into(),
+                5..1001,
+                &mut out
+            )
             .is_err()
     );
 }

@@ -8,6 +8,7 @@
 mod archive;
 mod bytes;
 mod check;
+mod checksums;
 mod ggml;
 mod gguf;
 mod layout;
@@ -22,6 +23,7 @@ mod source;
 mod torch;
 mod zip;
 
+pub use checksums::checksums;
 pub use layout::{Extent, Format, Layout, ReadAt, ScanError, View};
 pub use scan::scan;
 pub use source::FileSource;

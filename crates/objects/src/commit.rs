@@ -78,6 +78,12 @@ pub struct Commit {
     pub summary: Summary,
     /// Blob with per-tensor storage statistics (docs/format.md, "Canonical objects").
     pub report: Option<Id>,
+    /// The version the run was restored from before it trained up to this one.
+    pub resumed_from: Option<Id>,
+    /// JSON: under which contract a lossy version was made, what was measured, and where the next search begins.
+    pub quality: Option<String>,
+    /// Blobs that `quality` speaks of.
+    pub side: Vec<Id>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -92,6 +98,9 @@ const METRICS: u64 = 7;
 const META: u64 = 8;
 const SUMMARY: u64 = 9;
 const REPORT: u64 = 10;
+const RESUMED_FROM: u64 = 11;
+const QUALITY: u64 = 12;
+const SIDE: u64 = 13;
 
 fn field(out: &mut Writer, number: u64, write: impl FnOnce(&mut Writer)) {
     let mut w = Writer::default();
@@ -142,6 +151,15 @@ impl Commit {
         if let Some(report) = &self.report {
             field(&mut w, REPORT, |w| w.id(report));
         }
+        if let Some(from) = &self.resumed_from {
+            field(&mut w, RESUMED_FROM, |w| w.id(from));
+        }
+        if let Some(quality) = &self.quality {
+            field(&mut w, QUALITY, |w| w.str(quality));
+        }
+        if !self.side.is_empty() {
+            field(&mut w, SIDE, |w| self.side.iter().for_each(|id| w.id(id)));
+        }
         for (number, bytes) in &self.unknown {
             w.varint(*number);
             w.blob(bytes);
@@ -187,6 +205,9 @@ struct Draft {
     meta: BTreeMap<String, String>,
     summary: Option<Summary>,
     report: Option<Id>,
+    resumed_from: Option<Id>,
+    quality: Option<String>,
+    side: Vec<Id>,
     unknown: Vec<(u64, Vec<u8>)>,
 }
 
@@ -224,6 +245,13 @@ impl Draft {
                 });
             }
             REPORT => self.report = Some(r.id()?),
+            RESUMED_FROM => self.resumed_from = Some(r.id()?),
+            QUALITY => self.quality = Some(r.str()?),
+            SIDE => {
+                while r.remaining() > 0 {
+                    self.side.push(r.id()?);
+                }
+            }
             _ => {
                 self.unknown.push((number, bytes.to_vec()));
                 return Ok(());
@@ -245,6 +273,9 @@ impl Draft {
             meta: self.meta,
             summary: self.summary.ok_or_else(missing)?,
             report: self.report,
+            resumed_from: self.resumed_from,
+            quality: self.quality,
+            side: self.side,
             unknown: self.unknown,
         })
     }

@@ -19,12 +19,14 @@ prop_compose! {
         tree in id(), parents in prop::collection::vec(id(), 0..3), author in signature(), message in ".{0,20}",
         step: Option<u64>, epoch in prop::option::of(0.0f64..100.0),
         metrics in prop::collection::btree_map("[a-z/]{1,6}", -1e9f64..1e9, 0..4),
-        meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32, report in prop::option::of(id()),
+        meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32,
+        (report, resumed_from) in (prop::option::of(id()), prop::option::of(id())),
+        (quality, side) in (prop::option::of(".{0,9}"), prop::collection::vec(id(), 0..3)),
         unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
     ) -> Commit {
         let summary = Summary { files: u64::from(n), tensors: 3, new_tensors: 1, logical_bytes: u64::MAX, stored_bytes: 9 };
         let unknown = unknown.into_iter().map(|b| (77, b)).collect();
-        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, unknown }
+        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side, unknown }
     }
 }
 

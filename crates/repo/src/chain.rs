@@ -1,7 +1,11 @@
 //! Reads tensors: follows a delta chain to its foot, segment by segment. Neighbours: `odb` finds the payloads, the engine
 //! decodes them. It must not know files or commits.
 //!
-//! Memory, for each segment that is being decoded: two decoded ones and, of every level of its chain, one encoded.
+//! A delta may stand on its base and on the base's base of the time. As a rule the latter is where the base's chain goes anyway;
+//! a base that was stored anew since has another chain, and then both are followed. Every tensor is decoded once, from the
+//! feet up, and kept only while something above still needs it.
+//!
+//! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one encoded.
 
 use crate::{
     RepoError, Result,
@@ -9,18 +13,22 @@ use crate::{
     odb::{Location, Odb},
     tensor::{PROBE, Parsed, TensorHeader, segment_len},
 };
-use mdl_codec::{SEGMENT_BYTES, Scheme, scheme_of};
-use mdl_objects::{Id, Kind, tensor_hasher};
+use mdl_codec::{Relatives, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
+use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
+use std::collections::HashMap;
 
 const NOT_DESCENDING: &str = "its delta chain does not descend";
+/// Most tensors below one. A writer's chains have at most 255, and another 255 for every grandparent left behind by a
+/// compaction, which are few; a crafted repository could have as many as it has tensors.
+const MOST_BELOW: usize = 1024;
 
 /// A tensor of the repository, ready to be read in any order.
 #[derive(Debug)]
 pub struct TensorReader<'a> {
     odb: &'a Odb,
     id: Id,
-    /// This tensor first, then each level's base.
+    /// This tensor first, then everything that it stands on, relatives after what stands on them.
     levels: Vec<Level>,
     len: u64,
 }
@@ -29,6 +37,8 @@ pub struct TensorReader<'a> {
 struct Level {
     at: Location,
     header: TensorHeader,
+    /// Base and grandparent among the levels.
+    below: [Option<usize>; 2],
 }
 
 impl Odb {
@@ -48,20 +58,37 @@ impl Odb {
     }
 
     fn tensor_once(&self, id: &Id) -> Result<TensorReader<'_>> {
-        let mut levels: Vec<Level> = Vec::new();
-        let mut next = Some(*id);
-        while let Some(id) = next {
-            let at = self.find(&id, Kind::Tensor)?;
-            // Depth falls strictly along a chain, so it ends, whatever copies of an object exist.
-            if levels
-                .last()
-                .is_some_and(|upper| at.record.depth >= upper.at.record.depth)
-            {
+        let mut levels = Vec::new();
+        // Who needs it states this depth; the tensor itself may have any.
+        let mut open = vec![(*id, None)];
+        let mut seen = HashMap::new();
+        while let Some((next, above)) = open.pop() {
+            let depth = match seen.get(&next) {
+                Some(&depth) => depth,
+                None => {
+                    let at = self.find(&next, Kind::Tensor)?;
+                    let (depth, header) = (at.record.depth, self.header(&at)?);
+                    open.extend(at.record.relatives().map(|below| (below, Some(depth))));
+                    seen.insert(next, depth);
+                    levels.push(Level {
+                        at,
+                        header,
+                        below: [None; 2],
+                    });
+                    depth
+                }
+            };
+            // Depth falls strictly from delta to relative, so there is an end, whatever copies of an object exist.
+            if above.is_some_and(|above: u8| above <= depth) || levels.len() > MOST_BELOW {
                 return Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING));
             }
-            let header = self.header(&at)?;
-            next = header.base;
-            levels.push(Level { at, header });
+        }
+        // The same order that depth gives: what stands on something comes before it. The first is the deepest.
+        levels.sort_by_key(|l: &Level| std::cmp::Reverse(l.at.record.depth));
+        let places: HashMap<Id, usize> = levels.iter().enumerate().map(|(i, l)| (l.at.record.id, i)).collect();
+        for level in &mut levels {
+            let place = |id: Option<Id>| id.and_then(|id| places.get(&id).copied());
+            level.below = [place(level.header.base), place(level.header.grand)];
         }
         let top = &levels[0];
         let len = top.at.record.logical;
@@ -95,7 +122,9 @@ impl Odb {
             at.pack
                 .payload_range(self.storage(), record, record.len - want, &mut bytes)?;
             match TensorHeader::decode(&bytes, record.len) {
-                Parsed::Header(h) if h.byte_len() != Some(record.logical) || h.base != record.base => {
+                Parsed::Header(h)
+                    if h.byte_len() != Some(record.logical) || (h.base, h.grand) != (record.base, record.grand) =>
+                {
                     return Err(bad("header and record disagree"));
                 }
                 Parsed::Header(h) => return Ok(h),
@@ -104,6 +133,28 @@ impl Odb {
             }
         }
         Err(bad("header does not end"))
+    }
+}
+
+/// A tensor's id, and the hash of what has been seen of it.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    pub id: Id,
+    hasher: IdHasher,
+}
+
+impl Verified {
+    fn of(id: Id, header: &TensorHeader) -> Verified {
+        let hasher = tensor_hasher(header.dtype, &header.shape);
+        Verified { id, hasher }
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+    }
+
+    pub fn is_sound(&self) -> bool {
+        self.hasher.finish() == self.id
     }
 }
 
@@ -130,7 +181,7 @@ impl TensorReader<'_> {
     }
 
     fn encoded(&self, level: usize, index: usize) -> Result<Vec<u8>> {
-        let Level { at, header } = &self.levels[level];
+        let Level { at, header, .. } = &self.levels[level];
         let (offset, len) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut bytes = vec![0; len as usize];
         at.pack
@@ -148,12 +199,21 @@ impl TensorReader<'_> {
     /// # Errors
     /// No such segment; damaged; the medium failed.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
-        let Level { at, header } = &self.levels[0];
+        let Level { at, header, .. } = &self.levels[0];
         let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut first = [0];
         at.pack
             .payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
         scheme_of(&first).map_err(bad_encoding(&self.id))
+    }
+
+    /// The lattice that segment `index` is stored on, if it is; what the engine is to be told when it is encoded anew.
+    ///
+    /// # Errors
+    /// No such segment; damaged; the medium failed.
+    pub(crate) fn hint(&self, index: usize) -> Result<Option<Hint>> {
+        let bytes = self.encoded(0, index)?;
+        Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
@@ -172,28 +232,127 @@ impl TensorReader<'_> {
     }
 
     fn segment_once(&self, index: usize) -> Result<Vec<u8>> {
+        let [found, _] = self.decode(index, [Some(0), None])?;
+        found.ok_or_else(|| self.no_segment(index))
+    }
+
+    /// Decodes segment `index`, and that of the base, if there is one: what a delta to this tensor needs.
+    fn pair(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
+        let [found, below] = self.decode(index, [Some(0), self.base_level()])?;
+        Ok((found.ok_or_else(|| self.no_segment(index))?, below))
+    }
+
+    /// The base that the tensor was stored with, if a delta to this tensor could gain by it: a quantised one, that is.
+    pub(crate) fn grand(&self) -> Option<Id> {
+        let gains = |s| {
+            use Scheme::{LatticeDelta, LatticeDelta2, PaletteDelta, PaletteDelta2};
+            matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2)
+        };
+        self.header().base.filter(|_| self.scheme(0).is_ok_and(gains))
+    }
+
+    fn base_level(&self) -> Option<usize> {
+        self.levels.first().and_then(|top| top.below[0])
+    }
+
+    /// Decodes segment `index` of the wanted levels and of what they stand on, from the feet up.
+    fn decode(&self, index: usize, wanted: [Option<usize>; 2]) -> Result<[Option<Vec<u8>>; 2]> {
         let len = segment_len(self.len, index);
         let dtype = self.header().dtype;
+        // How many above still need a level's segment, and what is decoded of it so far.
+        let mut users = vec![0usize; self.levels.len()];
+        wanted.into_iter().flatten().for_each(|level| users[level] += 1);
         let mut pending = Vec::new();
-        for level in 0..self.levels.len() {
-            let bytes = self.encoded(level, index)?;
-            let scheme = scheme_of(&bytes).map_err(bad_encoding(&self.levels[level].at.record.id))?;
-            pending.push((level, bytes));
-            if !scheme.needs_base() {
-                break;
+        for (i, level) in self.levels.iter().enumerate() {
+            if users[i] == 0 {
+                continue;
             }
+            let bytes = self.encoded(i, index)?;
+            let scheme = scheme_of(&bytes).map_err(bad_encoding(&level.at.record.id))?;
+            let needed = level.below.iter().take(usize::from(scheme.relatives())).flatten();
+            needed.for_each(|below| users[*below] += 1);
+            pending.push((i, bytes, scheme));
         }
-        let mut base: Option<Vec<u8>> = None;
-        for (level, bytes) in pending.into_iter().rev() {
+        let mut done: Vec<Option<Vec<u8>>> = vec![None; self.levels.len()];
+        for (i, bytes, scheme) in pending.into_iter().rev() {
+            let Level { at, below, .. } = &self.levels[i];
+            let below = below.map(|b| b.filter(|_| scheme.needs_base()));
+            let of = |level: Option<usize>| level.and_then(|l| done.get(l)?.as_deref());
+            let relatives = Relatives {
+                base: of(below[0]),
+                grand: of(below[1]),
+            };
             let mut out = vec![0; len];
-            let id = &self.levels[level].at.record.id;
             self.odb
                 .engine()
-                .decode(dtype, &bytes, base.as_deref(), &mut out)
-                .map_err(bad_encoding(id))?;
-            base = Some(out);
+                .decode(dtype, &bytes, relatives, &mut out)
+                .map_err(bad_encoding(&at.record.id))?;
+            let used = below.iter().take(usize::from(scheme.relatives())).flatten();
+            for &level in used {
+                users[level] -= 1;
+                if users[level] == 0 {
+                    done[level] = None;
+                }
+            }
+            done[i] = Some(out);
         }
-        base.ok_or_else(|| self.no_segment(index))
+        Ok(wanted.map(|level| level.and_then(|l| done.get_mut(l)?.take())))
+    }
+
+    /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base that is
+    /// damaged without harm to this tensor is none.
+    ///
+    /// # Errors
+    /// As `stream`.
+    pub(crate) fn read_pair(&self) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
+        let (mut own, mut below) = (Verified::of(self.id, self.header()), self.below());
+        let (mut bytes, mut base) = (Vec::new(), Vec::new());
+        for index in 0..self.segments() {
+            let (segment, under) = self.segments_for_delta(index)?;
+            own.update(&segment);
+            bytes.extend(segment);
+            if let (Some(v), Some(under)) = (&mut below, under) {
+                v.update(&under);
+                base.extend(under);
+            }
+        }
+        if !own.is_sound() {
+            return Err(self.changed());
+        }
+        let sound = below.is_some_and(|v| v.is_sound());
+        Ok((bytes, sound.then_some(base)))
+    }
+
+    /// Decoded segment `index`, and the base's, not verified.
+    ///
+    /// # Errors
+    /// As `segment`.
+    pub(crate) fn segments_for_delta(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
+        match self.pair(index) {
+            Err(RepoError::NotFound { .. }) => {
+                self.odb.renew();
+                self.odb.tensor(&self.id)?.pair(index)
+            }
+            done => done,
+        }
+    }
+
+    /// For segments in order, whether they are what the base's id says.
+    pub(crate) fn below(&self) -> Option<Verified> {
+        let level = self.levels.get(self.base_level()?)?;
+        Some(Verified::of(level.at.record.id, &level.header))
+    }
+
+    /// For segments in order, whether they are what this tensor's id says.
+    pub(crate) fn verified(&self) -> Verified {
+        Verified::of(self.id, self.header())
+    }
+
+    fn changed(&self) -> RepoError {
+        RepoError::corrupt(
+            format!("tensor {}", self.id.short()),
+            "its content is not what its id says",
+        )
     }
 
     /// Hands every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
@@ -201,8 +360,7 @@ impl TensorReader<'_> {
     /// # Errors
     /// Damaged; the medium failed; whatever `sink` returns.
     pub fn stream(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let header = self.header();
-        let mut hasher = tensor_hasher(header.dtype, &header.shape);
+        let mut own = self.verified();
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..self.segments()).step_by(ahead) {
             let end = (start + ahead).min(self.segments());
@@ -211,18 +369,11 @@ impl TensorReader<'_> {
                 .map(|i| self.segment(i))
                 .collect::<Result<_>>()?;
             for bytes in &decoded {
-                hasher.update(bytes);
+                own.update(bytes);
                 sink(bytes)?;
             }
         }
-        if hasher.finish() == self.id {
-            Ok(())
-        } else {
-            Err(RepoError::corrupt(
-                format!("tensor {}", self.id.short()),
-                "its content is not what its id says",
-            ))
-        }
+        if own.is_sound() { Ok(()) } else { Err(self.changed()) }
     }
 
     /// All bytes, verified. For tensors the caller knows to be small enough.

@@ -6,7 +6,8 @@
 
 use crate::{
     RepoError, Result,
-    ingest::{Ingest, Ingested, Policy, Report, Sink, changed},
+    ingest::{Hints, Ingest, Ingested, Policy, Report, Sink, changed},
+    lossy::{LossyRequest, Prepared, Quality, Trial},
     pack::PackWriter,
     progress::Progress,
     reach::kind_of,
@@ -16,7 +17,10 @@ use crate::{
     work::{FileState, WorkFile, recall, remember, walk},
 };
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Summary};
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// What is to be committed, and what is said about it.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +45,10 @@ pub struct CommitRequest {
     pub allow_damaged: bool,
     /// Commit what symbolic links point at.
     pub follow_symlinks: bool,
+    /// The version that training was restored from since the last commit.
+    pub resumed_from: Option<Id>,
+    /// What a quantiser says about the tensors it made.
+    pub hints: Hints,
 }
 
 /// What a commit did.
@@ -56,6 +64,8 @@ pub struct Committed {
     pub summary: Summary,
     /// Per-tensor statistics.
     pub report: Report,
+    /// The quality record; none for a commit without a policy.
+    pub quality: Option<Quality>,
 }
 
 enum Target {
@@ -84,6 +94,36 @@ impl Repo {
     /// meanwhile; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
     /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
+        let (source, list) = self.listed(request)?;
+        self.store(request, &source, &list, None, progress)
+    }
+
+    /// Commits under a policy: weights may be replaced by reconstructions (see `lossy`).
+    ///
+    /// # Errors
+    /// As `commit`; gradients that cannot be read; `Conflict` also where the branch moved while candidates were judged.
+    pub fn commit_lossy(
+        &self,
+        request: &CommitRequest,
+        lossy: &mut LossyRequest<'_>,
+        progress: &dyn Progress,
+    ) -> Result<Committed> {
+        let (source, list) = self.listed(request)?;
+        let prepared = self.prepared(request, lossy, &source, &list)?;
+        self.store(request, &source, &list, Some(prepared), progress)
+    }
+
+    /// What a commit under a policy would come to: its record, and every candidate that was made.
+    ///
+    /// # Errors
+    /// As `commit_lossy`; nothing is stored.
+    pub fn plan(&self, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<(Quality, Vec<Trial>)> {
+        let (source, list) = self.listed(request)?;
+        let prepared = self.prepared(request, lossy, &source, &list)?;
+        Ok((prepared.quality, prepared.trials))
+    }
+
+    fn listed(&self, request: &CommitRequest) -> Result<(PathBuf, Vec<WorkFile>)> {
         let source = match &request.source {
             // Absolute, since the stat cache knows files by their path.
             Some(path) => std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?,
@@ -91,18 +131,50 @@ impl Repo {
         };
         let follow = request.follow_symlinks || self.config.follow_symlinks();
         let list = walk(&source, follow)?;
+        Ok((source, list))
+    }
+
+    fn prepared(
+        &self,
+        request: &CommitRequest,
+        lossy: &mut LossyRequest<'_>,
+        source: &Path,
+        list: &[WorkFile],
+    ) -> Result<Prepared> {
+        self.odb.refresh();
+        let parent = self.target(request.branch.as_deref())?.parent();
+        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        let parent = parent.zip(commit.as_ref());
+        self.prepare(list, source, parent, request.resumed_from, lossy)
+    }
+
+    fn store(
+        &self,
+        request: &CommitRequest,
+        source: &Path,
+        list: &[WorkFile],
+        prepared: Option<Prepared>,
+        progress: &dyn Progress,
+    ) -> Result<Committed> {
         // No collector may run between the look-ups ("is it stored already?") and the ref's move.
         let _guard = self.write_lock()?;
         self.odb.refresh();
         let target = self.target(request.branch.as_deref())?;
         let parent = target.parent();
+        if let Some(p) = prepared.as_ref().filter(|p| p.parent != parent) {
+            return Err(RepoError::Conflict {
+                name: request.branch.clone().unwrap_or_else(|| "the branch".to_owned()),
+                expected: p.parent,
+                found: parent,
+            });
+        }
         let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
         let old = parent_commit
             .as_ref()
             .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let policy = Policy {
-            max_depth: self.config.max_depth(),
+            max_depth: prepared.as_ref().map_or(self.config.max_depth(), |p| p.max_depth),
             allow_damaged: request.allow_damaged,
         };
         let sink = Sink::Pack(&mut pack);
@@ -110,11 +182,12 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
+            hints: prepared.as_ref().map_or(&request.hints, |p| &p.hints),
             progress,
             report: Report::default(),
         };
         progress.begin("committing", list.iter().map(|f| f.size).sum());
-        let files = self.ingest_all(&mut ingest, &list, &old)?;
+        let files = self.ingest_all(&mut ingest, list, &old, prepared.as_ref())?;
         progress.end();
         let tree = store(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
@@ -133,8 +206,17 @@ impl Repo {
                 "put checkpoints there first; --allow-empty commits a version without files",
             ));
         }
-        let report = std::mem::take(&mut ingest.report);
-        let (commit, id) = finish(&mut ingest, request, self, tree, parent, &files, &report)?;
+        let mut report = std::mem::take(&mut ingest.report);
+        if let Some(p) = &prepared {
+            report.errors(&p.errors);
+        }
+        let made = Made {
+            tree,
+            parent,
+            files: &files,
+            report: &report,
+        };
+        let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
         drop(ingest);
         let written = pack.finish()?;
         self.odb.note_pack(written)?;
@@ -149,6 +231,7 @@ impl Repo {
             parent,
             summary: commit.summary,
             report,
+            quality: prepared.map(|p| p.quality),
         })
     }
 
@@ -173,10 +256,26 @@ impl Repo {
         }
     }
 
-    fn ingest_all(&self, ingest: &mut Ingest<'_>, list: &[WorkFile], old: &Files) -> Result<Files> {
+    fn ingest_all(
+        &self,
+        ingest: &mut Ingest<'_>,
+        list: &[WorkFile],
+        old: &Files,
+        prepared: Option<&Prepared>,
+    ) -> Result<Files> {
         let mut files = Files::new();
         for f in list {
-            let done = ingest_cached(ingest, f, old.get(&f.rel))?;
+            let replaced = prepared.and_then(|p| p.files.get(&f.rel));
+            let done = match replaced {
+                Some(path) => {
+                    let state = prepared.and_then(|p| p.states.get(&f.rel));
+                    if state != Some(&FileState::of(&f.path)?) {
+                        return Err(changed(&f.rel));
+                    }
+                    ingest.file(path, &f.rel, old.get(&f.rel))?
+                }
+                None => ingest_cached(ingest, f, old.get(&f.rel))?,
+            };
             let Ingested { mode, id, size } = done;
             files.insert(
                 f.rel.clone(),
@@ -250,17 +349,33 @@ fn count_tensors(ingest: &Ingest<'_>, file: &Ingested) -> Result<u64> {
     }
 }
 
+/// What a commit is made of.
+struct Made<'a> {
+    tree: Id,
+    parent: Option<Id>,
+    files: &'a Files,
+    report: &'a Report,
+}
+
 fn finish(
     ingest: &mut Ingest<'_>,
     request: &CommitRequest,
     repo: &Repo,
-    tree: Id,
-    parent: Option<Id>,
-    files: &Files,
-    report: &Report,
+    made: &Made<'_>,
+    prepared: Option<&Prepared>,
 ) -> Result<(Commit, Id)> {
+    let Made {
+        tree,
+        parent,
+        files,
+        report,
+    } = *made;
     let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
     let report_id = ingest.object(Kind::Blob, &json)?;
+    let side = prepared.into_iter().flat_map(|p| &p.side);
+    let side = side
+        .map(|bytes| ingest.object(Kind::Blob, bytes))
+        .collect::<Result<_>>()?;
     let stored_bytes = match &ingest.sink {
         Sink::Pack(pack) => pack.payload_bytes(),
         Sink::Ids => 0,
@@ -283,6 +398,9 @@ fn finish(
         meta: request.meta.clone(),
         summary,
         report: Some(report_id),
+        resumed_from: request.resumed_from,
+        quality: prepared.map(|p| p.quality.to_json()).transpose()?,
+        side,
         unknown: Vec::new(),
     };
     let id = ingest.object(Kind::Commit, &commit.encode())?;

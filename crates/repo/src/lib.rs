@@ -15,6 +15,7 @@ mod gc;
 mod history;
 mod index;
 mod ingest;
+mod lossy;
 mod metrics;
 mod odb;
 pub mod pack;
@@ -45,7 +46,11 @@ pub use error::{ErrorKind, RepoError, Result};
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use history::{History, Step};
-pub use ingest::{Report, TensorReport};
+pub use ingest::{Hints, Report, TensorReport};
+pub use lossy::{
+    BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, Shelved,
+    TensorTreatment, Trial,
+};
 pub use odb::{Location, Odb};
 pub use progress::{Progress, Silent};
 pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};

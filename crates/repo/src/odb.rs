@@ -297,6 +297,7 @@ pub(crate) fn add_object(odb: &Odb, pack: &mut PackWriter, kind: Kind, content: 
             kind,
             depth: 0,
             base: None,
+            grand: None,
             logical: content.len() as u64,
         };
         let payload = wrap(content);

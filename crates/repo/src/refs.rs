@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub const HEADS: &str = "refs/heads/";
 /// Prefix of tags.
 pub const TAGS: &str = "refs/tags/";
+/// Refs to policies: blobs.
+pub(crate) const POLICIES: &str = "refs/policies/";
 const HEAD: &str = "HEAD";
 
 /// Where a command works: on a branch (that may have no commit yet), or on a commit.

@@ -4,7 +4,7 @@
 use crate::{
     RepoError, Result,
     commit::ingest_cached,
-    ingest::{Ingest, Policy, Report, Sink},
+    ingest::{Hints, Ingest, Policy, Report, Sink},
     progress::Progress,
     repo::Repo,
     tree::Files,
@@ -99,6 +99,7 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
+            hints: &Hints::default(),
             progress,
             report: Report::default(),
         };

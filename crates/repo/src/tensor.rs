@@ -5,8 +5,11 @@
 use mdl_codec::{Dtype, SEGMENT_BYTES};
 use mdl_objects::{Id, Reader, Writer};
 
-const VERSION: u8 = 1;
+/// Version of a header without a grandparent, and of one with it.
+const PLAIN: u8 = 1;
+const WITH_GRAND: u8 = 2;
 const HAS_BASE: u8 = 1;
+const HAS_GRAND: u8 = 2;
 /// Bytes at a payload's end to read first when only the header is wanted; a longer header says how long it is.
 pub(crate) const PROBE: usize = 4096;
 
@@ -30,6 +33,8 @@ pub struct TensorHeader {
     pub shape: Vec<u64>,
     /// The tensor that delta segments are differences to.
     pub base: Option<Id>,
+    /// That tensor's base when this one was stored, where segments need it too.
+    pub grand: Option<Id>,
     /// Offset in the payload and length of each encoded segment.
     pub segments: Vec<(u64, u32)>,
 }
@@ -41,14 +46,17 @@ impl TensorHeader {
     }
 
     /// The bytes that follow the segments, which have these lengths.
-    pub(crate) fn encode(dtype: Dtype, shape: &[u64], base: Option<&Id>, lengths: &[u32]) -> Vec<u8> {
+    /// The relatives are base and grandparent, the latter only with the former.
+    pub(crate) fn encode(dtype: Dtype, shape: &[u64], relatives: [Option<Id>; 2], lengths: &[u32]) -> Vec<u8> {
+        let [base, grand] = relatives;
         let mut w = Writer::default();
-        w.u8(VERSION);
-        w.u8(if base.is_some() { HAS_BASE } else { 0 });
+        w.u8(if grand.is_some() { WITH_GRAND } else { PLAIN });
+        let flag = |id: Option<Id>, flag| if id.is_some() { flag } else { 0 };
+        w.u8(flag(base, HAS_BASE) | flag(grand, HAS_GRAND));
         w.u8(dtype.code());
         w.dims(shape);
-        if let Some(base) = base {
-            w.id(base);
+        for id in [base, grand].iter().flatten() {
+            w.id(id);
         }
         for len in lengths {
             w.bytes.extend_from_slice(&len.to_le_bytes());
@@ -96,18 +104,22 @@ pub(crate) fn byte_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
 fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str> {
     let short = |_| "truncated tensor header";
     let mut r = Reader::new(bytes);
-    r.version(VERSION).map_err(|_| "unknown tensor payload version")?;
+    let version = r.u8().map_err(short)?;
     let flags = r.u8().map_err(short)?;
-    if flags & !HAS_BASE != 0 {
-        return Err("unknown tensor payload flags");
+    match version {
+        PLAIN if flags & !HAS_BASE == 0 => {}
+        // Written only where there is a grandparent: one spelling for everything.
+        WITH_GRAND if flags == HAS_BASE | HAS_GRAND => {}
+        PLAIN | WITH_GRAND => return Err("unknown tensor payload flags"),
+        _ => return Err("unknown tensor payload version"),
     }
     let dtype = Dtype::from_code(r.u8().map_err(short)?).ok_or("unknown dtype")?;
     let shape = r.dims().map_err(short)?;
-    let base = if flags & HAS_BASE != 0 {
-        Some(r.id().map_err(short)?)
-    } else {
-        None
+    let mut id = |flag| match flags & flag {
+        0 => Ok(None),
+        _ => r.id().map(Some).map_err(short),
     };
+    let (base, grand) = (id(HAS_BASE)?, id(HAS_GRAND)?);
     let len = byte_len(dtype, &shape).ok_or("tensor larger than 64 bits")?;
     if segment_count(len).checked_mul(4) != Some(r.remaining() as u64) {
         return Err("number of segments and shape disagree");
@@ -128,6 +140,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
         dtype,
         shape,
         base,
+        grand,
         segments,
     })
 }
@@ -141,7 +154,7 @@ mod tests {
     fn headers_round_trip_and_probes_ask_for_more() {
         let base = Id::of(Kind::Blob, b"x");
         let elements = SEGMENT_BYTES as u64 / 4 * 2 + 1;
-        let h = TensorHeader::encode(Dtype::F32, &[elements], Some(&base), &[10, 20, 5]);
+        let h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), None], &[10, 20, 5]);
         let total = h.len() as u64 + 35;
         let Parsed::Header(parsed) = TensorHeader::decode(&h, total) else {
             panic!("own bytes")
@@ -157,13 +170,23 @@ mod tests {
             assert!(matches!(tail, Parsed::NeedBytes(want) if want == h.len() as u64), "{n}");
         }
         assert!(matches!(TensorHeader::decode(&h, total + 1), Parsed::Bad(_)));
+        let grand = Id::of(Kind::Blob, b"y");
+        let mut h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), Some(grand)], &[10, 20, 5]);
+        let Parsed::Header(parsed) = TensorHeader::decode(&h, h.len() as u64 + 35) else {
+            panic!("own bytes")
+        };
+        assert_eq!((parsed.base, parsed.grand), (Some(base), Some(grand)));
+        for (version, flags) in [(1, 3), (2, 1), (2, 2), (2, 7), (3, 3)] {
+            (h[0], h[1]) = (version, flags);
+            assert!(matches!(TensorHeader::decode(&h, h.len() as u64 + 35), Parsed::Bad(_)));
+        }
         assert!(matches!(TensorHeader::decode(&h[..3], 3), Parsed::Bad(_)));
     }
 
     #[test]
     fn a_lying_shape_earns_no_memory() {
         for shape in [vec![u64::MAX / 8], vec![u64::MAX / 2, 3], vec![1 << 40]] {
-            let h = TensorHeader::encode(Dtype::F32, &shape, None, &[]);
+            let h = TensorHeader::encode(Dtype::F32, &shape, [None; 2], &[]);
             assert!(
                 matches!(TensorHeader::decode(&h, h.len() as u64), Parsed::Bad(_)),
                 "{shape:?}"

@@ -1,7 +1,8 @@
 //! Reads palettes. Neighbours: `rans` decodes the symbols, `blocks` finds the blocks. It must not trust a byte of what it
 //! reads.
 
-use super::lookup::{Nearest, each, turn};
+use super::lookup::Nearest;
+use super::values::{self, turn_all};
 use super::{Table, get_number};
 use crate::bits::Cursor;
 use crate::blocks::Grid;
@@ -88,28 +89,29 @@ impl<'a> Reader<'a> {
         base: Option<(&Nearest<'_>, &[u8])>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let (numbers, values) = (self.table.numbers, &self.table.values);
+        let (numbers, values) = (self.table.numbers, self.table.values.len());
         let n = out.len() / numbers.size;
         let mut cursor = Cursor::new(data);
         let len = cursor.u32()? as usize;
         let stream = cursor.take(len)?;
-        with_scratch(3 * n, |scratch| {
+        with_scratch(if base.is_some() { 3 * n } else { n }, |scratch| {
             let (symbols, rest) = scratch.split_at_mut(n);
-            let (places, ctx) = rest.split_at_mut(n);
-            places.fill(0);
             if let Some((near, base)) = base {
-                each(numbers, base, |i, v| places[i] = near.of(v));
+                let (places, ctx) = rest.split_at_mut(n);
+                near.places(base, places);
+                ctx.iter_mut()
+                    .zip(places.iter())
+                    .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+                rans::decode(simd, &self.freqs, stream, Some(ctx), symbols)?;
+                turn_all(symbols, places, values);
+            } else {
+                rans::decode(simd, &self.freqs, stream, None, symbols)?;
             }
-            ctx.iter_mut()
-                .zip(places.iter())
-                .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
-            rans::decode(simd, &self.freqs, stream, Some(ctx), symbols)?;
-            for (i, (&s, &p)) in symbols.iter().zip(places.iter()).enumerate() {
-                let v = match values.get(usize::from(turn(s, p, values.len()))) {
-                    Some(v) => *v,
-                    None => get_number(&mut cursor, numbers, self.zero)?,
-                };
-                numbers.store(out, i, v);
+            values::numbers(simd, &self.table, symbols, out);
+            let mut exceptions = Vec::new();
+            simd.positions(self.table.exception(), symbols, 0, &mut exceptions);
+            for i in exceptions {
+                numbers.store(out, i as usize, get_number(&mut cursor, numbers, self.zero)?);
             }
             cursor.done()
         })

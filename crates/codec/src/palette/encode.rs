@@ -1,63 +1,107 @@
 //! Writes palettes. Neighbours: `find` has the table, `contexts` merges, `rans` codes, `blocks` cuts. It must not decide
 //! whether a palette is worth it.
 
-use super::lookup::{Nearest, each, turn_back};
-use super::{Table, find, put_number, scheme};
+use super::lookup::Nearest;
+use super::values::turn_all_back;
+use super::{Table, count, family, find, put_number, scheme};
 use crate::blocks::Grid;
 use crate::contexts::{self, ByExponent, Context};
 use crate::diff::Numbers;
+use crate::log2::COST_BITS;
 use crate::rans::EncTable;
 use crate::scratch::with_scratch;
 use crate::tables::{normalise, put};
-use crate::{Scheme, delta, rans, simd::Simd};
+use crate::{Relatives, Scheme, delta, rans, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `raw` by the values of `sample` (elements of `raw`), with the base as context where that pays; scheme byte first. Nothing
-/// where the sample has no palette.
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme byte first.
+/// Nothing where the sample has no palette.
 pub(crate) fn encode(
     simd: Simd,
     numbers: Numbers,
     raw: &[u8],
-    base: Option<&[u8]>,
+    relatives: Relatives<'_>,
     sample: &[u8],
 ) -> Option<(Scheme, Vec<u8>)> {
     let table = find::table(numbers, sample)?;
-    let near = Nearest::new(&table);
-    let grid = Grid::new(raw.len() / numbers.size);
-    let bytes = |b: usize| grid.elements(b).start * numbers.size..grid.elements(b).end * numbers.size;
-    let contexts = |base: Option<&[u8]>| {
-        let by = (0..grid.blocks())
-            .into_par_iter()
-            .map(|b| find::count(&near, &raw[bytes(b)], base.map(|d| &d[bytes(b)])))
-            .reduce(ByExponent::new, |a, b| a.merge(&b));
-        contexts::cluster(&by)
-    };
-    let alone = contexts(None);
-    let (list, base) = match base.map(|b| (contexts(Some(b)), b)) {
-        Some((with, b)) if with.1 < alone.1 => (with.0, Some(b)),
-        _ => (alone.0, None),
-    };
+    let n = raw.len() / numbers.size;
+    with_scratch(if relatives.base.is_some() { 2 * n } else { n }, |scratch| {
+        let (symbols, places) = scratch.split_at_mut(n);
+        Some(with_table(simd, &table, raw, relatives, symbols, places))
+    })
+}
+
+/// [`encode`] with a table, and room for a byte a number twice (the second time only with a base).
+fn with_table(
+    simd: Simd,
+    table: &Table,
+    raw: &[u8],
+    relatives: Relatives<'_>,
+    symbols: &mut [u8],
+    places: &mut [u8],
+) -> (Scheme, Vec<u8>) {
+    let (near, grid, values) = (Nearest::new(table), Grid::new(symbols.len()), table.values.len());
+    let block = 1 << grid.log;
+    let bytes = block * table.numbers.size;
+    let by_block = symbols.par_chunks_mut(block).zip(raw.par_chunks(bytes));
+    by_block.for_each(|(out, raw)| near.symbols(raw, out));
+    let symbols = &*symbols;
+    let blocks = symbols.par_chunks(block);
+    let merged = |a: ByExponent, b: ByExponent| a.merge(&b);
+    let alone = blocks.clone().map(count::alone).reduce(ByExponent::new, merged);
+    let mut exceptions = Vec::new();
+    if alone.total(table.exception()) > 0 {
+        simd.positions(table.exception(), symbols, 0, &mut exceptions);
+    }
+    let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
+    let zero = Table::zero_bytes(table.numbers, all);
+    let alone = contexts::cluster(&alone);
+    let mut best = (alone.0, alone.1, None);
+    if let Some(base) = relatives.base {
+        let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
+        by_block.for_each(|(out, base)| near.places(base, out));
+        let places = &*places;
+        let joint = blocks
+            .zip(places.par_chunks(block))
+            .map(|(s, p)| count::joint(s, p, values));
+        let with = contexts::cluster(&joint.reduce(ByExponent::new, merged));
+        if with.1 < alone.1 {
+            best = (with.0, with.1, Some(places));
+        }
+    }
+    let (list, cost, places) = best;
+    if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
+        let each = table.numbers.size - usize::from(zero);
+        let bytes = exceptions.len() * each + grid.blocks() * rans::STATE_BYTES;
+        let family = family::Plan::new(&near, zero, raw, base, grand);
+        if family.cost < cost + ((8 * bytes as u64) << COST_BITS) {
+            return (Scheme::PaletteDelta2, family.encode(simd, &near, zero));
+        }
+    }
     let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
     let coder = Encoder {
         simd,
-        table: &table,
+        table,
         freqs: EncTable::new(&freqs),
         map: delta::context_map(list.iter().map(|c| c.first)),
-        zero: exceptions_zero(&near, raw),
-        near,
     };
-    let scheme = scheme(base.is_some());
+    let scheme = scheme(places.is_some());
     let mut out = vec![scheme as u8, grid.log];
     table.put(&mut out);
-    out.push(coder.zero);
-    if base.is_some() {
+    out.push(zero);
+    if places.is_some() {
         put_contexts(&mut out, &list);
     }
     freqs.iter().for_each(|f| put(&mut out, f, true));
     grid.put_blocks(&mut out, |b, out| {
-        coder.block(&raw[bytes(b)], base.map(|d| &d[bytes(b)]), out)
+        let elements = grid.elements(b);
+        coder.block(&symbols[elements.clone()], places.map(|p| &p[elements.clone()]), out);
+        let at = |place: usize| exceptions.partition_point(|&i| (i as usize) < place);
+        for &i in &exceptions[at(elements.start)..at(elements.end)] {
+            put_number(out, table.numbers, table.numbers.load(raw, i as usize), zero);
+        }
     });
-    Some((scheme, out))
+    (scheme, out)
 }
 
 fn put_contexts(out: &mut Vec<u8>, list: &[Context]) {
@@ -65,52 +109,31 @@ fn put_contexts(out: &mut Vec<u8>, list: &[Context]) {
     out.extend(list.iter().skip(1).map(|c| c.first));
 }
 
-/// Low bytes that are zero in every exception.
-fn exceptions_zero(near: &Nearest<'_>, raw: &[u8]) -> u8 {
-    let table = near.table;
-    let mut all = 0;
-    each(table.numbers, raw, |_, v| {
-        if near.symbol(v) == table.exception() {
-            all |= v;
-        }
-    });
-    Table::zero_bytes(table.numbers, std::iter::once(all))
-}
-
 struct Encoder<'a> {
     simd: Simd,
     table: &'a Table,
-    near: Nearest<'a>,
     freqs: EncTable,
     map: [u8; 256],
-    zero: u8,
 }
 
 impl Encoder<'_> {
-    fn block(&self, raw: &[u8], base: Option<&[u8]>, out: &mut Vec<u8>) {
-        let (numbers, values) = (self.table.numbers, self.table.values.len());
-        let n = raw.len() / numbers.size;
-        let mut exceptions = Vec::new();
+    /// Appends the stream of a block.
+    fn block(&self, symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        with_scratch(2 * n, |scratch| {
-            let (symbols, ctx) = scratch.split_at_mut(n);
-            ctx.fill(0);
-            if let Some(base) = base {
-                each(numbers, base, |i, v| ctx[i] = self.near.of(v));
-            }
-            each(numbers, raw, |i, v| {
-                let index = self.near.symbol(v);
-                if index == self.table.exception() {
-                    put_number(&mut exceptions, numbers, v, self.zero);
-                }
-                symbols[i] = turn_back(index, ctx[i], values);
-            });
-            ctx.iter_mut().for_each(|c| *c = self.map[usize::from(*c)]);
-            rans::encode(self.simd, &self.freqs, symbols, Some(ctx), out);
-        });
+        match places {
+            None => rans::encode(self.simd, &self.freqs, symbols, None, out),
+            Some(places) => with_scratch(2 * symbols.len(), |scratch| {
+                let (turned, ctx) = scratch.split_at_mut(symbols.len());
+                turned.copy_from_slice(symbols);
+                turn_all_back(turned, places, self.table.values.len());
+                ctx.iter_mut()
+                    .zip(places)
+                    .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+                rans::encode(self.simd, &self.freqs, turned, Some(ctx), out);
+            }),
+        }
         let len = (out.len() - start - 4) as u32;
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-        out.extend_from_slice(&exceptions);
     }
 }

@@ -1,30 +1,17 @@
 //! Whether a segment has few values, and which. Neighbours: `estimate` asks for the cost of a sample, `encode` for the table
 //! of the whole. It must not take long to say no: almost every tensor is a no.
 
-use super::lookup::{Nearest, turn_back};
-use super::{MAX, Table};
+use super::distinct::distinct;
+use super::lookup::Nearest;
+use super::{MAX, Table, count};
 use crate::contexts::{self, ByExponent};
 use crate::diff::Numbers;
 use crate::log2::COST_BITS;
-use std::collections::BTreeMap;
 
 /// Elements of the first look: more distinct values among them than a table and its exceptions explain end the matter.
 const FIRST: usize = 1024;
 /// One element in so many may be an exception (Inshrinkerator protects at most 1 % by each of two metrics).
 const EXCEPTIONS: usize = 32;
-
-/// The values of a sample with their counts, unless they are too many.
-fn values(numbers: Numbers, part: &[u8], spare: usize) -> Option<BTreeMap<u64, u32>> {
-    let n = part.len() / numbers.size;
-    let mut seen = BTreeMap::new();
-    for i in 0..n {
-        *seen.entry(numbers.load(part, i)).or_insert(0) += 1;
-        if i < FIRST && seen.len() > MAX + (i + 1) / EXCEPTIONS || seen.len() > MAX + spare {
-            return None;
-        }
-    }
-    Some(seen)
-}
 
 /// The table of the most frequent values of a sample, if the others are few.
 pub(super) fn table(numbers: Numbers, part: &[u8]) -> Option<Table> {
@@ -32,8 +19,15 @@ pub(super) fn table(numbers: Numbers, part: &[u8]) -> Option<Table> {
         return None;
     }
     let n = part.len() / numbers.size;
-    let seen = values(numbers, part, n / EXCEPTIONS)?;
-    let mut ranked: Vec<(u64, u32)> = seen.into_iter().collect();
+    let spare = n / EXCEPTIONS;
+    let most = |i: usize| {
+        MAX + if i < FIRST {
+            spare.min((i + 1) / EXCEPTIONS)
+        } else {
+            spare
+        }
+    };
+    let mut ranked = distinct(numbers, part, most)?;
     ranked.sort_by_key(|&(v, c)| (std::cmp::Reverse(c), v));
     let rest: u64 = ranked.iter().skip(MAX).map(|&(_, c)| u64::from(c)).sum();
     if rest as usize * EXCEPTIONS > n {
@@ -58,12 +52,14 @@ pub(crate) fn cost(numbers: Numbers, part: &[u8], base: Option<&[u8]>) -> Option
 }
 
 /// Counts of the symbols by context.
-pub(super) fn count(near: &Nearest<'_>, part: &[u8], base: Option<&[u8]>) -> ByExponent {
-    let (numbers, values) = (near.table.numbers, near.table.values.len());
-    let mut by = ByExponent::new();
-    super::lookup::each(numbers, part, |i, v| {
-        let context = base.map_or(0, |b| near.of(numbers.load(b, i)));
-        by.add(context, turn_back(near.symbol(v), context, values));
-    });
-    by
+fn count(near: &Nearest<'_>, part: &[u8], base: Option<&[u8]>) -> ByExponent {
+    let n = part.len() / near.table.numbers.size;
+    let mut symbols = vec![0; n];
+    near.symbols(part, &mut symbols);
+    let Some(base) = base else {
+        return count::alone(&symbols);
+    };
+    let mut places = vec![0; n];
+    near.places(base, &mut places);
+    count::joint(&symbols, &places, near.table.values.len())
 }

@@ -6,37 +6,98 @@ use crate::diff::Numbers;
 
 /// A key whose numbers have different answers: the table itself is asked.
 const MIXED: u16 = u16::MAX;
+/// Keys there are.
+const KEYS: usize = 1 << 16;
+/// Numbers looked up together: whether the table has to be asked is checked once for all of them.
+const GROUP: usize = 8;
 
 /// The index of the value that is nearest to a number, by monotone integers; of two equally near the upper one.
 #[derive(Debug)]
 pub(crate) struct Nearest<'a> {
     pub(super) table: &'a Table,
     bounds: Vec<i64>,
-    by_key: Vec<u16>,
+    /// The nearest index.
+    by_key: Box<[u16; KEYS]>,
+    /// The index of the number with this key and zeros below it, or the exception's symbol.
+    exact: Box<[u16; KEYS]>,
     shift: u32,
 }
 
 impl<'a> Nearest<'a> {
-    /// Walks over the keys and the table's bounds together, in rising order.
+    /// Fills the keys between one bound and the next.
     pub(crate) fn new(table: &'a Table) -> Self {
-        let shift = 8 * table.numbers.size as u32 - 16;
+        let numbers = table.numbers;
+        let shift = 8 * numbers.size as u32 - 16;
         let bounds = table.bounds();
-        let mut by_key = vec![MIXED; 1 << 16];
-        let mut below = 0;
-        for key in i16::MIN..=i16::MAX {
-            let first = i64::from(key) << shift;
-            let last = first + ((1 << shift) - 1);
-            let step = |from: usize, to: i64| from + bounds[from..].iter().take_while(|&&b| b <= to).count();
-            below = step(below, first);
-            if step(below, last) == below {
-                by_key[usize::from(table.numbers.key(key))] = below as u16;
-            }
+        let mut by_key = Box::new([MIXED; KEYS]);
+        let first = |bound: &i64| (bound >> shift) as i32;
+        let mut next = i32::from(i16::MIN);
+        for (i, bound) in bounds.iter().enumerate() {
+            let key = first(bound);
+            numbers.fill_keys(&mut by_key, next..key, i as u16);
+            // The numbers of the bound's key are on both sides of it, unless it is the first of them.
+            let split = i64::from(key) << shift < *bound;
+            next = next.max(key + i32::from(split));
+        }
+        numbers.fill_keys(&mut by_key, next..i32::from(i16::MAX) + 1, bounds.len() as u16);
+        let mut exact = Box::new([u16::from(table.exception()); KEYS]);
+        for (i, &v) in table.values.iter().enumerate() {
+            let at = &mut exact[(v >> shift) as usize & 0xffff];
+            let alone = *at == u16::from(table.exception()) && v & ((1 << shift) - 1) == 0;
+            *at = if alone { i as u16 } else { MIXED };
         }
         Nearest {
             table,
             bounds,
             by_key,
+            exact,
             shift,
+        }
+    }
+
+    /// [`Nearest::of`] of all numbers of `raw`, one byte each.
+    pub(crate) fn places(&self, raw: &[u8], out: &mut [u8]) {
+        match self.table.numbers.size {
+            2 => look_up(
+                raw,
+                out,
+                &self.by_key,
+                |e| u16::from_le_bytes(*e).into(),
+                0,
+                |v| self.of(v),
+            ),
+            4 => look_up(
+                raw,
+                out,
+                &self.by_key,
+                |e| u32::from_le_bytes(*e).into(),
+                0,
+                |v| self.of(v),
+            ),
+            _ => each(self.table.numbers, raw, |i, v| out[i] = self.of(v)),
+        }
+    }
+
+    /// [`Nearest::symbol`] of all numbers of `raw`, one byte each.
+    pub(crate) fn symbols(&self, raw: &[u8], out: &mut [u8]) {
+        match self.table.numbers.size {
+            2 => look_up(
+                raw,
+                out,
+                &self.exact,
+                |e| u16::from_le_bytes(*e).into(),
+                0,
+                |v| self.symbol(v),
+            ),
+            4 => look_up(
+                raw,
+                out,
+                &self.exact,
+                |e| u32::from_le_bytes(*e).into(),
+                0xffff,
+                |v| self.symbol(v),
+            ),
+            _ => each(self.table.numbers, raw, |i, v| out[i] = self.symbol(v)),
         }
     }
 
@@ -65,6 +126,35 @@ impl<'a> Nearest<'a> {
             self.table.exception()
         }
     }
+}
+
+/// What a table of keys says of all numbers of `raw`. In a group with a key that is [`MIXED`], or with bits of `low` set,
+/// `ask` answers instead.
+#[inline(always)]
+fn look_up<const N: usize>(
+    raw: &[u8],
+    out: &mut [u8],
+    table: &[u16; KEYS],
+    load: impl Fn(&[u8; N]) -> u64,
+    low: u64,
+    ask: impl Fn(u64) -> u8,
+) {
+    let (groups, rest) = raw.as_chunks::<N>().0.as_chunks::<GROUP>();
+    let (outs, last) = out.as_chunks_mut::<GROUP>();
+    for (group, out) in groups.iter().zip(outs) {
+        let (mut answers, mut bits) = (0, 0);
+        for (e, o) in group.iter().zip(out.iter_mut()) {
+            let v = load(e);
+            let answer = table[(v >> (8 * N - 16)) as usize & 0xffff];
+            answers |= answer;
+            bits |= v;
+            *o = answer as u8;
+        }
+        if answers > 0xff || bits & low != 0 {
+            group.iter().zip(out).for_each(|(e, o)| *o = ask(load(e)));
+        }
+    }
+    rest.iter().zip(last).for_each(|(e, o)| *o = ask(load(e)));
 }
 
 /// What a symbol in a context stands for: the index, `(context + symbol) mod values`, or the exception.

@@ -1,15 +1,20 @@
 //! Schemes "palette" and "palette delta": a tensor of few distinct values (a quantiser's levels, whatever made them) as a table
 //! of values and entropy-coded indices; with a base, in the context of where the base's value falls in the same table.
-//! Neighbours: `find` makes the table, `encode` and `decode` use it, `estimate` asks what it would cost. It must not know how
+//! Neighbours: `find` makes the table, `encode` and `decode` use it, `family` where there are two relatives, `estimate` asks what
+//! it would cost. It must not know how
 //! the values came about.
 //!
 //! Coding a level in the context of the parent's level is Inshrinkerator's rearrangement (section 6, Algorithms 5 and 6)
 //! without moving data; taking the context from the parent's *value* needs neither its codebook nor its bin count.
 
+mod count;
 mod decode;
+mod distinct;
 mod encode;
+pub(crate) mod family;
 mod find;
 mod lookup;
+mod values;
 
 use crate::bits::Cursor;
 use crate::diff::Numbers;
@@ -18,6 +23,7 @@ use crate::{CodecError, Scheme};
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
 pub(crate) use find::cost;
+pub(crate) use values::positions;
 
 /// Most values of a table: one symbol is left for "none of them".
 const MAX: usize = 255;

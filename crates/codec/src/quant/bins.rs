@@ -4,11 +4,12 @@
 //! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone
 //! (and on its sensitivity, where that is known).
 
-use super::numbers::{Grid, Values, from_bf16, to_bf16, to_f16};
+use super::numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16};
 use super::partition::{BLOCK, Block, Class, same_length};
 use super::{Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Most bins of a codebook.
 pub const MAX_BINS: usize = 256;
@@ -100,17 +101,43 @@ impl Codebook {
         values.windows(2).map(|pair| pair[0] + pair[1]).collect()
     }
 
-    /// The level of every key: its class's, or the bin nearest to its representative ([`Grid::value`]).
-    fn table(&self, grid: Grid, classes: &[Class]) -> Vec<u16> {
+    /// Calls `f` with the finite keys in runs that share a level: their class's, or the bin nearest to their representative
+    /// ([`Grid::value`]), or [`NO_BIN`].
+    ///
+    /// Along the keys of one sign, ascending, come the pruned ones, then bin after bin, then the protected ones: so the end of a
+    /// run is found by halving.
+    pub(super) fn runs(&self, grid: Grid, cuts: &Cuts, mut f: impl FnMut(Range<usize>, u16)) {
         let (bins, borders) = (self.bits.len() as u16, self.borders());
-        let level = |(key, class): (u16, &Class)| match class {
-            _ if !grid.is_finite(key) => NON_FINITE,
+        let level = |key: u16| match cuts.of_key(grid, key) {
             Class::Quantise if bins == 0 => NO_BIN,
             Class::Quantise => nearest(&borders, grid.value(key)),
             Class::Prune => bins,
             Class::Protect => bins + 1,
         };
-        (0..=u16::MAX).zip(classes).map(level).collect()
+        for sign in [0, MAGNITUDES] {
+            let (mut start, end) = (sign, sign | grid.infinity());
+            while start < end {
+                let now = level(start);
+                let (mut inside, mut beyond) = (start, end);
+                while beyond - inside > 1 {
+                    let middle = inside + (beyond - inside) / 2;
+                    if level(middle) == now {
+                        inside = middle;
+                    } else {
+                        beyond = middle;
+                    }
+                }
+                f(usize::from(start)..usize::from(beyond), now);
+                start = beyond;
+            }
+        }
+    }
+
+    /// The level of every key, finite or not.
+    fn table(&self, grid: Grid, cuts: &Cuts) -> Vec<u16> {
+        let mut table = vec![NON_FINITE; KEYS];
+        self.runs(grid, cuts, |keys, level| table[keys].fill(level));
+        table
     }
 }
 
@@ -143,8 +170,8 @@ pub fn quantise(
     codebook: &Codebook,
 ) -> Result<Option<Quantised>, CodecError> {
     same_length(weights, gradient)?;
-    let classes = cuts.table(weights.grid());
-    let table = codebook.table(weights.grid(), &classes);
+    let grid = weights.grid();
+    let table = codebook.table(grid, cuts);
     let bins = codebook.len() as u16;
     let mut levels = vec![0u16; weights.len()];
     let blocks: Vec<(Vec<u16>, Trouble)> = levels
@@ -157,7 +184,7 @@ pub fn quantise(
                 *level = table[usize::from(key)];
             }
             for ((level, &key), &s) in out.iter_mut().zip(&block.keys).zip(&block.sensitivities) {
-                match cuts.with_sensitivity(classes[usize::from(key)], s) {
+                match cuts.with_sensitivity(cuts.of_key(grid, key), s) {
                     _ if *level == NON_FINITE => {}
                     Class::Quantise => {}
                     Class::Prune => *level = bins,

@@ -1,17 +1,18 @@
-//! Exact k-means on a line, by dynamic programming. Neighbours: `points` has the data, `kmeans` is the paper's
-//! randomised reference, `bins` rounds the centres. It must not know where the points come from.
+//! Exact k-means on a line, by dynamic programming. Neighbours: `points` has the data, `priced` is the short cut, `kmeans` is
+//! the paper's randomised reference, `bins` rounds the centres. It must not know where the points come from.
 //!
 //! An optimal clustering cuts sorted points into runs, and the best cut before a run moves right as the run's end does,
 //! so that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al.,
 //! "Fast exact k-means, k-medians and Bregman divergence clustering in 1D" (arXiv 1701.07204), section 2.
 
-use super::Points;
+use super::{Points, priced};
+use crate::simd::Simd;
 
 /// The at most `k` centres, ascending, that minimise [`Points::loss`]; all values where there are no more than `k` of
 /// them.
 ///
 /// Deterministic: of equally good cuts the lowest is taken; the sums that decide have a fixed order. Time O(k n log n),
-/// memory 4 k n bytes.
+/// memory 4 k n bytes, and far less of both where a price gives k clusters (see `priced`), as for weights.
 ///
 /// Optimal up to the rounding of f64, of which `Sums` keeps large values away from the cost of small ones. Where values
 /// differ so much in size that some costs are less than about 1e-13 of others that still compete with them (tens of
@@ -24,17 +25,19 @@ pub fn cluster(points: &Points, k: usize) -> Vec<f64> {
     if k == 0 {
         return Vec::new();
     }
-    let cuts = best_cuts(&Sums::new(points), n, k);
+    let (simd, sums) = (Simd::detect(), Sums::new(points));
+    let cuts = priced::best_cuts(simd, points, &sums, k).unwrap_or_else(|| layered_cuts(simd, &sums, n, k));
     cuts.windows(2).filter_map(|c| points.mean(c[0]..c[1])).collect()
 }
 
 /// The `k + 1` borders of the best `k` runs of `n` points, n > k >= 1.
-fn best_cuts(sums: &Sums, n: usize, k: usize) -> Vec<usize> {
+pub(super) fn layered_cuts(simd: Simd, sums: &Sums, n: usize, k: usize) -> Vec<usize> {
     // cost[j]: of the first j points in as many clusters as layers so far.
     let mut cost: Vec<f64> = (0..=n).map(|j| sums.cost(0, j)).collect();
     let mut layers = vec![vec![0u32; n + 1]];
     for clusters in 2..=k {
         let mut layer = Layer {
+            simd,
             sums,
             before: &cost,
             floor: &layers[clusters - 2],
@@ -61,6 +64,7 @@ fn best_cuts(sums: &Sums, n: usize, k: usize) -> Vec<usize> {
 
 /// One more cluster: `cost[j]` of the first j points and `cut[j]` where their last cluster begins.
 struct Layer<'a> {
+    simd: Simd,
     sums: &'a Sums,
     /// `cost` of the layer before.
     before: &'a [f64],
@@ -76,7 +80,7 @@ impl Layer<'_> {
     fn fill(&mut self, first: usize, last: usize, low: usize, high: usize) {
         let end = first + (last - first) / 2;
         let from = low.max(self.clusters - 1).max(self.floor[end] as usize).min(end - 1);
-        let (cut, cost) = self.sums.best(self.before, from, high.min(end - 1), end);
+        let (cut, cost) = self.sums.best(self.simd, self.before, from, high.min(end - 1), end);
         self.cut[end] = cut as u32;
         self.cost[end] = cost;
         if end > first {
@@ -93,14 +97,15 @@ impl Layer<'_> {
 ///
 /// Counted from the left end, one huge negative value would be in every sum, and what the small values cost would be
 /// lost to rounding. Counted outwards, a run's error is relative to the values between it and zero, which are smaller.
-struct Sums {
+#[derive(Debug)]
+pub(super) struct Sums {
     weight: Vec<f64>,
     first: Vec<f64>,
     second: Vec<f64>,
 }
 
 impl Sums {
-    fn new(points: &Points) -> Sums {
+    pub(super) fn new(points: &Points) -> Sums {
         let (values, weights) = (points.values(), points.weights());
         let zero = values.partition_point(|&v| v < 0.0);
         let outwards = |term: &dyn Fn(usize) -> f64| {
@@ -121,7 +126,7 @@ impl Sums {
     }
 
     /// Loss of points `i..j` around their mean.
-    fn cost(&self, i: usize, j: usize) -> f64 {
+    pub(super) fn cost(&self, i: usize, j: usize) -> f64 {
         spread(
             self.weight[j] - self.weight[i],
             self.first[j] - self.first[i],
@@ -130,22 +135,33 @@ impl Sums {
     }
 
     /// The cut in `from..=to` with the least `before[cut] + cost(cut, end)`, and that sum; the lowest of equals.
-    fn best(&self, before: &[f64], from: usize, to: usize, end: usize) -> (usize, f64) {
-        let (weight, first, second) = (self.weight[end], self.first[end], self.second[end]);
-        let columns = before[from..=to]
-            .iter()
-            .zip(&self.weight[from..=to])
-            .zip(&self.first[from..=to])
-            .zip(&self.second[from..=to]);
-        let mut best = (from, f64::INFINITY);
-        for (i, (((b, w), f), s)) in columns.enumerate() {
-            let cost = b + spread(weight - w, first - f, second - s);
-            if cost < best.1 {
-                best = (from + i, cost);
-            }
-        }
-        best
+    #[inline]
+    pub(super) fn best(&self, simd: Simd, before: &[f64], from: usize, to: usize, end: usize) -> (usize, f64) {
+        let whole = [self.weight[end], self.first[end], self.second[end]];
+        let parts = [
+            &before[from..=to],
+            &self.weight[from..=to],
+            &self.first[from..=to],
+            &self.second[from..=to],
+        ];
+        let (at, cost) = simd.least_spread(parts, whole);
+        (from + at, cost)
     }
+}
+
+/// Of equally long lists before, weight, first and second, the place with the least `before + spread(whole - the others)`, and
+/// that sum; the lowest of equals.
+#[inline]
+pub(crate) fn least_spread(parts: [&[f64]; 4], whole: [f64; 3]) -> (usize, f64) {
+    let columns = parts[0].iter().zip(parts[1]).zip(parts[2]).zip(parts[3]);
+    let mut best = (0, f64::INFINITY);
+    for (i, (((b, w), f), s)) in columns.enumerate() {
+        let cost = b + spread(whole[0] - w, whole[1] - f, whole[2] - s);
+        if cost < best.1 {
+            best = (i, cost);
+        }
+    }
+    best
 }
 
 /// Sum of squares around the mean. Rounding may leave a little less than nothing of it, or no weight at all where it

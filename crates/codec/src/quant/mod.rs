@@ -27,15 +27,20 @@
 //! ```
 
 mod bins;
-mod cluster;
+pub(crate) mod cluster;
 mod config;
 mod kmeans;
 pub mod lattice;
+pub mod moments;
+pub mod neuzip;
 mod numbers;
 pub mod paper;
 mod partition;
 mod points;
+mod priced;
+mod restore;
 mod roles;
+pub mod search;
 mod sketch;
 
 pub use bins::{Codebook, MAX_BINS, Quantised, quantise, reconstruct};
@@ -43,7 +48,8 @@ pub use cluster::cluster;
 pub use config::{Config, Metric};
 pub use kmeans::{kmeans, lloyd, plus_plus, uniform};
 pub use numbers::{Grid, Values};
-pub use partition::{Cuts, Survey, Thresholds, Verdict, rest};
+pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of};
 pub use points::{Points, SIGMA};
+pub use restore::restore;
 pub use roles::{Override, Role, stays_lossless};
 pub use sketch::Sketch;

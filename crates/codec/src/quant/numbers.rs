@@ -35,8 +35,12 @@ impl Grid {
 
     /// Whether the key is of finite numbers.
     pub fn is_finite(self, key: u16) -> bool {
-        let exponent = if self == Grid::F16 { 0x7C00 } else { 0x7F80 };
-        key & exponent != exponent
+        key & self.infinity() != self.infinity()
+    }
+
+    /// The key of infinity, and the number of finite keys of one sign.
+    pub(crate) fn infinity(self) -> u16 {
+        if self == Grid::F16 { 0x7C00 } else { 0x7F80 }
     }
 
     /// The number that stands for the key: the value on a 16-bit grid; on [`Grid::F32`] the middle of the interval, at
@@ -104,6 +108,11 @@ impl<'a> Values<'a> {
         self.grid
     }
 
+    /// The elements' bytes.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Elements `start..start + n`, or what there is of them.
     pub(crate) fn part(self, start: usize, n: usize) -> Values<'a> {
         let (size, end) = (self.dtype.size(), self.len());
@@ -114,13 +123,40 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Calls `f` with the elements' keys, four at a time, and with the last ones one by one.
+    #[inline(always)]
+    pub(crate) fn each_key(self, mut four: impl FnMut([u16; 4]), mut one: impl FnMut(u16)) {
+        match self.dtype {
+            Dtype::F64 => keys(self.bytes, |e: &[u8; 8]| (f64_at(e).to_bits() >> 16) as u16, four, one),
+            Dtype::F32 => {
+                // Two elements are one load.
+                let fours = self.bytes.as_chunks::<8>().0.as_chunks::<2>().0;
+                for pairs in fours {
+                    let [a, b] = pairs.map(u64::from_le_bytes);
+                    four([(a >> 16) as u16, (a >> 48) as u16, (b >> 16) as u16, (b >> 48) as u16]);
+                }
+                let tail = &self.bytes[fours.len() * 16..];
+                tail.as_chunks::<4>()
+                    .0
+                    .iter()
+                    .for_each(|e| one(u16::from_le_bytes([e[2], e[3]])));
+            }
+            _ => keys(self.bytes, |e: &[u8; 2]| u16::from_le_bytes(*e), four, one),
+        }
+    }
+
     /// Appends the elements' keys to `out`.
     pub(crate) fn push_keys(self, out: &mut Vec<u16>) {
-        let pairs = |e: &[u8], at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
         match self.dtype {
             Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(|e| (f64_at(e).to_bits() >> 16) as u16)),
-            Dtype::F32 => out.extend(self.bytes.chunks_exact(4).map(|e| pairs(e, 2))),
-            _ => out.extend(self.bytes.chunks_exact(2).map(|e| pairs(e, 0))),
+            Dtype::F32 => out.extend(
+                self.bytes
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|e| u16::from_le_bytes([e[2], e[3]])),
+            ),
+            _ => out.extend(self.bytes.as_chunks::<2>().0.iter().map(|e| u16::from_le_bytes(*e))),
         }
     }
 
@@ -141,8 +177,34 @@ impl<'a> Values<'a> {
     }
 }
 
+#[inline(always)]
+fn keys<const N: usize>(
+    bytes: &[u8],
+    key: impl Fn(&[u8; N]) -> u16,
+    mut four: impl FnMut([u16; 4]),
+    one: impl FnMut(u16),
+) {
+    let (fours, rest) = bytes.as_chunks::<N>().0.as_chunks::<4>();
+    fours
+        .iter()
+        .for_each(|[a, b, c, d]| four([key(a), key(b), key(c), key(d)]));
+    rest.iter().map(key).for_each(one);
+}
+
 fn f64_at(e: &[u8]) -> f32 {
     f64::from_le_bytes([e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]]) as f32
+}
+
+/// Writes finite numbers as little-endian elements of a float dtype (bf16 unless it is f64, f32 or f16).
+pub(crate) fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+    for (e, &x) in out.chunks_exact_mut(dtype.size()).zip(values) {
+        match dtype {
+            Dtype::F64 => e.copy_from_slice(&f64::from(x).to_le_bytes()),
+            Dtype::F32 => e.copy_from_slice(&x.to_le_bytes()),
+            Dtype::F16 => e.copy_from_slice(&to_f16(x).to_le_bytes()),
+            _ => e.copy_from_slice(&to_bf16(x).to_le_bytes()),
+        }
+    }
 }
 
 /// The value of a bf16.

@@ -51,11 +51,9 @@ impl Survey {
         gradient: Option<Values<'_>>,
     ) -> Result<Verdict, CodecError> {
         same_length(weights, gradient)?;
-        let sketch = Sketch::of(weights);
-        if sketch.non_finite() > 0 {
+        if self.add_sketch(role, &Sketch::of(weights)) == Verdict::Lossless {
             return Ok(Verdict::Lossless);
         }
-        self.magnitude[role as usize].merge(&sketch);
         if let Some(gradient) = gradient {
             let counts = fold_blocks(weights, Some(gradient), |counts, block| {
                 for s in &block.sensitivities {
@@ -65,6 +63,16 @@ impl Survey {
             self.sensitivity[role as usize].merge(&Sketch::from_counts(Grid::F32, counts));
         }
         Ok(Verdict::Counted)
+    }
+
+    /// Counts a tensor whose gradient is not known from its sketch. A caller that keeps the sketch (a few dozen KiB) until the thresholds
+    /// are known gets the codebook's points from it by [`rest_of`], without reading the tensor again.
+    pub fn add_sketch(&mut self, role: Role, sketch: &Sketch) -> Verdict {
+        if sketch.non_finite() > 0 {
+            return Verdict::Lossless;
+        }
+        self.magnitude[role as usize].merge(sketch);
+        Verdict::Counted
     }
 
     /// Adds what another survey counted.
@@ -169,9 +177,10 @@ impl Cuts {
         }
     }
 
-    /// What the magnitude of each key says: decided by the key's low end.
-    pub(crate) fn table(&self, grid: Grid) -> Vec<Class> {
-        (0..=u16::MAX).map(|key| self.by_magnitude(grid.low(key))).collect()
+    /// What the magnitude of a key says: decided by the key's low end.
+    #[inline]
+    pub(crate) fn of_key(&self, grid: Grid, key: u16) -> Class {
+        self.by_magnitude(grid.low(key))
     }
 
     /// What sensitivity makes of a decision by magnitude.
@@ -201,16 +210,21 @@ pub(crate) enum Class {
 pub fn rest(weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch, CodecError> {
     same_length(weights, gradient)?;
     if gradient.is_none() {
-        return Ok(Sketch::of(weights).retain(|m| cuts.by_magnitude(m) == Class::Quantise));
+        return Ok(rest_of(&Sketch::of(weights), cuts));
     }
-    let classes = cuts.table(weights.grid());
+    let grid = weights.grid();
     let counts = fold_blocks(weights, gradient, |counts, block| {
         for (&key, &s) in block.keys.iter().zip(&block.sensitivities) {
-            let class = cuts.with_sensitivity(classes[usize::from(key)], s);
+            let class = cuts.with_sensitivity(cuts.of_key(grid, key), s);
             counts[usize::from(key)] += u64::from(class == Class::Quantise);
         }
     });
     Ok(Sketch::from_counts(weights.grid(), counts))
+}
+
+/// [`rest`] for a tensor whose gradient is not known, from its sketch.
+pub fn rest_of(sketch: &Sketch, cuts: &Cuts) -> Sketch {
+    sketch.retain(|m| cuts.by_magnitude(m) == Class::Quantise)
 }
 
 /// # Errors

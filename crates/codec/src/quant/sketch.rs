@@ -7,31 +7,25 @@
 
 use super::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
 use rayon::prelude::*;
+use std::cell::Cell;
 
 /// Elements that one set of 32-bit counters takes: enough to make clearing and adding it up cheap.
 const CHUNK: usize = 1 << 21;
-/// Elements whose keys are taken out at a time: they stay in the nearest cache.
-const STEP: usize = 1 << 12;
-/// Below this many elements the counters are not worth clearing.
-const SMALL: usize = 1 << 15;
+/// Below this many elements keys are sorted rather than counted.
+const SMALL: usize = 1 << 11;
+/// Keys whose counters are passed over together where none of them occurs.
+const LINE: usize = 16;
 
 /// Counts of keys. Merging is exact, commutative and associative, whatever the order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sketch {
-    /// By key, non-finite ones included.
-    counts: Vec<u64>,
+    /// Keys that occur, ascending, non-finite ones included, and how often: a few thousand for weights.
+    counts: Counts,
     /// `None` before the first number: then any grid fits.
     grid: Option<Grid>,
 }
 
-impl Default for Sketch {
-    fn default() -> Self {
-        Sketch {
-            counts: vec![0; KEYS],
-            grid: None,
-        }
-    }
-}
+type Counts = Vec<(u16, u64)>;
 
 impl Sketch {
     /// A sketch of these numbers.
@@ -41,32 +35,31 @@ impl Sketch {
         sketch
     }
 
-    /// A sketch of keys counted elsewhere.
+    /// A sketch of keys counted elsewhere: one count for each of 65,536 keys.
     pub(crate) fn from_counts(grid: Grid, counts: Vec<u64>) -> Sketch {
-        let grid = counts.iter().any(|&c| c > 0).then_some(grid);
+        let all = (0..=u16::MAX).zip(counts).filter(|&(_, n)| n > 0);
+        Sketch::of_pairs(grid, all.collect())
+    }
+
+    fn of_pairs(grid: Grid, counts: Counts) -> Sketch {
+        let grid = (!counts.is_empty()).then_some(grid);
         Sketch { counts, grid }
     }
 
     /// Counts these numbers; on all threads of the current pool, with the same result for any number of them.
     pub fn add(&mut self, values: Values<'_>) {
-        if values.is_empty() {
-            return;
-        }
-        if self.grid.is_some_and(|g| g != values.grid()) {
-            return self.merge(&Sketch::of(values));
-        }
-        self.grid = Some(values.grid());
-        if values.len() < SMALL {
-            let mut keys = Vec::new();
+        let counts = if values.len() < SMALL {
+            let mut keys = Vec::with_capacity(values.len());
             values.push_keys(&mut keys);
-            keys.iter().for_each(|&k| self.counts[usize::from(k)] += 1);
-            return;
-        }
-        let part = (0..values.len().div_ceil(CHUNK))
-            .into_par_iter()
-            .fold(Vec::new, |counts, i| count(values.part(i * CHUNK, CHUNK), counts))
-            .reduce(Vec::new, sum);
-        add_to(&mut self.counts, &part);
+            keys.sort_unstable();
+            gather(keys.into_iter().map(|key| (key, 1)))
+        } else {
+            (0..values.len().div_ceil(CHUNK))
+                .into_par_iter()
+                .map(|i| count(values.part(i * CHUNK, CHUNK)))
+                .reduce(Vec::new, |a, b| sum(&a, &b))
+        };
+        self.merge(&Sketch::of_pairs(values.grid(), counts));
     }
 
     /// Adds another sketch's counts. Sketches of different grids meet on [`Grid::F32`].
@@ -74,24 +67,18 @@ impl Sketch {
         match (self.grid, other.grid) {
             (_, None) => {}
             (None, _) => *self = other.clone(),
-            (Some(a), Some(b)) if a == b => add_to(&mut self.counts, &other.counts),
-            (Some(_), Some(_)) => {
-                let merged = sum(self.on_f32(), other.on_f32());
-                *self = Sketch::from_counts(Grid::F32, merged);
-            }
+            (Some(a), Some(b)) if a == b => self.counts = sum(&self.counts, &other.counts),
+            (Some(_), Some(_)) => *self = Sketch::of_pairs(Grid::F32, sum(&self.on_f32(), &other.on_f32())),
         }
     }
 
     /// The counts by key of [`Grid::F32`]. A bf16 is such a key already.
-    fn on_f32(&self) -> Vec<u64> {
+    fn on_f32(&self) -> Counts {
         if self.grid != Some(Grid::F16) {
             return self.counts.clone();
         }
-        let mut counts = vec![0; KEYS];
-        for (key, &n) in (0..=u16::MAX).zip(&self.counts) {
-            counts[(from_f16(key).to_bits() >> 16) as usize] += n;
-        }
-        counts
+        let wide = |&(key, n): &(u16, u64)| ((from_f16(key).to_bits() >> 16) as u16, n);
+        gather(self.counts.iter().map(wide))
     }
 
     /// The grid of the keys; `None` where nothing was counted.
@@ -101,7 +88,7 @@ impl Sketch {
 
     /// How many finite numbers were counted. Only these have ranks, quantiles and cells.
     pub fn len(&self) -> u64 {
-        self.magnitudes().map(|(_, n)| n).sum()
+        self.signs().iter().flat_map(|sign| sign.iter()).map(|c| c.1).sum()
     }
 
     /// Whether no finite number was counted.
@@ -111,18 +98,23 @@ impl Sketch {
 
     /// How many NaNs and infinities were counted.
     pub fn non_finite(&self) -> u64 {
-        self.counts.iter().sum::<u64>() - self.len()
+        self.counts.iter().map(|c| c.1).sum::<u64>() - self.len()
     }
 
-    /// (key without sign, count of both signs) of finite numbers, ascending, occupied or not.
-    fn magnitudes(&self) -> impl DoubleEndedIterator<Item = (u16, u64)> + '_ {
-        let finite = self.grid.map_or(0, |g| if g == Grid::F16 { 0x7C00 } else { 0x7F80 });
-        (0..finite).map(|m| {
-            (
-                m,
-                self.counts[usize::from(m)] + self.counts[usize::from(m | MAGNITUDES)],
-            )
+    /// The finite keys that occur: those without sign and those with.
+    fn signs(&self) -> [&[(u16, u64)]; 2] {
+        let infinity = self.grid.map_or(0, Grid::infinity);
+        [0, MAGNITUDES].map(|sign| {
+            let at = |key| self.counts.partition_point(|c| c.0 < key);
+            &self.counts[at(sign)..at(sign | infinity)]
         })
+    }
+
+    /// (key without sign, count of both signs) of the finite numbers that occur, ascending.
+    fn magnitudes(&self) -> Counts {
+        let [positive, negative] = self.signs();
+        let bare: Counts = negative.iter().map(|&(key, n)| (key ^ MAGNITUDES, n)).collect();
+        sum(positive, &bare)
     }
 
     /// The `q`-quantile of |x|, `q` in [0, 1]: with n finite numbers, the representative of the key that holds the r-th
@@ -132,7 +124,7 @@ impl Sketch {
         let n = self.len();
         let rank = ((q * n as f64).ceil() as u64).clamp(1, n.max(1));
         let mut below = 0;
-        let key = self.magnitudes().find(|&(_, c)| {
+        let key = self.magnitudes().into_iter().find(|&(_, c)| {
             below += c;
             below >= rank
         })?;
@@ -142,20 +134,22 @@ impl Sketch {
     /// The smallest magnitude such that at most `limit` numbers have it or more; whole keys only, so a key of many
     /// equal numbers is in or out as one. Infinity where not even the largest key fits.
     pub fn top(&self, limit: u64) -> f32 {
-        self.cut(self.magnitudes().rev(), limit).0
+        self.cut(self.magnitudes().into_iter().rev(), limit).0
     }
 
     /// The magnitude below which at most `limit` numbers lie; whole keys only. 0 where not even the smallest key fits,
     /// infinity where everything does.
     pub fn bottom(&self, limit: u64) -> f32 {
-        self.cut(self.magnitudes(), limit).1.unwrap_or(f32::INFINITY)
+        self.cut(self.magnitudes().into_iter(), limit)
+            .1
+            .unwrap_or(f32::INFINITY)
     }
 
     /// (low end of the last occupied key that still fits the limit, low end of the first that does not).
     fn cut(&self, keys: impl Iterator<Item = (u16, u64)>, limit: u64) -> (f32, Option<f32>) {
         let low = |key| self.grid.map_or(f32::INFINITY, |g| g.low(key));
         let (mut taken, mut last) = (0, f32::INFINITY);
-        for (key, n) in keys.filter(|&(_, n)| n > 0) {
+        for (key, n) in keys {
             taken += n;
             if taken > limit {
                 return (last, Some(low(key)));
@@ -168,63 +162,91 @@ impl Sketch {
     /// (representative, count) of the occupied finite keys, ascending; both zeros are one cell.
     pub fn cells(&self) -> Vec<(f32, u64)> {
         let Some(grid) = self.grid else { return Vec::new() };
-        let cell = |key: u16| (grid.value(key), self.counts[usize::from(key)]);
-        let negative = (MAGNITUDES + 1..=u16::MAX).rev().map(cell);
-        let zero = (0.0, self.counts[0] + self.counts[usize::from(MAGNITUDES)]);
-        negative
-            .chain(std::iter::once(zero))
-            .chain((1..MAGNITUDES).map(cell))
-            .filter(|&(value, n)| n > 0 && value.is_finite())
-            .collect()
+        let cell = |&(key, n): &(u16, u64)| (grid.value(key), n);
+        let [positive, negative] = self.signs().map(|sign| {
+            let zeros = usize::from(sign.first().is_some_and(|c| c.0 & !MAGNITUDES == 0));
+            sign.split_at(zeros)
+        });
+        let zeros: u64 = positive.0.iter().chain(negative.0).map(|c| c.1).sum();
+        let mut cells: Vec<(f32, u64)> = negative.1.iter().rev().map(cell).collect();
+        cells.extend((zeros > 0).then_some((0.0, zeros)));
+        cells.extend(positive.1.iter().map(cell));
+        cells
     }
 
-    /// The sketch without the numbers whose key's low end (its smallest magnitude) fails the test.
-    pub(crate) fn retain(mut self, keep: impl Fn(f32) -> bool) -> Sketch {
-        let Some(grid) = self.grid else { return self };
-        for (key, n) in (0..=u16::MAX).zip(&mut self.counts) {
-            if *n > 0 && !keep(grid.low(key)) {
-                *n = 0;
-            }
-        }
-        Sketch::from_counts(grid, self.counts)
+    /// The numbers whose key's low end (its smallest magnitude) passes the test.
+    pub(crate) fn retain(&self, keep: impl Fn(f32) -> bool) -> Sketch {
+        let Some(grid) = self.grid else {
+            return Sketch::default();
+        };
+        let kept = self.counts.iter().filter(|c| keep(grid.low(c.0)));
+        Sketch::of_pairs(grid, kept.copied().collect())
     }
 }
 
-/// Counts a chunk and adds it to `counts`, which is empty or full size.
-fn count(values: Values<'_>, mut counts: Vec<u64>) -> Vec<u64> {
-    counts.resize(KEYS, 0);
-    // Four counters a key: a run of equal numbers does not wait on one memory cell.
-    let mut lanes = vec![0u32; 4 * KEYS];
-    let mut keys = Vec::with_capacity(STEP);
-    if let ([a, b, c, d], _) = lanes.as_chunks_mut::<KEYS>() {
-        for start in (0..values.len()).step_by(STEP) {
-            keys.clear();
-            values.part(start, STEP).push_keys(&mut keys);
-            let (fours, rest) = keys.as_chunks::<4>();
-            for &[p, q, r, s] in fours {
-                a[usize::from(p)] += 1;
-                b[usize::from(q)] += 1;
-                c[usize::from(r)] += 1;
-                d[usize::from(s)] += 1;
+thread_local! {
+    /// Counters of a thread, all zero between two uses.
+    static LANES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+}
+
+/// Counts a chunk.
+fn count(values: Values<'_>) -> Counts {
+    let mut lanes = LANES.take();
+    lanes.resize(2 * KEYS, 0);
+    let mut counts = Vec::with_capacity(KEYS / 8);
+    // Two counters a key: a run of equal numbers waits less on one memory cell.
+    if let ([a, b], _) = lanes.as_chunks_mut::<KEYS>() {
+        let first = Cell::from_mut(&mut *a).as_array_of_cells();
+        let second = Cell::from_mut(&mut *b).as_array_of_cells();
+        let up = |lane: &[Cell<u32>; KEYS], key: u16| {
+            let cell = &lane[usize::from(key)];
+            cell.set(cell.get() + 1);
+        };
+        let four = |[p, q, r, s]: [u16; 4]| {
+            up(first, p);
+            up(second, q);
+            up(first, r);
+            up(second, s);
+        };
+        values.each_key(four, |p| up(first, p));
+        let lines = a.as_chunks_mut::<LINE>().0.iter_mut().zip(b.as_chunks_mut::<LINE>().0);
+        for (l, (a, b)) in lines.enumerate() {
+            if a.iter().zip(b.iter()).fold(0, |all, (a, b)| all | a | b) == 0 {
+                continue;
             }
-            rest.iter().for_each(|&p| a[usize::from(p)] += 1);
+            for (i, (a, b)) in a.iter_mut().zip(b).enumerate() {
+                let n = u64::from(std::mem::take(a)) + u64::from(std::mem::take(b));
+                counts.extend((n > 0).then_some(((l * LINE + i) as u16, n)));
+            }
         }
     }
-    for lane in lanes.chunks_exact(KEYS) {
-        counts.iter_mut().zip(lane).for_each(|(n, &m)| *n += u64::from(m));
+    LANES.set(lanes);
+    counts
+}
+
+/// Adds up the counts of equal neighbours.
+fn gather(pairs: impl Iterator<Item = (u16, u64)>) -> Counts {
+    let mut counts: Counts = Vec::new();
+    for (key, n) in pairs {
+        match counts.last_mut() {
+            Some(last) if last.0 == key => last.1 += n,
+            _ => counts.push((key, n)),
+        }
     }
     counts
 }
 
-fn add_to(counts: &mut [u64], more: &[u64]) {
-    counts.iter_mut().zip(more).for_each(|(n, m)| *n += m);
-}
-
-/// Either may be empty.
-fn sum(mut a: Vec<u64>, b: Vec<u64>) -> Vec<u64> {
-    if a.is_empty() {
-        a.resize(KEYS, 0);
+/// The counts of both, by key.
+fn sum(mut a: &[(u16, u64)], mut b: &[(u16, u64)]) -> Counts {
+    let mut both = Vec::with_capacity(a.len().max(b.len()));
+    while let (Some(x), Some(y)) = (a.first(), b.first()) {
+        let (in_a, in_b) = (x.0 <= y.0, y.0 <= x.0);
+        let n = if in_a { x.1 } else { 0 } + if in_b { y.1 } else { 0 };
+        both.push((x.0.min(y.0), n));
+        a = &a[usize::from(in_a)..];
+        b = &b[usize::from(in_b)..];
     }
-    add_to(&mut a, &b);
-    a
+    both.extend_from_slice(a);
+    both.extend_from_slice(b);
+    both
 }

@@ -17,12 +17,12 @@ const FULL: u64 = 0xffff_ffff;
 const STORED: u16 = 0;
 const ENCRYPTED: u16 = 1;
 /// The sizes follow the payload; the local header does not know them.
-const STREAMED: u16 = 1 << 3;
+pub(super) const STREAMED: u16 = 1 << 3;
 
 /// One record of the directory.
-struct Record<'a> {
+pub(super) struct Record<'a> {
     name: &'a [u8],
-    flags: u16,
+    pub(super) flags: u16,
     method: u16,
     packed: u64,
     unpacked: u64,
@@ -72,7 +72,7 @@ fn lossy(name: &[u8]) -> String {
 }
 
 /// The record at the start of `bytes`, and its length.
-fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+pub(super) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     if !bytes.starts_with(CENTRAL_MAGIC) {
         return None;
     }
@@ -115,10 +115,10 @@ fn widen(record: &mut Record<'_>, mut extra: &[u8]) -> Option<()> {
 }
 
 /// An entry and where its local header begins.
-type Placed = (u64, Entry);
+pub(super) type Placed = (u64, Entry);
 
 /// Finds the payload behind the local header, and checks that the header belongs to the record.
-fn place(src: &dyn ReadAt, record: &Record<'_>, end: &End) -> Result<Placed, Trouble> {
+pub(super) fn place(src: &dyn ReadAt, record: &Record<'_>, end: &End) -> Result<Placed, Trouble> {
     let wrong = |what: &str| bad(format!("entry {:?}: {what}", lossy(record.name)));
     let Some(at) = record.local.checked_add(end.shift) else {
         return wrong("its offset overflows");

@@ -1,6 +1,7 @@
 //! Reads the directory of a zip archive. Neighbours: `end` finds the directory, `entries` walks it; `archive` decides what
 //! the archive is. It must not know what the entries hold, and never reads a payload.
 
+mod checksums;
 mod end;
 mod entries;
 
@@ -32,6 +33,12 @@ pub(crate) fn read(src: &dyn ReadAt) -> Result<Directory, Trouble> {
     let end = end::find(src)?;
     let entries = entries::read(src, &end)?;
     Ok(Directory { entries })
+}
+
+/// What is to be written where for every stored entry's checksum to be that of its payload.
+pub(crate) fn checksums(src: &dyn ReadAt) -> Result<Vec<(u64, Vec<u8>)>, Trouble> {
+    let end = end::find(src)?;
+    checksums::read(src, &end)
 }
 
 /// The name of the entry whose local header begins the file, for files without a directory.

@@ -3,7 +3,7 @@
 
 use crate::{
     Result,
-    ingest::{Ingest, Policy, Report, Sink},
+    ingest::{Hints, Ingest, Policy, Report, Sink},
     refs::Head,
     repo::Repo,
     work::WorkFile,
@@ -23,6 +23,7 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
+            hints: &Hints::default(),
             progress,
             report: Report::default(),
         };

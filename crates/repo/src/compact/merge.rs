@@ -97,7 +97,8 @@ pub(super) fn write(
     writer.finish().map(Some)
 }
 
-/// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere. Never more
+/// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two
+/// relatives the deeper one counts). Never more
 /// than it was, and what stands elsewhere keeps its record, so that depth descends everywhere at every moment.
 fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashMap<Slot, u8>) -> u8 {
     let record = catalog.record(slot);
@@ -107,10 +108,16 @@ fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashM
     if let Some(depth) = known.get(&slot) {
         return *depth;
     }
-    let below = record.base.and_then(|b| catalog.find(&b)).map(|n| catalog.best(n));
+    let below: Option<Vec<Slot>> = record
+        .relatives()
+        .map(|b| Some(catalog.best(catalog.find(&b)?)))
+        .collect();
     let new = match below {
-        Some(b) if catalog.record(b).depth < record.depth => depth(catalog, moved, b, known).saturating_add(1),
-        // Whole; or a chain that is broken already, which stays as it is.
+        Some(all) if all.iter().all(|b| catalog.record(*b).depth < record.depth) => {
+            let deepest = all.into_iter().map(|b| depth(catalog, moved, b, known)).max();
+            deepest.map_or(record.depth, |d| d.saturating_add(1))
+        }
+        // A chain that is broken already, which stays as it is.
         _ => record.depth,
     };
     known.insert(slot, new);

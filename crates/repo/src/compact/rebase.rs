@@ -57,8 +57,12 @@ impl Rebase {
         let mut known: HashMap<u32, Chain> = HashMap::with_capacity(tensors.len());
         for n in tensors {
             let record = catalog.best_record(n);
-            let below = record.base.and_then(|b| catalog.find(&b)).and_then(|b| known.get(&b));
-            let chain = match (record.base, below) {
+            let at = |id: Id| known.get(&catalog.find(&id)?);
+            let below = record.base.and_then(at).and_then(|base| match record.grand {
+                None => Some(*base),
+                Some(grand) => Some(base.beside(at(grand)?)),
+            });
+            let chain = match (record.base, &below) {
                 (None, _) => Chain::whole(n),
                 (Some(_), Some(below)) => {
                     let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
@@ -138,6 +142,15 @@ impl Chain {
             before: 0,
             after: 0,
             foot: n,
+        }
+    }
+
+    /// With a grandparent, whose own chain may be another by now.
+    fn beside(self, grand: &Chain) -> Chain {
+        Chain {
+            before: self.before.max(grand.before),
+            after: self.after.max(grand.after),
+            foot: self.foot,
         }
     }
 
@@ -225,12 +238,14 @@ fn encode(odb: &Odb, id: Id, foot: Option<Id>, pack: &mut PackWriter, progress: 
         return Err(changed(foot));
     }
     let base = foot.filter(|_| needed);
-    pack.append(&TensorHeader::encode(dtype, &shape, base.as_ref(), &lengths))?;
+    pack.append(&TensorHeader::encode(dtype, &shape, [base, None], &lengths))?;
     pack.place(NewObject {
         id,
         kind: Kind::Tensor,
         depth: u8::from(base.is_some()),
         base,
+        // The base is stored whole: it has none of its own.
+        grand: None,
         logical: reader.byte_len(),
     });
     Ok(())
@@ -247,6 +262,11 @@ fn segment(odb: &Odb, reader: &TensorReader<'_>, base: Option<&TensorReader<'_>>
     let below = base.map(|b| b.segment(index)).transpose()?;
     let refused = |why| RepoError::user(format!("the engine refused a tensor: {why}"), "");
     let dtype = reader.header().dtype;
-    let encoded = odb.engine().encode(dtype, &raw, below.as_deref()).map_err(refused)?;
+    // What a lattice is cannot be seen from the numbers: the stored segment says it.
+    let hint = reader.hint(index)?;
+    let encoded = odb
+        .engine()
+        .encode(dtype, &raw, below.as_deref().into(), hint.as_ref())
+        .map_err(refused)?;
     Ok(Segment { raw, below, encoded })
 }

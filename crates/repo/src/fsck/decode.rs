@@ -13,8 +13,8 @@ use crate::{
     reach::{Catalog, Slot, references},
     tensor::{TensorHeader, segment_len},
 };
-use mdl_codec::{Dtype, scheme_of};
-use mdl_objects::{IdHasher, Kind, tensor_hasher};
+use mdl_codec::{Dtype, Relatives, scheme_of};
+use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -62,6 +62,9 @@ struct Families<'a> {
     children: HashMap<Slot, Vec<Slot>>,
 }
 
+/// What a delta stands on: a tensor, and its decoded segment.
+type Below<'a> = (Id, &'a [u8]);
+
 /// A copy while its family is decoded.
 struct Node {
     slot: Slot,
@@ -78,27 +81,31 @@ impl Families<'_> {
         let mut roots = Vec::new();
         for &slot in tensors {
             let record = self.catalog.record(slot);
-            let Some(base) = record.base else {
-                roots.push(slot);
-                continue;
-            };
-            let below = self.catalog.find(&base).map(|n| self.catalog.best(n));
-            let reason = match below {
-                None => format!("its base {} is missing", base.short()),
-                Some(b) if self.catalog.record(b).kind != Kind::Tensor => {
-                    format!("its base {} is no tensor", base.short())
+            let below: std::result::Result<Vec<Slot>, String> =
+                record.relatives().map(|id| self.below(id, record.depth)).collect();
+            match below.as_deref() {
+                Ok([]) => roots.push(slot),
+                Ok([base, ..]) => self.children.entry(*base).or_default().push(slot),
+                Err(reason) => {
+                    let reason = reason.clone();
+                    bad.push(Bad { slot, reason });
                 }
-                Some(b) if self.catalog.record(b).depth >= record.depth => {
-                    "its delta chain does not descend".to_owned()
-                }
-                Some(b) => {
-                    self.children.entry(b).or_default().push(slot);
-                    continue;
-                }
-            };
-            bad.push(Bad { slot, reason });
+            }
         }
         roots
+    }
+
+    /// The copy that a reader takes for a relative of a delta of this depth.
+    fn below(&self, id: Id, depth: u8) -> std::result::Result<Slot, String> {
+        let found = self.catalog.find(&id).map(|n| self.catalog.best(n));
+        match found {
+            None => Err(format!("its base {} is missing", id.short())),
+            Some(b) if self.catalog.record(b).kind != Kind::Tensor => {
+                Err(format!("its base {} is no tensor", id.short()))
+            }
+            Some(b) if self.catalog.record(b).depth >= depth => Err("its delta chain does not descend".to_owned()),
+            Some(b) => Ok(b),
+        }
     }
 
     fn check(&self, root: Slot) -> Vec<Bad> {
@@ -106,7 +113,7 @@ impl Families<'_> {
         let mut nodes = self.gather(root, &mut bad);
         let segments = nodes.first().map_or(0, |n| n.header.segments.len());
         for index in 0..segments {
-            self.segment(&mut nodes, 0, index, None);
+            self.segment(&mut nodes, 0, index, [None; 2]);
         }
         for at in 0..nodes.len() {
             let Some(node) = nodes.get(at) else { break };
@@ -178,11 +185,18 @@ impl Families<'_> {
     }
 
     /// Decodes a segment of a copy and of everything that stands on it.
-    fn segment(&self, nodes: &mut [Node], mut at: usize, index: usize, base: Option<&[u8]>) {
-        let mut owned: Option<Vec<u8>> = None;
+    fn segment(&self, nodes: &mut [Node], mut at: usize, index: usize, below: [Option<Below<'_>>; 2]) {
+        let mut owned: [Option<(Id, Vec<u8>)>; 2] = [None, None];
         loop {
             let Some(node) = nodes.get_mut(at) else { return };
-            let bytes = match self.decode(node, index, owned.as_deref().or(base)) {
+            let [base, grand] = [0, 1].map(|i| owned[i].as_ref().map(|(id, b)| (*id, b.as_slice())));
+            // Steps down this loop push out what was passed in.
+            let near = match (base, grand) {
+                (None, _) => below,
+                (base, None) => [base, below[0]],
+                both => [both.0, both.1],
+            };
+            let bytes = match self.decode(node, index, near) {
                 Ok(bytes) => bytes,
                 Err(e) => {
                     node.failed = node.failed.take().or(Some(e.to_string()));
@@ -191,17 +205,20 @@ impl Families<'_> {
             };
             node.hasher.update(&bytes);
             self.progress.advance(bytes.len() as u64);
-            let children = node.children.clone();
+            let (id, children) = (self.catalog.record(node.slot).id, node.children.clone());
             let Some((last, rest)) = children.split_last() else {
                 return;
             };
-            rest.iter().for_each(|c| self.segment(nodes, *c, index, Some(&bytes)));
-            // The last one takes its place, so that a chain without forks holds two segments, not all.
-            (at, owned) = (*last, Some(bytes));
+            let under = near[0];
+            rest.iter()
+                .for_each(|c| self.segment(nodes, *c, index, [Some((id, &bytes)), under]));
+            // The last one takes its place, so that a chain without forks holds three segments, not all.
+            at = *last;
+            owned = [Some((id, bytes)), owned[0].take()];
         }
     }
 
-    fn decode(&self, node: &Node, index: usize, base: Option<&[u8]>) -> Result<Vec<u8>> {
+    fn decode(&self, node: &Node, index: usize, below: [Option<Below<'_>>; 2]) -> Result<Vec<u8>> {
         let record = self.catalog.record(node.slot);
         let missing = || RepoError::corrupt(format!("tensor {}", record.id.short()), "a segment is missing");
         let (offset, len) = *node.header.segments.get(index).ok_or_else(missing)?;
@@ -210,10 +227,26 @@ impl Families<'_> {
         pack.payload_range(self.odb.storage(), record, offset, &mut encoded)?;
         let scheme = scheme_of(&encoded).map_err(bad_encoding(&record.id))?;
         let mut out = vec![0; segment_len(record.logical, index)];
-        let base = base.filter(|_| scheme.needs_base());
+        let [base, under] = below;
+        // As a rule the base stands on the grandparent still; one that was stored anew does not.
+        let elsewhere;
+        let grand = match record.grand.filter(|_| scheme.relatives() > 1) {
+            None => None,
+            Some(id) => match under.filter(|(below, _)| *below == id) {
+                Some((_, bytes)) => Some(bytes),
+                None => {
+                    elsewhere = self.odb.tensor(&id)?.segment(index)?;
+                    Some(elsewhere.as_slice())
+                }
+            },
+        };
+        let relatives = Relatives {
+            base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()),
+            grand,
+        };
         let engine = self.odb.engine();
         engine
-            .decode(node.header.dtype, &encoded, base, &mut out)
+            .decode(node.header.dtype, &encoded, relatives, &mut out)
             .map_err(bad_encoding(&record.id))?;
         Ok(out)
     }

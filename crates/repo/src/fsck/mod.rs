@@ -145,8 +145,8 @@ fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap
     let mut dependents: HashMap<u32, Vec<u32>> = HashMap::new();
     if !bad.is_empty() {
         for n in 0..catalog.len() as u32 {
-            if let Some(base) = catalog.best_record(n).base.and_then(|b| catalog.find(&b)) {
-                dependents.entry(base).or_default().push(n);
+            for below in catalog.best_record(n).relatives().filter_map(|b| catalog.find(&b)) {
+                dependents.entry(below).or_default().push(n);
             }
         }
     }

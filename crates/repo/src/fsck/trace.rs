@@ -78,6 +78,11 @@ impl<'a> Trace<'a> {
         match kind {
             Some(Kind::Tag) if root.is_tag() || !root.firm => self.tag(root.id),
             Some(Kind::Commit) => self.commits(root.id),
+            Some(Kind::Blob) if root.is_policy() || !root.firm => {
+                if let Err(problems) = self.sound(&root.id, Kind::Blob) {
+                    self.affect(&problems, root.id, "", None);
+                }
+            }
             Some(kind) => {
                 let what = format!("{} ({})", root.name, root.id.short());
                 self.problems.push(problem(what, format!("it points at a {kind}")));
@@ -133,8 +138,10 @@ impl<'a> Trace<'a> {
     }
 
     fn contents(&mut self, id: Id, commit: &Commit) {
-        if let Some(Err(problems)) = commit.report.map(|r| self.sound(&r, Kind::Blob)) {
-            self.affect(&problems, id, "", None);
+        for blob in commit.report.iter().chain(&commit.side) {
+            if let Err(problems) = self.sound(blob, Kind::Blob) {
+                self.affect(&problems, id, "", None);
+            }
         }
         let hits = self.tree(&commit.tree, 0);
         for hit in hits.iter() {

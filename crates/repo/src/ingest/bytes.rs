@@ -115,6 +115,7 @@ pub(super) fn store(odb: &Odb, sink: &mut Sink<'_>, group: &[Vec<u8>]) -> Result
                 kind: Kind::Blob,
                 depth: 0,
                 base: None,
+                grand: None,
                 logical: chunk.len,
             };
             pack.add(object, &payload)?;

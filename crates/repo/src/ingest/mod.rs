@@ -3,11 +3,13 @@
 //! commits.
 
 mod bytes;
+mod hints;
 mod report;
 mod tensors;
 
+pub use hints::Hints;
 pub use report::{Report, TensorReport};
-pub(crate) use tensors::{changed, scheme_name};
+pub(crate) use tensors::{changed, measure, scheme_name};
 
 use crate::{
     RepoError, Result,
@@ -53,12 +55,24 @@ pub(crate) struct Ingest<'a> {
     pub odb: &'a Odb,
     pub sink: Sink<'a>,
     pub policy: Policy,
+    pub hints: &'a Hints,
     pub progress: &'a dyn Progress,
     pub report: Report,
 }
 
 /// Tensors of the parent's version of a file, by name: the delta bases.
 pub(crate) type Bases = HashMap<String, Id>;
+
+/// The tensors of a file of a version.
+pub(crate) fn bases_of(odb: &Odb, file: Option<&Entry>) -> Result<Bases> {
+    match file {
+        Some(e) if e.mode == Mode::Manifest => {
+            let manifest = odb.manifest(&e.id)?;
+            Ok(manifest.tensors.into_iter().map(|t| (t.name, t.id)).collect())
+        }
+        _ => Ok(Bases::new()),
+    }
+}
 
 impl Ingest<'_> {
     /// Ingests the file at `path`, whose name in the tree is `rel`; `parent` is its entry in the parent version.
@@ -80,12 +94,9 @@ impl Ingest<'_> {
     }
 
     fn bases(&self, parent: Option<&Entry>) -> Result<Bases> {
-        match (&self.sink, parent) {
-            (Sink::Pack(_), Some(e)) if e.mode == Mode::Manifest => {
-                let manifest = self.odb.manifest(&e.id)?;
-                Ok(manifest.tensors.into_iter().map(|t| (t.name, t.id)).collect())
-            }
-            _ => Ok(Bases::new()),
+        match &self.sink {
+            Sink::Pack(_) => bases_of(self.odb, parent),
+            Sink::Ids => Ok(Bases::new()),
         }
     }
 

@@ -12,11 +12,12 @@ use crate::{
     pack::{NewObject, PackWriter},
     tensor::{TensorHeader, segment_count, segment_len},
 };
-use mdl_codec::{Encoded, SEGMENT_BYTES, Scheme};
+use mdl_codec::quant::lattice::{Hint, Lattice};
+use mdl_codec::{Encoded, Relatives, SEGMENT_BYTES, Scheme};
 use mdl_files::{Extent, Layout, ReadAt};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
 use rayon::prelude::*;
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 /// Bytes of small tensors that are in memory at once.
 const BATCH: u64 = 64 << 20;
@@ -30,6 +31,9 @@ struct Ready {
 #[derive(Clone, Copy)]
 struct BaseRef {
     id: Id,
+    /// Its own base, which deltas to it may use too.
+    grand: Option<Id>,
+    /// At least that of both.
     depth: u8,
 }
 
@@ -62,6 +66,7 @@ impl Ingest<'_> {
 
     fn batch(&mut self, source: &dyn ReadAt, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
         let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
+        let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
         let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
         let read: Vec<(Id, Vec<u8>)> = batch
@@ -82,7 +87,10 @@ impl Ingest<'_> {
             .into_par_iter()
             .map(|(e, id, bytes)| {
                 let encoded = bytes
-                    .map(|b| encode_whole(odb, e, &b, base_of(odb, bases, e, &id, max_depth)))
+                    .map(|b| {
+                        let base = base_of(odb, bases, e, &id, max_depth);
+                        encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())
+                    })
                     .transpose()?;
                 progress.advance(e.byte_len().unwrap_or(0));
                 Ok(Ready { id, encoded })
@@ -133,24 +141,30 @@ impl Ingest<'_> {
         base: Option<&Base<'_>>,
     ) -> Result<Option<Parts>> {
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
-        let mut base_hasher = base.map(|b| tensor_hasher(e.dtype, &b.reader.header().shape));
+        let mut sound = base.map(|b| (b.reader.verified(), b.at.grand.and_then(|_| b.reader.below())));
         let mut parts = Parts::new();
+        let lattice = self.hints.lattice(rel, e);
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..segments).step_by(ahead) {
-            let work: Vec<(Vec<u8>, Option<Vec<u8>>, Encoded)> = (start..segments.min(start + ahead))
+            let work: Vec<(Vec<u8>, Option<Pair>, Encoded)> = (start..segments.min(start + ahead))
                 .into_par_iter()
                 .map(|i| {
                     let raw = read_segment(source, e, i, rel)?;
-                    let below = base.map(|b| b.reader.segment(i)).transpose().ok().flatten();
-                    let encoded = encode_segment(self.odb, e, &raw, below.as_deref())?;
+                    let below = base.map(|b| b.segment(i)).transpose().ok().flatten();
+                    let relatives = below.as_ref().map_or(Relatives::NONE, |(base, grand)| Relatives {
+                        base: Some(base),
+                        grand: grand.as_deref(),
+                    });
+                    let encoded = encode_segment(self.odb, e, (i, &raw), relatives, lattice.as_ref())?;
                     Ok((raw, below, encoded))
                 })
                 .collect::<Result<_>>()?;
             for (raw, below, encoded) in work {
                 hasher.update(&raw);
-                if let (Some(h), Some(bytes)) = (&mut base_hasher, &below) {
-                    h.update(bytes);
+                if let (Some((own, under)), Some((base, grand))) = (&mut sound, &below) {
+                    own.update(base);
+                    under.iter_mut().zip(grand).for_each(|(v, bytes)| v.update(bytes));
                 }
                 self.pack()?.append(&encoded.bytes)?;
                 parts.push((encoded.scheme, encoded.bytes.len() as u32));
@@ -160,7 +174,7 @@ impl Ingest<'_> {
         if hasher.finish() != id {
             return Err(changed(rel));
         }
-        if base.zip(base_hasher).is_some_and(|(b, h)| h.finish() != b.at.id) {
+        if sound.is_some_and(|(own, under)| !own.is_sound() || under.is_some_and(|v| !v.is_sound())) {
             self.pack()?.discard();
             return Ok(None);
         }
@@ -182,9 +196,11 @@ impl Ingest<'_> {
     /// Ends the payload of a tensor whose segments were appended, and reports it.
     fn place(&mut self, e: &Extent, id: Id, rel: &str, parts: &[(Scheme, u32)], base: Option<BaseRef>) -> Result<()> {
         // A base that no segment needed is no base: the tensor stands alone.
-        let base = base.filter(|_| parts.iter().any(|(s, _)| s.needs_base()));
+        let most = parts.iter().map(|(s, _)| s.relatives()).max().unwrap_or(0);
+        let base = base.filter(|_| most > 0);
+        let grand = base.and_then(|b| b.grand).filter(|_| most > 1);
         let lengths: Vec<u32> = parts.iter().map(|p| p.1).collect();
-        let header = TensorHeader::encode(e.dtype, &e.shape, base.as_ref().map(|b| &b.id), &lengths);
+        let header = TensorHeader::encode(e.dtype, &e.shape, [base.map(|b| b.id), grand], &lengths);
         let logical = e.byte_len().unwrap_or(0);
         let depth = base.map_or(0, |b| b.depth + 1);
         let pack = self.pack()?;
@@ -194,6 +210,7 @@ impl Ingest<'_> {
             kind: Kind::Tensor,
             depth,
             base: base.map(|b| b.id),
+            grand,
             logical,
         });
         self.report.tensors.push(TensorReport {
@@ -204,6 +221,8 @@ impl Ingest<'_> {
             logical,
             stored: lengths.iter().map(|&n| u64::from(n)).sum::<u64>() + header.len() as u64,
             depth,
+            max_abs: None,
+            rel_l2: None,
         });
         Ok(())
     }
@@ -252,6 +271,24 @@ struct Base<'a> {
     at: BaseRef,
 }
 
+impl Base<'_> {
+    /// Segment `i`, and the grandparent's where there is one.
+    fn segment(&self, i: usize) -> Result<Pair> {
+        match self.at.grand {
+            Some(_) => self.reader.segments_for_delta(i),
+            None => Ok((self.reader.segment(i)?, None)),
+        }
+    }
+
+    /// The whole, verified, and the grandparent where there is one.
+    fn read(&self) -> Result<Pair> {
+        match self.at.grand {
+            Some(_) => self.reader.read_pair(),
+            None => Ok((self.reader.read()?, None)),
+        }
+    }
+}
+
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
 /// that cannot be read is none: the commit must not fail for damage elsewhere.
 fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
@@ -259,10 +296,12 @@ fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8)
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
     let reader = odb.tensor(&id).ok()?;
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
+    // Its own base has a lower depth, as the reader has seen.
     let depth = reader.stated_depth();
-    (fits && depth < max_depth).then_some(Base {
+    let grand = reader.grand();
+    (fits && depth < max_depth && grand != Some(*own)).then_some(Base {
         reader,
-        at: BaseRef { id, depth },
+        at: BaseRef { id, grand, depth },
     })
 }
 
@@ -275,23 +314,64 @@ fn read_segment(source: &dyn ReadAt, e: &Extent, i: usize, rel: &str) -> Result<
     Ok(bytes)
 }
 
-fn encode_segment(odb: &Odb, e: &Extent, raw: &[u8], base: Option<&[u8]>) -> Result<Encoded> {
+/// Encodes segment `index`.
+fn encode_segment(
+    odb: &Odb,
+    e: &Extent,
+    (index, raw): (usize, &[u8]),
+    relatives: Relatives<'_>,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<Encoded> {
     let refused = |why| RepoError::user(format!("the engine refused tensor {}: {why}", e.name), "");
-    odb.engine().encode(e.dtype, raw, base).map_err(refused)
+    let hint = lattice.map(|l| Hint::new(l.clone(), index * SEGMENT_BYTES / e.dtype.size()));
+    odb.engine()
+        .encode(e.dtype, raw, relatives, hint.as_ref())
+        .map_err(refused)
 }
+
+/// A base's segment, and that of its own base.
+type Pair = (Vec<u8>, Option<Vec<u8>>);
 
 type Whole = (Vec<Encoded>, Option<BaseRef>);
 
-fn encode_whole(odb: &Odb, e: &Extent, bytes: &[u8], base: Option<Base<'_>>) -> Result<Whole> {
+fn encode_whole(
+    odb: &Odb,
+    e: &Extent,
+    bytes: &[u8],
+    base: Option<Base<'_>>,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<Whole> {
     // Verified against its id: a delta to a damaged base would be lost with it.
-    let below = base.and_then(|b| b.reader.read().ok().map(|bytes| (b.at, bytes)));
+    let below = base.and_then(|b| b.read().ok().map(|pair| (b.at, pair)));
     let segments = bytes
         .par_chunks(SEGMENT_BYTES)
         .enumerate()
         .map(|(i, raw)| {
             let start = i * SEGMENT_BYTES;
-            encode_segment(odb, e, raw, below.as_ref().map(|(_, b)| &b[start..start + raw.len()]))
+            let cut = start..start + raw.len();
+            let relatives = below.as_ref().map_or(Relatives::NONE, |(_, (base, grand))| Relatives {
+                base: base.get(cut.clone()),
+                grand: grand.as_ref().and_then(|g| g.get(cut)),
+            });
+            encode_segment(odb, e, (i, raw), relatives, lattice)
         })
         .collect::<Result<_>>()?;
     Ok((segments, below.map(|(at, _)| at)))
+}
+
+/// Bytes that storing a tensor would take, its header not counted.
+pub(crate) fn measure(
+    odb: &Odb,
+    e: &Extent,
+    bytes: &[u8],
+    bases: &Bases,
+    max_depth: u8,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<u64> {
+    let own = tensor_id(e.dtype, &e.shape, bytes);
+    if odb.contains(&own)? {
+        return Ok(0);
+    }
+    let (segments, _) = encode_whole(odb, e, bytes, base_of(odb, bases, e, &own, max_depth), lattice)?;
+    Ok(segments.iter().map(|s| s.bytes.len() as u64).sum())
 }

@@ -6,7 +6,11 @@ use std::{fmt, str::FromStr};
 
 pub(crate) const PACK_DIR: &str = "packs/";
 pub(crate) const MAGIC: [u8; 8] = *b"MDLPACK\n";
-pub(super) const VERSION: u64 = 1;
+/// Version of a pack no record of which names a grandparent, and of one that has such records.
+const PLAIN: u64 = 1;
+const WITH_GRAND: u64 = 2;
+/// In the byte of a record's kind: a grandparent follows the base.
+const GRAND: u8 = 0x80;
 /// footer offset, footer length, footer hash, version, magic.
 pub(super) const TRAILER_LEN: usize = 8 + 8 + 32 + 8 + 8;
 /// A record without a base.
@@ -48,10 +52,12 @@ pub struct Record {
     pub id: Id,
     /// What it is.
     pub kind: Kind,
-    /// Deltas to follow until a payload that stands alone; 0 if this one does.
+    /// Deltas to follow until a payload that stands alone, by way of base or grandparent; 0 if this one does.
     pub depth: u8,
     /// The tensor this payload is a difference to; present exactly where `depth` is not 0.
     pub base: Option<Id>,
+    /// That tensor's base at the time, where this payload needs it too; only with a base.
+    pub grand: Option<Id>,
     /// Offset of the payload in the pack.
     pub offset: u64,
     /// Length of the payload.
@@ -60,6 +66,22 @@ pub struct Record {
     pub logical: u64,
     /// First 16 bytes of the payload's BLAKE3.
     pub check: [u8; 16],
+}
+
+impl Record {
+    /// The tensors that this payload is a difference to.
+    pub fn relatives(&self) -> impl Iterator<Item = Id> + use<> {
+        self.base.into_iter().chain(self.grand)
+    }
+}
+
+/// The version of a pack with these records: the oldest that can hold them.
+pub(super) fn version(records: &[Record]) -> u64 {
+    if records.iter().any(|r| r.grand.is_some()) {
+        WITH_GRAND
+    } else {
+        PLAIN
+    }
 }
 
 /// Checksum of a payload.
@@ -79,15 +101,13 @@ pub(super) fn encode_footer(records: &[Record]) -> Vec<u8> {
     out.extend_from_slice(&(records.len() as u64).to_le_bytes());
     for r in records {
         out.extend_from_slice(r.id.as_bytes());
-        out.push(r.kind.code());
+        out.push(r.kind.code() | if r.grand.is_some() { GRAND } else { 0 });
         out.push(r.depth);
         out.extend_from_slice(&r.offset.to_le_bytes());
         out.extend_from_slice(&r.len.to_le_bytes());
         out.extend_from_slice(&r.logical.to_le_bytes());
         out.extend_from_slice(&r.check);
-        if let Some(base) = &r.base {
-            out.extend_from_slice(base.as_bytes());
-        }
+        r.relatives().for_each(|id| out.extend_from_slice(id.as_bytes()));
     }
     out
 }
@@ -106,8 +126,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Parses a footer; `payload_end` is where the payloads end in the file.
-pub(super) fn decode_footer(bytes: &[u8], payload_end: u64) -> Option<Vec<Record>> {
+/// Parses the footer of a pack of this version; `payload_end` is where the payloads end in the file.
+pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Option<Vec<Record>> {
     let mut c = Cursor(bytes);
     let n = usize::try_from(c.u64()?).ok()?;
     if n > bytes.len() / RECORD_MIN {
@@ -115,7 +135,7 @@ pub(super) fn decode_footer(bytes: &[u8], payload_end: u64) -> Option<Vec<Record
     }
     let mut records: Vec<Record> = Vec::with_capacity(n);
     for _ in 0..n {
-        let record = decode_record(&mut c)?;
+        let record = decode_record(&mut c, version)?;
         let inside = record.offset >= MAGIC.len() as u64
             && record
                 .offset
@@ -129,21 +149,29 @@ pub(super) fn decode_footer(bytes: &[u8], payload_end: u64) -> Option<Vec<Record
     c.0.is_empty().then_some(records)
 }
 
-fn decode_record(c: &mut Cursor<'_>) -> Option<Record> {
+fn decode_record(c: &mut Cursor<'_>, version: u64) -> Option<Record> {
     let id = Id::from_bytes(c.array()?);
     let [kind, depth] = c.array()?;
-    let kind = Kind::from_code(kind)?;
+    let has_grand = version == WITH_GRAND && kind & GRAND != 0;
+    let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
     let (offset, len, logical, check) = (c.u64()?, c.u64()?, c.u64()?, c.array()?);
     let base = if depth > 0 {
         Some(Id::from_bytes(c.array()?))
     } else {
         None
     };
-    (base.is_none() || kind == Kind::Tensor).then_some(Record {
+    let grand = if has_grand {
+        Some(Id::from_bytes(c.array()?))
+    } else {
+        None
+    };
+    let fits = (base.is_none() || kind == Kind::Tensor) && (grand.is_none() || base.is_some());
+    fits.then_some(Record {
         id,
         kind,
         depth,
         base,
+        grand,
         offset,
         len,
         logical,
@@ -151,19 +179,19 @@ fn decode_record(c: &mut Cursor<'_>) -> Option<Record> {
     })
 }
 
-pub(super) fn encode_trailer(footer_offset: u64, footer: &[u8]) -> (PackId, Vec<u8>) {
+pub(super) fn encode_trailer(version: u64, footer_offset: u64, footer: &[u8]) -> (PackId, Vec<u8>) {
     let id = PackId(*blake3::hash(footer).as_bytes());
     let mut out = Vec::with_capacity(TRAILER_LEN);
     out.extend_from_slice(&footer_offset.to_le_bytes());
     out.extend_from_slice(&(footer.len() as u64).to_le_bytes());
     out.extend_from_slice(&id.0);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&MAGIC);
     (id, out)
 }
 
-/// Footer's offset and length, after checking the trailer of pack `id` in a file of `size` bytes.
-pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(u64, usize)> {
+/// Version, footer's offset and length, after checking the trailer of pack `id` in a file of `size` bytes.
+pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(u64, u64, usize)> {
     let bad = |why: &str| RepoError::corrupt(format!("pack {id}"), why);
     let mut c = Cursor(trailer);
     let parse = |c: &mut Cursor<'_>| Some((c.u64()?, c.u64()?, c.array::<32>()?, c.u64()?, c.array::<8>()?));
@@ -171,7 +199,7 @@ pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(
     if magic != MAGIC {
         return Err(bad("no pack trailer at its end"));
     }
-    if version != VERSION {
+    if version != PLAIN && version != WITH_GRAND {
         return Err(bad(&format!("pack version {version} is not one this program reads")));
     }
     if hash != id.0 {
@@ -179,7 +207,7 @@ pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(
     }
     let end = offset.checked_add(len).and_then(|n| n.checked_add(TRAILER_LEN as u64));
     match usize::try_from(len) {
-        Ok(n) if end == Some(size) => Ok((offset, n)),
+        Ok(n) if end == Some(size) => Ok((version, offset, n)),
         _ => Err(bad("footer and file size disagree")),
     }
 }

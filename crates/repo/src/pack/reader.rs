@@ -27,13 +27,13 @@ impl Pack {
         let at = size.checked_sub(TRAILER_LEN as u64).ok_or_else(|| bad("truncated"))?;
         let mut trailer = [0; TRAILER_LEN];
         storage.read_at(&key, at, &mut trailer)?;
-        let (offset, len) = decode_trailer(&id, size, &trailer)?;
+        let (version, offset, len) = decode_trailer(&id, size, &trailer)?;
         let mut footer = vec![0; len];
         storage.read_at(&key, offset, &mut footer)?;
         if *blake3::hash(&footer).as_bytes() != id.0 {
             return Err(bad("its footer is not what was written"));
         }
-        let records = decode_footer(&footer, offset).ok_or_else(|| bad("its footer makes no sense"))?;
+        let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;
         Ok(Pack { id, size, records })
     }
 

@@ -1,7 +1,7 @@
 //! Writes a pack: payloads stream out, the footer follows, the name is known last. Neighbours: `format`, `Storage`. It
 //! must not know what a payload means.
 
-use super::format::{self, MAGIC, PackId, Record, encode_footer, encode_trailer};
+use super::format::{self, MAGIC, PackId, Record, encode_footer, encode_trailer, version};
 use crate::{
     Result,
     storage::{Storage, Upload},
@@ -20,6 +20,8 @@ pub struct NewObject {
     pub depth: u8,
     /// As in [`Record::base`].
     pub base: Option<Id>,
+    /// As in [`Record::grand`].
+    pub grand: Option<Id>,
     /// Length of the decoded object in bytes.
     pub logical: u64,
 }
@@ -78,6 +80,7 @@ impl PackWriter {
             kind,
             depth,
             base,
+            grand,
             logical,
         } = object;
         let check = format::shorten(&self.hasher.finalize());
@@ -86,6 +89,7 @@ impl PackWriter {
             kind,
             depth,
             base,
+            grand,
             offset: self.start,
             len: self.at - self.start,
             logical,
@@ -141,7 +145,7 @@ impl PackWriter {
     pub fn finish(mut self) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let footer = encode_footer(&records);
-        let (id, trailer) = encode_trailer(self.at, &footer);
+        let (id, trailer) = encode_trailer(version(&records), self.at, &footer);
         self.upload.write(&footer)?;
         self.upload.write(&trailer)?;
         self.upload.finish(&id.key())?;

@@ -26,7 +26,7 @@ pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
 
 /// Bytes that a record takes in a pack, its place in the footer included.
 pub(crate) fn record_bytes(r: &Record) -> u64 {
-    r.len.saturating_add(74 + if r.base.is_some() { 32 } else { 0 })
+    r.len.saturating_add(74 + 32 * r.relatives().count() as u64)
 }
 
 /// Whether a pack of this length is worth rewriting for what that frees: a quarter of it, or much.

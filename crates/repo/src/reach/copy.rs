@@ -43,6 +43,7 @@ pub(crate) fn copy(
         kind: record.kind,
         depth,
         base: record.base,
+        grand: record.grand,
         logical: record.logical,
     });
     // The writer hashed what it was given: that must be what was once written.

@@ -41,12 +41,8 @@ pub(crate) fn references(kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, K
         Kind::Commit => {
             let c = Commit::decode(bytes).map_err(bad)?;
             let parents = c.parents.iter().map(|p| (*p, Kind::Commit));
-            let report = c.report.iter().map(|r| (*r, Kind::Blob));
-            [(c.tree, Kind::Tree)]
-                .into_iter()
-                .chain(parents)
-                .chain(report)
-                .collect()
+            let blobs = c.report.iter().chain(&c.side).map(|r| (*r, Kind::Blob));
+            [(c.tree, Kind::Tree)].into_iter().chain(parents).chain(blobs).collect()
         }
     })
 }
@@ -134,13 +130,13 @@ impl Marks {
         Ok(())
     }
 
-    /// Marks a copy that stays where it is: its object, and the base of this very copy.
+    /// Marks a copy that stays where it is: its object, and the relatives of this very copy.
     ///
     /// # Errors
     /// The medium failed.
     pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
         let record = catalog.record(slot);
-        for id in [Some(record.id), record.base].into_iter().flatten() {
+        for id in std::iter::once(record.id).chain(record.relatives()) {
             self.mark(catalog, storage, (id, None), OnDamage::PassOver)?;
         }
         Ok(())
@@ -158,7 +154,7 @@ fn behind(catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) 
     }
     match record.kind {
         Kind::Blob => Ok(Vec::new()),
-        Kind::Tensor => Ok(record.base.iter().map(|b| (*b, Some(Kind::Tensor))).collect()),
+        Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
         kind => {
             let bytes = catalog.content(storage, catalog.best(n))?;
             let firm = references(kind, &record.id, &bytes)?;

@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{Head, LogEntry, TAGS},
+    refs::{Head, LogEntry, POLICIES, TAGS},
     repo::Repo,
 };
 use mdl_objects::Id;
@@ -54,6 +54,11 @@ impl Root {
     /// Whether a tag holds it, and nothing that moves.
     pub fn is_tag(&self) -> bool {
         self.name.starts_with(TAGS)
+    }
+
+    /// Whether it is a policy's text.
+    pub fn is_policy(&self) -> bool {
+        self.name.starts_with(POLICIES)
     }
 }
 

@@ -211,10 +211,10 @@ impl<'a> Gather<'a> {
         tensors.sort_by_key(|n| self.catalog.best_record(*n).depth);
         let mut lengths: HashMap<u32, usize> = HashMap::with_capacity(tensors.len());
         for n in tensors {
-            let base = self.catalog.best_record(n).base;
+            let relatives = self.catalog.best_record(n).relatives();
             // A base comes before what stands on it; where it does not, the chain is broken and ends here.
-            let below = base.and_then(|b| self.catalog.find(&b)).and_then(|b| lengths.get(&b));
-            let length = below.map_or(0, |l| l + 1);
+            let below = relatives.filter_map(|b| lengths.get(&self.catalog.find(&b)?));
+            let length = below.max().map_or(0, |l| l + 1);
             lengths.insert(n, length);
             if out.depths.len() <= length {
                 out.depths.resize(length + 1, 0);

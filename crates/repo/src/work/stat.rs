@@ -94,7 +94,7 @@ mod tests {
     use crate::{
         Progress, Repo,
         commit::ingest_cached,
-        ingest::{Ingest, Policy, Report, Sink},
+        ingest::{Hints, Ingest, Policy, Report, Sink},
         work::WorkFile,
     };
     use std::{sync::Arc, thread::sleep, time::Duration};
@@ -118,6 +118,7 @@ mod tests {
             odb: repo.odb(),
             sink: Sink::Ids,
             policy,
+            hints: &Hints::default(),
             progress,
             report: Report::default(),
         };

@@ -3,7 +3,7 @@
 //! bytes; here every checksum is right.
 
 use crate::support::*;
-use mdl_codec::Dtype;
+use mdl_codec::{Dtype, Relatives};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree, tensor_id};
 use mdl_repo::{
     ErrorKind, Repo,
@@ -18,6 +18,7 @@ fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
         kind,
         depth,
         base,
+        grand: None,
         logical,
     };
     pack.add(object, &[&[0], bytes].concat()).expect("add");
@@ -70,6 +71,9 @@ fn redescribe(repo: &Repo, tip: &Id) -> Id {
         tree,
         parents: vec![],
         report: None,
+        resumed_from: None,
+        quality: None,
+        side: Vec::new(),
         ..commit
     };
     let id = object(&mut pack, Kind::Commit, &commit.encode());
@@ -99,7 +103,10 @@ fn a_manifest_that_misdescribes_its_tensors_is_found() {
 fn a_base_of_another_dtype_is_found() {
     let (_, repo) = fresh();
     let bytes: Vec<u8> = (0..64).map(|i: u8| i.wrapping_mul(97)).collect();
-    let encoded = engine().encode(Dtype::U8, &bytes, None).expect("encode").bytes;
+    let encoded = engine()
+        .encode(Dtype::U8, &bytes, Relatives::NONE, None)
+        .expect("encode")
+        .bytes;
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let mut base: Option<Id> = None;
     // The upper one names the lower as its base and needs nothing of it.
@@ -115,6 +122,7 @@ fn a_base_of_another_dtype_is_found() {
             kind,
             depth,
             base,
+            grand: None,
             logical,
         };
         pack.add(object, &[encoded.as_slice(), &header, &len].concat())

@@ -102,28 +102,7 @@ fn bases_that_no_version_names_stay() {
     let versions = run(6, 1, 3000);
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     // Only the last version is wanted, as a root of its own; its tensors are deltas down to the first.
-    let tip = repo.odb().commit(&ids[5]).expect("commit");
-    let orphan = mdl_objects::Commit {
-        parents: vec![],
-        report: None,
-        ..tip
-    };
-    let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
-    let bytes = orphan.encode();
-    let id = mdl_objects::Id::of(mdl_objects::Kind::Commit, &bytes);
-    let object = mdl_repo::pack::NewObject {
-        id,
-        kind: mdl_objects::Kind::Commit,
-        depth: 0,
-        base: None,
-        logical: bytes.len() as u64,
-    };
-    pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
-    repo.odb().note_pack(pack.finish().expect("finish")).expect("note");
-    let who = repo.config().signature();
-    repo.refs()
-        .update("refs/heads/main", Some(ids[5]), Some(id), &who, "squash")
-        .expect("move");
+    let id = squash(&repo, ids[5]);
     let report = repo.gc(&NOW, &Silent).expect("gc");
     assert!(report.bytes_freed > 0 && report.packs_rewritten > 0, "{report:?}");
     assert!(ids.iter().all(|id| !repo.odb().has(id).expect("has")));

@@ -126,6 +126,7 @@ fn records_that_lie_are_found_out() {
         kind,
         depth,
         base,
+        grand: None,
         logical,
     };
     let forgeries = [

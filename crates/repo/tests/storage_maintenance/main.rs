@@ -9,6 +9,7 @@ mod fsck;
 mod gc;
 mod handles;
 mod hostile;
+mod lattices;
 mod stats;
 mod storm;
 mod support;

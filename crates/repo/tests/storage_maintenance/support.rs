@@ -231,6 +231,33 @@ pub fn assert_clean(repo: &Repo) {
     assert_eq!(report.problems, [], "fsck is not clean");
 }
 
+/// Moves `main` from its tip to a commit of the same version that has no parents.
+pub fn squash(repo: &Repo, tip: mdl_objects::Id) -> mdl_objects::Id {
+    let orphan = mdl_objects::Commit {
+        parents: vec![],
+        report: None,
+        ..repo.odb().commit(&tip).expect("commit")
+    };
+    let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
+    let bytes = orphan.encode();
+    let id = mdl_objects::Id::of(mdl_objects::Kind::Commit, &bytes);
+    let object = mdl_repo::pack::NewObject {
+        id,
+        kind: mdl_objects::Kind::Commit,
+        depth: 0,
+        base: None,
+        grand: None,
+        logical: bytes.len() as u64,
+    };
+    pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
+    repo.odb().note_pack(pack.finish().expect("finish")).expect("note");
+    let who = repo.config().signature();
+    repo.refs()
+        .update("refs/heads/main", Some(tip), Some(id), &who, "squash")
+        .expect("move");
+    id
+}
+
 #[track_caller]
 pub fn assert_version(repo: &Repo, id: &mdl_objects::Id, version: &Version) {
     assert!(

@@ -104,11 +104,37 @@ pub fn le(values: &[f32]) -> Vec<u8> {
 
 /// A safetensors file of f32 vectors.
 pub fn safetensors(tensors: &[(&str, &[f32])]) -> Vec<u8> {
+    let shapes: Vec<[u64; 1]> = tensors.iter().map(|(_, v)| [v.len() as u64]).collect();
+    let shaped_: Vec<_> = tensors
+        .iter()
+        .zip(&shapes)
+        .map(|((n, v), s)| (*n, s.as_slice(), *v))
+        .collect();
+    shaped(&shaped_)
+}
+
+/// A directory with all that is in it.
+pub fn copy_dir(from: &Path, to: &Path) {
+    std::fs::remove_dir_all(to).ok();
+    std::fs::create_dir_all(to).expect("dirs");
+    for entry in std::fs::read_dir(from).expect("list") {
+        let entry = entry.expect("entry");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_dir(&from, &to);
+        } else {
+            std::fs::copy(&from, &to).expect("copy");
+        }
+    }
+}
+
+/// A safetensors file of f32 tensors: name, shape, elements.
+pub fn shaped(tensors: &[(&str, &[u64], &[f32])]) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, values) in tensors {
+    for (name, shape, values) in tensors {
         let start = data.len();
         data.extend(le(values));
-        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
+        let entry = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
         header.insert((*name).to_owned(), entry);
     }
     let header = serde_json::to_vec(&header).expect("json");

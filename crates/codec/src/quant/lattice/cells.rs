@@ -8,35 +8,41 @@
 
 use super::CHUNK;
 use super::params::{Params, factor, matrix, power};
-use crate::{CodecError, Dtype};
+use crate::{CodecError, Dtype, simd::Simd};
+use std::ops::Range;
 
 /// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.
 const ROUND: f32 = 12_582_912.0;
 
-/// The lattice of one tensor.
-#[derive(Clone, Debug)]
+/// The lattice of one tensor, or of a stretch of one.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lattice {
     pub(super) dtype: Dtype,
-    /// Columns, at least 1.
+    /// Step of the tensor, as [`Params`] has it.
+    pub(super) step: i16,
+    /// Columns of the tensor, at least 1.
     pub(super) cols: usize,
-    /// Elements of the tensor.
-    pub(super) len: usize,
-    /// Step of each row, or one for all.
-    row_steps: Vec<f32>,
-    /// Factor of each column, or none.
-    factors: Vec<f32>,
-    seed: Option<u64>,
+    /// The elements of the tensor that it knows.
+    pub(super) known: Range<usize>,
+    /// Factor of each row from that of the first known element on, or none.
+    pub(super) rows: Vec<f32>,
+    /// Factor of each column from that of the first known element on, going round, or none. Of more columns than there are
+    /// known elements only as many as these.
+    pub(super) factors: Vec<f32>,
+    pub(super) seed: Option<u64>,
 }
 
 /// Steps and offsets of up to [`CHUNK`] elements.
 pub(super) struct Cells {
+    simd: Simd,
     pub(super) d: [f32; CHUNK],
     pub(super) o: [f32; CHUNK],
 }
 
 impl Cells {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(simd: Simd) -> Self {
         Cells {
+            simd,
             d: [1.0; CHUNK],
             o: [0.0; CHUNK],
         }
@@ -46,7 +52,7 @@ impl Cells {
 /// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not):
 /// splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's complement number.
 #[inline(always)]
-fn offsets(seed: u64, pair: u64) -> [f32; 2] {
+pub(crate) fn offsets(seed: u64, pair: u64) -> [f32; 2] {
     let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -85,35 +91,38 @@ impl Lattice {
         }
         let (rows, cols) = matrix(shape).ok_or(CodecError::BadInput("shape too large"))?;
         params.check(rows, cols)?;
-        let step = power(params.step);
         let value = |&f: &u16| factor(f).unwrap_or(1.0);
         Ok(Lattice {
             dtype,
+            step: params.step,
             cols: cols.max(1),
-            len: rows * cols,
-            row_steps: if params.rows.is_empty() {
-                vec![step]
-            } else {
-                params.rows.iter().map(|f| step * value(f)).collect()
-            },
+            known: 0..rows * cols,
+            rows: params.rows.iter().map(value).collect(),
             factors: params.cols.iter().map(value).collect(),
             seed: params.seed,
         })
     }
 
+    /// Rows that `n` elements (at least 1) from `start` on lie in.
+    pub(super) fn rows_of(&self, start: usize, n: usize) -> Range<usize> {
+        start / self.cols..(start + n - 1) / self.cols + 1
+    }
+
     /// Works out the cells of the `n` elements (at most [`CHUNK`]) from `start` on.
+    #[inline(always)]
     pub(super) fn cells(&self, start: usize, n: usize, cells: &mut Cells) {
         let d = &mut cells.d[..n];
+        let whole = power(self.step);
         let mut done = 0;
         while done < n {
-            let (row, col) = ((start + done) / self.cols, (start + done) % self.cols);
-            let count = (self.cols - col).min(n - done);
-            let step = match self.row_steps.as_slice() {
-                [one] => *one,
-                all => all.get(row).copied().unwrap_or(1.0),
-            };
+            let at = start + done;
+            let turn = (at - self.known.start) % self.cols;
+            let left = self.cols - turn.max(at % self.cols);
+            let count = left.min(n - done);
+            let row = at / self.cols - self.known.start / self.cols;
+            let step = self.rows.get(row).map_or(whole, |f| whole * f);
             let part = &mut d[done..done + count];
-            match self.factors.get(col..col + count) {
+            match self.factors.get(turn..turn + count) {
                 Some(f) => part.iter_mut().zip(f).for_each(|(d, f)| *d = step * f),
                 None => part.fill(step),
             }
@@ -125,17 +134,15 @@ impl Lattice {
             let first = start.div_ceil(2) as u64;
             let next = first + pairs.len() as u64;
             head.iter_mut().for_each(|o| *o = offsets(seed, first - 1)[1]);
-            for (pair, o) in (first..next).zip(pairs) {
-                *o = offsets(seed, pair);
-            }
+            cells.simd.offsets(seed, first, pairs);
             last.iter_mut().for_each(|o| *o = offsets(seed, next)[0]);
         }
     }
 
-    /// Whether `n` elements from `start` on are inside the tensor and `bytes` long in its dtype.
+    /// Whether `n` elements from `start` on are known and `bytes` long in the dtype.
     pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<(), CodecError> {
         match start.checked_add(n) {
-            Some(end) if end <= self.len && bytes == n * self.dtype.size() => Ok(()),
+            Some(end) if start >= self.known.start && end <= self.known.end && bytes == n * self.dtype.size() => Ok(()),
             _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),
         }
     }
@@ -160,6 +167,16 @@ mod tests {
         let mean = all.iter().sum::<f32>() / 1e5;
         let square = all.iter().map(|o| o * o).sum::<f32>() / 1e5;
         assert!(mean.abs() < 0.005 && (square - 1.0 / 12.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn many_offsets_are_those_of_each() {
+        for (seed, first, n) in [(0, 0, 0), (9, 1, 3), (u64::MAX, 7, 4), (1 << 63, u64::MAX - 2, 131)] {
+            let each: Vec<[f32; 2]> = (0..n).map(|i| offsets(seed, first.wrapping_add(i))).collect();
+            let mut many = vec![[0.0; 2]; n as usize];
+            Simd::detect().offsets(seed, first, &mut many);
+            assert_eq!(many, each);
+        }
     }
 
     #[test]

@@ -3,19 +3,20 @@
 
 use super::activity::Activity;
 use super::cells::{Lattice, number};
-use super::encode::{GRAND, PARENT};
 use super::half::narrow;
+use super::header::{self, Header};
 use super::known::{Known, mirrored};
-use super::stream::Stream;
-use super::symbols::CLASS_BITS;
-use super::tree::{Axes, Tree, axes};
-use super::{CHUNK, LIMIT, SCHEME};
+use super::symbols::{CLASS_BITS, axes};
+use super::{CHUNK, LIMIT, TREES};
 use crate::bits::{BitReader, Cursor};
 use crate::blocks::Grid;
 use crate::diff::symbol_bases;
+use crate::lanes::Stream;
 use crate::rans::{DecTable, LANES};
+use crate::simd::{Simd, Work};
 use crate::tables::get_freqs;
-use crate::{CodecError, SEGMENT_BYTES, simd::Simd};
+use crate::tree::{Axes, Tree};
+use crate::{CodecError, Dtype, Relatives, Scheme};
 use std::ops::Range;
 
 /// Symbols up to this one have no raw bits: their magnitude is half of them, rounded up.
@@ -24,125 +25,96 @@ const PLAIN: u8 = 2 * ((1 << (CLASS_BITS + 1)) - 1);
 /// Room for every raw context: a power of two, so that no lookup has to be checked.
 const CONTEXTS: usize = 1024;
 
-/// What all blocks of a segment share.
-struct Shared<'a> {
-    lattice: &'a Lattice,
-    simd: Simd,
+/// A segment whose header is read.
+pub(crate) struct Reader<'a> {
+    lattice: Lattice,
     lanes: u8,
     axes: Axes,
     map: [u8; CONTEXTS],
     table: DecTable,
     bases: [(u64, u32); 256],
+    grid: Grid,
+    blocks: Vec<&'a [u8]>,
 }
 
-impl Lattice {
-    /// Decodes a whole segment that starts at element `start` into `out`, whose length is the segment's. `parent` and `grand` as given
-    /// to [`encode`](Self::encode); those that the segment does not use are not looked at.
-    ///
-    /// # Errors
-    /// Corrupt or truncated bytes, a missing parent, lengths that disagree. Never panics; on an error `out` is unspecified.
-    pub fn decode(
-        &self,
-        start: usize,
-        bytes: &[u8],
-        parent: Option<&[u8]>,
-        grand: Option<&[u8]>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
-        let range = 0..out.len() / self.dtype.size();
-        self.decode_range(start, bytes, out.len(), parent, grand, range, out)
-    }
+/// What all blocks share while they are decoded.
+struct Shared<'a> {
+    segment: &'a Reader<'a>,
+    simd: Simd,
+}
 
-    /// Decodes only the elements of `range` (counted from the start of the segment, which is `len` bytes long) into `out`.
-    ///
-    /// # Errors
-    /// As [`decode`](Self::decode).
-    #[allow(clippy::too_many_arguments)] // a segment's place, its relatives and what is wanted of it
-    pub fn decode_range(
-        &self,
-        start: usize,
-        bytes: &[u8],
-        len: usize,
-        parent: Option<&[u8]>,
-        grand: Option<&[u8]>,
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
-        self.decode_on(Simd::detect(), (start, len), bytes, [parent, grand], range, out)
-    }
-
-    pub(super) fn decode_on(
-        &self,
-        simd: Simd,
-        (start, len): (usize, usize),
-        bytes: &[u8],
-        relatives: [Option<&[u8]>; 2],
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
-        let size = self.dtype.size();
-        let n = len / size;
-        self.check(start, n, len)?;
-        if len > SEGMENT_BYTES || range.start > range.end || range.end > n || out.len() != range.len() * size {
-            return Err(CodecError::BadInput(
-                "the range is not in the segment or not as long as its place",
-            ));
-        }
-        let mut cursor = Cursor::new(bytes);
-        if cursor.u8()? != SCHEME {
-            return Err(CodecError::Corrupt("not a lattice segment"));
-        }
-        let head = cursor.u8()?;
-        let (flags, lanes) = (head & 3, head >> 2);
-        if flags == GRAND {
-            return Err(CodecError::Corrupt("a grandparent without a parent"));
-        }
-        let mut used = [None, None];
-        for ((used, given), flag) in used.iter_mut().zip(relatives).zip([PARENT, GRAND]) {
-            if flags & flag == 0 {
-                continue;
-            }
-            let given = given.ok_or(CodecError::MissingBase)?;
-            if given.len() != len {
-                return Err(CodecError::BadInput("a parent of another length"));
-            }
-            *used = Some(given);
-        }
-        if n == 0 {
-            return if lanes == 0 {
-                cursor.done()
-            } else {
-                Err(CodecError::Corrupt("bad count of lanes"))
-            };
-        }
+impl<'a> Reader<'a> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements.
+    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let mut cursor = Cursor::new(body);
+        let Header { lattice, lanes } = header::get(&mut cursor, dtype, n)?;
         let grid = Grid::get(&mut cursor, n)?;
-        let axes = axes(used[0].is_some());
-        let (map, leaves) = Tree::get(&mut cursor, axes)?.map(axes);
+        let axes = axes(scheme.needs_base());
+        let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
         let freqs = (0..leaves)
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
         let mut padded = [0u8; CONTEXTS];
         padded.iter_mut().zip(&map).for_each(|(to, &from)| *to = from);
-        let shared = Shared {
-            lattice: self,
-            simd,
+        Ok(Reader {
+            lattice,
             lanes,
             axes,
             map: padded,
             table: DecTable::new(&freqs)?,
             bases: symbol_bases(CLASS_BITS),
-        };
-        let blocks = grid.get_blocks(&mut cursor)?;
-        grid.decode_range(&blocks, size, range, out, |data, elements, out| {
-            let bytes = elements.start * size..elements.end * size;
-            let cut = used.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            shared.block(start + elements.start, data, cut, out)
+            grid,
+            blocks: grid.get_blocks(&mut cursor)?,
         })
+    }
+
+    /// Decodes the elements of `range` into `out`; `relatives` are those that the scheme needs and no others, of the whole
+    /// segment.
+    pub(crate) fn decode(
+        &self,
+        simd: Simd,
+        relatives: Relatives<'_>,
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let size = self.lattice.dtype.size();
+        let shared = Shared { segment: self, simd };
+        self.grid
+            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
+                let bytes = elements.start * size..elements.end * size;
+                let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
+                simd.compiled(OneBlock {
+                    shared: &shared,
+                    start: self.lattice.known.start + elements.start,
+                    data,
+                    relatives: cut,
+                    out,
+                })
+            })
+    }
+}
+
+/// What [`Shared::block`] is asked for.
+struct OneBlock<'a> {
+    shared: &'a Shared<'a>,
+    start: usize,
+    data: &'a [u8],
+    relatives: [Option<&'a [u8]>; 2],
+    out: &'a mut [u8],
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Result<(), CodecError>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), CodecError> {
+        self.shared.block(self.start, self.data, self.relatives, self.out)
     }
 }
 
 impl Shared<'_> {
     /// Decodes the block that starts at element `start`.
+    #[inline(always)]
     fn block(
         &self,
         start: usize,
@@ -150,20 +122,20 @@ impl Shared<'_> {
         relatives: [Option<&[u8]>; 2],
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let size = self.lattice.dtype.size();
+        let size = self.segment.lattice.dtype.size();
         let n = out.len() / size;
         let mut cursor = Cursor::new(data);
         let len = cursor.varint()?;
-        let mut stream = Stream::new(self.lanes, cursor.take(len)?)?;
+        let mut stream = Stream::new(self.segment.lanes, cursor.take(len)?)?;
         let mut low = BitReader::new(cursor.rest());
-        let mut known = Known::new();
-        let mut activity = Activity::new(self.lattice.cols, n, self.axes[0]);
+        let mut known = Known::new(self.simd);
+        let mut activity = Activity::new(self.segment.lattice.cols, n, self.segment.axes[0]);
         let mut values = [0f32; CHUNK];
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
             let (from, count) = (c * CHUNK, out.len() / size);
             let bytes = from * size..(from + count) * size;
             let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(self.lattice, start + from, count, parent, grand);
+            known.look(&self.segment.lattice, start + from, count, parent, grand);
             let mut moved = [0i32; CHUNK];
             for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
                 let class = &known.class[g * LANES..(g + 1) * LANES];
@@ -178,7 +150,7 @@ impl Shared<'_> {
             if !good {
                 return Err(CodecError::Corrupt("level out of range"));
             }
-            narrow(self.lattice.dtype, &values[..count], out);
+            narrow(self.segment.lattice.dtype, &values[..count], out);
         }
         stream.done()?;
         if low.ended_well() {
@@ -201,12 +173,12 @@ impl Shared<'_> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
-        let width = (self.axes[1] * self.axes[2]) as u16;
+        let width = (self.segment.axes[1] * self.segment.axes[2]) as u16;
         for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
             let raw = u16::from(step) * width + u16::from(class);
-            *ctx = self.map[usize::from(raw) % CONTEXTS];
+            *ctx = self.segment.map[usize::from(raw) % CONTEXTS];
         }
-        stream.group(self.simd, &self.table, &ctx[..n], &mut symbols[..n])?;
+        stream.take(self.simd, &self.segment.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];
         if symbols.iter().fold(0, |top, &s| s.max(top)) <= PLAIN {
             for (f, &s) in far.iter_mut().zip(&symbols) {
@@ -217,7 +189,7 @@ impl Shared<'_> {
             }
         } else {
             for (i, m) in moved.iter_mut().enumerate() {
-                let (least, width) = self.bases[usize::from(symbols[i])];
+                let (least, width) = self.segment.bases[usize::from(symbols[i])];
                 // No encoder writes differences of 2^21; longer ones only have to be refused.
                 if width > 20 {
                     return Err(CodecError::Corrupt("difference out of range"));

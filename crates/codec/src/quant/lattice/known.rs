@@ -7,6 +7,7 @@
 use super::cells::{Cells, Lattice, place, round};
 use super::half::widen;
 use super::{CHUNK, LIMIT};
+use crate::simd::Simd;
 
 /// Steps of |place in the cell|, 0 to 1/2.
 pub(super) const PLACES: usize = 8;
@@ -28,9 +29,9 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new() -> Box<Self> {
+    pub(super) fn new(simd: Simd) -> Box<Self> {
         Box::new(Known {
-            cells: Cells::new(),
+            cells: Cells::new(simd),
             guess: [0; CHUNK],
             class: [0; CHUNK],
             mirror: [0; CHUNK],
@@ -40,6 +41,7 @@ impl Known {
     }
 
     /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Known` have the same of them.
+    #[inline(always)]
     pub(super) fn look(&mut self, of: &Lattice, start: usize, n: usize, parent: Option<&[u8]>, grand: Option<&[u8]>) {
         of.cells(start, n, &mut self.cells);
         let Some(parent) = parent else {

@@ -1,10 +1,10 @@
 //! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent. Neighbours:
 //! `crate::rans` codes, `crate::blocks` cuts. It must not know who picks the step, or whether the result is good enough.
 //!
-//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `half` reads and writes the dtypes, `cells` has
-//! the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
-//! elements before it say, `symbols` puts both together, `grow` and `tree` merge contexts to at most 16, `stream` codes a
-//! block, `encode` and `decode` do segments.
+//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it, `hint` which
+//! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
+//! elements before it say, `symbols` puts both together, `crate::tree` merges contexts to at most 16, `encode` and `decode` do
+//! segments.
 //!
 //! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone drops small
 //! consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn after each
@@ -12,30 +12,35 @@
 //! reverse water-filling does for weights whose rate is far below one bit.
 
 mod activity;
-mod cells;
+pub(crate) mod cells;
 mod decode;
 mod encode;
-mod grow;
 mod half;
+mod header;
+mod hint;
 mod known;
 mod params;
 mod quantise;
-mod stream;
 mod symbols;
-mod tree;
 
 pub use cells::Lattice;
+pub(crate) use decode::Reader;
+pub(crate) use encode::encode;
+pub use hint::Hint;
 pub use params::Params;
+pub(crate) use params::power;
 pub use quantise::{Outcome, Reason};
 
-/// First byte of an encoded segment.
-pub const SCHEME: u8 = 7;
+use crate::tree::Limits;
 
 /// Levels lie strictly between minus this and this.
 const LIMIT: f32 = (1 << 20) as f32;
 
 /// Elements whose cells are worked out at a time, so that all of it stays in the first-level cache.
 const CHUNK: usize = 1024;
+
+/// How its trees of contexts may grow.
+const TREES: Limits = Limits { leaves: 16, bits: 5 };
 
 #[cfg(test)]
 mod tests;

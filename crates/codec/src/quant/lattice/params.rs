@@ -4,9 +4,8 @@
 //! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to f32.
 
 use super::half::to_bf16;
-use crate::bits::{Cursor, put_varint};
+use crate::CodecError;
 use crate::log2::{COST_BITS, log2};
-use crate::{CodecError, CpuEngine, Dtype, Engine};
 
 /// 2^(i/16), the bits of the nearest f32.
 const LADDER: [u32; 16] = [
@@ -33,9 +32,6 @@ const STEP_MAX: i16 = 16 * 80;
 const CLIP: i64 = 3 * 16;
 /// Most factors of one axis.
 const FACTORS_MAX: usize = 1 << 22;
-const ROWS: u8 = 1;
-const COLS: u8 = 2;
-const SEED: u8 = 4;
 
 /// A lattice, apart from the tensor's dtype and shape. A tensor is seen as a matrix: its first axis gives the rows, all others
 /// together the columns; a tensor of one axis (or none) is one row.
@@ -63,10 +59,15 @@ pub(super) fn matrix(shape: &[usize]) -> Option<(usize, usize)> {
 }
 
 /// 2^(k / 16) as the nearest f32, for |k| up to 1,280.
-pub(super) fn power(k: i16) -> f32 {
+pub(crate) fn power(k: i16) -> f32 {
     let k = i32::from(k);
     let octaves = k.div_euclid(16) << 23;
     f32::from_bits(LADDER[k.rem_euclid(16) as usize].wrapping_add_signed(octaves))
+}
+
+/// Whether a tensor's step may be 2^(k / 16).
+pub(super) fn step_is_valid(k: i16) -> bool {
+    (-STEP_MAX..=STEP_MAX).contains(&k)
 }
 
 /// The value of a stored factor, if it is one.
@@ -75,8 +76,8 @@ pub(super) fn factor(bits: u16) -> Option<f32> {
     (0.0625..=16.0).contains(&v).then_some(v)
 }
 
-/// Factors in proportion to `mean^(-1/3)`, their geometric mean 1, rounded to sixteenths of an octave, at most 3 octaves away from
-/// 1, then rounded to bf16. Means of 0 (rows that no gradient reaches) get 8, broken ones 1; neither counts in the mean. Only
+/// Factors in proportion to `mean^(-1/3)`, their geometric mean 1, rounded to half octaves (finer ones gain nothing and cost more than
+/// they do, since every segment carries its factors), at most 3 octaves away from 1, then rounded to bf16. Means of 0 (rows that no gradient reaches) get 8, broken ones 1; neither counts in the mean. Only
 /// integers decide.
 fn factors(means: &[f64]) -> Vec<u16> {
     let usable = |m: f64| m.is_normal() && m > 0.0;
@@ -91,7 +92,7 @@ fn factors(means: &[f64]) -> Vec<u16> {
     let mean = if n > 0 { i64::div_euclid(sum, n) } else { 0 };
     let one = |&m: &f64| {
         let k = match m {
-            m if usable(m) => (mean - log(m) + 96).div_euclid(192).clamp(-CLIP, CLIP),
+            m if usable(m) => (((mean - log(m) + 768).div_euclid(1536)) * 8).clamp(-CLIP, CLIP),
             m if (0.0..1.0).contains(&m) => CLIP,
             _ => 0,
         };
@@ -132,7 +133,7 @@ impl Params {
 
     /// Refuses what `Lattice` cannot work with.
     pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CodecError> {
-        if self.step.abs() > STEP_MAX {
+        if !step_is_valid(self.step) {
             return Err(CodecError::BadInput("step out of range"));
         }
         for (list, n) in [(&self.rows, rows), (&self.cols, cols)] {
@@ -144,65 +145,6 @@ impl Params {
             }
         }
         Ok(())
-    }
-
-    /// The bytes of these parameters: step, flags, seed, then each list of factors as an encoded bf16 segment after its length.
-    ///
-    /// # Errors
-    /// Lists longer than 2^22.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, CodecError> {
-        let mut out = self.step.to_le_bytes().to_vec();
-        let flag = |set: bool, f: u8| if set { f } else { 0 };
-        out.push(
-            flag(!self.rows.is_empty(), ROWS) | flag(!self.cols.is_empty(), COLS) | flag(self.seed.is_some(), SEED),
-        );
-        out.extend(self.seed.iter().flat_map(|s| s.to_le_bytes()));
-        for list in [&self.rows, &self.cols].into_iter().filter(|l| !l.is_empty()) {
-            let raw: Vec<u8> = list.iter().flat_map(|f| f.to_le_bytes()).collect();
-            let e = CpuEngine::new().encode(Dtype::BF16, &raw, None)?;
-            put_varint(&mut out, e.bytes.len() as u64);
-            out.extend_from_slice(&e.bytes);
-        }
-        Ok(out)
-    }
-
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote for a tensor of `shape`.
-    ///
-    /// # Errors
-    /// Bytes that no parameters of this shape have.
-    pub fn from_bytes(bytes: &[u8], shape: &[usize]) -> Result<Params, CodecError> {
-        let (rows, cols) = matrix(shape).ok_or(CodecError::BadInput("shape too large"))?;
-        let mut cursor = Cursor::new(bytes);
-        let step = cursor.u16()? as i16;
-        let flags = cursor.u8()?;
-        if flags > ROWS | COLS | SEED || (rows.max(cols) > FACTORS_MAX && flags & (ROWS | COLS) != 0) {
-            return Err(CodecError::Corrupt("bad flags"));
-        }
-        let seed = if flags & SEED != 0 {
-            Some(u64::from(cursor.u32()?) | u64::from(cursor.u32()?) << 32)
-        } else {
-            None
-        };
-        let mut list = |flag: u8, n: usize| {
-            if flags & flag == 0 {
-                return Ok(Vec::new());
-            }
-            let len = cursor.varint()?;
-            let mut raw = vec![0u8; 2 * n];
-            CpuEngine::new().decode(Dtype::BF16, cursor.take(len)?, None, &mut raw)?;
-            Ok(raw.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect())
-        };
-        let params = Params {
-            step,
-            rows: list(ROWS, rows)?,
-            cols: list(COLS, cols)?,
-            seed,
-        };
-        cursor.done()?;
-        params
-            .check(rows, cols)
-            .map_err(|_| CodecError::Corrupt("bad parameters"))?;
-        Ok(params)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::cells::{Cells, Lattice, number, place, round};
 use super::half::{narrow, widen};
 use super::{CHUNK, LIMIT};
+use crate::simd::{Simd, Work};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
@@ -30,6 +31,24 @@ pub enum Reason {
     NotFinite,
 }
 
+/// What [`Lattice::share`] is asked for.
+struct Share<'a> {
+    lattice: &'a Lattice,
+    simd: Simd,
+    start: usize,
+    w: &'a [u8],
+    rec: &'a mut [u8],
+}
+
+impl Work for Share<'_> {
+    type Output = Option<Reason>;
+
+    #[inline(always)]
+    fn run(self) -> Option<Reason> {
+        self.lattice.share(self.simd, self.start, self.w, self.rec)
+    }
+}
+
 impl Lattice {
     /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the reconstruction to `rec`,
     /// which has the same length. Every value is at most half a step (and its rounding to the dtype) away from its original. Any
@@ -43,19 +62,46 @@ impl Lattice {
         if rec.len() != w.len() {
             return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));
         }
+        let simd = Simd::detect();
         let worst = w
             .par_chunks(SHARE * size)
             .zip(rec.par_chunks_mut(SHARE * size))
             .enumerate()
-            .map(|(i, (w, rec))| self.share(start + i * SHARE, w, rec))
+            .map(|(i, (w, rec))| {
+                simd.compiled(Share {
+                    lattice: self,
+                    simd,
+                    start: start + i * SHARE,
+                    w,
+                    rec,
+                })
+            })
             .max()
             .flatten();
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
     }
 
-    fn share(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
+    /// The reconstruction whose every element is at level `q` (|q| below 2^20), whole tensor, little-endian in the lattice's dtype:
+    /// for tensors that are a row's factor times a column's.
+    pub(crate) fn level_everywhere(&self, q: i32) -> Vec<u8> {
         let size = self.dtype.size();
-        let (mut cells, mut wide, mut back) = (Cells::new(), [0f32; CHUNK], [0f32; CHUNK]);
+        let mut out = vec![0; self.known.len() * size];
+        out.par_chunks_mut(CHUNK * size).enumerate().for_each(|(i, out)| {
+            let (mut cells, mut wide) = (Cells::new(Simd::detect()), [0f32; CHUNK]);
+            let n = out.len() / size;
+            self.cells(i * CHUNK, n, &mut cells);
+            for (w, (&d, &o)) in wide[..n].iter_mut().zip(cells.d.iter().zip(&cells.o)) {
+                *w = number(q, d, o);
+            }
+            narrow(self.dtype, &wide[..n], out);
+        });
+        out
+    }
+
+    #[inline(always)]
+    pub(super) fn share(&self, simd: Simd, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Reason> {
+        let size = self.dtype.size();
+        let (mut cells, mut wide, mut back) = (Cells::new(simd), [0f32; CHUNK], [0f32; CHUNK]);
         let mut worst = None;
         let parts = w.chunks(CHUNK * size).zip(rec.chunks_mut(CHUNK * size));
         for (i, (w, rec)) in parts.enumerate() {

@@ -1,21 +1,30 @@
 //! A segment of a reconstruction as symbols in raw contexts. Neighbours: `known` and `activity` give contexts, `encode` codes what
 //! comes out. It must not know tables, nor how the reconstruction was made: what is not on the lattice is refused.
 
-use super::activity::Activity;
+use super::activity::{Activity, STEPS, STEPS_ALONE};
 use super::cells::{Lattice, number, place, round};
 use super::half::{narrow, widen};
-use super::known::{Known, mirrored};
-use super::tree::{Axes, axes};
+use super::known::{Known, MOVES, PLACES, mirrored};
 use super::{CHUNK, LIMIT};
 use crate::bits::BitWriter;
 use crate::blocks::Grid;
-use crate::diff::{class_base, symbol_of};
 use crate::rans::LANES;
+use crate::simd::{Simd, Work};
+use crate::tree::Axes;
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// Bits under the top one that join the class of a difference.
 pub(super) const CLASS_BITS: u32 = 2;
+
+/// The axes of contexts with and without a parent: activity, place in the cell, last move.
+pub(super) fn axes(parent: bool) -> Axes {
+    if parent {
+        [STEPS, PLACES, MOVES]
+    } else {
+        [STEPS_ALONE, 1, 1]
+    }
+}
 
 /// A block as symbols.
 #[derive(Debug)]
@@ -41,7 +50,14 @@ impl Lattice {
     ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
         let n = rec.len() / self.dtype.size();
         self.check(start, n, rec.len())?;
-        let blocks = self.blocks(Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
+        let blocks = self.blocks(
+            Simd::detect(),
+            Grid::new(n),
+            start,
+            rec,
+            relatives,
+            axes(relatives[0].is_some()),
+        )?;
         let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
         let low = blocks.iter().map(|b| b.low.len()).sum();
         Ok((blocks.iter().flat_map(pairs).collect(), low))
@@ -50,6 +66,7 @@ impl Lattice {
     /// The blocks of a segment as symbols.
     pub(super) fn blocks(
         &self,
+        simd: Simd,
         grid: Grid,
         start: usize,
         rec: &[u8],
@@ -60,18 +77,26 @@ impl Lattice {
             let elements = grid.elements(b);
             let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
             let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            self.block(start + elements.start, &rec[bytes], relatives, axes)
+            simd.compiled(OneBlock {
+                lattice: self,
+                simd,
+                start: start + elements.start,
+                rec: &rec[bytes],
+                relatives,
+                axes,
+            })
         };
         let blocks: Option<Vec<Block>> = (0..grid.blocks()).into_par_iter().map(one).collect();
         blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
     }
 
     /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
-    fn block(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
+    #[inline(always)]
+    fn block(&self, simd: Simd, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
         let size = self.dtype.size();
         let n = rec.len() / size;
         let padded = n.next_multiple_of(LANES);
-        let (mut known, mut wide) = (Known::new(), [0f32; CHUNK]);
+        let (mut known, mut wide) = (Known::new(simd), [0f32; CHUNK]);
         let mut activity = Activity::new(self.cols, n, axes[0]);
         let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
         let mut low = BitWriter::default();
@@ -107,6 +132,7 @@ impl Lattice {
     }
 
     /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
+    #[inline(always)]
     fn levels(&self, known: &Known, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
         let n = values.len();
         let (d, o) = (&known.cells.d[..n], &known.cells.o[..n]);
@@ -131,6 +157,26 @@ impl Lattice {
     }
 }
 
+/// What [`Lattice::block`] is asked for.
+struct OneBlock<'a> {
+    lattice: &'a Lattice,
+    simd: Simd,
+    start: usize,
+    rec: &'a [u8],
+    relatives: [Option<&'a [u8]>; 2],
+    axes: Axes,
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Option<Block>;
+
+    #[inline(always)]
+    fn run(self) -> Option<Block> {
+        self.lattice
+            .block(self.simd, self.start, self.rec, self.relatives, self.axes)
+    }
+}
+
 /// Symbols of a group and their raw bits; `contexts` is told the steps of activity before the group is learnt from.
 #[inline(always)]
 fn group(
@@ -151,11 +197,59 @@ fn group(
         *symbol = (magnitude as u8).wrapping_mul(2).wrapping_sub(u8::from(e > 0));
     }
     if all >= 2 << CLASS_BITS {
-        for (symbol, &e) in symbols.iter_mut().zip(moved) {
-            *symbol = symbol_of(e.into(), CLASS_BITS);
-            let (least, width) = class_base(symbol.div_ceil(2), CLASS_BITS);
-            low.put(u64::from(e.unsigned_abs()) - least, width);
-        }
+        wide(moved, symbols, all, low);
     }
     activity.learn(&far);
+}
+
+/// Magnitudes that leave at most 7 raw bits.
+const SHORT: u32 = 1 << (CLASS_BITS + 8);
+
+/// Symbols of a group with raw bits, and those bits; no magnitude has bits that `all` lacks.
+#[inline(always)]
+fn wide(moved: &[i32; LANES], symbols: &mut [u8; LANES], all: u32, low: &mut BitWriter) {
+    let (mut raw, mut widths) = ([0u32; LANES], [0u32; LANES]);
+    for (((symbol, &e), raw), width) in symbols.iter_mut().zip(moved).zip(&mut raw).zip(&mut widths) {
+        let m = e.unsigned_abs();
+        // The exponent of a float is the place of the highest bit: exact below 2^24, and levels are.
+        let top = ((m | 1 << CLASS_BITS) as i32 as f32).to_bits() >> 23;
+        let shift = (top - 127 - CLASS_BITS) & 31;
+        let class = (shift << CLASS_BITS) + (m >> shift);
+        *symbol = ((class << 1) - u32::from(e > 0)) as u8;
+        *raw = m & ((1 << shift) - 1);
+        *width = shift;
+    }
+    let (raw, widths) = (raw.as_chunks::<8>().0, widths.as_chunks::<8>().0);
+    for (raw, widths) in raw.iter().zip(widths) {
+        let pairs = raw.iter().zip(widths);
+        if all < SHORT {
+            let join = |(bits, fill), (&r, &w): (&u32, &u32)| (bits | u64::from(r) << fill, fill + w);
+            let (bits, fill) = pairs.fold((0, 0), join);
+            low.put(bits, fill);
+        } else {
+            pairs.for_each(|(&r, &w)| low.put(r.into(), w));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{class_base, symbol_of};
+
+    #[test]
+    fn wide_groups_are_what_the_format_says() {
+        for top in [8i32, 9, 300, 1023, 1024, 5000, 1 << 20, (1 << 21) - 1] {
+            let moved: [i32; LANES] = std::array::from_fn(|i| (top >> (i % 9)) * if i % 2 == 0 { 1 } else { -1 });
+            let all = moved.iter().fold(0, |all, e| all | e.unsigned_abs());
+            let (mut symbols, mut low, mut right) = ([0; LANES], BitWriter::default(), BitWriter::default());
+            wide(&moved, &mut symbols, all, &mut low);
+            for (&s, &e) in symbols.iter().zip(&moved) {
+                assert_eq!(s, symbol_of(e.into(), CLASS_BITS), "{e}");
+                let (least, width) = class_base(s.div_ceil(2), CLASS_BITS);
+                right.put(u64::from(e.unsigned_abs()) - least, width);
+            }
+            assert_eq!(low.finish(), right.finish(), "{top}");
+        }
+    }
 }

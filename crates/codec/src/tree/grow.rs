@@ -1,19 +1,23 @@
 //! Growing a tree of contexts from counts: best split first, tables counted, while that saves bits and tables are left. Neighbours:
-//! `encode` counts, `tree` is what comes out. It must not use floating point: two engines must agree on every split.
+//! encoders count, a tree is what comes out. It must not use floating point: two engines must agree on every split.
 
-use super::tree::{Axes, Part, Tree, each, halves};
-use crate::contexts::MAX;
+use super::{Axes, Limits, Part, Tree, each, halves};
 use crate::log2::{COST_BITS, entropy, log2};
+use crate::tables::normalise;
 
-/// Bits of a node: leaf or not, axis, threshold.
-const NODE_BITS: u64 = 9;
+impl Limits {
+    /// Bits of a split, and of the leaf that it adds.
+    fn node(self) -> u64 {
+        4 + u64::from(self.bits)
+    }
+}
 
 /// Counts of symbols: `alphabet` for each raw context.
 #[derive(Clone, Debug)]
-pub(super) struct Counts {
-    pub(super) axes: Axes,
-    pub(super) alphabet: usize,
-    pub(super) counts: Vec<u32>,
+pub(crate) struct Counts {
+    pub(crate) axes: Axes,
+    pub(crate) alphabet: usize,
+    pub(crate) counts: Vec<u32>,
 }
 
 /// A leaf that may still be split.
@@ -45,6 +49,15 @@ fn cost(counts: &[u32]) -> u64 {
 }
 
 impl Counts {
+    /// The tables of the leaves of a tree, by its map.
+    pub(crate) fn frequencies(&self, map: &[u8], leaves: usize) -> Vec<[u16; 256]> {
+        let mut sums = vec![[0u32; 256]; leaves];
+        for (&leaf, row) in map.iter().zip(self.counts.chunks(self.alphabet)) {
+            add(&mut sums[usize::from(leaf)], row);
+        }
+        sums.iter().map(normalise).collect()
+    }
+
     fn row(&self, i: usize) -> &[u32] {
         &self.counts[i * self.alphabet..(i + 1) * self.alphabet]
     }
@@ -59,7 +72,7 @@ impl Counts {
         sums
     }
 
-    fn open(&self, part: Part, path: Vec<usize>) -> Open {
+    fn open(&self, limits: Limits, part: Part, path: Vec<usize>) -> Open {
         let mut total = vec![0u32; self.alphabet];
         for row in self.along(&part, 0).chunks(self.alphabet) {
             add(&mut total, row);
@@ -78,7 +91,7 @@ impl Counts {
                 if from.iter().all(|&c| c == 0) {
                     break;
                 }
-                let split = cost(&below) + cost(&from) + (NODE_BITS << COST_BITS);
+                let split = cost(&below) + cost(&from) + (limits.node() << COST_BITS);
                 let saving = whole.saturating_sub(split);
                 if saving > best.map_or(0, |(s, ..)| s) {
                     best = Some((saving, axis, part[axis].start + i + 1));
@@ -93,11 +106,11 @@ impl Counts {
         }
     }
 
-    /// Grows a tree of at most 16 leaves. Returns it and its cost in 1/1024 bits.
-    pub(super) fn grow(&self) -> (Tree, u64) {
+    /// Grows a tree. Returns it and its cost in 1/1024 bits.
+    pub(crate) fn grow(&self, limits: Limits) -> (Tree, u64) {
         let mut tree = Tree::Leaf;
-        let mut open = vec![self.open(self.axes.map(|n| 0..n), Vec::new())];
-        while open.len() < MAX {
+        let mut open = vec![self.open(limits, self.axes.map(|n| 0..n), Vec::new())];
+        while open.len() < limits.leaves {
             let saving = |i: &usize| (open[*i].best.map_or(0, |(s, ..)| s), usize::MAX - i);
             let Some(i) = (0..open.len()).max_by_key(saving) else {
                 break;
@@ -108,15 +121,15 @@ impl Counts {
             let leaf = open.swap_remove(i);
             let (low, high) = halves(&leaf.part, axis, threshold);
             let longer = |step| leaf.path.iter().copied().chain([step]).collect();
-            open.push(self.open(low, longer(0)));
-            open.push(self.open(high, longer(1)));
+            open.push(self.open(limits, low, longer(0)));
+            open.push(self.open(limits, high, longer(1)));
             let node = leaf.path.iter().fold(&mut tree, |node, &side| match node {
                 Tree::Split(_, _, sides) => &mut sides[side],
                 Tree::Leaf => node,
             });
             *node = Tree::Split(axis as u8, threshold as u8, Box::new([Tree::Leaf, Tree::Leaf]));
         }
-        let nodes = (open.len() as u64 * NODE_BITS) << COST_BITS;
+        let nodes = (open.len() as u64 * limits.node()) << COST_BITS;
         (tree, nodes + open.iter().map(|o| o.cost).sum::<u64>())
     }
 }
@@ -127,12 +140,14 @@ fn add(to: &mut [u32], from: &[u32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::axes;
     use super::*;
     use crate::bits::Cursor;
 
+    const AXES: Axes = [16, 8, 7];
+    const LIMITS: Limits = Limits { leaves: 16, bits: 5 };
+
     fn counts(f: impl Fn(usize, usize, usize) -> usize) -> Counts {
-        let axes = axes(true);
+        let axes = AXES;
         let mut c = Counts {
             axes,
             alphabet: 20,
@@ -153,17 +168,17 @@ mod tests {
                 |x, y, z| usize::from(x > 4) * 2 + usize::from(z > 5) + usize::from(y > 0) * 4,
                 8,
             ),
-            (|x, y, _| x + y % 4, MAX),
+            (|x, y, _| x + y % 4, LIMITS.leaves),
         ];
         for (rule, leaves) in rules {
-            let (tree, _) = counts(rule).grow();
-            let (map, n) = tree.map(axes(true));
+            let (tree, _) = counts(rule).grow(LIMITS);
+            let (map, n) = tree.map(AXES);
             assert_eq!((n, map.len()), (leaves, 896));
             let mut bytes = Vec::new();
-            tree.put(&mut bytes);
+            tree.put(LIMITS, &mut bytes);
             assert!(bytes.len() <= 17);
             let mut cursor = Cursor::new(&bytes);
-            assert_eq!(Tree::get(&mut cursor, axes(true)), Ok(tree));
+            assert_eq!(Tree::get(&mut cursor, AXES, LIMITS), Ok(tree));
             assert!(cursor.done().is_ok());
         }
     }

@@ -1,14 +1,14 @@
-//! The rANS stream of a block, taken group by group. Neighbours: `crate::rans` does the work, `encode` and `decode` call. It must
-//! not know what symbols and contexts mean.
+//! The rANS stream of a block on as many lanes as it is worth, taken in parts. Neighbours: `rans` does the work, `quant::lattice` and
+//! `palette` call. It must not know what symbols and contexts mean.
 //!
 //! The lanes' states cost 4 bytes each a block: 128 bytes are much where a whole block takes 2,000. So a stream has 32, 4 or 1
-//! lanes, by what the segment is estimated to take; groups are 32 symbols in any case.
+//! lanes, by what the segment is estimated to take. Every part begins at the first lane.
 
-use crate::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode, encode_scalar};
+use crate::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar};
 use crate::{CodecError, simd::Simd};
 
 /// log2 of the lanes of streams of about `bytes` bytes.
-pub(super) fn lanes_for(bytes: u64) -> u8 {
+pub(crate) fn lanes_for(bytes: u64) -> u8 {
     match bytes {
         0..256 => 0,
         256..12_288 => 2,
@@ -16,24 +16,39 @@ pub(super) fn lanes_for(bytes: u64) -> u8 {
     }
 }
 
-/// Appends the stream of `symbols`, symbol i in context `ctx[i]`, on 2^`lanes` lanes (0, 2 or 5).
-pub(super) fn put(simd: Simd, table: &EncTable, lanes: u8, symbols: &[u8], ctx: &[u8], out: &mut Vec<u8>) {
+/// Symbols, and the context of each.
+pub(crate) type Part<'a> = (&'a [u8], &'a [u8]);
+
+/// Appends the stream of the parts, on 2^`lanes` lanes (0, 2 or 5).
+pub(crate) fn put(simd: Simd, table: &EncTable, lanes: u8, parts: &[Part<'_>], out: &mut Vec<u8>) {
     match lanes {
-        0 => put_few::<1>(table, symbols, ctx, out),
-        2 => put_few::<4>(table, symbols, ctx, out),
-        _ => encode(simd, table, symbols, Some(ctx), out),
+        0 => put_few::<1>(table, parts, out),
+        2 => put_few::<4>(table, parts, out),
+        _ => {
+            let mut state = [LOW; LANES];
+            for (symbols, ctx) in parts.iter().rev() {
+                encode_part(simd, table, &mut state, symbols, Some(ctx), out);
+            }
+            put_states(&state, out);
+        }
     }
 }
 
-fn put_few<const L: usize>(table: &EncTable, symbols: &[u8], ctx: &[u8], out: &mut Vec<u8>) {
+fn put_few<const L: usize>(table: &EncTable, parts: &[Part<'_>], out: &mut Vec<u8>) {
     let mut state = [LOW; L];
-    encode_scalar(table, &mut state, symbols, Some(ctx), 0, out);
+    for (symbols, ctx) in parts.iter().rev() {
+        encode_scalar(table, &mut state, symbols, Some(ctx), 0, out);
+    }
+    put_states(&state, out);
+}
+
+fn put_states(state: &[u32], out: &mut Vec<u8>) {
     state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
 }
 
 /// A stream that is being decoded.
 #[derive(Debug)]
-pub(super) enum Stream<'a> {
+pub(crate) enum Stream<'a> {
     /// One lane.
     One([u32; 1], &'a [u8]),
     /// Four lanes.
@@ -44,7 +59,7 @@ pub(super) enum Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// Reads the states.
-    pub(super) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self, CodecError> {
+    pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self, CodecError> {
         Ok(match lanes {
             0 => {
                 let (s, words) = states(stream)?;
@@ -62,9 +77,9 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Decodes the next symbols: 32, or fewer at the end. `ctx` is as long as `out`, every value below the table's contexts.
+    /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every value below the table's contexts.
     #[inline(always)]
-    pub(super) fn group(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         match self {
             Stream::One(state, words) => few(table, state, words, ctx, out),
             Stream::Four(state, words) => few(table, state, words, ctx, out),
@@ -80,7 +95,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Checks the end.
-    pub(super) fn done(self) -> Result<(), CodecError> {
+    pub(crate) fn done(self) -> Result<(), CodecError> {
         let (state, words): (&[u32], _) = match &self {
             Stream::One(s, w) => (s, w),
             Stream::Four(s, w) => (s, w),

@@ -1,0 +1,143 @@
+//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator. Neighbours: `crate::evaluator` runs
+//! the command, `mdl-repo` searches. It must not store anything.
+
+use crate::{
+    errors::{CliError, Result},
+    evaluator::CommandEvaluator,
+    render::short_number,
+};
+use mdl_objects::Id;
+use mdl_repo::{DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality, Repo};
+use serde_json::Value;
+use std::{path::PathBuf, time::Duration};
+
+/// What a lossy commit may try and lose.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Lossy commits")]
+pub struct Contract {
+    /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy, --quality,
+    /// --progress and --eval every bit is kept; with one of the latter the policy is `lossy`.
+    #[arg(long, value_name = "NAME|FILE")]
+    policy: Option<String>,
+    /// Gate: at most this fraction of the measured number may be lost, such as 0.05.
+    #[arg(long, value_name = "EPS", conflicts_with = "progress")]
+    quality: Option<f64>,
+    /// Gate: at most this fraction of what the run gains per commit (smoothed) may be lost, such as 0.25.
+    #[arg(long, value_name = "RHO")]
+    progress: Option<f64>,
+    /// Shell command that measures a checkpoint: MDL_CANDIDATE_DIR names a directory with what a checkout would give (read only); the last
+    /// line it prints is one number. Where it fails, prints something else or takes too long, the candidate is rejected.
+    #[arg(long, value_name = "CMD")]
+    eval: Option<String>,
+    /// Seconds that one measurement may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    eval_timeout: u64,
+    /// The number is a loss (default).
+    #[arg(long, conflicts_with = "higher_is_better")]
+    lower_is_better: bool,
+    /// The number is an accuracy or the like.
+    #[arg(long)]
+    higher_is_better: bool,
+    /// Gradients (their moving average) as a safetensors file whose tensors are named as the weights: says which weights matter. Without it
+    /// Adam's second moments are used where the commit has them.
+    #[arg(long, value_name = "FILE")]
+    grads: Option<PathBuf>,
+    /// The version that training was restored from since the last commit: recorded, and the lattice's offsets are drawn anew.
+    #[arg(long, value_name = "REV", value_parser = crate::args::revision)]
+    resumed_from: Option<String>,
+}
+
+/// A policy with what measures candidates.
+#[derive(Debug)]
+pub struct Judged {
+    policy: Policy,
+    evaluator: Option<CommandEvaluator>,
+    direction: Direction,
+    grads: Option<PathBuf>,
+}
+
+impl Judged {
+    /// As the repository takes it.
+    pub fn request(&mut self) -> LossyRequest<'_> {
+        LossyRequest {
+            policy: self.policy.clone(),
+            evaluator: self.evaluator.as_mut().map(|e| e as &mut dyn Evaluator),
+            direction: self.direction,
+            grads: self.grads.clone(),
+        }
+    }
+
+    /// Why candidates have no number.
+    pub fn failures(&self) -> &[String] {
+        self.evaluator.as_ref().map_or(&[], |e| &e.failures)
+    }
+}
+
+impl Contract {
+    /// The version that training was restored from.
+    pub fn resumed_from(&self, repo: &Repo) -> Result<Option<Id>> {
+        Ok(self.resumed_from.as_ref().map(|rev| repo.resolve(rev)).transpose()?)
+    }
+
+    /// Policy and evaluator; none: every bit is kept.
+    pub fn judged(&self, repo: &Repo) -> Result<Option<Judged>> {
+        let asked = self.quality.is_some() || self.progress.is_some() || self.eval.is_some();
+        let name = match &self.policy {
+            Some(name) => name.as_str(),
+            None if asked => DEFAULT,
+            None => return Ok(None),
+        };
+        let mut policy = repo.policy(name)?;
+        for (option, part) in [("--quality", self.quality), ("--progress", self.progress)] {
+            if part.is_some_and(|p| !(0.0..=1e6).contains(&p)) {
+                return Err(CliError::usage(format!("{option} wants a fraction from 0 up"), ""));
+            }
+        }
+        if let Some(epsilon) = self.quality {
+            policy.gate = Gate::Epsilon(epsilon);
+        }
+        if let Some(rho) = self.progress {
+            policy.gate = Gate::Progress(rho);
+        }
+        let timeout = Duration::from_secs(self.eval_timeout);
+        Ok(Some(Judged {
+            policy,
+            evaluator: self.eval.clone().map(|command| CommandEvaluator::new(command, timeout)),
+            direction: if self.higher_is_better {
+                Direction::HigherIsBetter
+            } else {
+                Direction::LowerIsBetter
+            },
+            grads: self.grads.clone(),
+        }))
+    }
+}
+
+/// `bins, 16 bins, fresh codebook; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25); 3 evaluations`
+pub fn quality_text(q: &Quality) -> String {
+    let mut text = q.configuration.clone();
+    match (q.measured, q.exact, q.limit) {
+        _ if q.unevaluated() => text.push_str("; unevaluated"),
+        (Some(measured), Some(exact), Some(limit)) => text.push_str(&format!(
+            "; {} against {} exact, at most {} ({})",
+            short_number(measured),
+            short_number(exact),
+            short_number(limit),
+            q.gate
+        )),
+        _ => {}
+    }
+    if q.evaluations > 0 {
+        text.push_str(&format!("; {} evaluated", q.evaluations));
+    }
+    text
+}
+
+/// The record for programs, without what only the next search needs.
+pub fn quality_json(q: &Quality) -> Value {
+    let mut value = serde_json::to_value(q).unwrap_or(Value::Null);
+    if let Some(map) = value.as_object_mut() {
+        map.remove("state");
+    }
+    value
+}

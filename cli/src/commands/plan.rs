@@ -1,0 +1,112 @@
+//! `mdl plan`: what a lossy commit would try, and what would come out. Neighbours: `Repo::plan`, the contract that `commit` shares. It must not
+//! store anything.
+
+use super::contract::{Contract, quality_json, quality_text};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table, json_number, short_number, size},
+};
+use mdl_repo::{CommitRequest, Trial};
+use serde_json::{Value, json};
+use std::{io::Write, path::PathBuf};
+
+/// Show what a lossy commit would store, without committing
+///
+/// Makes and measures the same candidates as `mdl commit` with the same options, and lists them: bytes that the weights would take, the
+/// measured number, the deviation of the weights. Nothing is stored.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl plan out --policy lossy --eval './evaluate.sh' --grads out.grads.safetensors
+  mdl plan --policy paper --quality 0.01 --eval ./accuracy --higher-is-better --json")]
+pub struct Args {
+    /// Directory (or file) that would be committed. Default: the work tree.
+    path: Option<PathBuf>,
+    /// Branch that would be committed to. Default: the present branch.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Commit what symbolic links point at instead of refusing them.
+    #[arg(long)]
+    follow_symlinks: bool,
+    #[command(flatten)]
+    contract: Contract,
+}
+
+pub fn run(context: &mut Context, args: Args) -> Result<()> {
+    let repo = context.repo()?;
+    let Some(mut judged) = args.contract.judged(&repo)? else {
+        return Err(CliError::usage(
+            "a plan wants a policy",
+            "name one with --policy NAME; `mdl policy list` shows them",
+        ));
+    };
+    let request = CommitRequest {
+        source: args.path,
+        branch: args.branch,
+        follow_symlinks: args.follow_symlinks,
+        resumed_from: args.contract.resumed_from(&repo)?,
+        ..CommitRequest::default()
+    };
+    let (quality, mut trials) = repo.plan(&request, &mut judged.request())?;
+    trials.sort_by_key(|t| t.bytes);
+    if context.global.json {
+        let trials: Vec<Value> = trials.iter().map(trial_json).collect();
+        return context.json(&json!({"plan": quality_json(&quality), "candidates": trials}));
+    }
+    use Align::{Left, Right};
+    let mut table = Table::new(&[Left, Right, Right, Right, Right, Left]);
+    table.row(["candidate", "bytes", "measured", "max error", "rel. error", ""].map(|h| context.paint.dim(h)));
+    for t in &trials {
+        let chosen = t.configuration == quality.configuration;
+        table.row([
+            t.configuration.clone(),
+            size(t.bytes),
+            measured(t),
+            short_number(t.max_abs),
+            short_number(t.rel_l2),
+            verdict(t, chosen).to_owned(),
+        ]);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{line}")?;
+    }
+    writeln!(context.out, "would be committed: {}", quality_text(&quality))?;
+    context.finish()?;
+    for warning in &quality.warnings {
+        context.note(&format!("warning: {warning}"));
+    }
+    for failure in judged.failures() {
+        context.note(&format!("note: the evaluator gave no number: {failure}"));
+    }
+    Ok(())
+}
+
+fn measured(t: &Trial) -> String {
+    match t.measured {
+        Some(m) => short_number(m),
+        None if t.evaluated => "none".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+fn verdict(t: &Trial, chosen: bool) -> &'static str {
+    match (chosen, t.evaluated, t.passes) {
+        (true, ..) => "<- this one",
+        (_, true, true) => "passes",
+        (_, true, false) => "rejected",
+        _ => "",
+    }
+}
+
+fn trial_json(t: &Trial) -> Value {
+    json!({
+        "configuration": t.configuration,
+        "bytes": t.bytes,
+        "measured": t.measured.map(json_number),
+        "evaluated": t.evaluated,
+        "passes": t.passes,
+        "max_abs": json_number(t.max_abs),
+        "rel_l2": json_number(t.rel_l2),
+    })
+}

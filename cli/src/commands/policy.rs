@@ -1,0 +1,214 @@
+//! `mdl policy`: the rules of lossy commits, kept in the repository with their history. Neighbours: `Repo`'s shelf of policies, the user's
+//! editor. It must not know what a policy's keys mean.
+
+use super::shared::refused;
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table, visible},
+};
+use mdl_repo::{Policy, Repo, RepoError, Shelved};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    io::{self, IsTerminal, Read, Write},
+    path::PathBuf,
+    process::Command,
+};
+
+/// List, show, edit and test the policies of lossy commits
+///
+/// A policy says what a lossy commit may try (lattice, bins), how much quality it may cost (the gate), what becomes of optimizer moments
+/// and which tensors are left alone; docs/policies.md explains the keys. Policies are kept in the repository with every earlier version;
+/// a commit keeps the exact text it was made under.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl policy list
+  mdl policy show lossy > mine.toml
+  mdl policy edit mine --from mine.toml
+  mdl policy test mine out/checkpoint-2000")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List the policies
+    List,
+    /// Print a policy's text
+    Show {
+        /// Policy; NAME@{1} is the version before the last change.
+        name: String,
+    },
+    /// Change a policy, or make a new one, in $EDITOR or from a file
+    Edit {
+        /// Policy.
+        name: String,
+        /// File with the new text (`-`: standard input) instead of the editor.
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
+    },
+    /// Check a policy; with a checkpoint, list what it would do to each tensor
+    Test {
+        /// Policy, or a .toml file.
+        name: String,
+        /// Checkpoint directory or file.
+        path: Option<PathBuf>,
+    },
+    /// Forget the repository's own policy of this name
+    Remove {
+        /// Policy.
+        name: String,
+    },
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    match &args.verb {
+        Verb::List => list(context, &repo),
+        Verb::Show { name } => {
+            let policy = repo.policy(name)?;
+            if context.global.json {
+                return context.json(&json!({"name": policy.name, "text": policy.text}));
+            }
+            Ok(context.out.write_all(policy.text.as_bytes())?)
+        }
+        Verb::Edit { name, from } => edit(context, &repo, name, from.as_deref()),
+        Verb::Test { name, path } => test(context, &repo, name, path.as_deref()),
+        Verb::Remove { name } => {
+            repo.remove_policy(name)?;
+            if context.global.json {
+                return context.json(&json!({"removed": name}));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn list(context: &mut Context, repo: &Repo) -> Result<()> {
+    let all = repo.policies()?;
+    if context.global.json {
+        let json: Vec<Value> = all.iter().map(shelved_json).collect();
+        return context.json(&json!({"policies": json}));
+    }
+    let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
+    for p in &all {
+        let place = match (p.id, p.about) {
+            (None, _) => "built in".to_owned(),
+            (Some(id), Some(_)) => format!("{} (instead of the built-in one)", id.short()),
+            (Some(id), None) => id.short(),
+        };
+        table.row([
+            visible(&p.name),
+            place,
+            p.about.filter(|_| p.id.is_none()).unwrap_or_default().to_owned(),
+        ]);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn shelved_json(p: &Shelved) -> Value {
+    json!({
+        "name": p.name,
+        "id": p.id.map(|id| id.to_hex()),
+        "built_in": p.about.is_some() && p.id.is_none(),
+        "about": p.about,
+        "text": p.text,
+    })
+}
+
+fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path::Path>) -> Result<()> {
+    let old = match repo.policy(name) {
+        Ok(policy) => policy.text,
+        // A new one begins as the default.
+        Err(RepoError::NotFound { .. }) => repo.policy(mdl_repo::DEFAULT)?.text,
+        Err(e) => return Err(e.into()),
+    };
+    let text = match from {
+        Some(path) if path.as_os_str() == "-" => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            text
+        }
+        Some(path) => {
+            let failed = RepoError::io(format!("cannot read {}", path.display()));
+            fs::read_to_string(path).map_err(failed)?
+        }
+        None => edited(repo, &old)?,
+    };
+    let id = repo.set_policy(name, &text)?;
+    if context.global.json {
+        return context.json(&json!({"name": name, "id": id.to_hex()}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "policy {} is now {}", visible(name), id.short())?;
+    }
+    Ok(())
+}
+
+/// The text after the user's editor had it.
+fn edited(repo: &Repo, old: &str) -> Result<String> {
+    let editor = ["MDL_EDITOR", "VISUAL", "EDITOR"]
+        .iter()
+        .find_map(|k| env::var(k).ok().filter(|v| !v.is_empty()));
+    let (Some(editor), Some(dir), true) = (editor, repo.dir(), io::stdin().is_terminal()) else {
+        return Err(CliError::usage(
+            "no editor can be asked",
+            "give the new text with --from FILE, or - for standard input",
+        ));
+    };
+    let file = dir.join("POLICY_EDIT.toml");
+    let failed = |e: io::Error| RepoError::io(format!("cannot edit {}", file.display()))(e);
+    fs::write(&file, old).map_err(failed)?;
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!("{editor} \"$1\""))
+        .arg("sh")
+        .arg(&file)
+        .status();
+    let ended_well = status.map_err(failed)?.success();
+    let text = fs::read_to_string(&file).map_err(failed)?;
+    let _ = fs::remove_file(&file);
+    if !ended_well {
+        return Err(refused(
+            format!("{editor} failed"),
+            "give the new text with --from FILE",
+        ));
+    }
+    Ok(text)
+}
+
+fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path::Path>) -> Result<()> {
+    let policy: Policy = repo.policy(name)?;
+    let tensors = match path {
+        Some(path) => repo.treatments(&policy, path)?,
+        None => Vec::new(),
+    };
+    if context.global.json {
+        let rows: Vec<Value> = tensors
+            .iter()
+            .map(|t| json!({"tensor": t.label, "bytes": t.bytes, "treatment": t.treatment}))
+            .collect();
+        return context
+            .json(&json!({"name": policy.name, "sound": true, "lossless": policy.is_lossless(), "tensors": rows}));
+    }
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Left]);
+    for t in &tensors {
+        table.row([visible(&t.label), crate::render::size(t.bytes), t.treatment.clone()]);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{line}")?;
+    }
+    let evaluator = match (policy.is_lossless(), &policy.fixed) {
+        (true, _) => "every bit is kept",
+        (_, Some(_)) => "without --eval its [fixed] configuration is used",
+        _ => "without --eval it keeps every bit: it names no [fixed] configuration",
+    };
+    writeln!(context.out, "policy {} is sound; {evaluator}", visible(&policy.name))?;
+    Ok(())
+}

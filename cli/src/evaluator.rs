@@ -1,0 +1,159 @@
+//! Runs the user's evaluator: a shell command that looks at a candidate checkpoint and prints a number. Neighbours: `commands::contract` makes
+//! one, `mdl-repo` asks it. It must not know what a candidate is.
+
+use mdl_repo::Evaluator;
+use std::{
+    io::Read,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+/// Environment variable that names the candidate's directory.
+const DIR: &str = "MDL_CANDIDATE_DIR";
+/// Most bytes of output that are read.
+const OUTPUT: u64 = 1 << 20;
+/// How often a running command is looked after.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A command that measures checkpoints.
+#[derive(Debug)]
+pub struct CommandEvaluator {
+    command: String,
+    timeout: Duration,
+    /// Why the last candidate has no number.
+    pub failures: Vec<String>,
+}
+
+impl CommandEvaluator {
+    pub fn new(command: String, timeout: Duration) -> CommandEvaluator {
+        CommandEvaluator {
+            command,
+            timeout,
+            failures: Vec::new(),
+        }
+    }
+
+    fn run(&self, dir: &Path) -> Result<f64, String> {
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(&self.command)
+            .env(DIR, dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // A group of its own, so that what it starts ends with it.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| format!("cannot run a shell: {e}"))?;
+        let (send, output) = mpsc::channel();
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                let _ = out.take(OUTPUT).read_to_end(&mut bytes);
+                let _ = send.send(bytes);
+            });
+        }
+        let deadline = Instant::now() + self.timeout;
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(TICK),
+                Ok(None) => {
+                    end(&mut child);
+                    return Err(format!("no answer within {} s", self.timeout.as_secs()));
+                }
+                Err(e) => {
+                    end(&mut child);
+                    return Err(format!("cannot wait for it: {e}"));
+                }
+            }
+        };
+        if !status.success() {
+            return Err(format!("it ended with {status}"));
+        }
+        // What it left running may hold the pipe open.
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let bytes = output
+            .recv_timeout(rest)
+            .map_err(|_| "its output does not end".to_owned())?;
+        number(&String::from_utf8_lossy(&bytes))
+    }
+}
+
+/// Ends the command and everything in its group.
+fn end(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill")
+        .args(["-KILL", "--", &group])
+        .stderr(Stdio::null())
+        .status();
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The number on the last line that is not empty.
+fn number(output: &str) -> Result<f64, String> {
+    let line = output
+        .lines()
+        .rev()
+        .find(|l| !l.trim().is_empty())
+        .unwrap_or_default()
+        .trim();
+    match line.parse::<f64>() {
+        Ok(n) if n.is_finite() => Ok(n),
+        Ok(_) => Err(format!("it printed {line}")),
+        Err(_) => Err(format!("its last line is {line:?}, not a number")),
+    }
+}
+
+impl Evaluator for CommandEvaluator {
+    fn evaluate(&mut self, dir: &Path) -> Option<f64> {
+        match self.run(dir) {
+            Ok(number) => Some(number),
+            Err(why) => {
+                self.failures.push(why);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(command: &str, seconds: f64) -> Option<f64> {
+        CommandEvaluator::new(command.to_owned(), Duration::from_secs_f64(seconds)).evaluate(Path::new("/tmp"))
+    }
+
+    #[test]
+    fn the_last_line_is_the_number() {
+        assert_eq!(run("echo loading; echo 1.5", 9.0), Some(1.5));
+        assert_eq!(run("echo ' -2e-3 '; echo", 9.0), Some(-2e-3));
+        assert_eq!(run("test \"$MDL_CANDIDATE_DIR\" = /tmp && echo 3", 9.0), Some(3.0));
+    }
+
+    #[test]
+    fn whatever_else_happens_is_no_number() {
+        for command in [
+            "echo 1.5; exit 3",
+            "echo nan",
+            "echo inf",
+            "true",
+            "echo loss=1",
+            "kill -9 $$",
+        ] {
+            assert_eq!(run(command, 9.0), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_with_its_children() {
+        let start = Instant::now();
+        assert_eq!(run("sleep 60 & sleep 60; echo 1", 0.1), None);
+        assert_eq!(run("sleep 60 & echo 1", 0.1), None);
+        assert!(start.elapsed() < Duration::from_secs(20));
+    }
+}

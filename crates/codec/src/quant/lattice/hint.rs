@@ -1,0 +1,40 @@
+//! What an encoder is told: on which lattice a segment lies. Neighbours: `header` reads it back from an encoded segment, which
+//! is how a tensor is encoded anew without any other record. It must not promise that the elements do lie there.
+
+use super::cells::Lattice;
+use super::header;
+use crate::bits::Cursor;
+use crate::{CodecError, Dtype, Scheme, scheme_of};
+use std::sync::Arc;
+
+/// A lattice, and where on it a segment starts.
+#[derive(Clone, Debug)]
+pub struct Hint {
+    pub(super) lattice: Arc<Lattice>,
+    pub(super) start: usize,
+}
+
+impl Hint {
+    /// The segment starts at element `start` of the lattice's tensor.
+    #[must_use]
+    pub fn new(lattice: Arc<Lattice>, start: usize) -> Hint {
+        Hint { lattice, start }
+    }
+
+    /// The lattice that an encoded segment of `len` decoded bytes lies on; none if it is stored in another way.
+    ///
+    /// # Errors
+    /// Bytes that no encoder wrote.
+    pub fn of(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>, CodecError> {
+        match scheme_of(encoded)? {
+            Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
+                let mut cursor = Cursor::new(encoded);
+                cursor.u8()?;
+                let lattice = header::get(&mut cursor, dtype, len / dtype.size())?.lattice;
+                let start = lattice.known.start;
+                Ok(Some(Hint::new(Arc::new(lattice), start)))
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Thresholds and codebooks of a configuration of bins, for a whole model. Neighbours: `make` quantises with them, `record` keeps the
+//! codebooks for the next commit. It must not know what a configuration costs.
+//!
+//! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins everywhere but in
+//! embeddings).
+
+use super::make::values_of;
+use super::model::{Model, Part};
+use super::policy::Book;
+use super::{refused, sensitivity::Sensitivity};
+use crate::Result;
+use mdl_codec::quant::{Codebook, Config, Cuts, Role, Sketch, Survey, Thresholds, Values, rest};
+use serde::{Deserialize, Serialize};
+
+/// Codebooks as a record keeps them: bf16 bits, ascending by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Books {
+    pub embedding: Vec<u16>,
+    pub other: Vec<u16>,
+}
+
+/// What bins need to know of a model, and the configuration prepared last.
+#[derive(Debug, Default)]
+pub(crate) struct Shelves {
+    /// The parent's codebooks.
+    pub parent: Option<Books>,
+    survey: Option<Survey>,
+    /// Sketches of what is neither pruned nor protected, embeddings first, and for which thresholds.
+    sketches: Option<(Thresholds, [Sketch; 2])>,
+    ready: Option<([Codebook; 2], Thresholds)>,
+}
+
+fn group(role: Role) -> usize {
+    usize::from(role != Role::Embedding)
+}
+
+impl Shelves {
+    /// Knows the parent's codebooks, and nothing yet of the model.
+    pub fn of_parent(parent: Option<Books>) -> Shelves {
+        Shelves {
+            parent,
+            ..Shelves::default()
+        }
+    }
+
+    /// Works out thresholds and codebooks.
+    pub fn prepare(&mut self, model: &Model, sensitivity: &Sensitivity, config: &Config, book: Book) -> Result<()> {
+        let survey = match self.survey.take() {
+            Some(survey) => survey,
+            None => survey(model, sensitivity)?,
+        };
+        let thresholds = survey.thresholds(config);
+        self.survey = Some(survey);
+        let thresholds = thresholds.map_err(refused)?;
+        if self.sketches.as_ref().is_none_or(|(t, _)| *t != thresholds) {
+            let sketches = sketch(model, sensitivity, &thresholds)?;
+            self.sketches = Some((thresholds.clone(), sketches));
+        }
+        let Some((_, sketches)) = &self.sketches else {
+            return Ok(());
+        };
+        let [e, o] = sketches;
+        let books = self.parent.as_ref().map(|b| [&b.embedding, &b.other]);
+        let make = |i: usize, sketch: &Sketch, bins: u16| {
+            let old = books.map(|b| from_bits(b[i])).filter(|b| b.len() == usize::from(bins));
+            match (book, old.map(|b| Codebook::new(&b))) {
+                (Book::Keep, Some(old)) => old,
+                (Book::Warm, Some(old)) => old?.warmed(sketch),
+                _ => Codebook::exact(sketch, bins),
+            }
+        };
+        let codebooks = [make(0, e, config.embedding_bins), make(1, o, config.bins)];
+        let [e, o] = codebooks.map(|c| c.map_err(refused));
+        self.ready = Some(([e?, o?], thresholds));
+        Ok(())
+    }
+
+    /// Whether the parent's codebooks have as many bins as the configuration wants.
+    pub fn has_parent_of(&self, config: &Config) -> bool {
+        let fits = |book: &Vec<u16>, bins: u16| book.is_empty() || book.len() == usize::from(bins);
+        self.parent
+            .as_ref()
+            .is_some_and(|b| fits(&b.embedding, config.embedding_bins) && fits(&b.other, config.bins))
+    }
+
+    /// Thresholds and codebook for a role, as prepared.
+    pub fn of(&self, _config: &Config, role: Role) -> Option<(Cuts, &Codebook)> {
+        let (books, thresholds) = self.ready.as_ref()?;
+        Some((thresholds.cuts(role), &books[group(role)]))
+    }
+
+    /// The codebooks, as prepared.
+    pub fn books(&self) -> Option<Books> {
+        let ([e, o], _) = self.ready.as_ref()?;
+        Some(Books {
+            embedding: e.bits().to_vec(),
+            other: o.bits().to_vec(),
+        })
+    }
+}
+
+fn from_bits(bits: &[u16]) -> Vec<f64> {
+    bits.iter()
+        .map(|&b| f64::from(f32::from_bits(u32::from(b) << 16)))
+        .collect()
+}
+
+/// Hands every weight with its gradient to `each`.
+fn weights(
+    model: &Model,
+    sensitivity: &Sensitivity,
+    mut each: impl FnMut(Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), mdl_codec::CodecError>,
+) -> Result<()> {
+    for (_, part, role) in model.weights() {
+        let part: &Part = part;
+        let (raw, gradient) = (model.read(part)?, sensitivity.gradient(part)?);
+        let mut work = || {
+            each(
+                role,
+                Values::new(part.extent.dtype, &raw)?,
+                values_of(gradient.as_ref())?,
+            )
+        };
+        work().map_err(refused)?;
+    }
+    Ok(())
+}
+
+fn survey(model: &Model, sensitivity: &Sensitivity) -> Result<Survey> {
+    let mut survey = Survey::default();
+    weights(model, sensitivity, |role, w, g| survey.add(role, w, g).map(drop))?;
+    Ok(survey)
+}
+
+fn sketch(model: &Model, sensitivity: &Sensitivity, thresholds: &Thresholds) -> Result<[Sketch; 2]> {
+    let mut sketches = [Sketch::default(), Sketch::default()];
+    weights(model, sensitivity, |role, w, g| {
+        // A tensor with NaNs stays as it is and moves no bin.
+        if Sketch::of(w).non_finite() == 0 {
+            sketches[group(role)].merge(&rest(w, g, &thresholds.cuts(role))?);
+        }
+        Ok(())
+    })?;
+    Ok(sketches)
+}

@@ -1,0 +1,130 @@
+//! Candidate directories: what a checkout would give if the candidate were committed. Neighbours: `make` fills them, an evaluator looks
+//! at them, the commit takes its files from the one that won. It must not know what is put into the files.
+//!
+//! Files that no candidate changes are symbolic links to where they are.
+
+use super::model::Container;
+use crate::{RepoError, Result, repo::Repo, storage::nonce, work::WorkFile};
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{FileExt, symlink},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+/// Where candidates are made, inside the repository's directory.
+const DIR: &str = "candidates";
+/// A directory that a killed process left is removed by a later one after this long.
+const STALE: Duration = Duration::from_secs(48 * 3600);
+
+/// A directory that goes when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> RepoError + use<> {
+    RepoError::io(format!("cannot write {}", path.display()))
+}
+
+impl Scratch {
+    /// A fresh directory beside the repository's objects; somewhere temporary for a repository without a directory.
+    pub fn new(repo: &Repo) -> Result<Scratch> {
+        let root = repo.dir().map_or_else(std::env::temp_dir, |d| d.join(DIR));
+        sweep(&root);
+        let path = root.join(format!("{}-{:08x}", std::process::id(), nonce()));
+        fs::create_dir_all(&path).map_err(failed(&path))?;
+        Ok(Scratch(path))
+    }
+
+    /// The directory named so inside, made anew.
+    pub fn fresh(&self, name: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(failed(&path))?;
+        }
+        fs::create_dir_all(&path).map_err(failed(&path))?;
+        Ok(path)
+    }
+}
+
+/// Removes what processes that were killed left long ago.
+fn sweep(root: &Path) {
+    let old = |e: &fs::DirEntry| {
+        let age = e.metadata().and_then(|m| m.modified()).ok();
+        age.and_then(|t| SystemTime::now().duration_since(t).ok())
+            .is_some_and(|a| a > STALE)
+    };
+    for entry in fs::read_dir(root).into_iter().flatten().flatten().filter(old) {
+        let _ = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// A file of a candidate that is being written: a copy, to be patched.
+pub(crate) struct Draft {
+    file: File,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// Copies `from` to `dir/rel`.
+    pub fn copy(from: &Path, dir: &Path, rel: &str) -> Result<Draft> {
+        let path = place(dir, rel)?;
+        fs::copy(from, &path).map_err(failed(&path))?;
+        let writable = |path: &Path| {
+            let mut permissions = fs::metadata(path)?.permissions();
+            #[expect(
+                clippy::permissions_set_readonly_false,
+                reason = "it is the candidate's copy, not the user's file"
+            )]
+            permissions.set_readonly(false);
+            fs::set_permissions(path, permissions)?;
+            OpenOptions::new().read(true).write(true).open(path)
+        };
+        let file = writable(&path).map_err(failed(&path))?;
+        Ok(Draft { file, path })
+    }
+
+    /// Writes at an offset.
+    pub fn patch(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(failed(&self.path))
+    }
+
+    /// Sets the container's own checksums right; the file is done.
+    pub fn finish(self, container: &Container) -> Result<PathBuf> {
+        let source = mdl_files::FileSource::open(&self.path).map_err(failed(&self.path))?;
+        let patches = mdl_files::checksums(&source, container.layout.format).map_err(|source| RepoError::Scan {
+            path: self.path.clone(),
+            source,
+        })?;
+        for (offset, bytes) in patches {
+            self.patch(offset, &bytes)?;
+        }
+        Ok(self.path)
+    }
+}
+
+/// `dir/rel`, its directories made.
+fn place(dir: &Path, rel: &str) -> Result<PathBuf> {
+    let path = dir.join(rel);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed(&path))?;
+    }
+    Ok(path)
+}
+
+/// Links the files that the candidate leaves alone.
+pub(crate) fn link_rest(dir: &Path, list: &[WorkFile]) -> Result<()> {
+    for file in list {
+        let path = dir.join(&file.rel);
+        if path.symlink_metadata().is_err() {
+            let path = place(dir, &file.rel)?;
+            symlink(&file.path, &path).map_err(failed(&path))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,535 @@
+//! The search of one commit: both families against the gate, the smaller one that passes wins, every bit stays where none does.
+//! Neighbours: `trials` judges, `mdl_codec::quant::search` walks, `record` remembers. It must not know how a candidate is made.
+
+use super::allocate::{self, Allocation, allocate};
+use super::bins::Shelves;
+use super::candidate::Scratch;
+use super::make::{Choice, Made, Maker};
+use super::model::Model;
+use super::policy::{BinsPolicy, BinsSearch, Family, Fixed, Moments, Policy};
+use super::record::{Quality, State, gate_text};
+use super::sensitivity::Sensitivity;
+use super::trials::{Court, Points, Rungs, Steps, Trial, describe};
+use super::{Evaluator, LossyRequest, moments};
+use crate::{
+    Result,
+    ingest::{Bases, Hints, bases_of},
+    odb::Odb,
+    repo::Repo,
+    tree::Files,
+    work::{FileState, WorkFile},
+};
+use mdl_codec::quant::Metric;
+use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
+use mdl_objects::{Commit, Id, Kind};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::{Path, PathBuf},
+};
+
+/// A knob that used up more of the allowance than this is left where it is.
+const STICKY: f64 = 0.25;
+/// Rungs towards coarse in one search; the first search of a run may go far.
+const REACH: u32 = 4;
+const FIRST_REACH: u32 = 64;
+/// The lattice's knob reaches from 2^2 to 2^-22 times the weights' deviation, and begins at 2^-3.
+const COARSEST_OCTAVE: i32 = 2;
+const FINEST_OCTAVE: i32 = 22;
+const FIRST_OCTAVE: i32 = 3;
+/// Another metric is taken up where it saves this part of the degradation.
+const SWITCH: f64 = 0.1;
+
+/// A commit's files and record, ready to be stored.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The version that the search went on from.
+    pub parent: Option<Id>,
+    /// Files to store in place of the user's, by their name in the tree.
+    pub files: HashMap<String, PathBuf>,
+    /// Most deltas between a tensor and one stored whole.
+    pub max_depth: u8,
+    /// What the user's files were like before they were read.
+    pub states: HashMap<String, FileState>,
+    /// The lattices that tensors lie on.
+    pub hints: Hints,
+    /// By `FILE:EXTENT`: largest and relative deviation.
+    pub errors: BTreeMap<String, (f64, f64)>,
+    pub quality: Quality,
+    /// Blobs that the record speaks of.
+    pub side: Vec<Vec<u8>>,
+    pub trials: Vec<Trial>,
+    /// Keeps the candidate's files.
+    pub _scratch: Scratch,
+}
+
+/// What is known before a search.
+struct Setting<'a> {
+    odb: &'a Odb,
+    policy: &'a Policy,
+    model: &'a Model,
+    list: &'a [WorkFile],
+    sensitivity: &'a Sensitivity,
+    bases: &'a [Bases],
+    max_depth: u8,
+    state: State,
+    allocation: Allocation,
+    before: moments::Replaced,
+}
+
+/// What a search came to.
+struct Found {
+    choice: Option<Choice>,
+    made: Option<Made>,
+    trials: Vec<Trial>,
+    state: State,
+    warnings: Vec<String>,
+    exact: Option<f64>,
+    limit: Option<f64>,
+}
+
+impl Repo {
+    /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint lies in, if it is
+    /// one; `parent` the version to go on from; `resumed` the one that training was restored from since.
+    pub(crate) fn prepare(
+        &self,
+        list: &[WorkFile],
+        source: &Path,
+        parent: Option<(Id, &Commit)>,
+        resumed: Option<Id>,
+        request: &mut LossyRequest<'_>,
+    ) -> Result<Prepared> {
+        let policy = &request.policy;
+        let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::of(&f.path)?));
+        let states = list.iter().map(state).collect::<Result<_>>()?;
+        let model = Model::scan(list, policy)?;
+        let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
+        let files = parent.map_or(Ok(Files::new()), |(_, c)| self.odb.files(&c.tree))?;
+        let entry = |c: &super::model::Container| bases_of(&self.odb, files.get(&c.file.rel));
+        let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
+        let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
+        let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
+        let known = match parent {
+            Some((_, c)) if state.allocation => kept_allocation(&self.odb, c, &model)?,
+            _ => Allocation::new(),
+        };
+        if let Some(id) = resumed {
+            state.life = Some(id.to_hex());
+        }
+        let scratch = Scratch::new(self)?;
+        let before = match policy.moments {
+            Moments::Exact => moments::Replaced::default(),
+            spec => moments::replace(&model, &scratch.fresh("moments")?, spec)?,
+        };
+        let allocation = if policy.families.contains(&Family::Lattice) {
+            allocate(&model, &sensitivity, &known, policy.lattice.allocation)?
+        } else {
+            known
+        };
+        let setting = Setting {
+            odb: &self.odb,
+            policy,
+            model: &model,
+            list,
+            sensitivity: &sensitivity,
+            bases: &bases,
+            max_depth: policy.max_depth.max(self.config.max_depth()),
+            state,
+            allocation,
+            before,
+        };
+        let exact_dir = setting.exact_dir(source, &scratch)?;
+        let mut found = match request.evaluator.as_deref_mut() {
+            Some(evaluator) => setting.search(evaluator, request.direction, &exact_dir, &scratch)?,
+            None => setting.fixed(&scratch)?,
+        };
+        if setting.model.weights().next().is_none() && !policy.is_lossless() {
+            found
+                .warnings
+                .push("no tensor of these files is quantised under this policy".to_owned());
+        }
+        let direction = request.direction.name();
+        setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
+    }
+}
+
+fn kept_allocation(odb: &Odb, parent: &Commit, model: &Model) -> Result<Allocation> {
+    match parent.side.get(1) {
+        Some(id) => Ok(allocate::from_bytes(&odb.read(id, Kind::Blob)?, model)),
+        None => Ok(Allocation::new()),
+    }
+}
+
+/// Sized and judged by nobody: for a fixed configuration.
+struct Silent;
+
+impl Evaluator for Silent {
+    fn evaluate(&mut self, _dir: &Path) -> Option<f64> {
+        None
+    }
+}
+
+impl<'a> Setting<'a> {
+    fn maker(&self) -> Maker<'_> {
+        Maker {
+            odb: self.odb,
+            model: self.model,
+            list: self.list,
+            sensitivity: self.sensitivity,
+            allocation: &self.allocation,
+            life: self.state.life.clone().filter(|_| self.policy.lattice.dither),
+            bases: self.bases,
+            max_depth: self.max_depth,
+            shelves: Shelves::of_parent(self.state.books.clone()),
+            before: self.before.files.clone(),
+        }
+    }
+
+    /// Where the exact checkpoint lies as a checkout would give it: where it is, unless the directory holds more, or moments were replaced.
+    fn exact_dir(&self, source: &Path, scratch: &Scratch) -> Result<PathBuf> {
+        let whole = self.list.iter().all(|f| source.join(&f.rel) == f.path);
+        if self.before.files.is_empty() && whole && source.is_dir() {
+            return Ok(source.to_owned());
+        }
+        let dir = scratch.fresh("exact")?;
+        let moved = |f: &WorkFile| WorkFile {
+            path: self.before.files.get(&f.rel).unwrap_or(&f.path).clone(),
+            ..f.clone()
+        };
+        super::candidate::link_rest(&dir, &self.list.iter().map(moved).collect::<Vec<_>>())?;
+        Ok(dir)
+    }
+
+    fn fixed(&self, scratch: &Scratch) -> Result<Found> {
+        let mut found = Found {
+            choice: None,
+            made: None,
+            trials: Vec::new(),
+            state: self.state.clone(),
+            warnings: Vec::new(),
+            exact: None,
+            limit: None,
+        };
+        let choice = match self.policy.fixed {
+            Some(Fixed {
+                family: Family::Lattice,
+                step,
+                ..
+            }) => Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32),
+            Some(fixed) => Choice::Bins(fixed.config(), super::policy::Book::Fresh),
+            None if self.policy.families.is_empty() => return Ok(found),
+            None => {
+                found.warnings.push(
+                    "the weights are kept exact: without an evaluator only a policy's [fixed] configuration is used"
+                        .to_owned(),
+                );
+                return Ok(found);
+            }
+        };
+        let (mut maker, mut silent) = (self.maker(), Silent);
+        let made = maker.make(&choice, scratch, "candidate")?;
+        let mut court = Court::new(maker, scratch, &mut silent);
+        court.made = Some((choice, made));
+        court.bytes(&choice)?;
+        found.made = Some(court.take(&choice)?);
+        found.trials = court.trials.into_iter().map(|t| t.1).collect();
+        found.choice = Some(choice);
+        Ok(found)
+    }
+
+    fn search(
+        &self,
+        evaluator: &mut dyn Evaluator,
+        direction: mdl_codec::quant::search::Direction,
+        exact_dir: &Path,
+        scratch: &Scratch,
+    ) -> Result<Found> {
+        let mut found = Found {
+            choice: None,
+            made: None,
+            trials: Vec::new(),
+            state: self.state.clone(),
+            warnings: Vec::new(),
+            exact: None,
+            limit: None,
+        };
+        let Some(exact) = evaluator.evaluate(exact_dir).filter(|m| m.is_finite()) else {
+            found
+                .warnings
+                .push("the weights are kept exact: the evaluator gave no number for the exact checkpoint".to_owned());
+            return Ok(found);
+        };
+        let progress = self.state.progress().then(exact, direction);
+        (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
+        let limit = self.policy.gate.limit(exact, progress, direction);
+        (found.exact, found.limit) = (Some(exact), Some(limit));
+        let mut court = Court::new(self.maker(), scratch, evaluator);
+        (court.exact, court.limit, court.direction) = (exact, limit, direction);
+        let mut best: Option<(u64, Choice)> = None;
+        for family in self.order() {
+            let new = match family {
+                Family::Lattice => self.lattice(&mut court, best.map(|b| b.0), &mut found.state)?,
+                Family::Bins => self.bins(&mut court, best.map(|b| b.0), &mut found.state)?,
+            };
+            best = best.into_iter().chain(new).min_by_key(|b| b.0);
+        }
+        if let Some((_, choice)) = best {
+            found.made = Some(court.take(&choice)?);
+            found.choice = Some(choice);
+        } else if !self.policy.families.is_empty() {
+            found
+                .warnings
+                .push("the weights are kept exact: nothing passed the gate".to_owned());
+        }
+        found.trials = court.trials.into_iter().map(|t| t.1).collect();
+        Ok(found)
+    }
+
+    /// The policy's families, the one that won last time first.
+    fn order(&self) -> Vec<Family> {
+        let mut order = self.policy.families.clone();
+        if self.state.winner.as_deref() == Some("bins") {
+            order.sort_by_key(|f| *f != Family::Bins);
+        }
+        order.dedup();
+        order
+    }
+
+    fn lattice(&self, court: &mut Court<'_>, beat: Option<u64>, state: &mut State) -> Result<Option<(u64, Choice)>> {
+        let grid = i32::from(self.policy.lattice.grid);
+        let ladder = Ladder {
+            coarsest: -COARSEST_OCTAVE * 16 / grid,
+            finest: FINEST_OCTAVE * 16 / grid,
+            reach: if self.state.lattice.is_some() {
+                REACH
+            } else {
+                FIRST_REACH
+            },
+        };
+        let start = self
+            .state
+            .lattice
+            .map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
+        let first = self.state.lattice.is_none();
+        let mut steps = Steps { court, grid };
+        let enough = |s: &Steps<'_, '_>| {
+            let last = s.court.trials.last().map(|(c, _)| *c);
+            !first && last.is_some_and(|c| s.court.used(&c) > STICKY)
+        };
+        let rung = match beat.filter(|_| !first) {
+            Some(least) => overtake(&mut steps, ladder, start, least)?,
+            None => climb(&mut steps, ladder, start, enough)?,
+        };
+        let Some(rung) = rung else { return Ok(None) };
+        let choice = steps.choice(rung);
+        if let Choice::Lattice(knob) = choice {
+            state.lattice = Some(knob);
+        }
+        Ok(Some((court.bytes(&choice)?, choice)))
+    }
+
+    fn bins(&self, court: &mut Court<'_>, beat: Option<u64>, state: &mut State) -> Result<Option<(u64, Choice)>> {
+        let policy = &self.policy.bins;
+        if policy.search == BinsSearch::Cube {
+            return self.cube(court, policy, state);
+        }
+        let last = self.state.bins.as_ref().and_then(|p| p.first()).map(|&p| p as i32);
+        let ladder = Ladder {
+            coarsest: 0,
+            finest: policy.bins.len() as i32 - 1,
+            reach: if last.is_some() { REACH } else { FIRST_REACH },
+        };
+        let start = last.unwrap_or(ladder.finest.min(6));
+        let mut rungs = Rungs {
+            court,
+            policy,
+            passed: None,
+        };
+        let enough = |r: &Rungs<'_, '_>| last.is_some() && r.passed.is_some_and(|c| r.court.used(&c) > STICKY);
+        let rung = match beat.filter(|_| last.is_some()) {
+            Some(least) => overtake(&mut rungs, ladder, start, least)?,
+            None => climb(&mut rungs, ladder, start, enough)?,
+        };
+        let (Some(rung), Some(choice)) = (rung, rungs.passed) else {
+            return Ok(None);
+        };
+        state.bins = Some(vec![rung as usize]);
+        Ok(Some((court.bytes(&choice)?, choice)))
+    }
+
+    /// The paper's search: the neighbourhood of the last choice, else the whole cube under each metric.
+    fn cube(&self, court: &mut Court<'_>, policy: &BinsPolicy, state: &mut State) -> Result<Option<(u64, Choice)>> {
+        let Some(cube) = Cube::new(&Points::places(policy)) else {
+            return Ok(None);
+        };
+        let gradients = self.sensitivity.source() == "gradients";
+        let metrics: Vec<Metric> = policy
+            .metrics()
+            .into_iter()
+            .filter(|m| *m == Metric::Magnitude || gradients)
+            .collect();
+        let named = |m: Metric| {
+            if m == Metric::Magnitude {
+                "magnitude"
+            } else {
+                "sensitivity"
+            }
+        };
+        let mut points = Points {
+            court,
+            policy,
+            metric: Metric::Magnitude,
+        };
+        let mut best = None;
+        if let Some(last) = self
+            .state
+            .bins
+            .as_ref()
+            .filter(|p| p.len() == Points::places(policy).len())
+        {
+            let was = metrics
+                .iter()
+                .copied()
+                .find(|m| self.state.metric.as_deref() == Some(named(*m)));
+            points.metric = was.unwrap_or(Metric::Magnitude);
+            switch(&mut points, last, &metrics)?;
+            best = neighbourhood(&mut points, &cube, last, 1)?.map(|(b, p)| (b, p, points.metric));
+        }
+        if best.is_none() {
+            for metric in metrics {
+                points.metric = metric;
+                let found = guided(&mut points, &cube)?.map(|(b, p)| (b, p, metric));
+                best = best.into_iter().chain(found).min_by_key(|b| b.0);
+            }
+        }
+        let Some((bytes, point, metric)) = best else {
+            return Ok(None);
+        };
+        points.metric = metric;
+        let choice = points.choice(&point);
+        (state.bins, state.metric) = (Some(point), Some(named(metric).to_owned()));
+        Ok(Some((bytes, choice)))
+    }
+
+    fn close(
+        &self,
+        found: Found,
+        parent: Option<Id>,
+        direction: &str,
+        (states, scratch): (HashMap<String, FileState>, Scratch),
+    ) -> Result<Prepared> {
+        let Found {
+            choice,
+            made,
+            trials,
+            mut state,
+            mut warnings,
+            exact,
+            limit,
+        } = found;
+        let evaluations = trials.iter().filter(|t| t.evaluated).count() as u32;
+        let won = choice.as_ref().map(describe);
+        let trial = trials.iter().find(|t| Some(&t.configuration) == won.as_ref());
+        let family = match choice {
+            Some(Choice::Lattice(_)) => "lattice",
+            Some(Choice::Bins(..)) => "bins",
+            None => "lossless",
+        };
+        if choice.is_some() {
+            state.winner = Some(family.to_owned());
+        }
+        let kept: Vec<&str> = made.iter().flat_map(|m| &m.kept).map(String::as_str).collect();
+        if !kept.is_empty() {
+            warnings.push(format!(
+                "kept exact, for the quantiser cannot hold them: {}",
+                list_some(&kept)
+            ));
+        }
+        if let Some(books) = made.as_ref().and_then(|m| m.books.clone()) {
+            state.books = Some(books);
+        }
+        let mut side = vec![self.policy.text.clone().into_bytes()];
+        state.allocation = !self.allocation.is_empty();
+        if state.allocation {
+            side.push(allocate::to_bytes(&self.allocation));
+        }
+        let quality = Quality {
+            policy: self.policy.name.clone(),
+            family: family.to_owned(),
+            configuration: won.unwrap_or_else(|| "lossless".to_owned()),
+            gate: gate_text(self.policy.gate),
+            direction: direction.to_owned(),
+            exact,
+            measured: trial.and_then(|t| t.measured).or(exact.filter(|_| choice.is_none())),
+            limit,
+            evaluations,
+            max_abs: trial.map(|t| t.max_abs),
+            rel_l2: trial.map(|t| t.rel_l2),
+            sensitivity: self.sensitivity.source().to_owned(),
+            moments: self.policy.moments.name().to_owned(),
+            warnings,
+            state,
+        };
+        let (files, mut hints, errors) = match made {
+            Some(m) => (m.files, m.hints, m.errors),
+            None => (self.before.files.clone(), Hints::default(), BTreeMap::new()),
+        };
+        hints.extend(self.before.hints.clone());
+        Ok(Prepared {
+            parent,
+            files,
+            max_depth: self.max_depth,
+            states,
+            hints,
+            errors: errors.into_iter().map(|(k, e)| (k, (e.max_abs, e.rel_l2()))).collect(),
+            quality,
+            side,
+            trials,
+            _scratch: scratch,
+        })
+    }
+}
+
+fn list_some(names: &[&str]) -> String {
+    let mut text = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > 3 {
+        text.push_str(&format!(" and {} more", names.len() - 3));
+    }
+    text
+}
+
+/// Looks for a rung that is smaller than what passed already: no finer one can win, so there is one trial unless that passes.
+fn overtake<T: Trials<i32>>(
+    trials: &mut T,
+    ladder: Ladder,
+    start: i32,
+    least: u64,
+) -> std::result::Result<Option<i32>, T::Error> {
+    let mut at = start.clamp(ladder.coarsest, ladder.finest);
+    while trials.bytes(&at)? >= least {
+        if at == ladder.coarsest {
+            return Ok(None);
+        }
+        at -= 1;
+    }
+    if !trials.passes(&at)? {
+        return Ok(None);
+    }
+    coarser(trials, ladder, at).map(Some)
+}
+
+/// Takes the other metric up where, at the last choice, it degrades quality clearly less.
+fn switch(points: &mut Points<'_, '_>, last: &Vec<usize>, metrics: &[Metric]) -> Result<()> {
+    let now = points.choice(last);
+    let other = metrics.iter().copied().find(|m| *m != points.metric);
+    let (Some(other), true) = (other, matches!(now, Choice::Bins(c, _) if c.prune > 0.0)) else {
+        return Ok(());
+    };
+    points.court.passes(&now)?;
+    let was = std::mem::replace(&mut points.metric, other);
+    let then = points.choice(last);
+    points.court.passes(&then)?;
+    if points.court.used(&then) > (1.0 - SWITCH) * points.court.used(&now) {
+        points.metric = was;
+    }
+    Ok(())
+}

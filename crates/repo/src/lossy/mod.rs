@@ -1,0 +1,111 @@
+//! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and good enough by a contract.
+//! Neighbours: `mdl_codec::quant` has quantisers and searches, `commit` stores what comes out like any other files. It must not know refs,
+//! packs or how anything is shown.
+//!
+//! Rooms: `policy` says what may be tried and lost, `shelf` keeps policies in the repository. `model` lists the tensors,
+//! `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks. `make` makes a candidate in a
+//! `candidate` directory, `trials` has it judged, `drive` searches, `record` is what a commit remembers of all that.
+
+mod allocate;
+mod bins;
+mod candidate;
+mod drive;
+mod make;
+mod model;
+mod moments;
+mod policy;
+mod record;
+mod sensitivity;
+mod shelf;
+mod trials;
+
+pub use model::TensorTreatment;
+pub use policy::{BUILT_IN, DEFAULT, Family, Moments, Policy};
+pub use record::Quality;
+pub use shelf::Shelved;
+pub use trials::Trial;
+
+pub(crate) use drive::Prepared;
+
+pub use mdl_codec::quant::search::{Direction, Gate};
+
+use crate::RepoError;
+use crate::values::to_f64;
+use mdl_codec::{CodecError, Dtype};
+use std::path::{Path, PathBuf};
+
+/// Measures checkpoints.
+pub trait Evaluator {
+    /// The quality of the checkpoint whose files `dir` holds, as one number. None where it could not be measured (it failed, took too
+    /// long, gave NaN): a candidate is then rejected.
+    fn evaluate(&mut self, dir: &Path) -> Option<f64>;
+}
+
+/// How a lossy commit is to be made.
+pub struct LossyRequest<'a> {
+    /// The policy.
+    pub policy: Policy,
+    /// Measures candidates; none: only the policy's fixed configuration can be used.
+    pub evaluator: Option<&'a mut dyn Evaluator>,
+    /// Which way the evaluator's number improves.
+    pub direction: Direction,
+    /// Gradients' moving average, tensors named as the weights.
+    pub grads: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for LossyRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LossyRequest")
+            .field("policy", &self.policy.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a reconstruction is from its tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Error {
+    /// Largest deviation of an element.
+    pub max_abs: f64,
+    /// Sums of squares: of the deviations, of the elements.
+    pub deviation: f64,
+    pub weight: f64,
+}
+
+impl Error {
+    pub fn between(dtype: Dtype, raw: &[u8], rec: &[u8]) -> Error {
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        to_f64(dtype, raw, &mut a);
+        to_f64(dtype, rec, &mut b);
+        let add = |e: Error, (a, b): (&f64, &f64)| Error {
+            max_abs: e.max_abs.max((a - b).abs()),
+            deviation: e.deviation + (a - b) * (a - b),
+            weight: e.weight + a * a,
+        };
+        a.iter().zip(&b).fold(Error::default(), add)
+    }
+
+    pub fn and(self, other: Error) -> Error {
+        Error {
+            max_abs: self.max_abs.max(other.max_abs),
+            deviation: self.deviation + other.deviation,
+            weight: self.weight + other.weight,
+        }
+    }
+
+    /// Euclidean norm of the deviation over that of the tensor.
+    pub fn rel_l2(&self) -> f64 {
+        if self.weight > 0.0 {
+            (self.deviation / self.weight).sqrt()
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The quantiser refused what it was given: a configuration that does not go with the model.
+pub(crate) fn refused(e: CodecError) -> RepoError {
+    RepoError::user(
+        format!("the quantiser cannot do this: {e}"),
+        "try another policy; `mdl plan` shows what a policy would do",
+    )
+}

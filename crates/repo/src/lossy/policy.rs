@@ -1,0 +1,472 @@
+//! Policies: what a lossy commit may try, and what it must keep. Neighbours: `shelf` keeps them, `drive` obeys. It must not know
+//! files or tensors beyond their names.
+//!
+//! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that was made under it.
+
+use crate::{RepoError, Result};
+use globset::{GlobBuilder, GlobMatcher};
+use mdl_codec::quant::search::Gate;
+use mdl_codec::quant::{Config, Metric, Role};
+use serde::Deserialize;
+
+/// The default policy.
+pub const DEFAULT: &str = "lossy";
+
+/// Policies that every repository has: name, what it is, text.
+pub const BUILT_IN: [(&str, &str, &str); 5] = [
+    ("lossless", "every bit is kept", "try = []\n"),
+    (
+        "lossy",
+        "lattice and bins, whichever is smaller; a quarter of an interval's progress may be lost",
+        "try = [\"lattice\", \"bins\"]\n\n[gate]\nprogress = 0.25\n\n[optimizer]\nmoments = \"exact\"\n",
+    ),
+    (
+        "lattice",
+        "the lattice only",
+        "try = [\"lattice\"]\n\n[gate]\nprogress = 0.25\n",
+    ),
+    (
+        "bins",
+        "exact 1-D clusters only",
+        "try = [\"bins\"]\n\n[gate]\nprogress = 0.25\n",
+    ),
+    (
+        "paper",
+        "Inshrinkerator's pipeline: Table 9's space, guided exhaustive search, 5 % of the measured number may be lost",
+        "try = [\"bins\"]\n\n[gate]\nepsilon = 0.05\n\n[bins]\nsearch = \"cube\"\nbins = [4, 6, 8, 12, 16, 32]\n\
+         embedding_bins = [16, 32]\nprune = [0.5, 0.4, 0.3, 0.2, 0.1, 0.0]\nprotect = [0.0005, 0.005, 0.01]\n\
+         metrics = [\"magnitude\", \"sensitivity\"]\ncodebooks = [\"fresh\"]\n",
+    ),
+];
+
+/// A way to quantise weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// An absolute lattice with dither.
+    Lattice,
+    /// The paper's bins.
+    Bins,
+}
+
+/// Where a codebook comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Book {
+    /// The parent's, as it is.
+    Keep,
+    /// The parent's, moved along with the weights.
+    Warm,
+    /// The optimum.
+    Fresh,
+}
+
+/// How the space of bins is searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BinsSearch {
+    /// One knob, the number of bins; the first choice of every other list.
+    #[default]
+    Ladder,
+    /// The paper's cube: guided exhaustive search, then delta neighbourhoods.
+    Cube,
+}
+
+/// What becomes of optimizer moments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Moments {
+    /// Every bit is kept.
+    #[default]
+    Exact,
+    /// 8-bit logarithmic levels.
+    Log8,
+    /// 4-bit logarithmic levels.
+    Log4,
+    /// First moments in steps of sqrt(v), second ones as row x column.
+    Factored,
+}
+
+impl Moments {
+    /// As a policy spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Moments::Exact => "exact",
+            Moments::Log8 => "log8",
+            Moments::Log4 => "log4",
+            Moments::Factored => "factored",
+        }
+    }
+}
+
+/// The lattice's part of a policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LatticePolicy {
+    /// Distance of the steps that are tried, in sixteenths of an octave.
+    pub grid: i16,
+    /// Whether offsets are drawn anew after each restore.
+    pub dither: bool,
+    /// Whether rows and columns get steps of their own by sensitivity.
+    pub allocation: bool,
+}
+
+impl Default for LatticePolicy {
+    fn default() -> Self {
+        LatticePolicy {
+            grid: 8,
+            dither: true,
+            allocation: true,
+        }
+    }
+}
+
+/// The bins' part of a policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BinsPolicy {
+    /// How to search.
+    pub search: BinsSearch,
+    /// Numbers of bins, coarse to fine.
+    pub bins: Vec<u16>,
+    /// Numbers of bins for embeddings, coarse to fine; none: as many as elsewhere.
+    pub embedding_bins: Option<Vec<u16>>,
+    /// Fractions to prune, most to least.
+    pub prune: Vec<f64>,
+    /// Fractions to protect, least to most.
+    pub protect: Vec<f64>,
+    /// Metrics to prune by.
+    pub metrics: Vec<String>,
+    /// Codebooks to try.
+    pub codebooks: Vec<Book>,
+}
+
+impl Default for BinsPolicy {
+    fn default() -> Self {
+        let bins = vec![
+            4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 240,
+        ];
+        BinsPolicy {
+            search: BinsSearch::Ladder,
+            bins,
+            embedding_bins: None,
+            prune: vec![0.0],
+            protect: vec![0.0],
+            metrics: vec!["magnitude".to_owned()],
+            codebooks: vec![Book::Keep, Book::Warm, Book::Fresh],
+        }
+    }
+}
+
+impl BinsPolicy {
+    /// The metrics.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let of = |m: &String| match m.as_str() {
+            "sensitivity" => Metric::Sensitivity,
+            _ => Metric::Magnitude,
+        };
+        self.metrics.iter().map(of).collect()
+    }
+}
+
+/// What is used where nothing can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fixed {
+    /// The family.
+    pub family: Family,
+    /// Lattice: log2 of the step, relative to the weights' standard deviation (geometric mean over the elements).
+    #[serde(default)]
+    pub step: Option<f64>,
+    /// Bins: their number.
+    #[serde(default)]
+    pub bins: Option<u16>,
+    /// Bins: their number in embeddings.
+    #[serde(default)]
+    pub embedding_bins: Option<u16>,
+    /// Bins: fraction to prune.
+    #[serde(default)]
+    pub prune: f64,
+    /// Bins: fraction to protect.
+    #[serde(default)]
+    pub protect: f64,
+}
+
+impl Fixed {
+    /// The configuration of bins.
+    pub fn config(&self) -> Config {
+        let bins = self.bins.unwrap_or(32);
+        Config {
+            bins,
+            embedding_bins: self.embedding_bins.unwrap_or(bins),
+            prune: self.prune,
+            protect: self.protect,
+            metric: Metric::Magnitude,
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GateText {
+    progress: Option<f64>,
+    epsilon: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct OptimizerText {
+    moments: Moments,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    #[serde(rename = "match")]
+    pattern: String,
+    role: Option<String>,
+    #[serde(default)]
+    exact: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(rename = "try")]
+    families: Vec<Family>,
+    #[serde(default)]
+    gate: GateText,
+    #[serde(default)]
+    lattice: LatticePolicy,
+    #[serde(default)]
+    bins: BinsPolicy,
+    #[serde(default)]
+    optimizer: OptimizerText,
+    #[serde(default)]
+    fixed: Option<Fixed>,
+    #[serde(default = "max_depth")]
+    max_depth: u8,
+    #[serde(default)]
+    tensor: Vec<RuleText>,
+}
+
+/// Quantised deltas are small and quick to decode: chains may be longer than lossless ones.
+fn max_depth() -> u8 {
+    48
+}
+
+/// What a rule says of the tensors it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every bit is kept.
+    Exact,
+    /// This is what the tensor is.
+    Role(Role),
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    glob: GlobMatcher,
+    verdict: Verdict,
+}
+
+/// A policy, checked.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name, or its file's.
+    pub name: String,
+    /// Its text, as it was given.
+    pub text: String,
+    /// What to try; nothing keeps every bit.
+    pub families: Vec<Family>,
+    /// What may be lost.
+    pub gate: Gate,
+    /// The lattice.
+    pub lattice: LatticePolicy,
+    /// The bins.
+    pub bins: BinsPolicy,
+    /// Optimizer moments.
+    pub moments: Moments,
+    /// What is used where nothing can be measured.
+    pub fixed: Option<Fixed>,
+    /// Most deltas between a tensor and one stored whole; where the repository's `delta.max_depth` is larger, that.
+    pub max_depth: u8,
+    rules: Vec<Rule>,
+}
+
+fn bad(name: &str, why: impl std::fmt::Display) -> RepoError {
+    RepoError::user(
+        format!("policy {name}: {why}"),
+        "docs/policies.md says what a policy may hold; `mdl policy test` checks one",
+    )
+}
+
+impl Policy {
+    /// Reads a policy's text.
+    ///
+    /// # Errors
+    /// No TOML, unknown keys, numbers out of range.
+    pub fn parse(name: &str, text: &str) -> Result<Policy> {
+        let parsed: Text = toml::from_str(text).map_err(|e| bad(name, e.to_string().trim_end()))?;
+        let gate = match (parsed.gate.progress, parsed.gate.epsilon) {
+            (Some(_), Some(_)) => return Err(bad(name, "gate: progress or epsilon, not both")),
+            (None, Some(epsilon)) => Gate::Epsilon(epsilon),
+            (rho, None) => Gate::Progress(rho.unwrap_or(0.25)),
+        };
+        let rules = parsed.tensor.iter().map(|r| rule(name, r)).collect::<Result<_>>()?;
+        let policy = Policy {
+            name: name.to_owned(),
+            text: text.to_owned(),
+            families: parsed.families,
+            gate,
+            lattice: parsed.lattice,
+            bins: parsed.bins,
+            moments: parsed.optimizer.moments,
+            fixed: parsed.fixed,
+            max_depth: parsed.max_depth.min(250),
+            rules,
+        };
+        policy.check()?;
+        Ok(policy)
+    }
+
+    fn check(&self) -> Result<()> {
+        let fail = |why: &str| Err(bad(&self.name, why));
+        let (Gate::Progress(part) | Gate::Epsilon(part)) = self.gate;
+        if !(0.0..=1e6).contains(&part) {
+            return fail("gate: a fraction from 0 up is wanted");
+        }
+        if !(1..=64).contains(&self.lattice.grid) {
+            return fail("lattice.grid must be 1 to 64 sixteenths of an octave");
+        }
+        let b = &self.bins;
+        let lists = [
+            b.bins.len(),
+            b.prune.len(),
+            b.protect.len(),
+            b.metrics.len(),
+            b.codebooks.len(),
+        ];
+        if lists.contains(&0) || b.embedding_bins.as_ref().is_some_and(Vec::is_empty) {
+            return fail("bins: a list is empty");
+        }
+        if b.metrics
+            .iter()
+            .any(|m| !["magnitude", "sensitivity"].contains(&m.as_str()))
+        {
+            return fail("bins.metrics: magnitude and sensitivity are known");
+        }
+        if !b.bins.is_sorted() || !b.embedding_bins.as_ref().is_none_or(|e| e.is_sorted()) {
+            return fail("bins: numbers of bins go from coarse to fine");
+        }
+        if !b.protect.is_sorted() || !b.prune.is_sorted_by(|a, b| a >= b) {
+            return fail("bins: prune goes from most to least, protect from least to most");
+        }
+        for &bins in b.bins.iter().chain(b.embedding_bins.iter().flatten()) {
+            let config = Config {
+                bins,
+                embedding_bins: bins,
+                ..Config::default()
+            };
+            config.check().map_err(|e| bad(&self.name, e))?;
+        }
+        let config = |prune: f64, protect: f64| Config {
+            prune,
+            protect,
+            ..Config::default()
+        };
+        for (&prune, &protect) in b.prune.iter().zip(b.protect.iter().cycle()) {
+            config(prune, protect).check().map_err(|e| bad(&self.name, e))?;
+        }
+        for &protect in &b.protect {
+            config(0.0, protect).check().map_err(|e| bad(&self.name, e))?;
+        }
+        match self.fixed {
+            Some(f) if f.family == Family::Lattice && !f.step.is_some_and(|s| s.abs() <= 64.0) => {
+                fail("fixed: a lattice needs `step`, log2 of it relative to the weights' deviation, within 64")
+            }
+            Some(f) => f.config().check().map_err(|e| bad(&self.name, e)),
+            None => Ok(()),
+        }
+    }
+
+    /// What the first rule that matches says of a tensor, by its name or by `FILE:NAME`.
+    pub fn verdict(&self, path: &str, name: &str) -> Option<Verdict> {
+        let full = format!("{path}:{name}");
+        let found = self
+            .rules
+            .iter()
+            .find(|r| r.glob.is_match(name) || r.glob.is_match(&full));
+        found.map(|r| r.verdict)
+    }
+
+    /// Whether every bit is kept.
+    pub fn is_lossless(&self) -> bool {
+        self.families.is_empty() && self.moments == Moments::Exact
+    }
+}
+
+fn rule(name: &str, text: &RuleText) -> Result<Rule> {
+    let glob = GlobBuilder::new(&text.pattern).build().map_err(|e| bad(name, e))?;
+    let verdict = match (&text.role, text.exact) {
+        (None, true) => Verdict::Exact,
+        (Some(role), false) => match Role::from_name(role) {
+            Some(role) => Verdict::Role(role),
+            None => return Err(bad(name, format!("no role is named {role:?}"))),
+        },
+        _ => return Err(bad(name, "a [[tensor]] rule has `role` or `exact = true`")),
+    };
+    Ok(Rule {
+        glob: glob.compile_matcher(),
+        verdict,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_is_sound() {
+        for (name, _, text) in BUILT_IN {
+            let policy = Policy::parse(name, text).expect(name);
+            assert_eq!(policy.is_lossless(), name == "lossless");
+        }
+        let paper = Policy::parse("paper", BUILT_IN[4].2).expect("paper");
+        assert_eq!((paper.gate, paper.bins.search), (Gate::Epsilon(0.05), BinsSearch::Cube));
+    }
+
+    #[test]
+    fn rules_go_by_name_or_file_and_name() {
+        let text = "try = [\"bins\"]\n[[tensor]]\nmatch = \"*.head.*\"\nexact = true\n\
+                    [[tensor]]\nmatch = \"ema.safetensors:*\"\nrole = \"linear\"\n";
+        let policy = Policy::parse("p", text).expect("a policy");
+        assert_eq!(policy.verdict("m.safetensors", "x.head.weight"), Some(Verdict::Exact));
+        assert_eq!(
+            policy.verdict("ema.safetensors", "w"),
+            Some(Verdict::Role(Role::Linear))
+        );
+        assert_eq!(policy.verdict("m.safetensors", "w"), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "",
+            "try = [\"lattices\"]",
+            "try = []\nx = 1",
+            "try = []\n[gate]\nprogress = 0.1\nepsilon = 0.1",
+            "try = []\n[gate]\nprogress = -1.0",
+            "try = []\n[bins]\nbins = []",
+            "try = []\n[bins]\nbins = [8, 4]",
+            "try = []\n[bins]\nbins = [0]",
+            "try = []\n[bins]\nprotect = [2.0]",
+            "try = []\n[bins]\nmetrics = [\"size\"]",
+            "try = []\n[fixed]\nfamily = \"lattice\"",
+            "try = []\n[[tensor]]\nmatch = \"[\"\nexact = true",
+            "try = []\n[[tensor]]\nmatch = \"a\"\nrole = \"nose\"",
+        ] {
+            assert!(Policy::parse("p", text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The quality record of a commit: the contract, what was measured, and where the next search begins, so that any clone goes on from it.
+//! Neighbours: `drive` fills it, `commit` stores it, the faces show it. It must not know how a search goes.
+
+use super::bins::Books;
+use crate::{RepoError, Result};
+use mdl_codec::quant::search::{Gate, Progress};
+use mdl_objects::Commit;
+use serde::{Deserialize, Serialize};
+
+/// The record (docs/format.md, "Quality record"): JSON, so that later versions can add to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quality {
+    /// Name of the policy.
+    pub policy: String,
+    /// `lattice`, `bins`, or `lossless` where nothing passed.
+    pub family: String,
+    /// The configuration in words.
+    pub configuration: String,
+    /// The gate in words, such as `progress 0.25`.
+    pub gate: String,
+    /// `lower-is-better` or `higher-is-better`.
+    pub direction: String,
+    /// What the evaluator said of the exact checkpoint; none: nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact: Option<f64>,
+    /// What it said of what was committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<f64>,
+    /// The worst number that would have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
+    /// Candidates that were evaluated, the exact one not counted.
+    #[serde(default)]
+    pub evaluations: u32,
+    /// Largest deviation of a weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_abs: Option<f64>,
+    /// Deviation of all quantised weights together, relative to them (Euclidean norms).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_l2: Option<f64>,
+    /// Where sensitivities came from: `gradients`, `adam` or `none`.
+    #[serde(default)]
+    pub sensitivity: String,
+    /// Optimizer moments: `exact`, `log8`, `log4` or `factored`.
+    #[serde(default)]
+    pub moments: String,
+    /// What did not go as the policy would have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Where the next search begins.
+    #[serde(default)]
+    pub(crate) state: State,
+}
+
+/// Search state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct State {
+    /// Quality of the exact checkpoint, the last two improvements, the smoothed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<f64>,
+    pub gains: [Option<f64>; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain: Option<f64>,
+    /// The family that won last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub winner: Option<String>,
+    /// The lattice's knob, in sixteenths of an octave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lattice: Option<i32>,
+    /// Place on the ladder of bins, or in the cube.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bins: Option<Vec<usize>>,
+    /// The cube's metric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub books: Option<Books>,
+    /// The version that training was last restored from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub life: Option<String>,
+    /// Whether the commit's side blobs are the policy's text and the allocation, or the text alone.
+    pub allocation: bool,
+}
+
+impl State {
+    pub fn progress(&self) -> Progress {
+        Progress {
+            last: self.last,
+            gains: self.gains,
+            gain: self.gain,
+        }
+    }
+}
+
+impl Quality {
+    /// The record of a commit; none if it was made without a policy.
+    ///
+    /// # Errors
+    /// A record that is no JSON of this shape.
+    pub fn of(commit: &Commit) -> Result<Option<Quality>> {
+        let parse = |text: &String| {
+            serde_json::from_str(text).map_err(|e| RepoError::corrupt("quality record of a commit", e.to_string()))
+        };
+        commit.quality.as_ref().map(parse).transpose()
+    }
+
+    pub(crate) fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| RepoError::io("cannot write the quality record")(e.into()))
+    }
+
+    /// Whether the commit is lossy and nothing was measured.
+    pub fn unevaluated(&self) -> bool {
+        self.family != "lossless" && self.measured.is_none()
+    }
+}
+
+/// A gate in words.
+pub(crate) fn gate_text(gate: Gate) -> String {
+    match gate {
+        Gate::Progress(rho) => format!("progress {rho}"),
+        Gate::Epsilon(epsilon) => format!("epsilon {epsilon}"),
+    }
+}

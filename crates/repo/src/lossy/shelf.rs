@@ -1,0 +1,143 @@
+//! Policies in the repository: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in the reflog and what
+//! a commit was made under is never guessed. Neighbours: `policy` reads the text, refs and packs keep it. It must not know what a policy
+//! says.
+
+use super::policy::{BUILT_IN, Policy};
+use crate::{
+    RepoError, Result,
+    odb::add_object,
+    pack::PackWriter,
+    refs::{POLICIES, check_ref_name},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind};
+use std::path::Path;
+
+/// A policy that can be named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shelved {
+    /// Its name.
+    pub name: String,
+    /// The repository's own version; none: only the built-in one exists.
+    pub id: Option<Id>,
+    /// Its text.
+    pub text: String,
+    /// What the built-in one is, in a line; none: there is no built-in one of this name.
+    pub about: Option<&'static str>,
+}
+
+fn built_in(name: &str) -> Option<(&'static str, &'static str)> {
+    BUILT_IN.iter().find(|b| b.0 == name).map(|b| (b.1, b.2))
+}
+
+impl Repo {
+    /// All policies: the built-in ones, some perhaps replaced by the repository's own, and its others.
+    ///
+    /// # Errors
+    /// A policy that cannot be read; the medium failed.
+    pub fn policies(&self) -> Result<Vec<Shelved>> {
+        let mut all: Vec<Shelved> = Vec::new();
+        for (name, about, text) in BUILT_IN {
+            all.push(Shelved {
+                name: name.to_owned(),
+                id: None,
+                text: text.to_owned(),
+                about: Some(about),
+            });
+        }
+        for (name, id) in self.refs.list(POLICIES)? {
+            let text = self.policy_text(&name, &id)?;
+            match all.iter_mut().find(|p| p.name == name) {
+                Some(p) => (p.id, p.text) = (Some(id), text),
+                None => all.push(Shelved {
+                    name,
+                    id: Some(id),
+                    text,
+                    about: None,
+                }),
+            }
+        }
+        Ok(all)
+    }
+
+    fn policy_text(&self, name: &str, id: &Id) -> Result<String> {
+        let bytes = self.odb.read(id, Kind::Blob)?;
+        String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
+    }
+
+    /// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where it has a `/` or ends
+    /// in `.toml`.
+    ///
+    /// # Errors
+    /// There is none; it is wrong; the medium failed.
+    pub fn policy(&self, name: &str) -> Result<Policy> {
+        if name.contains('/') || name.ends_with(".toml") {
+            let path = Path::new(name);
+            let text = std::fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {name}")))?;
+            let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
+            return Policy::parse(&stem, &text);
+        }
+        let (base, back) = match name.strip_suffix('}').and_then(|n| n.split_once("@{")) {
+            Some((base, n)) => (base, n.parse::<usize>().ok()),
+            None => (name, Some(0)),
+        };
+        let missing = || RepoError::not_found("policy", name);
+        let full = format!("{POLICIES}{base}");
+        let id = match back.ok_or_else(missing)? {
+            0 => self.refs.get(&full)?,
+            n => {
+                let log = self.refs.reflog(&full)?;
+                Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
+            }
+        };
+        match (id, built_in(base)) {
+            (Some(id), _) => Policy::parse(base, &self.policy_text(base, &id)?),
+            (None, Some((_, text))) => Policy::parse(base, text),
+            (None, None) => Err(missing()),
+        }
+    }
+
+    /// Keeps a policy under a name. Returns the id of its text.
+    ///
+    /// # Errors
+    /// A bad name or policy; `Conflict` where another changed it meanwhile; the medium failed.
+    pub fn set_policy(&self, name: &str, text: &str) -> Result<Id> {
+        check_ref_name(name)?;
+        if name.contains('/') || name.ends_with(".toml") {
+            return Err(RepoError::user(
+                format!("{name:?} would be taken for a file"),
+                "a policy's name has no '/' and does not end in .toml",
+            ));
+        }
+        Policy::parse(name, text)?;
+        let _guard = self.write_lock()?;
+        let full = format!("{POLICIES}{name}");
+        let old = self.refs.get(&full)?;
+        let mut pack = PackWriter::new(&*self.storage)?;
+        let id = add_object(&self.odb, &mut pack, Kind::Blob, text.as_bytes())?;
+        if !pack.is_empty() {
+            self.odb.note_pack(pack.finish()?)?;
+        }
+        if old != Some(id) {
+            let who = self.config.signature();
+            self.refs
+                .update(&full, old, Some(id), &who, &format!("policy: {name}"))?;
+        }
+        Ok(id)
+    }
+
+    /// Takes the repository's own policy of this name away; a built-in one of the same name is in force again.
+    ///
+    /// # Errors
+    /// There is none; the medium failed.
+    pub fn remove_policy(&self, name: &str) -> Result<()> {
+        let full = format!("{POLICIES}{name}");
+        let old = self
+            .refs
+            .get(&full)?
+            .ok_or_else(|| RepoError::not_found("policy", name))?;
+        let who = self.config.signature();
+        self.refs
+            .update(&full, Some(old), None, &who, &format!("policy: {name} removed"))
+    }
+}
