@@ -198,7 +198,7 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
             options = list(policy)
             if policy:
                 better = "--lower-is-better" if metric == "loss" else "--higher-is-better"
-                options += ["--eval", evaluator.command, better, "--grads", str(grads)]
+                options += ["--eval", evaluator.command, "--eval-timeout", "600", better, "--grads", str(grads)]
                 options += ["--resumed-from", resumed] if resumed else []
             before, evaluations, seconds = repo.packs(), evaluator.count, evaluator.seconds
             at = children_time()
