@@ -3,13 +3,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test demo bench deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+.PHONY: build test demo bench bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 MDL := $(TARGET_DIR)/release/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed
+QUALITY := target/quality/venv
+QUALITY_STAMP := $(QUALITY)/.installed
 BENCH_OUT ?= docs/benchmarks
 export MDL_BIN = $(MDL)
 export PYTHONDONTWRITEBYTECODE = 1
@@ -57,6 +59,15 @@ bench: build $(STAMP)
 	$(PYTHON) tests/bench/lossy_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/memory_bench.py --out $(BENCH_OUT)
+
+## bench-quality: what lossy checkpoints cost a training run that goes on from them; takes hours, keeps what is done
+bench-quality: build $(QUALITY_STAMP)
+	$(QUALITY)/bin/python tests/bench/quality_bench.py --out $(BENCH_OUT)
+
+$(QUALITY_STAMP): tests/bench/requirements-quality.txt
+	test -x $(QUALITY)/bin/python || python3 -m venv $(QUALITY)
+	$(QUALITY)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	touch $@
 
 ## deny: licences, banned crates and sources of the dependencies
 deny:

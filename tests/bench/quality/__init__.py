@@ -1,0 +1,1 @@
+"""What lossy checkpoints cost a training run: trainers, live runs with kills, and their report."""

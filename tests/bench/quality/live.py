@@ -1,0 +1,303 @@
+"""One live run: train, commit every checkpoint with a policy, be killed, and go on from what was committed.
+
+    python -m quality.live SYSTEM TASK ORDER        (with tests/bench on PYTHONPATH)
+
+Five times, evenly spread, the training state is thrown away and taken up again from a checkout of the last commit: its
+weights, and its moments where the system stores them, else the exact ones (the ratio of weights alone then stands for a
+trainer that keeps its moments elsewhere). What the run costs and where it ends goes to target/quality/results.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from quality.tasks import TASKS, Task
+from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer, grads_file, step_dir
+
+ROOT = Path(__file__).resolve().parents[3]
+HOME = ROOT / "target" / "quality"
+KILLS = 5
+
+CLIENT = """#!/bin/sh
+set -e
+answer='{home}/answer.'$$
+mkfifo "$answer"
+printf '%s %s\\n' "$answer" "$MDL_CANDIDATE_DIR" > '{home}/ask'
+cat "$answer"
+rm -f "$answer"
+"""
+
+
+@dataclass(frozen=True)
+class System:
+    """How checkpoints are stored: policy, gate, the score that the gate looks at, whether moments are in; and in how
+    many data orders it is tried at least."""
+
+    title: str
+    policy: str | None
+    gate: tuple[str, ...] = ()
+    moments: bool = False
+    score: str = "loss"
+    orders: int = 3
+
+    def metric(self, task: str) -> str:
+        """Digits may be judged by accuracy, as the paper does for its vision models; text has its loss only."""
+        return self.score if task == "conv" else "loss"
+
+
+WITH_MOMENTS = """try = ["lattice", "bins"]
+
+[gate]
+progress = 0.25
+
+[optimizer]
+moments = "log4"
+"""
+
+# In the order in which they are run.
+SYSTEMS = {
+    "lossy": System("mdl, default", "lossy"),
+    "paper": System("the paper's pipeline, its gate (0.05)", "paper", ("--quality", "0.05"), score="accuracy"),
+    "adam": System("mdl, default, moments log4", WITH_MOMENTS, moments=True),
+    "paper-progress": System("the paper's pipeline, our gate", "paper", ("--progress", "0.25")),
+    "bins": System("mdl, bins only", "bins", orders=1),
+    "lattice": System("mdl, lattice only", "lattice", orders=1),
+    "lossless": System("lossless, weights + moments", None, moments=True, orders=1),
+}
+
+
+class Evaluator:
+    """Answers `mdl commit --eval` from this process over FIFOs: no framework is imported for each evaluation."""
+
+    def __init__(self, task: Task, metric: str, home: Path) -> None:
+        self.judge, self.metric, self.home = Judge(task), metric, home
+        self.count, self.seconds = 0, 0.0
+        self.errors: list[str] = []
+
+    def __enter__(self) -> Evaluator:
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        os.mkfifo(self.home / "ask")
+        client = self.home / "client.sh"
+        client.write_text(CLIENT.format(home=self.home))
+        self.command = f"sh '{client}'"
+        # Read and write: the end that this process holds open itself keeps the other side from reading an end of file.
+        self.questions = os.fdopen(os.open(self.home / "ask", os.O_RDWR), "rb", buffering=0)
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with open(self.home / "ask", "wb", buffering=0) as pipe:
+            pipe.write(b"quit\n")
+        self.thread.join()
+        self.questions.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _serve(self) -> None:
+        while (line := self.questions.readline().decode().rstrip("\n")) != "quit":
+            answer, _, folder = line.partition(" ")
+            began = time.thread_time()
+            try:
+                value = f"{self.judge.gate(Path(folder))[self.metric]:.17g}\n"
+            except Exception as error:
+                self.errors.append(f"{folder}: {error!r}")
+                value = "nan\n"
+            self.count += 1
+            self.seconds += time.thread_time() - began
+            self._reply(Path(answer), value)
+
+    def _reply(self, answer: Path, value: str) -> None:
+        for _ in range(500):  # the client may be gone: do not wait for it for ever
+            try:
+                pipe = os.open(answer, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError:
+                time.sleep(0.01)
+            else:
+                with os.fdopen(pipe, "wb") as file:
+                    file.write(value.encode())
+                return
+
+
+class Repository:
+    """The real binary on a repository of this run's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.binary = os.environ.get("MDL_BIN", str(ROOT / "target" / "release" / "mdl"))
+        subprocess.run([self.binary, "-q", "init", str(folder)], check=True, stdout=subprocess.DEVNULL)
+
+    def run(self, *args: str) -> dict[str, Any]:
+        argv = [self.binary, "--repo", str(self.folder), "--json", *args]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}")
+        return json.loads(done.stdout)
+
+    def packs(self) -> int:
+        return sum(file.stat().st_size for file in (self.folder / ".mdl" / "packs").rglob("*") if file.is_file())
+
+
+def kill_points(task: Task) -> list[int]:
+    """Steps of the checkpoints after which the run is killed."""
+    first, last = task.start / task.every, task.steps / task.every
+    return [round(first + (last - first) * (i + 1) / (KILLS + 1)) * task.every for i in range(KILLS)]
+
+
+def live(name: str, task: Task, order: int) -> dict[str, Any]:
+    system = SYSTEMS[name]
+    label = f"{task.name}-{name}-{order}"
+    home = HOME / "live" / label
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    repo = Repository(home / "repo")
+    policy = []
+    if system.policy is not None:
+        value = system.policy
+        if "\n" in value:
+            value = str(home / "policy.toml")
+            Path(value).write_text(system.policy)
+        policy = ["--policy", value, *system.gate]
+    stored = stored_run(task, order)
+    run: Trainer | None = None
+    rows: list[dict[str, Any]] = []
+    resumed: str | None = None
+    began, training, trained = time.monotonic(), 0.0, 0
+    metric = system.metric(task.name)
+    with Evaluator(task, metric, home / "eval") as evaluator:
+        for step in range(task.start + task.every, task.steps + 1, task.every):
+            exact, staged, grads = home / "exact", home / "staged", home / "grads.safetensors"
+            at = time.thread_time()
+            if run is None:  # not killed yet: as the uncompressed run, bit for bit
+                shutil.copytree(step_dir(stored, step), exact, dirs_exist_ok=True)
+                shutil.copyfile(grads_file(stored, step), grads)
+            else:
+                run.advance(step)
+                trained += task.every
+                training += time.thread_time() - at
+                run.save(exact, grads)
+            shutil.rmtree(staged, ignore_errors=True)
+            staged.mkdir()
+            for file in (MODEL, OPTIMIZER) if system.moments else (MODEL,):
+                shutil.copyfile(exact / file, staged / file)
+            options = list(policy)
+            if policy:
+                better = "--lower-is-better" if metric == "loss" else "--higher-is-better"
+                options += ["--eval", evaluator.command, "--eval-timeout", "600", better, "--grads", str(grads)]
+                options += ["--resumed-from", resumed] if resumed else []
+            before, evaluations, seconds = repo.packs(), evaluator.count, evaluator.seconds
+            at = children_time()
+            report = repo.run("commit", str(staged), "-m", f"step {step}", "--step", str(step), *options)
+            took = children_time() - at
+            resumed = None
+            rows.append(
+                {
+                    "step": step,
+                    "raw_bytes": sum(file.stat().st_size for file in staged.iterdir()),
+                    "pack_bytes": repo.packs() - before,
+                    "stored_bytes": report["stored_bytes"],
+                    "seconds": took,
+                    "evaluations": evaluator.count - evaluations,
+                    "evaluation_seconds": evaluator.seconds - seconds,
+                    "killed": step in kill_points(task),
+                    **{key: report[key] for key in ("policy", "configuration", "quality") if key in report},
+                }
+            )
+            print(label, json.dumps(rows[-1]), flush=True)
+            if step in kill_points(task):
+                repo.run("checkout", report["commit"], "--to", str(fresh(home / "restored")))
+                run = None
+                moments = home / "restored" if system.moments else exact
+                run = Trainer.load(task, order, home / "restored", moments)
+                resumed = report["commit"]
+        repo.run("checkout", report["commit"], "--to", str(fresh(home / "last")))
+    result = {
+        "system": name,
+        "title": system.title,
+        "task": task.name,
+        "order": order,
+        "policy": system.policy,
+        "gate": list(system.gate),
+        "metric": metric,
+        "moments": system.moments,
+        "kills": kill_points(task),
+        "rows": rows,
+        "raw_bytes": sum(row["raw_bytes"] for row in rows),
+        "pack_bytes": repo.packs(),
+        "stored_bytes": sum(row["stored_bytes"] for row in rows),
+        "final": evaluator.judge.final(exact),
+        "final_checkpoint": evaluator.judge.final(home / "last"),
+        "exact_end": same_bytes(exact, step_dir(stored, task.steps)),
+        "interval_seconds": round(training / trained * task.every, 2),
+        "seconds": round(time.monotonic() - began, 1),
+        "evaluation_errors": evaluator.errors,
+        "mdl": version(repo.binary),
+    }
+    write(HOME / "results" / f"{label}.json", result)
+    for folder in ("exact", "staged", "restored", "last"):
+        shutil.rmtree(home / folder, ignore_errors=True)
+    return result
+
+
+def children_time() -> float:
+    """Processor seconds of the programs that this one ran; wall time says little on a busy machine."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def stored_run(task: Task, order: int) -> Path:
+    """The uncompressed run in the same data order."""
+    return HOME / "runs" / f"{task.name}-{order}"
+
+
+def same_bytes(a: Path, b: Path) -> bool:
+    """Whether the run ended where the uncompressed one without kills did, bit for bit, moments included."""
+    return all(
+        (b / file).exists() and (a / file).read_bytes() == (b / file).read_bytes() for file in (MODEL, OPTIMIZER)
+    )
+
+
+def fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def version(binary: str) -> str:
+    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def write(path: Path, data: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps(data, indent=1) + "\n")
+    partial.replace(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", choices=list(SYSTEMS))
+    parser.add_argument("task", choices=list(TASKS))
+    parser.add_argument("order", type=int)
+    args = parser.parse_args()
+    result = live(args.system, TASKS[args.task](), args.order)
+    summary = {key: result[key] for key in ("final", "final_checkpoint", "exact_end", "seconds")}
+    print(json.dumps({**summary, "ratio": result["raw_bytes"] / result["pack_bytes"]}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
