@@ -282,7 +282,7 @@ def ordered(dtype, v):
 
 def numbers(c, count, size, zero):
     low = np.zeros((count, 8), np.uint8)
-    low[:, zero:size] = np.frombuffer(c.take(count * (size - zero)), np.uint8).reshape(count, -1)
+    low[:, zero:size] = np.frombuffer(c.take(count * (size - zero)), np.uint8).reshape(count, size - zero)
     return low.view("<u8").ravel()
 
 

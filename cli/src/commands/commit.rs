@@ -122,6 +122,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
+        // The command line commits what it finds: only a quantiser has hints.
+        hints: mdl_repo::Hints::default(),
     };
     let done = repo.commit(&request, &context.bars)?;
     tell(context, &repo, &request, &done)
