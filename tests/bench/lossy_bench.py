@@ -1,8 +1,8 @@
 """The lossy engine beside zstd -1 on MiniLM f32: one pinned thread, one process, interleaved stages.
 
 mdl's side and zstd's are one binary, `cargo run --release -p mdl-codec --example bench_lossy -- MODEL`, which prints
-the seconds of every stage once a round. A stage counts with the best of its rounds, a pipeline with the sum of its
-stages: the machine takes breaks longer than a round, and what is left is the work.
+the seconds of processor time of every stage once a round. A stage counts with the best of its rounds, a pipeline with
+the sum of its stages.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ def main() -> int:
         table(header, cells)
         + prose(
             f"{last['tensors']} tensors of MiniLM ({last['bytes'] / 1e6:.0f} MB of f32), one thread, in memory; MB/s",
-            f"of f32; best of {args.rounds} interleaved rounds stage by stage. Bins: survey of every tensor, thresholds,",
-            "exact clustering to 32 bins a tensor, reconstruction, palette. Lattice: steps of an eighth of a tensor's",
-            f"root mean square. The parent's weights are {args.move:g} root mean squares away.",
+            f"of f32 in processor time; best of {args.rounds} interleaved rounds stage by stage. Bins: survey of",
+            "every tensor, thresholds, exact clustering to 32 bins a tensor, reconstruction, palette. Lattice: steps",
+            "of an eighth of a tensor's root mean square. The parent's weights are",
+            f"{args.move:g} root mean squares away.",
             f"The promise: encode at least {ENCODE_WANTED:g} times, decode at least {DECODE_WANTED:g} times as fast.",
         )
         + prose(
