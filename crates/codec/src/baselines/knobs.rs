@@ -166,11 +166,14 @@ pub fn ladder(text: &str) -> Result<Vec<String>, String> {
         (to..=from).rev().map(rung).collect()
     };
     let list = |key: &str, values: &[u16]| -> Vec<String> { values.iter().map(|v| format!("{key}={v}")).collect() };
-    const BINS: [u16; 13] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256];
+    const BINS: [u16; 19] = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 128, 256];
     let rungs = match name {
         "adaptive" | "lc" => list("bits", &[1, 2, 3, 4, 5, 6, 7, 8]),
         "uniform" => list("bits", &[1, 2, 3, 4, 5, 6, 7, 8]),
-        "kmeans" | "paper" | "bins" => BINS.iter().map(|b| format!("bins={b},embedding={b}")).collect(),
+        "kmeans" | "paper" | "bins" => {
+            let rung = |b: &u16| format!("bins={b},embedding={b}");
+            BINS.iter().map(rung).collect()
+        }
         "delta-dnn" => geometric("bound", 8, -96, 4.0),
         "neuzip-lossy" => list("keep", &[0, 1, 3]),
         "lattice" => geometric("step", 40, -160, 16.0),

@@ -204,7 +204,7 @@ fn constants_zeros_and_few_values_come_back_where_bins_suffice() {
                 .fold(0.0, f32::max)
         };
         assert_eq!(near("zeros.weight"), 0.0, "{spec}");
-        assert!(near("constant.weight") < 0.002, "{spec}: {}", near("constant.weight"));
+        assert!(near("constant.weight") < 0.005, "{spec}: {}", near("constant.weight"));
         if ["kmeans", "bins:protect=0"].contains(&spec) {
             assert!(near("three.weight") < 1e-6, "{spec}: {}", near("three.weight"));
         }

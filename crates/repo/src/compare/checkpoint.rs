@@ -51,7 +51,15 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> RepoError {
 
 /// All files below `path`, or itself, in the order of their names. Links are not followed.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    let kind = std::fs::metadata(path).map_err(failed(path))?;
+    let kind = match std::fs::metadata(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RepoError::NotFound {
+                what: "checkpoint",
+                name: path.display().to_string(),
+            });
+        }
+        other => other.map_err(failed(path))?,
+    };
     if !kind.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
