@@ -102,7 +102,11 @@ fn every_length_and_family() {
             if n >= 1000 {
                 let found = [&alone, &delta, &third].map(|e| e.scheme);
                 // In a short segment the grandparent must save what naming it costs.
-                let last = if n > 1000 { Scheme::LatticeDelta2 } else { Scheme::LatticeDelta };
+                let last = if n > 1000 {
+                    Scheme::LatticeDelta2
+                } else {
+                    Scheme::LatticeDelta
+                };
                 assert_eq!(found, [Scheme::Lattice, Scheme::LatticeDelta, last], "{dtype} {n}");
                 assert!(delta.bytes.len() < alone.bytes.len());
             }

@@ -4,7 +4,8 @@
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*: the name and shape
 //! that roles, rules and matrices go by.
 
-use super::policy::{Moments, Policy, Verdict};
+use super::keys::Moments;
+use super::policy::{Policy, Verdict};
 use crate::{
     RepoError, Result,
     repo::Repo,
