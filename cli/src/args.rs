@@ -2,8 +2,8 @@
 //! `commands`. It must not know how a verb is done.
 
 use crate::commands::{
-    branch, cat, checkout, commit, compact, completions, config, diff, fsck, gc, init, log, ls, man, merge, plan,
-    policy, reflog, reset, show, stats, status, switch, tag, verify,
+    branch, cat, checkout, commit, compact, compare, completions, config, diff, fsck, gc, init, log, ls, man, merge,
+    plan, policy, reflog, reset, show, stats, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
@@ -91,6 +91,7 @@ pub enum Verb {
     Fsck(fsck::Args),
     Gc(gc::Args),
     Compact(compact::Args),
+    Compare(compare::Args),
     Stats(stats::Args),
     Completions(completions::Args),
     Man(man::Args),

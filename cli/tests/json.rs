@@ -15,8 +15,8 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents refs step \
-    stored_bytes tensors tree";
+const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents quality refs \
+    resumed_from step stored_bytes tensors tree";
 
 #[test]
 fn commits() {
@@ -25,8 +25,8 @@ fn commits() {
     let done = s.json(&["commit", "-m", "more", "--metric", "loss=nan", "--metric", "acc=0.25"]);
     fields(
         &done,
-        "branch commit files files_added files_changed files_deleted logical_bytes message new_tensors parent step \
-         stored_bytes tensors",
+        "branch commit configuration files files_added files_changed files_deleted logical_bytes message new_tensors \
+         parent policy quality resumed_from step stored_bytes tensors",
     );
     assert_eq!(
         (&done["branch"], &done["files"], &done["new_tensors"]),

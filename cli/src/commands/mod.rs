@@ -7,6 +7,7 @@ mod changes;
 pub mod checkout;
 pub mod commit;
 pub mod compact;
+pub mod compare;
 pub mod completions;
 pub mod config;
 mod contract;
@@ -57,6 +58,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Fsck(args) => fsck::run(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Compact(args) => compact::run(context, &args),
+        Verb::Compare(args) => compare::run(context, &args),
         Verb::Stats(args) => stats::run(context, &args),
         Verb::Completions(args) => completions::run(context, &args),
         Verb::Man(args) => man::run(context, &args),

@@ -2,10 +2,10 @@
 //! `exp_avg` and `exp_avg_sq` (tests/bench/trainer.py --optimizer). One JSON line for each way: times smaller than f32, by moment.
 
 use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::{Lattice, Params};
+use mdl_codec::quant::lattice::{Hint, Lattice, Params};
 use mdl_codec::quant::moments::{Bits, Moment, STEP, moment_of, quantise, quantise_pair};
 use mdl_codec::{CpuEngine, Dtype, Engine};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
@@ -36,9 +36,10 @@ fn coarse(bits: Option<Bits>, kind: Moment, shape: &[usize], raw: &[u8]) -> Vec<
         .unwrap_or_else(|| raw.to_vec())
 }
 
-fn stored(raw: &[u8], base: Option<&[u8]>) -> usize {
+fn stored(raw: &[u8], base: Option<&[u8]>, hint: Option<&Hint>) -> usize {
     let engine = CpuEngine::new();
-    engine.encode(Dtype::F32, raw, base).expect("encodes").bytes.len()
+    let encoded = engine.encode(Dtype::F32, raw, base.into(), hint);
+    encoded.expect("encodes").bytes.len()
 }
 
 fn main() {
@@ -58,7 +59,7 @@ fn main() {
                 let base = parent
                     .and_then(|p| p.get(name))
                     .map(|(s, raw)| coarse(bits, kind, s, raw));
-                let n = stored(&coarse(bits, kind, shape, raw), base.as_deref());
+                let n = stored(&coarse(bits, kind, shape, raw), base.as_deref(), None);
                 let sum = sums.entry(if kind == Moment::Second { "v" } else { "m" }).or_default();
                 *sum = (sum.0 + raw.len(), sum.1 + n);
             }
@@ -74,10 +75,10 @@ fn main() {
         let pair = quantise_pair(values(m), values(v), shape, STEP).expect("shapes that fit");
         let coded = |p: &Params, raw: &[u8]| {
             let lattice = Lattice::new(p, Dtype::F32, shape).expect("a lattice");
-            lattice.encode(0, raw, None, None).expect("encodes").len() + p.to_bytes().expect("few factors").len()
+            stored(raw, None, Some(&Hint::new(Arc::new(lattice), 0)))
         };
         let (a, b) = pair.map_or_else(
-            || (stored(m, None), stored(v, None)),
+            || (stored(m, None, None), stored(v, None, None)),
             |p| (coded(&p.first_lattice, &p.first), coded(&p.second_lattice, &p.second)),
         );
         for (key, raw, n) in [("m", m, a), ("v", v, b)] {

@@ -7,6 +7,7 @@ mod chain;
 mod checkout;
 mod commit;
 mod compact;
+pub mod compare;
 mod config;
 mod diff;
 mod error;

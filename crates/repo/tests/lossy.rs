@@ -412,8 +412,12 @@ fn hostile_tensors_are_committed() {
             p.write(FILE, &file);
             let mut says = Says(Some(1.0));
             let done = commit(&p.repo, policy, version, Some(&mut says));
+            // Later the repository has it as it is, which is nothing to warn of.
             let warnings = &quality(&done).warnings;
-            assert!(warnings[0].starts_with("kept exact"), "{policy}: {warnings:?}");
+            assert!(
+                policy != "lattice" || warnings[0].starts_with("kept exact"),
+                "{warnings:?}"
+            );
             let stored = numbers(&p.file_at("main", FILE));
             let exact = numbers(&file);
             let nans = |v: &[f64]| v.iter().filter(|x| x.is_nan()).count();

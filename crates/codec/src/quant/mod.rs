@@ -33,7 +33,7 @@ mod kmeans;
 pub mod lattice;
 pub mod moments;
 pub mod neuzip;
-mod numbers;
+pub(crate) mod numbers;
 pub mod paper;
 mod partition;
 mod points;

@@ -108,6 +108,13 @@ impl<'a> Values<'a> {
         self.grid
     }
 
+    /// The elements as f32; f64 is rounded (ties to even), the others are exact.
+    pub fn to_f32(self) -> Vec<f32> {
+        let mut out = Vec::new();
+        self.widen(&mut out);
+        out
+    }
+
     /// The elements' bytes.
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.bytes

@@ -4,9 +4,9 @@
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins everywhere but in
 //! embeddings).
 
+use super::keys::Book;
 use super::make::values_of;
 use super::model::{Model, Part};
-use super::policy::Book;
 use super::{refused, sensitivity::Sensitivity};
 use crate::Result;
 use mdl_codec::quant::{Codebook, Config, Cuts, Role, Sketch, Survey, Thresholds, Values, rest};
@@ -84,7 +84,7 @@ impl Shelves {
     }
 
     /// Thresholds and codebook for a role, as prepared.
-    pub fn of(&self, _config: &Config, role: Role) -> Option<(Cuts, &Codebook)> {
+    pub fn of(&self, role: Role) -> Option<(Cuts, &Codebook)> {
         let (books, thresholds) = self.ready.as_ref()?;
         Some((thresholds.cuts(role), &books[group(role)]))
     }

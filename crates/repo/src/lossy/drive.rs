@@ -4,12 +4,13 @@
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;
 use super::candidate::Scratch;
+use super::keys::{Book, Family, Fixed, Moments};
 use super::make::{Choice, Made, Maker};
 use super::model::Model;
-use super::policy::{BinsPolicy, BinsSearch, Family, Fixed, Moments, Policy};
+use super::policy::Policy;
 use super::record::{Quality, State, gate_text};
 use super::sensitivity::Sensitivity;
-use super::trials::{Court, Points, Rungs, Steps, Trial, describe};
+use super::trials::{Court, Trial, describe};
 use super::{Evaluator, LossyRequest, moments};
 use crate::{
     Result,
@@ -19,25 +20,11 @@ use crate::{
     tree::Files,
     work::{FileState, WorkFile},
 };
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
 use mdl_objects::{Commit, Id, Kind};
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
 };
-
-/// A knob that used up more of the allowance than this is left where it is.
-const STICKY: f64 = 0.25;
-/// Rungs towards coarse in one search; the first search of a run may go far.
-const REACH: u32 = 4;
-const FIRST_REACH: u32 = 64;
-/// The lattice's knob reaches from 2^2 to 2^-22 times the weights' deviation, and begins at 2^-3.
-const COARSEST_OCTAVE: i32 = 2;
-const FINEST_OCTAVE: i32 = 22;
-const FIRST_OCTAVE: i32 = 3;
-/// Another metric is taken up where it saves this part of the degradation.
-const SWITCH: f64 = 0.1;
 
 /// A commit's files and record, ready to be stored.
 #[derive(Debug)]
@@ -63,20 +50,21 @@ pub(crate) struct Prepared {
 }
 
 /// What is known before a search.
-struct Setting<'a> {
+pub(super) struct Setting<'a> {
     odb: &'a Odb,
-    policy: &'a Policy,
+    pub(super) policy: &'a Policy,
     model: &'a Model,
     list: &'a [WorkFile],
-    sensitivity: &'a Sensitivity,
+    pub(super) sensitivity: &'a Sensitivity,
     bases: &'a [Bases],
     max_depth: u8,
-    state: State,
+    pub(super) state: State,
     allocation: Allocation,
     before: moments::Replaced,
 }
 
 /// What a search came to.
+#[derive(Default)]
 struct Found {
     choice: Option<Choice>,
     made: Option<Made>,
@@ -201,13 +189,8 @@ impl<'a> Setting<'a> {
 
     fn fixed(&self, scratch: &Scratch) -> Result<Found> {
         let mut found = Found {
-            choice: None,
-            made: None,
-            trials: Vec::new(),
             state: self.state.clone(),
-            warnings: Vec::new(),
-            exact: None,
-            limit: None,
+            ..Found::default()
         };
         let choice = match self.policy.fixed {
             Some(Fixed {
@@ -215,7 +198,7 @@ impl<'a> Setting<'a> {
                 step,
                 ..
             }) => Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32),
-            Some(fixed) => Choice::Bins(fixed.config(), super::policy::Book::Fresh),
+            Some(fixed) => Choice::Bins(fixed.config(), Book::Fresh),
             None if self.policy.families.is_empty() => return Ok(found),
             None => {
                 found.warnings.push(
@@ -244,13 +227,8 @@ impl<'a> Setting<'a> {
         scratch: &Scratch,
     ) -> Result<Found> {
         let mut found = Found {
-            choice: None,
-            made: None,
-            trials: Vec::new(),
             state: self.state.clone(),
-            warnings: Vec::new(),
-            exact: None,
-            limit: None,
+            ..Found::default()
         };
         let Some(exact) = evaluator.evaluate(exact_dir).filter(|m| m.is_finite()) else {
             found
@@ -282,132 +260,6 @@ impl<'a> Setting<'a> {
         }
         found.trials = court.trials.into_iter().map(|t| t.1).collect();
         Ok(found)
-    }
-
-    /// The policy's families, the one that won last time first.
-    fn order(&self) -> Vec<Family> {
-        let mut order = self.policy.families.clone();
-        if self.state.winner.as_deref() == Some("bins") {
-            order.sort_by_key(|f| *f != Family::Bins);
-        }
-        order.dedup();
-        order
-    }
-
-    fn lattice(&self, court: &mut Court<'_>, beat: Option<u64>, state: &mut State) -> Result<Option<(u64, Choice)>> {
-        let grid = i32::from(self.policy.lattice.grid);
-        let ladder = Ladder {
-            coarsest: -COARSEST_OCTAVE * 16 / grid,
-            finest: FINEST_OCTAVE * 16 / grid,
-            reach: if self.state.lattice.is_some() {
-                REACH
-            } else {
-                FIRST_REACH
-            },
-        };
-        let start = self
-            .state
-            .lattice
-            .map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
-        let first = self.state.lattice.is_none();
-        let mut steps = Steps { court, grid };
-        let enough = |s: &Steps<'_, '_>| {
-            let last = s.court.trials.last().map(|(c, _)| *c);
-            !first && last.is_some_and(|c| s.court.used(&c) > STICKY)
-        };
-        let rung = match beat.filter(|_| !first) {
-            Some(least) => overtake(&mut steps, ladder, start, least)?,
-            None => climb(&mut steps, ladder, start, enough)?,
-        };
-        let Some(rung) = rung else { return Ok(None) };
-        let choice = steps.choice(rung);
-        if let Choice::Lattice(knob) = choice {
-            state.lattice = Some(knob);
-        }
-        Ok(Some((court.bytes(&choice)?, choice)))
-    }
-
-    fn bins(&self, court: &mut Court<'_>, beat: Option<u64>, state: &mut State) -> Result<Option<(u64, Choice)>> {
-        let policy = &self.policy.bins;
-        if policy.search == BinsSearch::Cube {
-            return self.cube(court, policy, state);
-        }
-        let last = self.state.bins.as_ref().and_then(|p| p.first()).map(|&p| p as i32);
-        let ladder = Ladder {
-            coarsest: 0,
-            finest: policy.bins.len() as i32 - 1,
-            reach: if last.is_some() { REACH } else { FIRST_REACH },
-        };
-        let start = last.unwrap_or(ladder.finest.min(6));
-        let mut rungs = Rungs {
-            court,
-            policy,
-            passed: None,
-        };
-        let enough = |r: &Rungs<'_, '_>| last.is_some() && r.passed.is_some_and(|c| r.court.used(&c) > STICKY);
-        let rung = match beat.filter(|_| last.is_some()) {
-            Some(least) => overtake(&mut rungs, ladder, start, least)?,
-            None => climb(&mut rungs, ladder, start, enough)?,
-        };
-        let (Some(rung), Some(choice)) = (rung, rungs.passed) else {
-            return Ok(None);
-        };
-        state.bins = Some(vec![rung as usize]);
-        Ok(Some((court.bytes(&choice)?, choice)))
-    }
-
-    /// The paper's search: the neighbourhood of the last choice, else the whole cube under each metric.
-    fn cube(&self, court: &mut Court<'_>, policy: &BinsPolicy, state: &mut State) -> Result<Option<(u64, Choice)>> {
-        let Some(cube) = Cube::new(&Points::places(policy)) else {
-            return Ok(None);
-        };
-        let gradients = self.sensitivity.source() == "gradients";
-        let metrics: Vec<Metric> = policy
-            .metrics()
-            .into_iter()
-            .filter(|m| *m == Metric::Magnitude || gradients)
-            .collect();
-        let named = |m: Metric| {
-            if m == Metric::Magnitude {
-                "magnitude"
-            } else {
-                "sensitivity"
-            }
-        };
-        let mut points = Points {
-            court,
-            policy,
-            metric: Metric::Magnitude,
-        };
-        let mut best = None;
-        if let Some(last) = self
-            .state
-            .bins
-            .as_ref()
-            .filter(|p| p.len() == Points::places(policy).len())
-        {
-            let was = metrics
-                .iter()
-                .copied()
-                .find(|m| self.state.metric.as_deref() == Some(named(*m)));
-            points.metric = was.unwrap_or(Metric::Magnitude);
-            switch(&mut points, last, &metrics)?;
-            best = neighbourhood(&mut points, &cube, last, 1)?.map(|(b, p)| (b, p, points.metric));
-        }
-        if best.is_none() {
-            for metric in metrics {
-                points.metric = metric;
-                let found = guided(&mut points, &cube)?.map(|(b, p)| (b, p, metric));
-                best = best.into_iter().chain(found).min_by_key(|b| b.0);
-            }
-        }
-        let Some((bytes, point, metric)) = best else {
-            return Ok(None);
-        };
-        points.metric = metric;
-        let choice = points.choice(&point);
-        (state.bins, state.metric) = (Some(point), Some(named(metric).to_owned()));
-        Ok(Some((bytes, choice)))
     }
 
     fn close(
@@ -495,41 +347,4 @@ fn list_some(names: &[&str]) -> String {
         text.push_str(&format!(" and {} more", names.len() - 3));
     }
     text
-}
-
-/// Looks for a rung that is smaller than what passed already: no finer one can win, so there is one trial unless that passes.
-fn overtake<T: Trials<i32>>(
-    trials: &mut T,
-    ladder: Ladder,
-    start: i32,
-    least: u64,
-) -> std::result::Result<Option<i32>, T::Error> {
-    let mut at = start.clamp(ladder.coarsest, ladder.finest);
-    while trials.bytes(&at)? >= least {
-        if at == ladder.coarsest {
-            return Ok(None);
-        }
-        at -= 1;
-    }
-    if !trials.passes(&at)? {
-        return Ok(None);
-    }
-    coarser(trials, ladder, at).map(Some)
-}
-
-/// Takes the other metric up where, at the last choice, it degrades quality clearly less.
-fn switch(points: &mut Points<'_, '_>, last: &Vec<usize>, metrics: &[Metric]) -> Result<()> {
-    let now = points.choice(last);
-    let other = metrics.iter().copied().find(|m| *m != points.metric);
-    let (Some(other), true) = (other, matches!(now, Choice::Bins(c, _) if c.prune > 0.0)) else {
-        return Ok(());
-    };
-    points.court.passes(&now)?;
-    let was = std::mem::replace(&mut points.metric, other);
-    let then = points.choice(last);
-    points.court.passes(&then)?;
-    if points.court.used(&then) > (1.0 - SWITCH) * points.court.used(&now) {
-        points.metric = was;
-    }
-    Ok(())
 }

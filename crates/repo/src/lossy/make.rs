@@ -4,8 +4,8 @@
 use super::allocate::Allocation;
 use super::bins::{Books, Shelves};
 use super::candidate::{Draft, Scratch, link_rest};
+use super::keys::Book;
 use super::model::{Model, Part};
-use super::policy::Book;
 use super::sensitivity::Sensitivity;
 use super::{Error, refused};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     work::WorkFile,
 };
 use mdl_codec::quant::lattice::{Lattice, Outcome};
-use mdl_codec::quant::{Config, Role, Values, quantise, reconstruct};
+use mdl_codec::quant::{Config, Role, Values, restore};
 use mdl_codec::{CodecError, Dtype};
 use mdl_objects::tensor_id;
 use std::{
@@ -180,18 +180,21 @@ impl Maker<'_> {
     }
 
     fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Done>> {
-        let Some((cuts, book)) = self.shelves.of(config, role) else {
+        let Some((cuts, book)) = self.shelves.of(role) else {
             return Ok(None);
         };
-        let gradient = self.sensitivity.gradient(part)?;
-        let work = || -> std::result::Result<Option<Vec<u8>>, CodecError> {
-            let weights = Values::new(part.extent.dtype, raw)?;
-            let gradient = values_of(gradient.as_ref())?;
-            let levels = quantise(weights, gradient, &cuts, book)?;
-            levels.map(|l| reconstruct(part.extent.dtype, &l, book)).transpose()
+        // Where nothing is pruned or protected by it, the gradient decides nothing, and doing without is faster.
+        let gradient = match config.prune > 0.0 || config.protect > 0.0 {
+            true => self.sensitivity.gradient(part)?,
+            false => None,
         };
-        let bytes = work().map_err(refused)?;
-        Ok(bytes.map(|bytes| Done { bytes, lattice: None }))
+        let mut bytes = vec![0; raw.len()];
+        let mut work = || {
+            let weights = Values::new(part.extent.dtype, raw)?;
+            restore(weights, values_of(gradient.as_ref())?, &cuts, book, &mut bytes)
+        };
+        let held = work().map_err(refused)?;
+        Ok(held.then_some(Done { bytes, lattice: None }))
     }
 }
 

@@ -2,14 +2,16 @@
 //! Neighbours: `mdl_codec::quant` has quantisers and searches, `commit` stores what comes out like any other files. It must not know refs,
 //! packs or how anything is shown.
 //!
-//! Rooms: `policy` says what may be tried and lost, `shelf` keeps policies in the repository. `model` lists the tensors,
+//! Rooms: `policy` (its text's `keys`) says what may be tried and lost, `shelf` keeps policies in the repository. `model` lists the tensors,
 //! `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks. `make` makes a candidate in a
-//! `candidate` directory, `trials` has it judged, `drive` searches, `record` is what a commit remembers of all that.
+//! `candidate` directory, `trials` has it judged, `drive` searches through the `families`, `record` is what a commit remembers of all that.
 
 mod allocate;
 mod bins;
 mod candidate;
 mod drive;
+mod families;
+mod keys;
 mod make;
 mod model;
 mod moments;
@@ -19,8 +21,9 @@ mod sensitivity;
 mod shelf;
 mod trials;
 
+pub use keys::{Family, Moments};
 pub use model::TensorTreatment;
-pub use policy::{BUILT_IN, DEFAULT, Family, Moments, Policy};
+pub use policy::{BUILT_IN, DEFAULT, Policy};
 pub use record::Quality;
 pub use shelf::Shelved;
 pub use trials::Trial;

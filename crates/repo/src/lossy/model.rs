@@ -4,7 +4,8 @@
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*: the name and shape
 //! that roles, rules and matrices go by.
 
-use super::policy::{Moments, Policy, Verdict};
+use super::keys::Moments;
+use super::policy::{Policy, Verdict};
 use crate::{
     RepoError, Result,
     repo::Repo,
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_moment_is_known_with_its_weight() {
-        let of = |name: &str| moment(name).map(|(weight, m)| (weight, m));
+        let of = moment;
         assert_eq!(of("wte.weight.exp_avg"), Some(("wte.weight".to_owned(), Moment::First)));
         assert_eq!(of("state.3.exp_avg_sq"), Some(("state.3".to_owned(), Moment::Second)));
         assert_eq!(of("fc|momentum_buffer"), Some(("fc".to_owned(), Moment::Momentum)));

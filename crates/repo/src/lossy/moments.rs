@@ -1,8 +1,8 @@
 //! Optimizer moments under a policy. Neighbours: `mdl_codec::quant::moments` quantises, `candidate` has the files. It must not know weights.
 
 use super::candidate::Draft;
+use super::keys::Moments;
 use super::model::{Model, Part, Treatment, moment};
-use super::policy::Moments;
 use super::refused;
 use crate::{Result, ingest::Hints};
 use mdl_codec::quant::Values;

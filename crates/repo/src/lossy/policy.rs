@@ -3,11 +3,11 @@
 //!
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that was made under it.
 
+use super::keys::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use crate::{RepoError, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use mdl_codec::quant::search::Gate;
-use mdl_codec::quant::{Config, Metric, Role};
-use serde::Deserialize;
+use mdl_codec::quant::{Config, Role};
 
 /// The default policy.
 pub const DEFAULT: &str = "lossy";
@@ -38,222 +38,6 @@ pub const BUILT_IN: [(&str, &str, &str); 5] = [
          metrics = [\"magnitude\", \"sensitivity\"]\ncodebooks = [\"fresh\"]\n",
     ),
 ];
-
-/// A way to quantise weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    /// An absolute lattice with dither.
-    Lattice,
-    /// The paper's bins.
-    Bins,
-}
-
-/// Where a codebook comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Book {
-    /// The parent's, as it is.
-    Keep,
-    /// The parent's, moved along with the weights.
-    Warm,
-    /// The optimum.
-    Fresh,
-}
-
-/// How the space of bins is searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BinsSearch {
-    /// One knob, the number of bins; the first choice of every other list.
-    #[default]
-    Ladder,
-    /// The paper's cube: guided exhaustive search, then delta neighbourhoods.
-    Cube,
-}
-
-/// What becomes of optimizer moments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Moments {
-    /// Every bit is kept.
-    #[default]
-    Exact,
-    /// 8-bit logarithmic levels.
-    Log8,
-    /// 4-bit logarithmic levels.
-    Log4,
-    /// First moments in steps of sqrt(v), second ones as row x column.
-    Factored,
-}
-
-impl Moments {
-    /// As a policy spells it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Moments::Exact => "exact",
-            Moments::Log8 => "log8",
-            Moments::Log4 => "log4",
-            Moments::Factored => "factored",
-        }
-    }
-}
-
-/// The lattice's part of a policy.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LatticePolicy {
-    /// Distance of the steps that are tried, in sixteenths of an octave.
-    pub grid: i16,
-    /// Whether offsets are drawn anew after each restore.
-    pub dither: bool,
-    /// Whether rows and columns get steps of their own by sensitivity.
-    pub allocation: bool,
-}
-
-impl Default for LatticePolicy {
-    fn default() -> Self {
-        LatticePolicy {
-            grid: 8,
-            dither: true,
-            allocation: true,
-        }
-    }
-}
-
-/// The bins' part of a policy.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BinsPolicy {
-    /// How to search.
-    pub search: BinsSearch,
-    /// Numbers of bins, coarse to fine.
-    pub bins: Vec<u16>,
-    /// Numbers of bins for embeddings, coarse to fine; none: as many as elsewhere.
-    pub embedding_bins: Option<Vec<u16>>,
-    /// Fractions to prune, most to least.
-    pub prune: Vec<f64>,
-    /// Fractions to protect, least to most.
-    pub protect: Vec<f64>,
-    /// Metrics to prune by.
-    pub metrics: Vec<String>,
-    /// Codebooks to try.
-    pub codebooks: Vec<Book>,
-}
-
-impl Default for BinsPolicy {
-    fn default() -> Self {
-        let bins = vec![
-            4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 240,
-        ];
-        BinsPolicy {
-            search: BinsSearch::Ladder,
-            bins,
-            embedding_bins: None,
-            prune: vec![0.0],
-            protect: vec![0.0],
-            metrics: vec!["magnitude".to_owned()],
-            codebooks: vec![Book::Keep, Book::Warm, Book::Fresh],
-        }
-    }
-}
-
-impl BinsPolicy {
-    /// The metrics.
-    pub fn metrics(&self) -> Vec<Metric> {
-        let of = |m: &String| match m.as_str() {
-            "sensitivity" => Metric::Sensitivity,
-            _ => Metric::Magnitude,
-        };
-        self.metrics.iter().map(of).collect()
-    }
-}
-
-/// What is used where nothing can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fixed {
-    /// The family.
-    pub family: Family,
-    /// Lattice: log2 of the step, relative to the weights' standard deviation (geometric mean over the elements).
-    #[serde(default)]
-    pub step: Option<f64>,
-    /// Bins: their number.
-    #[serde(default)]
-    pub bins: Option<u16>,
-    /// Bins: their number in embeddings.
-    #[serde(default)]
-    pub embedding_bins: Option<u16>,
-    /// Bins: fraction to prune.
-    #[serde(default)]
-    pub prune: f64,
-    /// Bins: fraction to protect.
-    #[serde(default)]
-    pub protect: f64,
-}
-
-impl Fixed {
-    /// The configuration of bins.
-    pub fn config(&self) -> Config {
-        let bins = self.bins.unwrap_or(32);
-        Config {
-            bins,
-            embedding_bins: self.embedding_bins.unwrap_or(bins),
-            prune: self.prune,
-            protect: self.protect,
-            metric: Metric::Magnitude,
-        }
-    }
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct GateText {
-    progress: Option<f64>,
-    epsilon: Option<f64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct OptimizerText {
-    moments: Moments,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleText {
-    #[serde(rename = "match")]
-    pattern: String,
-    role: Option<String>,
-    #[serde(default)]
-    exact: bool,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    #[serde(rename = "try")]
-    families: Vec<Family>,
-    #[serde(default)]
-    gate: GateText,
-    #[serde(default)]
-    lattice: LatticePolicy,
-    #[serde(default)]
-    bins: BinsPolicy,
-    #[serde(default)]
-    optimizer: OptimizerText,
-    #[serde(default)]
-    fixed: Option<Fixed>,
-    #[serde(default = "max_depth")]
-    max_depth: u8,
-    #[serde(default)]
-    tensor: Vec<RuleText>,
-}
-
-/// Quantised deltas are small and quick to decode: chains may be longer than lossless ones.
-fn max_depth() -> u8 {
-    48
-}
 
 /// What a rule says of the tensors it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -424,6 +208,7 @@ fn rule(name: &str, text: &RuleText) -> Result<Rule> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::keys::BinsSearch;
     use super::*;
 
     #[test]

@@ -3,8 +3,8 @@
 
 use super::Evaluator;
 use super::candidate::Scratch;
+use super::keys::{BinsPolicy, Book};
 use super::make::{Choice, Made, Maker};
-use super::policy::{BinsPolicy, Book};
 use crate::{RepoError, Result};
 use mdl_codec::quant::search::{Direction, Gate, Point, Trials};
 use mdl_codec::quant::{Config, Metric};

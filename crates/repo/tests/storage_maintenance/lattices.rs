@@ -21,7 +21,7 @@ const FILE: &str = "sub/model.safetensors";
 fn versions(n: usize) -> (Vec<Version>, Hints) {
     let mut noise = Noise(5);
     let mut hints = Hints::default();
-    let mut tensors: Vec<(&str, Vec<f32>)> = [("long", SEGMENT_BYTES / 4 + 1000), ("short", 700)]
+    let mut tensors: Vec<(&str, Vec<f32>)> = [("long", SEGMENT_BYTES / 4 + 300_000), ("short", 700)]
         .map(|(name, len)| (name, noise.weights(len)))
         .to_vec();
     let params = Params {

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::quant::Values;
-use crate::quant::lattice::{Lattice, Params};
+use crate::quant::lattice::{Hint, Lattice, Params};
 use crate::quant::uniform;
 use crate::{CpuEngine, Dtype, Engine};
 
@@ -167,11 +167,14 @@ fn a_pair_lies_on_lattices_that_store_it() {
         .unwrap();
     let coded = |p: &Params, b: &[u8]| {
         let l = Lattice::new(p, Dtype::F32, &[256, 320]).unwrap();
-        let coded = l.encode(0, b, None, None).unwrap();
+        let hint = Hint::new(std::sync::Arc::new(l), 0);
+        let engine = CpuEngine::new();
+        let coded = engine.encode(Dtype::F32, b, None.into(), Some(&hint)).unwrap();
+        assert_eq!(coded.scheme, crate::Scheme::Lattice);
         let mut back = vec![0; b.len()];
-        l.decode(0, &coded, None, None, &mut back).unwrap();
+        engine.decode(Dtype::F32, &coded.bytes, None.into(), &mut back).unwrap();
         assert!(back == b);
-        b.len() as f64 / (coded.len() + p.to_bytes().unwrap().len()) as f64
+        b.len() as f64 / coded.bytes.len() as f64
     };
     assert!(coded(&pair.first_lattice, &pair.first) > 18.0);
     assert!(coded(&pair.second_lattice, &pair.second) > 100.0);

@@ -1,0 +1,177 @@
+//! The comparison as a table, as JSON and as CSV. Neighbours: `render` has tables and numbers. It must not measure anything.
+
+use super::{Results, Row};
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{Align, Table, count, json_number, short_number, visible},
+};
+use mdl_repo::compare::Verdict;
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Sums over a history: one line of the table.
+struct Line<'a> {
+    rows: Vec<&'a Row>,
+}
+
+impl Line<'_> {
+    fn sum(&self, f: impl Fn(&mdl_repo::compare::Measured) -> f64) -> f64 {
+        self.rows.iter().filter_map(|r| r.measured.as_ref()).map(f).sum()
+    }
+
+    fn most(&self, f: impl Fn(&mdl_repo::compare::Measured) -> f64) -> f64 {
+        let all = self.rows.iter().filter_map(|r| r.measured.as_ref());
+        all.map(f).fold(0.0, f64::max)
+    }
+
+    /// The settings at the last checkpoint.
+    fn name(&self) -> String {
+        let last = self.rows.iter().rev().find_map(|r| r.measured.as_ref());
+        last.map_or_else(|| self.rows[0].asked.clone(), |m| m.system.clone())
+    }
+
+    fn ratio(&self) -> f64 {
+        self.sum(|m| m.logical_bytes as f64) / self.sum(|m| m.stored_bytes as f64)
+    }
+}
+
+/// The systems in the order asked for.
+fn lines(results: &Results) -> Vec<Line<'_>> {
+    let first = results.rows.iter().take_while(|r| r.at == 0).count();
+    let every = |i: usize| results.rows.iter().skip(i).step_by(first.max(1)).collect();
+    (0..first).map(|i| Line { rows: every(i) }).collect()
+}
+
+fn quality(verdict: Option<&Verdict>) -> String {
+    match verdict {
+        Some(Verdict::Quality(q)) => short_number(*q),
+        Some(Verdict::None(_)) => "none".to_owned(),
+        None => String::new(),
+    }
+}
+
+pub fn table(context: &mut Context, results: &Results) -> Result<()> {
+    use Align::{Left, Right};
+    let judged = results.lower_is_better.is_some();
+    let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right]);
+    let speed = |s: f64| format!("{s:.0}");
+    let mut head = vec![
+        "system",
+        "ratio",
+        "max error",
+        "rel. error",
+        "quality",
+        "enc MB/s",
+        "dec MB/s",
+    ];
+    if !judged {
+        head.remove(4);
+    }
+    table.row(head.into_iter().map(str::to_owned));
+    for line in lines(results) {
+        let mut cells = vec![visible(&line.name())];
+        if line.rows.iter().any(|r| r.measured.is_none()) {
+            cells.push("no setting is good enough".to_owned());
+            table.row(cells);
+            continue;
+        }
+        cells.push(format!("{:.2}", line.ratio()));
+        cells.push(short_number(line.most(|m| m.max_error)));
+        cells.push(short_number(line.most(|m| m.relative_error)));
+        if judged {
+            cells.push(quality(line.rows.last().and_then(|r| r.verdict.as_ref())));
+        }
+        let bytes = line.sum(|m| m.logical_bytes as f64) / 1e6;
+        cells.push(speed(bytes / line.sum(|m| m.encode_seconds)));
+        cells.push(speed(bytes / line.sum(|m| m.decode_seconds)));
+        table.row(cells);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{line}")?;
+    }
+    let n = results.checkpoints.len() as u64;
+    if n > 1 {
+        let text = format!(
+            "{}: ratios over all of them, the largest errors, the last quality; --json and --csv have each",
+            count(n, "checkpoint")
+        );
+        writeln!(context.out, "{}", context.paint.dim(&text))?;
+    }
+    if let Some(exact @ Some(_)) = results.exact.last().map(Option::as_ref) {
+        writeln!(context.out, "quality without loss: {}", quality(exact))?;
+    }
+    for row in &results.rows {
+        if let Some(Verdict::None(why)) = &row.verdict {
+            context.note(&format!("note: {}: the evaluation {}", row.asked, visible(why)));
+        }
+    }
+    Ok(())
+}
+
+fn verdict_json(verdict: Option<&Verdict>) -> Value {
+    match verdict {
+        Some(Verdict::Quality(q)) => json_number(*q),
+        _ => Value::Null,
+    }
+}
+
+pub fn json(results: &Results) -> Value {
+    let row = |r: &Row| match &r.measured {
+        None => json!({"asked": r.asked, "system": null}),
+        Some(m) => json!({
+            "asked": r.asked,
+            "system": m.system,
+            "logical_bytes": m.logical_bytes,
+            "stored_bytes": m.stored_bytes,
+            "ratio": m.ratio(),
+            "max_error": json_number(m.max_error),
+            "relative_error": json_number(m.relative_error),
+            "quality": verdict_json(r.verdict.as_ref()),
+            "encode_mb_s": m.encode_speed(),
+            "decode_mb_s": m.decode_speed(),
+        }),
+    };
+    let checkpoint = |(i, name): (usize, &String)| {
+        let rows: Vec<Value> = results.rows.iter().filter(|r| r.at == i).map(row).collect();
+        json!({"checkpoint": name, "quality": verdict_json(results.exact[i].as_ref()), "systems": rows})
+    };
+    let all: Vec<Value> = results.checkpoints.iter().enumerate().map(checkpoint).collect();
+    json!({"checkpoints": all, "lower_is_better": results.lower_is_better})
+}
+
+/// A field that may hold commas.
+fn field(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+pub fn csv(results: &Results) -> String {
+    let mut out = String::from(
+        "checkpoint,asked,system,logical_bytes,stored_bytes,ratio,max_error,relative_error,quality,encode_mb_s,decode_mb_s\n",
+    );
+    for r in &results.rows {
+        let head = format!("{},{}", field(&results.checkpoints[r.at]), field(&r.asked));
+        let rest = r.measured.as_ref().map_or_else(
+            || ",,,,,,,,".to_owned(),
+            |m| {
+                let quality = match r.verdict {
+                    Some(Verdict::Quality(q)) => q.to_string(),
+                    _ => String::new(),
+                };
+                format!(
+                    "{},{},{},{:.4},{:e},{:e},{quality},{:.1},{:.1}",
+                    field(&m.system),
+                    m.logical_bytes,
+                    m.stored_bytes,
+                    m.ratio(),
+                    m.max_error,
+                    m.relative_error,
+                    m.encode_speed(),
+                    m.decode_speed()
+                )
+            },
+        );
+        out.push_str(&format!("{head},{rest}\n"));
+    }
+    out
+}

@@ -1,0 +1,100 @@
+//! The lattice as a system: a step for each tensor, shaped by rows and columns where gradients are given. Neighbours: `quant::lattice`
+//! does the work. It must not know what the step is good for.
+
+use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
+use super::packed::count;
+use crate::quant::lattice::{Lattice as Grid, Outcome, Params};
+use crate::quant::{Grid as Keys, Values};
+use crate::{CodecError, Dtype};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Lattice {
+    /// In units of the root mean square: the tensor's, or that of all tensors together.
+    pub(super) step: f64,
+    pub(super) scale: Scale,
+    /// Whether gradients shape the steps.
+    pub(super) sensitivity: bool,
+}
+
+/// Whose root mean square is the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// The tensor's: relative errors are alike.
+    Tensor,
+    /// The checkpoint's: one step for all, which makes the squared error of the whole smallest.
+    Model,
+}
+
+fn rms(values: &[f32]) -> f64 {
+    let square: f64 = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+    (square / values.len().max(1) as f64).sqrt()
+}
+
+fn wide(t: &Tensor<'_>) -> Result<Vec<f32>, CodecError> {
+    let mut wide = Vec::new();
+    Values::new(t.dtype, t.bytes)?.widen(&mut wide);
+    Ok(wide)
+}
+
+impl Coder for Lattice {
+    fn takes(&self, t: &Tensor<'_>) -> bool {
+        t.quantisable() && t.dtype != Dtype::F64 && Keys::of(t.dtype).is_ok()
+    }
+
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+        let (mut sum, mut n) = (0.0, 0.0);
+        for t in tensors {
+            let wide = wide(t)?;
+            let square = rms(&wide).powi(2) * wide.len() as f64;
+            if square.is_finite() {
+                (sum, n) = (sum + square, n + wide.len() as f64);
+            }
+        }
+        Ok(Plan {
+            rms: (sum / f64::max(n, 1.0)).sqrt(),
+            ..Plan::default()
+        })
+    }
+
+    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+        let unit = match self.scale {
+            Scale::Tensor => rms(&wide(t)?),
+            Scale::Model => plan.rms,
+        };
+        let step = (16.0 * (self.step * unit).log2()).round();
+        if !(-1280.0..=1280.0).contains(&step) {
+            return Ok(None);
+        }
+        let params = match t.gradient.filter(|_| self.sensitivity) {
+            Some(g) => {
+                let mut squares = Vec::new();
+                Values::new(Dtype::F32, g)?.widen(&mut squares);
+                squares.iter_mut().for_each(|g| *g *= *g);
+                Params::from_sensitivity(step as i16, None, t.shape, &squares)
+            }
+            None => Params {
+                step: step as i16,
+                ..Params::default()
+            },
+        };
+        let grid = Grid::new(&params, t.dtype, t.shape)?;
+        let mut bytes = vec![0; t.bytes.len()];
+        if grid.quantise(0, t.bytes, &mut bytes)? != Outcome::Quantised {
+            return Ok(None);
+        }
+        let base = parent.map(|p| p.bytes.as_slice());
+        segments(t.dtype, &bytes, base, Some(&Arc::new(grid))).map(Some)
+    }
+
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+        let n = count(shape) * dtype.size();
+        let bytes = from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?;
+        Ok(Kept {
+            dtype,
+            shape: shape.to_vec(),
+            bytes,
+            levels: None,
+        })
+    }
+}

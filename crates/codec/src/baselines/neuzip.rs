@@ -1,0 +1,56 @@
+//! NeuZip's lossy variant as a system: exponents entropy-coded, signs and mantissas packed, a byte a block. Neighbours:
+//! `quant::neuzip` has the numbers. It uses no parent.
+
+use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
+use super::packed::{self, count};
+use crate::bits::{Cursor, put_varint};
+use crate::quant::Values;
+use crate::quant::neuzip::{Code, Coded, quantise, reconstruct};
+use crate::{CodecError, Dtype};
+
+#[derive(Debug)]
+pub(super) struct NeuZip {
+    /// Mantissa bits.
+    pub(super) keep: u32,
+    pub(super) block: usize,
+}
+
+impl Coder for NeuZip {
+    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+        let Some(coded) = quantise(Values::new(t.dtype, t.bytes)?, self.keep, self.block)? else {
+            return Ok(None);
+        };
+        let mut out = Vec::new();
+        let exponents: Vec<u8> = coded.codes.iter().map(|c| c.exponent).collect();
+        for bytes in [&exponents, &coded.mantissas] {
+            let part = segments(Dtype::U8, bytes, None, None)?;
+            put_varint(&mut out, part.len() as u64);
+            out.extend_from_slice(&part);
+        }
+        let rest = coded.codes.iter().map(|c| u16::from(c.rest));
+        packed::put(&mut out, rest, 1 + self.keep);
+        Ok(Some(out))
+    }
+
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+        let (mut cursor, n) = (Cursor::new(body), count(shape));
+        let mut part = |n: usize| {
+            let len = cursor.varint()?;
+            from_segments(Dtype::U8, cursor.take(len)?, n, None)
+        };
+        let (exponents, mantissas) = (part(n)?, part(n.div_ceil(self.block))?);
+        let rest = packed::get(&mut cursor, n, 1 + self.keep)?;
+        cursor.done()?;
+        let code = |(exponent, rest): (u8, u16)| Code {
+            exponent: exponent.min(254),
+            rest: rest as u8,
+        };
+        let codes = exponents.into_iter().zip(rest).map(code).collect();
+        Ok(Kept {
+            dtype,
+            shape: shape.to_vec(),
+            bytes: reconstruct(dtype, &Coded { codes, mantissas }, self.keep, self.block)?,
+            levels: None,
+        })
+    }
+}

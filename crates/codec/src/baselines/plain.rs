@@ -1,0 +1,50 @@
+//! The systems without loss: the engine itself, and zstd. Neighbours: `frame` codes by the engine whatever a system does not take.
+//! It must not know any quantiser.
+
+use super::frame::{Coder, Kept, Plan, Tensor};
+use crate::{CodecError, Dtype};
+
+/// The engine codes everything.
+#[derive(Debug)]
+pub(super) struct Lossless;
+
+impl Coder for Lossless {
+    fn takes(&self, _: &Tensor<'_>) -> bool {
+        false
+    }
+
+    fn encode(&self, _: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+        Ok(None)
+    }
+
+    fn decode(&self, _: &[u8], _: Dtype, _: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+        Err(CodecError::Corrupt("lossless has no bodies of its own"))
+    }
+}
+
+/// zstd over each tensor; the parent is not used.
+#[derive(Debug)]
+pub(super) struct Zstd {
+    pub(super) level: i32,
+}
+
+impl Coder for Zstd {
+    fn takes(&self, _: &Tensor<'_>) -> bool {
+        true
+    }
+
+    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+        let bad = |_| CodecError::BadInput("zstd refused the tensor");
+        zstd::bulk::compress(t.bytes, self.level).map(Some).map_err(bad)
+    }
+
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+        let n = shape.iter().product::<usize>() * dtype.size();
+        Ok(Kept {
+            dtype,
+            shape: shape.to_vec(),
+            bytes: zstd::bulk::decompress(body, n).map_err(|_| CodecError::Corrupt("bad zstd frame"))?,
+            levels: None,
+        })
+    }
+}

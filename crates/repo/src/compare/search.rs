@@ -1,0 +1,31 @@
+//! The smallest encoding within an error. Neighbours: `mdl_codec::baselines::ladder` gives the settings, `measure` tries them. It must
+//! not know what a setting means.
+
+use super::{Checkpoint, Measured, measure};
+use crate::{RepoError, Result};
+use mdl_codec::baselines::{State, ladder, system};
+
+/// The system at its coarsest rung whose relative L2 error is at most `most`; `None` where not even the finest is. The ladder is
+/// searched by halving, errors taken to fall along it; the rung that is returned was measured.
+///
+/// # Errors
+/// As [`measure`]; a system or a setting that there is not.
+pub fn at_error(text: &str, checkpoint: &Checkpoint, parent: Option<&State>, most: f64) -> Result<Option<Measured>> {
+    let usage = |message| RepoError::Usage {
+        message,
+        hint: "`mdl compare --help` lists systems and settings".to_owned(),
+    };
+    let rungs = ladder(text).map_err(usage)?;
+    let (mut low, mut high, mut best) = (0, rungs.len(), None);
+    while low < high {
+        let middle = (low + high) / 2;
+        let found = measure(&system(&rungs[middle]).map_err(usage)?, checkpoint, parent)?;
+        if found.relative_error <= most {
+            best = Some(found);
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok(best)
+}
