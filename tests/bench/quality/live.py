@@ -14,6 +14,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import fcntl
 import json
 import resource
 import shutil
@@ -164,6 +165,9 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
     system = SYSTEMS[name]
     label = f"{task.name}-{name}-{order}"
     home = HOME / "live" / label
+    home.parent.mkdir(parents=True, exist_ok=True)
+    lock = open(home.with_suffix(".lock"), "w")  # noqa: SIM115 - held until the process ends
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     repo = Repository(home / "repo")
