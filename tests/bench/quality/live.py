@@ -75,8 +75,9 @@ SYSTEMS = {
     "paper": System("the paper's pipeline, its gate (0.05)", "paper", ("--quality", "0.05"), score="accuracy"),
     "adam": System("mdl, default, moments log4", WITH_MOMENTS, moments=True),
     "paper-progress": System("the paper's pipeline, our gate", "paper", ("--progress", "0.25")),
+    "careful": System("mdl, default, progress gate 0.1", "lossy", ("--progress", "0.1")),
     "bins": System("mdl, bins only", "bins", orders=1),
-    "lattice": System("mdl, lattice only", "lattice", orders=1),
+    "lattice": System("mdl, lattice only", "lattice"),
     "lossless": System("lossless, weights + moments", None, moments=True, orders=1),
 }
 
