@@ -67,13 +67,11 @@ def test_the_reader_notices_damage(tmp_path: Path) -> None:
     assert any(outcomes)
 
 
-def test_the_reader_decodes_the_engine_s_vectors() -> None:
+def test_the_reader_decodes_the_engine_s_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """The segments that the engine's own golden test froze, which take every scheme, dtype and coder."""
-    sys.path.insert(0, str(READER.parent))
-    try:
-        import segments
-    finally:
-        sys.path.pop(0)
+    monkeypatch.syspath_prepend(str(READER.parent))
+    import segments
+
     vectors = sorted((TESTS.parent / "crates" / "codec" / "tests" / "golden").glob("*.seg"))
     assert len(vectors) >= 66
     for vector in vectors:
