@@ -107,9 +107,9 @@ def load(task: str) -> tuple[list[Run], dict[str, list[Run]]]:
     return base, found
 
 
-def fell_back(row: dict[str, Any]) -> bool:
-    """Whether no configuration passed the gate, so that the checkpoint is stored as it is."""
-    return row.get("quality", {}).get("family") == "lossless"
+def family(row: dict[str, Any]) -> str:
+    """What a lossy commit took: lattice, bins, or lossless where nothing passed the gate; none without a policy."""
+    return (row.get("quality") or {}).get("family", "")
 
 
 def ranged(values: Sequence[float], digits: int) -> str:
@@ -147,8 +147,8 @@ def summarise(task: str, name: str, runs: list[Run], base: list[Run]) -> dict[st
         "ratio": raw / packs,
         "ratio_tensors": raw / tensors,
         "ratios": [one["raw_bytes"] / one["pack_bytes"] for one in runs],
-        "fallbacks": sum(map(fell_back, rows)),
-        "lattices": sum(row.get("quality", {}).get("family") == "lattice" for row in rows),
+        "fallbacks": sum(family(row) == "lossless" for row in rows),
+        "lattices": sum(family(row) == "lattice" for row in rows),
         "checkpoints": len(rows),
         "evaluations": statistics.fmean(row["evaluations"] for row in rows),
         "commit_seconds": median(row["seconds"] for row in rows),
@@ -279,10 +279,13 @@ def write_report(out: Path | None) -> None:
 
 
 def slim(systems: dict[str, list[Run]]) -> dict[str, Any]:
-    """Per checkpoint numbers, without what the summaries say already."""
-    keep = ("step", "raw_bytes", "pack_bytes", "stored_bytes", "evaluations", "configuration", "quality")
+    """What the plots show, checkpoint by checkpoint: one row of values for each run."""
     return {
-        name: [[{key: row[key] for key in keep if key in row} for row in one["rows"]] for one in runs]
+        name: {
+            "steps": " ".join(str(row["step"]) for row in runs[0]["rows"]),
+            "configurations": [" | ".join(row.get("configuration") or "" for row in one["rows"]) for one in runs],
+            "pack_bytes": [" ".join(str(row["pack_bytes"]) for row in one["rows"]) for one in runs],
+        }
         for name, runs in systems.items()
     }
 
