@@ -75,9 +75,10 @@ impl CommandEvaluator {
         }
         // What it left running may hold the pipe open.
         let rest = deadline.saturating_duration_since(Instant::now());
-        let bytes = output
-            .recv_timeout(rest)
-            .map_err(|_| "its output does not end".to_owned())?;
+        let Ok(bytes) = output.recv_timeout(rest) else {
+            end(&mut child);
+            return Err("its output does not end".to_owned());
+        };
         number(&String::from_utf8_lossy(&bytes))
     }
 }
