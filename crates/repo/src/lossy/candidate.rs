@@ -6,6 +6,7 @@
 use super::model::Container;
 use crate::{RepoError, Result, repo::Repo, storage::nonce, work::WorkFile};
 use std::{
+    collections::HashMap,
     fs::{self, File, OpenOptions},
     os::unix::fs::{FileExt, symlink},
     path::{Path, PathBuf},
@@ -14,6 +15,8 @@ use std::{
 
 /// Where candidates are made, inside the repository's directory.
 const DIR: &str = "candidates";
+/// The same where a repository has no directory of its own.
+const TEMPORARY: &str = "mdl-candidates";
 /// A directory that a killed process left is removed by a later one after this long.
 const STALE: Duration = Duration::from_secs(48 * 3600);
 
@@ -32,9 +35,12 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> RepoError + use<> {
 }
 
 impl Scratch {
-    /// A fresh directory beside the repository's objects; somewhere temporary for a repository without a directory.
+    /// A fresh directory beside the repository's objects; among the temporary ones for a repository without a directory.
     pub fn new(repo: &Repo) -> Result<Scratch> {
-        let root = repo.dir().map_or_else(std::env::temp_dir, |d| d.join(DIR));
+        // In both cases a directory that holds nothing else: what is old there is removed.
+        let root = repo
+            .dir()
+            .map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
         sweep(&root);
         let path = root.join(format!("{}-{:08x}", std::process::id(), nonce()));
         fs::create_dir_all(&path).map_err(failed(&path))?;
@@ -117,13 +123,14 @@ fn place(dir: &Path, rel: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Links the files that the candidate leaves alone.
-pub(crate) fn link_rest(dir: &Path, list: &[WorkFile]) -> Result<()> {
+/// Links the files that are not in `dir` yet: to where they were `replaced`, by their name in the tree, else to the user's.
+pub(crate) fn link_rest(dir: &Path, list: &[WorkFile], replaced: &HashMap<String, PathBuf>) -> Result<()> {
     for file in list {
         let path = dir.join(&file.rel);
         if path.symlink_metadata().is_err() {
             let path = place(dir, &file.rel)?;
-            symlink(&file.path, &path).map_err(failed(&path))?;
+            let target = replaced.get(&file.rel).unwrap_or(&file.path);
+            symlink(target, &path).map_err(failed(&path))?;
         }
     }
     Ok(())

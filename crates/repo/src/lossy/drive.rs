@@ -3,7 +3,7 @@
 
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;
-use super::candidate::Scratch;
+use super::candidate::{Scratch, link_rest};
 use super::keys::{Book, Family, Fixed, Moments};
 use super::make::{Choice, Made, Maker};
 use super::model::Model;
@@ -179,11 +179,7 @@ impl<'a> Setting<'a> {
             return Ok(source.to_owned());
         }
         let dir = scratch.fresh("exact")?;
-        let moved = |f: &WorkFile| WorkFile {
-            path: self.before.files.get(&f.rel).unwrap_or(&f.path).clone(),
-            ..f.clone()
-        };
-        super::candidate::link_rest(&dir, &self.list.iter().map(moved).collect::<Vec<_>>())?;
+        link_rest(&dir, self.list, &self.before.files)?;
         Ok(dir)
     }
 
@@ -208,10 +204,8 @@ impl<'a> Setting<'a> {
                 return Ok(found);
             }
         };
-        let (mut maker, mut silent) = (self.maker(), Silent);
-        let made = maker.make(&choice, scratch, "candidate")?;
-        let mut court = Court::new(maker, scratch, &mut silent);
-        court.made = Some((choice, made));
+        let mut silent = Silent;
+        let mut court = Court::new(self.maker(), scratch, &mut silent);
         court.bytes(&choice)?;
         found.made = Some(court.take(&choice)?);
         found.trials = court.trials.into_iter().map(|t| t.1).collect();

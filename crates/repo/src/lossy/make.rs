@@ -110,17 +110,8 @@ impl Maker<'_> {
         for (rel, path) in &self.before {
             made.files.entry(rel.clone()).or_insert_with(|| path.clone());
         }
-        link_rest(&made.dir, &self.rest())?;
+        link_rest(&made.dir, self.list, &self.before)?;
         Ok(made)
-    }
-
-    /// The files as a candidate without weights would link to them.
-    fn rest(&self) -> Vec<WorkFile> {
-        let moved = |f: &WorkFile| WorkFile {
-            path: self.before.get(&f.rel).unwrap_or(&f.path).clone(),
-            ..f.clone()
-        };
-        self.list.iter().map(moved).collect()
     }
 
     fn part(&mut self, choice: &Choice, part: &Part, role: Role, draft: &Draft, made: &mut Made) -> Result<()> {
