@@ -6,7 +6,6 @@ mod commands;
 mod context;
 mod engine;
 mod errors;
-mod evaluator;
 mod progress;
 mod render;
 

@@ -3,6 +3,7 @@
 
 use super::changes::{FileChange, changed_files};
 use super::contract::{self, Contract};
+use super::editor;
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -12,10 +13,8 @@ use mdl_repo::{CommitRequest, Committed, Repo};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
-    env, fs,
-    io::{self, IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 /// Store the files of a directory as a new version
@@ -260,34 +259,8 @@ const TEMPLATE: &str = "
 
 /// Asks the user's editor for a message.
 fn edited(repo: &Repo) -> Result<String> {
-    let editor = ["MDL_EDITOR", "VISUAL", "EDITOR"]
-        .iter()
-        .find_map(|k| env::var(k).ok().filter(|v| !v.is_empty()));
-    let (Some(editor), Some(dir), true) = (editor, repo.dir(), io::stdin().is_terminal()) else {
-        return Err(CliError::usage(
-            "a message is wanted",
-            "say what this version is with -m TEXT, or pass --step N",
-        ));
-    };
-    let file = dir.join("COMMIT_EDITMSG");
-    let failed = |e: io::Error| mdl_repo::RepoError::io(format!("cannot edit {}", file.display()))(e);
-    fs::write(&file, TEMPLATE).map_err(failed)?;
-    // Editors come with arguments ("code --wait"), which the shell takes apart.
-    let status = Command::new("sh")
-        .arg("-c")
-        .arg(format!("{editor} \"$1\""))
-        .arg("sh")
-        .arg(&file)
-        .status();
-    let ended_well = status.map_err(failed)?.success();
-    let text = fs::read_to_string(&file).map_err(failed)?;
-    let _ = fs::remove_file(&file);
-    if !ended_well {
-        return Err(super::shared::refused(
-            format!("{editor} failed"),
-            "pass the message with -m TEXT",
-        ));
-    }
+    let hint = "say what this version is with -m TEXT, or pass --step N";
+    let text = editor::edited(repo, "COMMIT_EDITMSG", TEMPLATE, "a message is wanted", hint)?;
     let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
     Ok(lines.join("\n").trim().to_owned())
 }

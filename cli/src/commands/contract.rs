@@ -1,13 +1,12 @@
-//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator. Neighbours: `crate::evaluator` runs
-//! the command, `mdl-repo` searches. It must not store anything.
+//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator. Neighbours: `mdl-repo`
+//! runs the command and searches. It must not store anything.
 
 use crate::{
     errors::{CliError, Result},
-    evaluator::CommandEvaluator,
     render::short_number,
 };
 use mdl_objects::Id;
-use mdl_repo::{DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality, Repo};
+use mdl_repo::{CommandEvaluator, DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality, Repo};
 use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 

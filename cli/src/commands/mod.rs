@@ -12,6 +12,7 @@ pub mod completions;
 pub mod config;
 mod contract;
 pub mod diff;
+mod editor;
 pub mod fsck;
 pub mod gc;
 pub mod init;

@@ -1,19 +1,18 @@
 //! `mdl policy`: the rules of lossy commits, kept in the repository with their history. Neighbours: `Repo`'s shelf of policies, the user's
 //! editor. It must not know what a policy's keys mean.
 
-use super::shared::refused;
+use super::editor;
 use crate::{
     context::Context,
-    errors::{CliError, Result},
+    errors::Result,
     render::{Align, Table, visible},
 };
 use mdl_repo::{Policy, Repo, RepoError, Shelved};
 use serde_json::{Value, json};
 use std::{
-    env, fs,
-    io::{self, IsTerminal, Read, Write},
+    fs,
+    io::{self, Read, Write},
     path::PathBuf,
-    process::Command,
 };
 
 /// List, show, edit and test the policies of lossy commits
@@ -139,7 +138,10 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path:
             let failed = RepoError::io(format!("cannot read {}", path.display()));
             fs::read_to_string(path).map_err(failed)?
         }
-        None => edited(repo, &old)?,
+        None => {
+            let hint = "give the new text with --from FILE, or - for standard input";
+            editor::edited(repo, "POLICY_EDIT.toml", &old, "no editor can be asked", hint)?
+        }
     };
     let id = repo.set_policy(name, &text)?;
     if context.global.json {
@@ -149,38 +151,6 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path:
         writeln!(context.out, "policy {} is now {}", visible(name), id.short())?;
     }
     Ok(())
-}
-
-/// The text after the user's editor had it.
-fn edited(repo: &Repo, old: &str) -> Result<String> {
-    let editor = ["MDL_EDITOR", "VISUAL", "EDITOR"]
-        .iter()
-        .find_map(|k| env::var(k).ok().filter(|v| !v.is_empty()));
-    let (Some(editor), Some(dir), true) = (editor, repo.dir(), io::stdin().is_terminal()) else {
-        return Err(CliError::usage(
-            "no editor can be asked",
-            "give the new text with --from FILE, or - for standard input",
-        ));
-    };
-    let file = dir.join("POLICY_EDIT.toml");
-    let failed = |e: io::Error| RepoError::io(format!("cannot edit {}", file.display()))(e);
-    fs::write(&file, old).map_err(failed)?;
-    let status = Command::new("sh")
-        .arg("-c")
-        .arg(format!("{editor} \"$1\""))
-        .arg("sh")
-        .arg(&file)
-        .status();
-    let ended_well = status.map_err(failed)?.success();
-    let text = fs::read_to_string(&file).map_err(failed)?;
-    let _ = fs::remove_file(&file);
-    if !ended_well {
-        return Err(refused(
-            format!("{editor} failed"),
-            "give the new text with --from FILE",
-        ));
-    }
-    Ok(text)
 }
 
 fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path::Path>) -> Result<()> {

@@ -7,27 +7,15 @@ use mdl_codec::quant::moments::{Bits, Moment, STEP, moment_of, quantise, quantis
 use mdl_codec::{CpuEngine, Dtype, Engine};
 use std::{collections::BTreeMap, sync::Arc};
 
+mod tensors;
+
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
-/// Enough of JSON for the headers that writers really make.
 fn load(path: &str) -> Tensors {
-    let file = std::fs::read(path).expect("a readable file");
-    let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;
-    let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
-    let mut found = Tensors::new();
-    for entry in text.split("\"dtype\"").collect::<Vec<_>>().windows(2) {
-        let name = entry[0].trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1);
-        let list = |key: &str| -> Vec<usize> {
-            let v = &entry[1][entry[1].find(key).expect("a key")..];
-            let v = &v[v.find('[').expect("a list") + 1..];
-            let v = &v[..v.find(']').expect("its end")];
-            v.split(',').filter_map(|v| v.trim().parse().ok()).collect()
-        };
-        let (shape, span) = (list("\"shape\""), list("\"data_offsets\""));
-        let raw = file[8 + n + span[0]..8 + n + span[1]].to_vec();
-        found.insert(name.unwrap_or("?").into(), (shape, raw));
-    }
-    found
+    let bytes = |v: Vec<f32>| v.into_iter().flat_map(f32::to_le_bytes).collect();
+    let all = tensors::load(path).into_iter();
+    all.map(|(name, (shape, values))| (name, (shape, bytes(values))))
+        .collect()
 }
 
 fn coarse(bits: Option<Bits>, kind: Moment, shape: &[usize], raw: &[u8]) -> Vec<u8> {

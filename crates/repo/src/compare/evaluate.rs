@@ -1,16 +1,10 @@
-//! A command that says how good a checkpoint is. Neighbours: `candidate` writes the files it looks at. It must not know what it
-//! measures.
+//! A command that says how good a checkpoint is. Neighbours: `candidate` writes the files it looks at, `crate::evaluator` runs
+//! it. It must not know what it measures.
 
 use super::{Checkpoint, candidate};
-use crate::{RepoError, Result};
+use crate::{CommandEvaluator, RepoError, Result};
 use mdl_codec::baselines::State;
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// How often a running command is looked at.
-const PULSE: Duration = Duration::from_millis(20);
+use std::{fs, path::PathBuf, time::Duration};
 
 /// A shell command.
 #[derive(Clone, Debug)]
@@ -44,68 +38,12 @@ impl Evaluator {
         // What a run that was cut off left behind.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(failed())?;
-        let verdict = candidate::write(checkpoint, state, &folder).and_then(|()| self.run(&folder));
+        let runner = CommandEvaluator::new(self.command.clone(), self.timeout);
+        let verdict = candidate::write(checkpoint, state, &folder).map(|()| match runner.run(&folder) {
+            Ok(quality) => Verdict::Quality(quality),
+            Err(why) => Verdict::None(why),
+        });
         let _ = fs::remove_dir_all(&folder);
         verdict
-    }
-
-    fn run(&self, folder: &std::path::Path) -> Result<Verdict> {
-        let said = folder.with_extension("out");
-        let failed = || RepoError::io(format!("cannot run {}", self.command));
-        let out = fs::File::create(&said).map_err(failed())?;
-        let mut child = Command::new("sh")
-            .args(["-c", &self.command])
-            .env("MDL_CANDIDATE_DIR", folder)
-            .stdin(Stdio::null())
-            .stdout(out)
-            .spawn()
-            .map_err(failed())?;
-        let ended = self.wait(&mut child).map_err(failed())?;
-        let text = fs::read(&said).map_err(failed())?;
-        let _ = fs::remove_file(&said);
-        Ok(match ended {
-            None => Verdict::None(format!("took longer than {} s", self.timeout.as_secs())),
-            Some(status) if !status.success() => Verdict::None(format!("ended with {status}")),
-            Some(_) => number(&String::from_utf8_lossy(&text)),
-        })
-    }
-
-    /// `None` where it had to be ended.
-    fn wait(&self, child: &mut Child) -> std::io::Result<Option<std::process::ExitStatus>> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
-            }
-            if start.elapsed() > self.timeout {
-                child.kill()?;
-                child.wait()?;
-                return Ok(None);
-            }
-            std::thread::sleep(PULSE);
-        }
-    }
-}
-
-/// The last line that is not empty.
-fn number(text: &str) -> Verdict {
-    let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or_default();
-    match line.parse::<f64>() {
-        Ok(v) if v.is_finite() => Verdict::Quality(v),
-        _ => Verdict::None(format!("said {line:?}, which is no finite number")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_line_is_the_number() {
-        assert_eq!(number("loading\n0.25\n\n"), Verdict::Quality(0.25));
-        assert_eq!(number("1\n2e-3"), Verdict::Quality(0.002));
-        for bad in ["", "nan", "inf", "0.5 ok", "loss: 3"] {
-            assert!(matches!(number(bad), Verdict::None(_)), "{bad}");
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! Runs the user's evaluator: a shell command that looks at a candidate checkpoint and prints a number. Neighbours: `commands::contract` makes
-//! one, `mdl-repo` asks it. It must not know what a candidate is.
+//! Runs the user's evaluator: a shell command that looks at a checkpoint and prints a number. Neighbours: `lossy` and `compare` have theirs
+//! judged by it. It must not know what a candidate is.
 
-use mdl_repo::Evaluator;
+use crate::Evaluator;
 use std::{
     io::Read,
     os::unix::process::CommandExt,
@@ -28,6 +28,7 @@ pub struct CommandEvaluator {
 }
 
 impl CommandEvaluator {
+    /// Runs `command` by `sh -c` with `MDL_CANDIDATE_DIR` set, for at most this long.
     pub fn new(command: String, timeout: Duration) -> CommandEvaluator {
         CommandEvaluator {
             command,
@@ -36,7 +37,11 @@ impl CommandEvaluator {
         }
     }
 
-    fn run(&self, dir: &Path) -> Result<f64, String> {
+    /// The finite number on the last line that the command prints for the checkpoint in `dir`.
+    ///
+    /// # Errors
+    /// Why there is none, in words: it failed, took too long, printed something else.
+    pub fn run(&self, dir: &Path) -> Result<f64, String> {
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(&self.command)
@@ -127,6 +132,15 @@ mod tests {
 
     fn run(command: &str, seconds: f64) -> Option<f64> {
         CommandEvaluator::new(command.to_owned(), Duration::from_secs_f64(seconds)).evaluate(Path::new("/tmp"))
+    }
+
+    #[test]
+    fn the_last_line_that_is_not_empty_counts() {
+        assert_eq!(number("loading\n0.25\n\n"), Ok(0.25));
+        assert_eq!(number("1\n2e-3"), Ok(0.002));
+        for bad in ["", "nan", "inf", "0.5 ok", "loss: 3"] {
+            assert!(number(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
