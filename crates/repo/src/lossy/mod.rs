@@ -28,6 +28,7 @@ pub use record::Quality;
 pub use shelf::Shelved;
 pub use trials::Trial;
 
+pub(crate) use candidate::Scratch;
 pub(crate) use drive::Prepared;
 
 pub use mdl_codec::quant::search::{Direction, Gate};
