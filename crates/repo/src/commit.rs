@@ -114,6 +114,9 @@ impl Repo {
         let (source, files) = self.listed(request)?;
         let (list, _spilled) = self.spilled(files)?;
         let prepared = self.prepared(request, lossy, &source, &list)?;
+        if lossy.evaluator.as_ref().is_some_and(|e| e.gave_up()) {
+            return Err(RepoError::user("the evaluator gave up; nothing was committed", ""));
+        }
         let files: Vec<NewFile> = list.into_iter().map(NewFile::from).collect();
         self.store(request, &source, &files, Some(prepared), progress)
     }
