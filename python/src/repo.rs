@@ -149,6 +149,11 @@ impl Repo {
         })
     }
 
+    /// Never lets this object go: in a forked child it is the parent's.
+    fn leak(slf: Py<Self>) {
+        std::mem::forget(slf);
+    }
+
     #[getter]
     fn dir(&self) -> Option<&Path> {
         self.inner.dir()
@@ -176,7 +181,10 @@ impl Repo {
         };
         let done = free(py, || {
             let request = self.wanted(&said, files, source)?;
-            on(priority, || self.inner.commit(&request, &Silent))
+            let done = on(priority, || self.inner.commit(&request, &Silent));
+            // Training holds a repository for days: others are to have the index meanwhile.
+            self.inner.odb().release_index();
+            done
         })?;
         self.told(py, &done)
     }
