@@ -91,7 +91,7 @@ class Worker:
         self._open = 0
         self._idle = threading.Condition()
         self._thread: threading.Thread | None = None
-        weakref.finalize(self, self._jobs.put, None)
+        weakref.finalize(self, self._jobs.put, None).atexit = False
 
     @contextlib.contextmanager
     def room(self) -> Iterator[list[bool]]:

@@ -38,7 +38,7 @@ def safetensors(rel: str, leaves: Sequence[Leaf], aliases: Mapping[str, str]) ->
 
 
 def files_of(encoded: Encoded) -> list[File]:
-    """All files of a state. Their bytes are read from the tensors when they are committed or snapshotted, not before."""
+    """All files of a state. Their bytes are read from the tensors when they are committed or snapshotted."""
     by_stem: dict[str, list[Leaf]] = {}
     for leaf in encoded.leaves:
         by_stem.setdefault(leaf.stem, []).append(leaf)

@@ -22,7 +22,8 @@ ITEM_SIZE = {
 #: safetensors' name -> repository's.
 STORED = {
     "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "f8e4m3", "F8_E5M2": "f8e5m2", "C64": "c64",
-    "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8", "BOOL": "bool",
+    "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8",
+    "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8", "BOOL": "bool",
 }  # fmt: skip
 
 _NUMPY = {

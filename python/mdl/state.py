@@ -295,7 +295,7 @@ def _scalar(value: Any) -> dict[str, Any] | None:
 
 def _unknown(value: Any, path: str) -> StateError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    hint = "convert it to plain data (many objects have .state_dict() or .get_state()), leave it out, or mdl.register its type"
+    hint = "convert it to plain data (.state_dict(), .get_state()), leave it out, or mdl.register its type"
     return StateError(f"{path} is a {kind}, which a version cannot hold", hint)
 
 

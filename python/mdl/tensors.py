@@ -50,8 +50,7 @@ def key_of(value: Any) -> tuple[Any, ...] | None:
 def run_of(value: Any, path: str) -> tuple[Run, dict[str, Any]]:
     """The bytes of a tensor, and what its file does not say of it.
 
-    A tensor of a type that safetensors lacks is stored as numbers of which it consists (``complex128``: two f64) or as
-    bytes.
+    A tensor of a type that safetensors lacks is stored as bytes.
     """
     return _numpy_run(value) if isinstance(value, np.ndarray) else _torch_run(value, path)
 
