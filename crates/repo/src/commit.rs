@@ -14,10 +14,11 @@ use crate::{
     reach::kind_of,
     refs::{HEADS, Head, check_ref_name},
     repo::Repo,
+    resume,
     tree::{Files, store},
     work::{FileState, WorkFile, recall, remember, walk},
 };
-use mdl_objects::{Commit, Entry, Id, Kind, Mode, Summary};
+use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Summary};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -50,6 +51,8 @@ pub struct CommitRequest {
     pub follow_symlinks: bool,
     /// The version that training was restored from since the last commit.
     pub resumed_from: Option<Id>,
+    /// What a run that goes on from this version gets back; none: what the files' and tensors' names say.
+    pub resume: Option<Resume>,
     /// What a quantiser says about the tensors it made.
     pub hints: Hints,
 }
@@ -224,11 +227,13 @@ impl Repo {
         if let Some(p) = &prepared {
             report.errors(&p.errors);
         }
+        let derive = || resume::derive(&self.odb, list, &files, prepared.as_ref().map(|p| &p.quality));
         let made = Made {
             tree,
             parent,
             files: &files,
             report: &report,
+            resume: request.resume.or_else(derive),
         };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
         drop(ingest);
@@ -390,6 +395,7 @@ struct Made<'a> {
     parent: Option<Id>,
     files: &'a Files,
     report: &'a Report,
+    resume: Option<Resume>,
 }
 
 fn finish(
@@ -404,6 +410,7 @@ fn finish(
         parent,
         files,
         report,
+        resume,
     } = *made;
     let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
     let report_id = ingest.object(Kind::Blob, &json)?;
@@ -433,6 +440,7 @@ fn finish(
         resumed_from: request.resumed_from,
         quality: prepared.map(|p| p.quality.to_json()).transpose()?,
         side,
+        resume,
         unknown: Vec::new(),
     };
     let id = ingest.object(Kind::Commit, &commit.encode())?;

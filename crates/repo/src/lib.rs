@@ -30,6 +30,7 @@ mod reach;
 mod refs;
 mod repo;
 mod restore;
+mod resume;
 mod revision;
 mod stage;
 mod stats;
