@@ -66,9 +66,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "label"), CASES)
-def test_labels_follow_from_what_is_there(
-    mdl: Mdl, source: Path, make: Callable[[Path], None], label: str
-) -> None:
+def test_labels_follow_from_what_is_there(mdl: Mdl, source: Path, make: Callable[[Path], None], label: str) -> None:
     make(source)
     done = mdl.commit(source, "first")
     assert done["resume"] == label

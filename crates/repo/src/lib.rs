@@ -17,6 +17,7 @@ mod evaluator;
 mod fsck;
 mod gc;
 mod history;
+mod identify;
 mod index;
 mod ingest;
 mod lossy;
