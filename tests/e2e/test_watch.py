@@ -217,7 +217,7 @@ def test_a_kill_at_any_time_commits_nothing_twice(mdl: Mdl, source: Path, watch:
         watcher.process.kill()
         watcher.process.wait()
     watcher = watch()
-    watcher.wait(lambda: len(mdl.log("main", code=(OK, NOT_FOUND)) if (mdl.commit_id("main")) else []) == 8)
+    watcher.wait(lambda: mdl.commit_id("main") is not None and len(mdl.log("main")) == 8)
     assert watcher.stop() == OK
     assert sources(mdl) == [f"step_{step}" for step in range(1, 9)]
     assert once(mdl, source) == []
@@ -262,8 +262,9 @@ def test_originals_go_once_every_byte_is_safe(mdl: Mdl, source: Path, watch: Any
 
 def test_originals_that_the_version_lacks_a_byte_of_stay(mdl: Mdl, source: Path) -> None:
     for step in (1, 2, 3):
-        checkpoint(source / f"checkpoint-{step}", step)
-    (source / "checkpoint-1" / ".mdlignore").write_text("notes\n")
+        folder = checkpoint(source / f"checkpoint-{step}", step)
+        if step == 1:
+            (folder / ".mdlignore").write_text("notes\n")
     once(mdl, source)
     # Changed behind our back: the same size and time.
     changed = source / "checkpoint-2" / "model.safetensors"
@@ -356,3 +357,14 @@ def test_a_directory_that_comes_later_is_waited_for(mdl: Mdl, source: Path, watc
     watcher.wait_for("step_1")
     assert watcher.stop() == OK
     mdl.run("log", "--oneline").names("[step 1] step_1")
+
+
+def test_a_signal_ends_it_after_the_commit_that_runs(mdl: Mdl, source: Path, watch: Any, tmp_path: Path) -> None:
+    for step in (1, 2):
+        checkpoint(source / f"step_{step}", step)
+    began = tmp_path / "began"
+    watcher = watch("--policy", "lattice", "--eval", f"touch {began}; sleep 0.3; echo 1")
+    watcher.wait(began.exists)
+    assert watcher.stop(signal.SIGINT) == OK
+    assert watcher.sources() == ["step_1"]
+    assert sources(mdl) == ["step_1"]

@@ -1,5 +1,6 @@
-//! `mdl watch`: what a training framework drops into a directory becomes versions. Neighbours: the rooms beside it: `find` looks, `settle`
-//! waits, `whole` reads headers, `take` commits, `remove` clears up. It must not know how a framework writes.
+//! `mdl watch`: what a training framework drops into a directory becomes versions. Neighbours: the rooms beside it: `turn` is what happens
+//! after each look, `find` looks, `settle` waits, `whole` reads headers, `take` commits, `remove` clears up, `tell` prints. It must not know
+//! how a framework writes.
 
 mod find;
 mod known;
@@ -7,20 +8,20 @@ mod name;
 mod remove;
 mod settle;
 mod take;
+mod tell;
 mod trainer;
+mod turn;
 mod whole;
 
 use super::contract::Contract;
 use crate::{
     context::Context,
     errors::{CliError, Result},
-    render::{entry, visible},
 };
-use find::{Found, Look, look};
+use find::Found;
 use known::Known;
 use mdl_objects::Id;
-use mdl_repo::{Committed, Head, Repo, RepoError};
-use serde_json::{Value, json};
+use mdl_repo::{Head, Repo, RepoError};
 use settle::Settling;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -28,16 +29,15 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
-    io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread::sleep,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
-use take::Taken;
+use tell::say;
 
 /// How soon a signal is noticed.
 const NAP: Duration = Duration::from_millis(50);
@@ -103,6 +103,9 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 struct Watch {
     branch: String,
     contract: Contract,
+    once: bool,
+    /// Originals that stay; none: all.
+    keep: Option<usize>,
     resumed_from: Option<Id>,
     known: Known,
     settling: Settling,
@@ -119,6 +122,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         branch: branch(&repo, args.branch)?,
         resumed_from: args.contract.resumed_from(&repo)?,
         contract: args.contract,
+        once: args.once,
+        keep: args.remove.then_some(args.keep as usize),
         known: Known::default(),
         settling: Settling::new(args.settle),
         committed: HashMap::new(),
@@ -135,9 +140,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     // Between commits the index is left to others.
     drop(repo);
     loop {
-        let seen = watch.look(&args.dir, &args.pattern, args.once)?;
-        let keep = args.remove.then_some(args.keep as usize);
-        watch.turn(context, &seen, args.once, keep, &stop)?;
+        let seen = watch.look(&args.dir, &args.pattern)?;
+        watch.turn(context, &seen, &stop)?;
         let done = args.once && !watch.settling.pending();
         if done || stop.load(Ordering::Relaxed) {
             break;
@@ -183,195 +187,4 @@ fn nap(interval: Duration, stop: &AtomicBool) {
             left => sleep(left.min(NAP)),
         }
     }
-}
-
-/// How long ago the youngest file of a checkpoint was changed, by this machine's clock.
-fn age(found: &Found) -> Duration {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos() as i128);
-    Duration::from_nanos(u64::try_from(now - found.changed()).unwrap_or(0))
-}
-
-impl Watch {
-    /// Looks at the directory. One that is not there may still be made, or its file system come back: that is said, and waited for.
-    fn look(&mut self, dir: &Path, patterns: &[String], once: bool) -> Result<Look> {
-        let failed = match look(dir, patterns) {
-            Ok(look) => {
-                self.said.clear();
-                return Ok(look);
-            }
-            Err(e) if once && e.kind() == io::ErrorKind::NotFound => {
-                return Err(RepoError::not_found("directory", dir.display()).into());
-            }
-            Err(e) if once || e.kind() == io::ErrorKind::NotADirectory => {
-                return Err(RepoError::io(format!("cannot list {}", dir.display()))(e).into());
-            }
-            Err(e) => format!("cannot list {}: {e}; waiting for it", dir.display()),
-        };
-        if self.said != failed {
-            let _ = writeln!(io::stderr(), "note: {}", visible(&failed));
-            self.said = failed;
-        }
-        Ok(Look::default())
-    }
-
-    /// Takes what is ready after a look, and then clears up.
-    fn turn(
-        &mut self,
-        context: &mut Context,
-        seen: &Look,
-        once: bool,
-        keep: Option<usize>,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        // The clock of a file server may be wrong: only a single run goes by the age of files.
-        let left_alone = |f: &Found| if once { age(f) } else { Duration::ZERO };
-        let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
-        let there: HashMap<&str, &Found> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
-        self.committed
-            .retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
-        if ready.is_empty() {
-            return Ok(());
-        }
-        let repo = match context.repo() {
-            Ok(repo) => repo,
-            Err(error) if once => return Err(error),
-            Err(error) => {
-                for f in &ready {
-                    self.failed(context, f, error.kind(), &error.message(), true)?;
-                }
-                return Ok(());
-            }
-        };
-        for mut found in ready {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let taken = self.take(context, &repo, &mut found);
-            self.tell(context, &repo, found, taken, once)?;
-        }
-        match keep {
-            Some(keep) if !stop.load(Ordering::Relaxed) => self.clear(context, &repo, seen, keep, stop),
-            _ => Ok(()),
-        }
-    }
-
-    fn tell(&mut self, context: &mut Context, repo: &Repo, found: Found, taken: Taken, once: bool) -> Result<()> {
-        match taken {
-            Taken::Committed(done) => {
-                committed(context, repo, &found, &done)?;
-                self.settling.close(&found.name);
-                self.committed.insert(found.name.clone(), (found, done.id));
-            }
-            Taken::Known(id) => {
-                self.settling.close(&found.name);
-                self.committed.insert(found.name.clone(), (found, id));
-            }
-            Taken::NoCheckpoint => self.settling.close(&found.name),
-            // The next look sees that it is gone, or waits for it once more.
-            Taken::Gone => say(context, "skipped", &found.name, "it was deleted before it was read")?,
-            Taken::Changing => say(
-                context,
-                "skipped",
-                &found.name,
-                "it changed while it was read; it is tried again",
-            )?,
-            Taken::Failed { why, kind, again } => self.failed(context, &found, kind, &why, again && !once)?,
-        }
-        Ok(())
-    }
-
-    /// Says what is wrong with a checkpoint, once; the watch goes on.
-    fn failed(&mut self, context: &mut Context, found: &Found, kind: &str, why: &str, again: bool) -> Result<()> {
-        if !self.settling.failed(&found.name, self.start.elapsed(), why, again) {
-            return Ok(());
-        }
-        if context.global.json {
-            let error = json!({"kind": kind, "message": why});
-            return event(
-                context,
-                &json!({"event": "failed", "source": found.name, "error": error}),
-            );
-        }
-        let paint = context.error_paint();
-        let then = if again {
-            "it is tried again"
-        } else {
-            "it is tried again when it changes"
-        };
-        let line = format!("{}: not committed: {why}; {then}", found.name);
-        // If standard error is closed there is nowhere to say so.
-        let _ = writeln!(io::stderr(), "{} {}", paint.red("error:"), visible(&line));
-        Ok(())
-    }
-
-    /// Removes the originals that need not stay.
-    fn clear(&mut self, context: &mut Context, repo: &Repo, seen: &Look, keep: usize, stop: &AtomicBool) -> Result<()> {
-        let all: Vec<Found> = self.committed.values().map(|(f, _)| f.clone()).collect();
-        let stay = remove::staying(&all, keep, &seen.linked);
-        let mut going: Vec<Found> = all.into_iter().filter(|f| !stay.contains(&f.name)).collect();
-        going.sort_by_key(Found::order);
-        for found in going {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let Some((_, commit)) = self.committed.remove(&found.name) else {
-                continue;
-            };
-            match remove::remove(context, repo, &self.branch, &found, &commit) {
-                Ok(None) if context.global.json => {
-                    event(
-                        context,
-                        &json!({"event": "removed", "source": found.name, "commit": commit.to_hex()}),
-                    )?;
-                }
-                Ok(None) if context.chatty() => {
-                    writeln!(context.out, "removed {} ({})", visible(&found.name), commit.short())?;
-                    context.finish()?;
-                }
-                Ok(None) => {}
-                Ok(Some(why)) => say(context, "kept", &found.name, &why)?,
-                Err(error) => say(context, "kept", &found.name, &error.to_string())?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// One line of JSON, at once.
-fn event(context: &mut Context, document: &Value) -> Result<()> {
-    writeln!(context.out, "{document}")?;
-    context.finish()
-}
-
-/// Says what did not happen, and why.
-fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<()> {
-    if context.global.json {
-        return event(context, &json!({"event": what, "source": name, "message": why}));
-    }
-    context.note(&visible(&format!("note: {name} is {what}: {why}")));
-    Ok(())
-}
-
-fn committed(context: &mut Context, repo: &Repo, found: &Found, done: &Committed) -> Result<()> {
-    let commit = repo.odb().commit(&done.id)?;
-    if context.global.json {
-        let mut document = entry::json(&done.id, &commit, &[]);
-        if let Some(map) = document.as_object_mut() {
-            map.remove("refs");
-            map.insert("event".to_owned(), "committed".into());
-            map.insert("source".to_owned(), found.name.clone().into());
-            map.insert("branch".to_owned(), json!(done.branch));
-        }
-        return event(context, &document);
-    }
-    if !context.chatty() {
-        return Ok(());
-    }
-    writeln!(context.out, "{}", entry::short(&done.id, &commit, &[], context.paint))?;
-    for warning in done.quality.iter().flat_map(|q| &q.warnings) {
-        context.note(&format!("warning: {warning}"));
-    }
-    context.finish()
 }
