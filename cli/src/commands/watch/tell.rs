@@ -75,7 +75,7 @@ pub fn failed(context: &mut Context, source: &str, kind: &str, why: &str, again:
     } else {
         "it is tried again when it changes"
     };
-    let line = format!("{}: not committed: {why}; {then}", source);
+    let line = format!("{source}: not committed: {why}; {then}");
     // If standard error is closed there is nowhere to say so.
     let _ = writeln!(io::stderr(), "{} {}", paint.red("error:"), visible(&line));
     Ok(())

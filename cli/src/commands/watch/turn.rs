@@ -12,18 +12,25 @@ use crate::{context::Context, errors::Result, render::visible};
 use mdl_repo::{Repo, RepoError};
 use std::{
     collections::HashMap,
+    fs,
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long ago the youngest file of a checkpoint was changed, by this machine's clock.
+/// How long ago a checkpoint was last touched, by this machine's clock. A copy may keep the times of its original, but not that of the inode.
 fn age(found: &Found) -> Duration {
+    let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+    let inode =
+        |rel: &String| fs::symlink_metadata(found.file(rel)).map_or(i128::MAX, |m| ns(m.ctime(), m.ctime_nsec()));
+    let touched = found.stamp.keys().map(inode).max().unwrap_or_default();
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos() as i128);
-    Duration::from_nanos(u64::try_from(now - found.changed()).unwrap_or(0))
+    let left_alone = now.saturating_sub(touched.max(found.changed()));
+    Duration::from_nanos(u64::try_from(left_alone).unwrap_or(0))
 }
 
 impl Watch {
