@@ -1,4 +1,7 @@
-"""Commits in the background: snapshots, back-pressure, failures, forks, kills. Neighbours: `mdl.background`, `mdl.handle`."""
+"""Commits in the background: snapshots, back-pressure, failures, forks, kills.
+
+Neighbours: `mdl.background`, `mdl.handle`.
+"""
 
 from __future__ import annotations
 
@@ -181,9 +184,15 @@ def test_closing_in_a_with_block(tmp_path: pathlib.Path) -> None:
     with mdl.Repo.init(tmp_path / "r") as repo:
         repo.commit({"w": torch.ones(3)}, step=1)
     assert mdl.Repo.open(tmp_path / "r").show().step == 1
-    with pytest.raises(ZeroDivisionError), mdl.Repo.open(tmp_path / "r") as repo:
-        repo.commit({"w": torch.ones(3)}, branch="no..name")
-        _ = 1 / 0
+    repo = mdl.Repo.open(tmp_path / "r")
+
+    def fails() -> None:
+        with repo:
+            repo.commit({"w": torch.ones(3)}, branch="no..name")
+            _ = 1 / 0
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
     # Still of use.
     repo.commit({"w": torch.ones(3)}, step=2, wait=True)
 

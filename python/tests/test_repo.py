@@ -101,7 +101,7 @@ def test_slices_are_those_of_the_tensor(history: mdl.Repo) -> None:
 
 def test_a_name_that_two_files_have_is_asked_back(repo: mdl.Repo) -> None:
     repo.commit({"a": {"w": torch.ones(1)}, "b": {"w": torch.zeros(1)}}, wait=True)
-    with pytest.raises(mdl.UsageError, match="a.safetensors:w"):
+    with pytest.raises(mdl.UsageError, match=r"a\.safetensors:w"):
         repo.tensor("main", "w")
     assert repo.tensor("main", "b.safetensors:w")[0] == 0
 
@@ -240,3 +240,27 @@ def test_versions_without_a_state(repo: mdl.Repo, tmp_path: pathlib.Path) -> Non
     repo.commit_dir(tmp_path / "d")
     got = repo.load(framework="numpy")
     assert got["arrays"]["a"].tolist() == [0, 1, 2]
+
+
+def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo) -> None:
+    model = torch.nn.Linear(300, 200)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 300)).sum().backward()
+    optimizer.step()
+    parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": mdl.rng_state()}
+
+    def label(**options: object) -> str | None:
+        return repo.commit(options.pop("state", parts), wait=True, **options).resume  # type: ignore[arg-type]
+
+    assert label() == "exact-resume"
+    assert label(state={k: parts[k] for k in ("model", "optimizer")}) == "approximate"
+    assert label(state=model.state_dict()) == "weights-only"
+    assert label(state={"trainer": {"opts": [optimizer.state_dict()], "net": model.state_dict()}}) == "approximate"
+    assert label(state={"step": 3}) is None
+    assert label(resume="approximate") == "approximate"
+    with pytest.raises(mdl.UsageError):
+        label(resume="perfect")
+    # What was stored lossily is never exact. (The weights move first: what is stored already stays as it is.)
+    with torch.no_grad():
+        model.weight.add_(torch.randn_like(model.weight))
+    assert label(policy="lossy", evaluate=lambda directory: 1.0) == "approximate"

@@ -230,13 +230,18 @@ impl Repo {
         if let Some(p) = &prepared {
             report.errors(&p.errors);
         }
-        let derive = || resume::derive(&self.odb, list, &files, prepared.as_ref().map(|p| &p.quality));
+        let quality = prepared.as_ref().map(|p| &p.quality);
+        let derive = || resume::derive(&self.odb, list, &files, quality);
+        let resume = request
+            .resume
+            .map(|label| resume::given(label, quality))
+            .or_else(derive);
         let made = Made {
             tree,
             parent,
             files: &files,
             report: &report,
-            resume: request.resume.or_else(derive),
+            resume,
         };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
         drop(ingest);

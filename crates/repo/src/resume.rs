@@ -67,8 +67,20 @@ pub(crate) fn derive(odb: &Odb, list: &[NewFile], files: &Files, quality: Option
             found.tensor(&name, &file.rel);
         }
     }
-    let lossless = quality.is_none_or(|q| q.family == "lossless" && q.moments == "exact");
-    tensors.then(|| found.label(lossless))
+    tensors.then(|| found.label(lossless(quality)))
+}
+
+/// A label that the caller gave, as far as what was stored bears it out.
+pub(crate) fn given(label: Resume, quality: Option<&Quality>) -> Resume {
+    if lossless(quality) {
+        label
+    } else {
+        label.min(Resume::Approximate)
+    }
+}
+
+fn lossless(quality: Option<&Quality>) -> bool {
+    quality.is_none_or(|q| q.family == "lossless" && q.moments == "exact")
 }
 
 /// Names of tensors and views in a file. The manifest of a file that is new is in a pack that nobody can read yet.
