@@ -6,11 +6,10 @@ python examples/compressor.py [DIRECTORY]
 import sys
 import tempfile
 
+import mdl
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-
-import mdl
 
 EVERY, STEPS = 50, 400
 

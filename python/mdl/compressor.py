@@ -136,7 +136,7 @@ class Compressor:
     def before_gradient_flush(self) -> None:
         """Averages the gradients in before they are thrown away, if they are of one of the batches that count.
 
-        They are taken as they are: unscaled, clipped and accumulated as the optimizer saw them, where it stepped before.
+        They are taken as they are then: accumulated, unscaled and clipped as the optimizer saw them.
         """
         if self._fresh:
             self._batch_is_over(wanted=False)

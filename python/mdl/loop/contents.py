@@ -42,9 +42,7 @@ def stored(state: Mapping[str, Any]) -> Iterator[Stored]:
 
 
 def _below(stem: str, name: str, value: Any) -> Iterator[Stored]:
-    if isinstance(value, Tensor):
-        yield Stored(stem, name, tuple(value.shape))
-    elif hasattr(value, "dtype") and hasattr(value, "shape"):
+    if isinstance(value, Tensor) or (hasattr(value, "dtype") and hasattr(value, "shape")):
         yield Stored(stem, name, tuple(value.shape))
     elif isinstance(value, Mapping):
         for key, item in value.items():

@@ -1,4 +1,4 @@
-"""The rounds of a search: each rank measures one candidate on its own replica, the first rank's search asks and decides.
+"""The rounds of a search: each rank measures one candidate on its own replica; the first rank asks and decides.
 
 Neighbours: the repository asks `Trials` for numbers, `swap` puts candidates in, `ranks` is the way to the others. Knows
 no policy and no commit.

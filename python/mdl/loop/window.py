@@ -2,8 +2,8 @@
 
 Neighbours: `mdl.compressor` asks for every batch. Knows no gradients.
 
-Source: Inshrinkerator, section 4.5 ("a limited preconfigured number of batches before checkpointing is scheduled"; fifty
-are sufficient). With 0.9 on the newest gradient what lies eight batches back counts for 1e-8 of the average.
+Source: Inshrinkerator, section 4.5 ("a limited preconfigured number of batches before checkpointing is scheduled";
+fifty are sufficient). With 0.9 on the newest gradient what lies eight batches back counts for 1e-8 of the average.
 """
 
 from __future__ import annotations
