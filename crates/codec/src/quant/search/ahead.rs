@@ -163,7 +163,12 @@ mod tests {
         let search = |t: &mut Replay<'_, i32>| climb(t, ladder, 4, |_| false);
         let rounds = |width, least: i32| run(width, &|k: &i32| *k >= least, &|k: &i32| *k as u64, &search).1;
         // Ten rungs towards fine, and four towards coarse.
-        assert!(rounds(4, 14) * 2 <= rounds(1, 14), "{} {}", rounds(4, 14), rounds(1, 14));
+        assert!(
+            rounds(4, 14) * 2 <= rounds(1, 14),
+            "{} {}",
+            rounds(4, 14),
+            rounds(1, 14)
+        );
         assert!(rounds(4, 0) < rounds(1, 0), "{} {}", rounds(4, 0), rounds(1, 0));
     }
 
