@@ -3,7 +3,7 @@
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, fsck, gc, init, log, ls, man, merge,
-    plan, policy, reflog, reset, show, stats, status, switch, tag, verify,
+    plan, policy, prune, reflog, reset, show, stats, status, switch, tag, verify,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
@@ -89,6 +89,7 @@ pub enum Verb {
     Merge(merge::Args),
     Verify(verify::Args),
     Fsck(fsck::Args),
+    Prune(prune::Args),
     Gc(gc::Args),
     Compact(compact::Args),
     Compare(compare::Args),

@@ -7,7 +7,7 @@
 mod merge;
 mod rebase;
 
-use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, storage::Stored};
+use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, retain, storage::Stored};
 use rebase::Rebase;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -68,7 +68,9 @@ impl Repo {
         self.odb.renew();
         let roots = self.roots(Some(i64::MIN))?.complete()?;
         let catalog = sound(Catalog::read(storage, larger_first)?)?;
-        let plan = Rebase::plan(&catalog, storage, &roots, self.config.max_depth())?;
+        // Pruned versions that are still whole are read like all others until a collection takes them.
+        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, i64::MIN)?;
+        let plan = Rebase::plan(&catalog, storage, &roots, &gone, self.config.max_depth())?;
         if !options.dry_run && !plan.jobs.is_empty() {
             progress.begin("encoding tensors anew", plan.logical(&catalog));
             for pack in plan.carry_out(&catalog, &self.odb, progress)? {

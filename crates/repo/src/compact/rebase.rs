@@ -10,7 +10,7 @@ use crate::{
     odb::Odb,
     pack::{NewObject, PackId, PackWriter},
     progress::Progress,
-    reach::{Catalog, Marks, OnDamage, Root, references},
+    reach::{Catalog, Gone, Marks, OnDamage, Root, references},
     refs::HEADS,
     storage::Storage,
     tensor::TensorHeader,
@@ -41,12 +41,18 @@ impl Rebase {
     ///
     /// # Errors
     /// Absent or damaged objects; the medium failed.
-    pub fn plan(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], max_depth: u8) -> Result<Rebase> {
-        let mut reachable = Marks::new(catalog);
+    pub fn plan(
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        roots: &[Root],
+        gone: &Gone,
+        max_depth: u8,
+    ) -> Result<Rebase> {
+        let mut reachable = Marks::new(catalog, gone);
         for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
             reachable.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
         }
-        let limits = limits(catalog, storage, roots)?;
+        let limits = limits(catalog, storage, roots, gone)?;
         let mut tensors: Vec<u32> = reachable
             .iter()
             .filter(|n| catalog.best_record(*n).kind == Kind::Tensor)
@@ -172,7 +178,7 @@ impl Chain {
 }
 
 /// For every tensor of a version that a ref names: how long its chain may be.
-fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<HashMap<u32, u8>> {
+fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone) -> Result<HashMap<u32, u8>> {
     let mut out = HashMap::new();
     for limit in [TIP_DEPTH, TAG_DEPTH] {
         let mut seen = HashSet::new();
@@ -183,7 +189,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Ha
                 .find(&id)
                 .ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?;
             let kind = catalog.best_record(n).kind;
-            if !seen.insert(n) {
+            if !seen.insert(n) || gone.has(&id) {
                 continue;
             }
             match kind {

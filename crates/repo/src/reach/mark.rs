@@ -4,6 +4,7 @@
 use super::catalog::{Catalog, Slot};
 use crate::{RepoError, Result, error::bad_object, storage::Storage};
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+use std::{collections::HashSet, sync::Arc};
 
 /// What to do where the walk cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +15,36 @@ pub(crate) enum OnDamage {
     PassOver,
 }
 
+/// Commits that were pruned and whose contents nothing is owed: a walk follows them to their parents only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone(Arc<HashSet<Id>>);
+
+impl From<HashSet<Id>> for Gone {
+    fn from(ids: HashSet<Id>) -> Gone {
+        Gone(Arc::new(ids))
+    }
+}
+
+impl Gone {
+    pub fn has(&self, id: &Id) -> bool {
+        self.0.contains(id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// These, and more.
+    pub fn with(&self, more: impl Iterator<Item = Id>) -> Gone {
+        self.0.iter().copied().chain(more).collect::<HashSet<Id>>().into()
+    }
+}
+
 /// A set of objects of a catalog.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     marked: Vec<bool>,
+    gone: Gone,
 }
 
 /// What an object points at, with the kinds these must have.
@@ -71,10 +98,11 @@ fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
 }
 
 impl Marks {
-    /// Nothing.
-    pub fn new(catalog: &Catalog) -> Marks {
+    /// Nothing. `gone`: commits whose contents are passed by.
+    pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
         Marks {
             marked: vec![false; catalog.len()],
+            gone: gone.clone(),
         }
     }
 
@@ -121,7 +149,7 @@ impl Marks {
             if std::mem::replace(&mut self.marked[n as usize], true) {
                 continue;
             }
-            match behind(catalog, storage, n, kind) {
+            match behind(catalog, storage, n, kind, &self.gone) {
                 Ok(next) => stack.extend(next),
                 Err(e) if on_damage == OnDamage::Refuse || matches!(e, RepoError::Io { .. }) => return Err(e),
                 Err(_) => {}
@@ -143,7 +171,13 @@ impl Marks {
     }
 }
 
-fn behind(catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) -> Result<Vec<(Id, Option<Kind>)>> {
+fn behind(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    n: u32,
+    kind: Option<Kind>,
+    gone: &Gone,
+) -> Result<Vec<(Id, Option<Kind>)>> {
     let record = catalog.best_record(n);
     if let Some(wanted) = kind.filter(|k| *k != record.kind) {
         let what = format!("object {}", record.id.short());
@@ -158,6 +192,10 @@ fn behind(catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) 
         kind => {
             let bytes = catalog.content(storage, catalog.best(n))?;
             let firm = references(kind, &record.id, &bytes)?;
+            if gone.has(&record.id) {
+                let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
+                return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+            }
             let guessed = guesses(kind, &bytes)
                 .into_iter()
                 .filter(|id| catalog.find(id).is_some());
