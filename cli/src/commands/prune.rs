@@ -156,6 +156,13 @@ fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> 
         "{} to be freed by `mdl gc`, {grace_hours} hours from now (at once with --prune-now)",
         size(r.freed_bytes)
     )?;
+    if r.base_bytes > 0 {
+        let bases = size(r.base_bytes);
+        writeln!(
+            context.out,
+            "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them"
+        )?;
+    }
     if !r.dry_run {
         writeln!(context.out, "`mdl prune --undo` takes it back until then")?;
     }

@@ -45,6 +45,7 @@ impl Gone {
 pub(crate) struct Marks {
     marked: Vec<bool>,
     gone: Gone,
+    bases: bool,
 }
 
 /// What an object points at, with the kinds these must have.
@@ -103,6 +104,15 @@ impl Marks {
         Marks {
             marked: vec![false; catalog.len()],
             gone: gone.clone(),
+            bases: true,
+        }
+    }
+
+    /// Nothing; marks will be what versions name, and not what that is stored as a difference to.
+    pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
+        Marks {
+            bases: false,
+            ..Marks::new(catalog, gone)
         }
     }
 
@@ -149,7 +159,7 @@ impl Marks {
             if std::mem::replace(&mut self.marked[n as usize], true) {
                 continue;
             }
-            match behind(catalog, storage, n, kind, &self.gone) {
+            match self.behind(catalog, storage, n, kind) {
                 Ok(next) => stack.extend(next),
                 Err(e) if on_damage == OnDamage::Refuse || matches!(e, RepoError::Io { .. }) => return Err(e),
                 Err(_) => {}
@@ -169,41 +179,42 @@ impl Marks {
         }
         Ok(())
     }
-}
 
-fn behind(
-    catalog: &Catalog,
-    storage: &dyn Storage,
-    n: u32,
-    kind: Option<Kind>,
-    gone: &Gone,
-) -> Result<Vec<(Id, Option<Kind>)>> {
-    let record = catalog.best_record(n);
-    if let Some(wanted) = kind.filter(|k| *k != record.kind) {
-        let what = format!("object {}", record.id.short());
-        return Err(RepoError::corrupt(
-            what,
-            format!("it is a {}, not a {wanted}", record.kind),
-        ));
-    }
-    match record.kind {
-        Kind::Blob => Ok(Vec::new()),
-        Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
-        kind => {
-            let bytes = catalog.content(storage, catalog.best(n))?;
-            let firm = references(kind, &record.id, &bytes)?;
-            if gone.has(&record.id) {
-                let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
-                return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+    fn behind(
+        &self,
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        n: u32,
+        kind: Option<Kind>,
+    ) -> Result<Vec<(Id, Option<Kind>)>> {
+        let record = catalog.best_record(n);
+        if let Some(wanted) = kind.filter(|k| *k != record.kind) {
+            let what = format!("object {}", record.id.short());
+            return Err(RepoError::corrupt(
+                what,
+                format!("it is a {}, not a {wanted}", record.kind),
+            ));
+        }
+        match record.kind {
+            Kind::Blob => Ok(Vec::new()),
+            Kind::Tensor if !self.bases => Ok(Vec::new()),
+            Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
+            kind => {
+                let bytes = catalog.content(storage, catalog.best(n))?;
+                let firm = references(kind, &record.id, &bytes)?;
+                if self.gone.has(&record.id) {
+                    let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
+                    return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+                }
+                let guessed = guesses(kind, &bytes)
+                    .into_iter()
+                    .filter(|id| catalog.find(id).is_some());
+                Ok(firm
+                    .into_iter()
+                    .map(|(id, k)| (id, Some(k)))
+                    .chain(guessed.map(|id| (id, None)))
+                    .collect())
             }
-            let guessed = guesses(kind, &bytes)
-                .into_iter()
-                .filter(|id| catalog.find(id).is_some());
-            Ok(firm
-                .into_iter()
-                .map(|(id, k)| (id, Some(k)))
-                .chain(guessed.map(|id| (id, None)))
-                .collect())
         }
     }
 }

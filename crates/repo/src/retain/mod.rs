@@ -51,6 +51,9 @@ pub struct PruneReport {
     pub undecided: Vec<String>,
     /// Bytes that `gc` frees for the pruned versions once `gc.grace_hours` have passed, by the packs as they are.
     pub freed_bytes: u64,
+    /// Bytes of tensors that no version that stays has, but what it has is stored as a difference to them: `compact` stores it
+    /// otherwise, and then `gc` frees these too.
+    pub base_bytes: u64,
 }
 
 /// A version whose contents were let go.
@@ -98,7 +101,7 @@ impl Repo {
         if go.is_empty() {
             return Ok(report);
         }
-        report.freed_bytes = self.weigh(&kept, &go, &pruned)?;
+        (report.freed_bytes, report.base_bytes) = self.weigh(&kept, &go, &pruned)?;
         if !options.dry_run {
             let mark = PrunedMark {
                 time_ms: now_ms(),
@@ -109,8 +112,8 @@ impl Repo {
         Ok(report)
     }
 
-    /// Makes sure that what stays is there, and adds up what goes.
-    fn weigh(&self, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<u64> {
+    /// Makes sure that what stays is there, and adds up what goes, and what does not go because it is a base.
+    fn weigh(&self, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
         let storage = &*self.storage;
         let roots = self.roots(Some(days_ago(self.config.reflog_days())))?.complete()?;
         let mut catalog = Catalog::read(storage, |s| s.size)?;
@@ -123,7 +126,14 @@ impl Repo {
         let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
         let after = before.with(go.iter().map(|s| s.id));
         self.ensure_whole(&catalog, kept, &after)?;
-        freed_by(&catalog, storage, &roots, &before, &after)
+        let freed = freed_by(&catalog, storage, &roots, &before, &after)?;
+        let (mut all, mut named) = (Marks::new(&catalog, &after), Marks::of_names(&catalog, &after));
+        for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
+            all.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
+            named.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
+        }
+        let bases = all.iter().filter(|n| !named.has(*n));
+        Ok((freed, bases.map(|n| catalog.best_record(n).len).sum()))
     }
 
     /// Refuses if something of these versions is not in the packs, or was found unreadable by the last check.
@@ -220,5 +230,6 @@ fn report(survey: &Survey, kept: &[&Step], go: &[&Step], rules: &Retention, opti
         kept: kept.collect(),
         undecided: survey.undecided.clone(),
         freed_bytes: 0,
+        base_bytes: 0,
     }
 }

@@ -127,21 +127,61 @@ fn in_a_directory() {
 }
 
 #[test]
-fn bases_of_what_stays_stay() {
-    let (_storage, repo) = fresh();
-    let versions = run(8, 1, 3000);
+fn bases_of_what_stays_stay_until_a_compaction() {
+    let (storage, repo) = fresh();
+    let versions = run(13, 1, 3000);
     let all: Vec<Id> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
+    let stay = [4, 5, 9, 12];
+    let rule = Retention::CustomSteps { steps: [0].into() };
+    let rules = Retention::Any {
+        rules: vec![latest(1), rule],
+    };
+    for i in stay {
+        repo.create_tag(&format!("t{i}"), &all[i], None, false).expect("tag");
+    }
+    // No version has a step: such a rule keeps all.
+    assert!(repo.prune(None, &rules, &DO).expect("prune").pruned.is_empty());
     let done = repo.prune(None, &latest(1), &DO).expect("prune");
+    assert!(done.base_bytes > 0);
     let report = repo.gc(&NOW, &Silent).expect("gc");
-    assert_eq!((done.pruned.len(), report.pruned), (7, 7));
-    assert_version(&repo, &all[7], &versions[7]);
+    assert_eq!((done.pruned.len(), report.pruned), (9, 9));
+    stay.iter().for_each(|&i| assert_version(&repo, &all[i], &versions[i]));
     assert_clean(&repo);
-    // Shorter chains let go of them.
     repo.compact(&Default::default(), &Silent).expect("compact");
     let more = repo.gc(&NOW, &Silent).expect("gc");
-    assert!(more.bytes_freed > 0, "{more:?}");
-    assert_version(&repo, &all[7], &versions[7]);
+    // Two tensors and the text of each version that stays, and the frozen tensor; no bases beside them.
+    let tensors = repo.stats(&Silent).expect("stats");
+    let stored: u64 = tensors.depths.iter().sum();
+    assert_eq!(stored, 2 * stay.len() as u64 + 1, "{:?}, {more:?}", tensors.depths);
+    stay.iter().for_each(|&i| assert_version(&repo, &all[i], &versions[i]));
     assert_clean(&repo);
+    let before = packs(&storage);
+    assert_eq!(
+        repo.compact(&Default::default(), &Silent)
+            .expect("again")
+            .tensors_reencoded,
+        0
+    );
+    assert_eq!(packs(&storage), before);
+    for id in [&all[0], &all[3], &all[11]] {
+        assert_gone(&repo, id);
+    }
+}
+
+#[test]
+fn a_compaction_of_pruned_chains_that_dies_loses_nothing() {
+    let (storage, repo) = fresh();
+    let versions = run(6, 1, 300);
+    let all: Vec<Id> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
+    repo.create_tag("old", &all[2], None, false).expect("tag");
+    repo.prune(None, &latest(1), &DO).expect("prune");
+    let kept = [2, 5].map(|i| (all[i], versions[i].clone())).to_vec();
+    let scene = crate::crash::Scene { storage, kept };
+    let both = |repo: &Repo| {
+        repo.compact(&Default::default(), &Silent)?;
+        repo.gc(&NOW, &Silent).map(drop)
+    };
+    sweep(&scene, &both, &|_, _| {});
 }
 
 #[test]
