@@ -205,7 +205,10 @@ fn housekeeping() {
 fn retention() {
     let s = Sandbox::with_history();
     let report = s.json(&["prune", "--branch", "main", "--keep-latest", "1"]);
-    fields(&report, "dry_run rules branches pruned kept undecided freed_bytes base_bytes");
+    fields(
+        &report,
+        "dry_run rules branches pruned kept undecided freed_bytes base_bytes",
+    );
     // dev holds the first two, and the third is main's tip.
     assert_eq!((&report["pruned"], &report["branches"]), (&json!([]), &json!(["main"])));
     let report = s.json(&["prune", "--keep-latest", "1"]);
