@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-EVERY, STEPS = 50, 400
+EVERY, STEPS = 50, 200
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:

@@ -31,9 +31,9 @@ from .errors import UsageError
 from .loop.contents import contents, stored
 from .loop.ema import GradientAverage
 from .loop.groups import rules
-from .loop.ranks import RankError, Ranks
+from .loop.ranks import Ranks
 from .loop.swap import bare
-from .loop.trials import Trials
+from .loop.trials import Trials, led
 from .loop.window import Schedule, Window
 from .repo import Repo
 from .rng import rng_state
@@ -155,10 +155,12 @@ class Compressor:
             MdlError: the commit failed, as of `Repo.commit`.
         """
         try:
-            return self._compress(step, {"metrics": metrics, "message": message, **said})
+            commit = self._compress(step, {"metrics": metrics, "message": message, **said})
         finally:
             self._window.step = step
-            self._gradients.reset()
+        # Kept where that failed: it may be tried again.
+        self._gradients.reset()
+        return commit
 
     def _compress(self, step: int, said: dict[str, Any]) -> Commit:
         if self._ranks is None:
@@ -174,7 +176,7 @@ class Compressor:
             random = None if self._rng is False else rng_state(**generators)
         except Exception as error:
             problem = error
-        _agree(ranks.gather((step, problem)))
+        ranks.agree({"steps": step, "evaluations": self._evaluate is not None}, problem)
         gradients = self._gradients.tensors()
         if not isinstance(self._model, nn.parallel.DistributedDataParallel):
             gradients = ranks.average(self._gradients.names(), gradients)
@@ -182,7 +184,7 @@ class Compressor:
             random = ranks.gather(random)
         evaluate = self._evaluate
         trials = None if evaluate is None else Trials(self._model, evaluate, generators, ranks, spread=self._spread)
-        return _led(ranks, trials, lambda: self._commit(step, said, gradients, random, trials))
+        return led(ranks, trials, lambda: self._commit(step, said, gradients, random, trials))
 
     def _batch_is_over(self, *, wanted: bool) -> None:
         if wanted or self._window.next_is_in():
@@ -245,32 +247,3 @@ def _whole(model: nn.Module) -> dict[str, Any]:
             hint = "save it with torch.distributed.checkpoint and mdl.integrations.dcp"
             raise UsageError(f"{name} is sharded over processes: no rank has a model to measure", hint)
     return parameters
-
-
-def _agree(told: list[tuple[int, Exception | None]]) -> None:
-    for _, problem in told:
-        if problem is not None:
-            raise problem
-    steps = [step for step, _ in told]
-    if len(set(steps)) > 1:
-        raise UsageError(f"the ranks are at different steps: {steps}", "call compress(step) on all of them alike")
-
-
-def _led(ranks: Ranks, trials: Trials | None, commit: Callable[[], Commit]) -> Commit:
-    """Has the first rank commit while the others measure for it; all return the same, or raise."""
-    if not ranks.leader:
-        return _followed(ranks, trials)
-    try:
-        made = commit()
-    except BaseException as error:
-        ranks.tell((None, f"{type(error).__name__}: {error}"))
-        raise
-    ranks.tell((made, None))
-    return made
-
-
-def _followed(ranks: Ranks, trials: Trials | None) -> Commit:
-    made, error = ranks.tell() if trials is None else trials.serve()
-    if error is not None:
-        raise RankError(f"the checkpoint failed on rank 0: {error}")
-    return made

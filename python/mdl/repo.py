@@ -115,6 +115,8 @@ class Repo:
 
         ``policy`` (docs/policies.md) lets weights be stored lossily. ``evaluate(directory)`` measures a candidate,
         whose files lie in ``directory``; it runs on the calling thread, so such a commit is made before this returns.
+        The exact checkpoint comes first. An object with ``evaluate_all(directories)`` and a ``width`` gets up to that
+        many at a time and gives a list of numbers.
         ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
         moving average. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's label
         in `mdl log`: ``"exact-resume"``, ``"approximate"`` or ``"weights-only"``; without it the state's entries decide.

@@ -43,7 +43,7 @@ class Loop:
     """A training that is determined by its seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: B018
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
         self.model = Net()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.held_out = torch.arange(48)
@@ -109,7 +109,7 @@ def rude(loop: Loop, seen: list[Any]) -> Callable[[], float]:
         model(loop.held_out)
         model.calls = model.calls + 1
         model.norm.running_mean.add_(1)
-        torch.rand(3), np.random.rand(3), random.random()  # noqa: B018
+        torch.rand(3), np.random.rand(3), random.random()
         return number
 
     return evaluate
@@ -149,7 +149,12 @@ def test_training_goes_on_as_if_nothing_was(tmp_path: Path) -> None:
     alone.run(40)
     expected, watched = alone.everything(), Loop()
     compressor = mdl.Compressor(
-        watched.model, rude(watched, []), repo=tmp_path, search="neighbourhood", optimizer=watched.optimizer, interval=10
+        watched.model,
+        rude(watched, []),
+        repo=tmp_path,
+        search="neighbourhood",
+        optimizer=watched.optimizer,
+        interval=10,
     )
     watched.run(40, compressor)
     found = watched.everything()
@@ -219,7 +224,7 @@ def test_entries_that_no_measurement_sees_are_kept_exact(repo: mdl.Repo) -> None
     assert (commit.message, commit.epoch, commit.metrics) == ("said", 0.5, {"loss": 1.5})
 
 
-def test_without_an_evaluation_every_bit_is_kept_or_the_fixed_configuration_used(repo: mdl.Repo, tmp_path: Path) -> None:
+def test_without_an_evaluation_bits_are_kept_or_the_fixed_configuration_used(repo: mdl.Repo, tmp_path: Path) -> None:
     loop = Loop()
     loop.run(10)
     weights = dict(loop.model.state_dict())
@@ -227,13 +232,23 @@ def test_without_an_evaluation_every_bit_is_kept_or_the_fixed_configuration_used
     assert compressor.compress(10).branch == "exact"
     assert same(repo.load("exact"), {"model": weights})
     policy = tmp_path / "fixed.toml"
-    policy.write_text('try = ["bins"]\n[fixed]\nfamily = "bins"\nbins = 16\n[[tensor]]\nmatch = "out.*"\nexact = true\n')
+    policy.write_text(
+        'try = ["bins"]\n[fixed]\nfamily = "bins"\nbins = 16\n[[tensor]]\nmatch = "out.*"\nexact = true\n'
+    )
     commit = mdl.Compressor(loop.model, repo=repo, policy=policy).compress(10)
     stored = repo.load(commit.id)["model"]
     assert commit.quality["policy"] == "fixed"
     assert len(stored["hidden.weight"].unique()) <= 16
     # The policy's own rules stand before the module tree's.
     assert same(stored["out.weight"], weights["out.weight"])
+
+
+def test_retention_is_applied_after_the_commit(repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    pruned = []
+    monkeypatch.setattr(mdl.Repo, "prune", lambda self, rule, **said: pruned.append((rule, said)), raising=False)
+    rule = mdl.retention.LatestN(2)
+    mdl.Compressor(nn.Linear(2, 2), repo=repo, retention=rule, branch="side").compress(1)
+    assert pruned == [(rule, {"branch": "side"})]
 
 
 def test_generators_of_ones_own_are_stored_and_left_alone(tmp_path: Path) -> None:

@@ -98,14 +98,16 @@ def evaluate_at(evaluate: Callable[[], float], model: Any, factor: float = 1.0) 
     return number
 
 
-def a_checkpoint(rank: int, folder: Path, *, parallel: bool) -> None:
+def a_checkpoint(rank: int, folder: Path, *, parallel: bool, spread: bool = True) -> str:
     model, evaluate = make()
     wrapped = nn.parallel.DistributedDataParallel(model) if parallel else model
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.01, momentum=0.9)
-    where = folder / f"repo-{parallel}"
+    where = folder / f"repo-{parallel}-{spread}"
+    calls = []
     compressor = mdl.Compressor(
-        wrapped, evaluate, repo=where, threshold=0.5, search="neighbourhood", optimizer=optimizer, interval=3, window=2
-    )
+        wrapped, lambda: calls.append(0) or evaluate(), repo=where, threshold=0.5, search="neighbourhood",
+        optimizer=optimizer, interval=3, window=2, spread=spread,
+    )  # fmt: skip
     commits = []
     for step in range(1, 7):
         compressor.before_gradient_flush()
@@ -132,9 +134,15 @@ def a_checkpoint(rank: int, folder: Path, *, parallel: bool) -> None:
     state = mdl.Repo.open(where).load()
     assert torch.equal(state["rng"][rank]["torch"], drawn)
     assert not any(name.startswith("module.") for name in state["model"])
+    asked: list[Any] = [None] * WORLD
+    dist.all_gather_object(asked, len(calls))
+    # Side by side each rank measures its share; together all measure everything.
+    assert all(asked)
+    assert (len(set(asked)) == 1) != spread
+    return commits[1].quality["configuration"]
 
 
-def failures(rank: int, folder: Path) -> None:
+def failures(rank: int, folder: Path, *, spread: bool) -> None:
     """Each raises on every rank, in time, and commits nothing; afterwards a checkpoint is made."""
     model, evaluate = make()
     broken: list[str] = ["evaluate"]
@@ -150,12 +158,14 @@ def failures(rank: int, folder: Path) -> None:
         return {}
 
     before = bits(model)
-    compressor = mdl.Compressor(model, fragile, repo=folder / "failures", threshold=0.5, state=state, spread=False)
+    compressor = mdl.Compressor(model, fragile, repo=folder / f"failures-{spread}", state=state, spread=spread)
     expect(RankError if rank != 1 else ZeroDivisionError, lambda: compressor.compress(1))
     broken[:] = ["state"]
     expect(RankError if rank != 0 else KeyError, lambda: compressor.compress(1))
     broken[:] = []
     expect(mdl.UsageError, lambda: compressor.compress(rank))
+    other = mdl.Compressor(model, evaluate if rank else None, repo=folder / f"failures-{spread}")
+    expect(mdl.UsageError, lambda: other.compress(1))
     assert bits(model) == before
     if rank == 0:
         assert compressor.repo.branches() == {}
@@ -181,9 +191,11 @@ def scenes(rank: int, folder: Path) -> None:
         for blind in (False, True):
             for spread in (False, True):
                 a_round(rank, folder, blind=blind, spread=spread)
-        a_checkpoint(rank, folder, parallel=False)
         a_checkpoint(rank, folder, parallel=True)
-        failures(rank, folder)
+        apart = a_checkpoint(rank, folder, parallel=False)
+        assert a_checkpoint(rank, folder, parallel=False, spread=False) == apart
+        for spread in (False, True):
+            failures(rank, folder, spread=spread)
     except BaseException:
         print(f"rank {rank}", file=sys.stderr)
         traceback.print_exc()

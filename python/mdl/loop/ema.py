@@ -161,15 +161,18 @@ class CudaLane:
 
     def buffer(self, grad: Tensor) -> Tensor:
         """Where a gradient goes on the host."""
-        return torch.empty(grad.shape, dtype=grad.dtype, pin_memory=True)
+        # Of the gradient's own layout in memory: anything else would be turned on the GPU first.
+        return torch.empty_like(grad, device="cpu", pin_memory=True)
 
     def queue(self, device: torch.device, copies: list[tuple[Tensor, Tensor]]) -> Any:
         """Queues copies (to, from) behind what the training queued so far; the event says when they are done."""
-        stream = self._streams.setdefault(device, torch.cuda.Stream(device) if device.type == "cuda" else None)
-        if stream is None:
+        if device.type != "cuda":
             for to, grad in copies:
                 to.copy_(grad)
             return _Done()
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        stream = self._streams[device]
         training = torch.cuda.current_stream(device)
         stream.wait_stream(training)
         with torch.cuda.stream(stream):

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import UserError
+from ..errors import UsageError, UserError
 
 #: A rank may evaluate for long while the others wait for it. A process that died is noticed at once: gloo sees its
 #: connections close.
@@ -58,6 +58,25 @@ class Ranks:
         except RuntimeError as error:
             hint = "every rank calls compress(step), also those that write nothing"
             raise RankError(f"not all ranks came to the checkpoint: {error}", hint) from error
+
+    def agree(self, said: Mapping[str, Any], problem: Exception | None) -> None:
+        """Makes sure that all ranks say the same, and that none has a problem.
+
+        Raises:
+            Exception: this rank's problem.
+            RankError: another rank has one.
+            UsageError: they are called with different arguments.
+        """
+        told = self.gather((dict(said), None if problem is None else f"{type(problem).__name__}: {problem}"))
+        if problem is not None:
+            raise problem
+        for rank, (_, other) in enumerate(told):
+            if other is not None:
+                raise RankError(f"the checkpoint failed on rank {rank}: {other}")
+        for what in said:
+            values = [mine[what] for mine, _ in told]
+            if len(set(values)) > 1:
+                raise UsageError(f"the ranks have different {what}: {values}", "call compress on all of them alike")
 
     def gather(self, value: Any) -> list[Any]:
         """Every rank's value, by rank. They are pickled: nothing large."""

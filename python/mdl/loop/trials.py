@@ -50,8 +50,8 @@ class _Answer:
 class Trials:
     """Measures candidates for a repository: a callable for one directory, `evaluate_all` for up to `width` at a time.
 
-    ``evaluate()`` is the user's, on the live model. ``spread`` False has all ranks measure each candidate together, for
-    an ``evaluate`` that has collectives in it.
+    ``evaluate()`` is the user's, on the live model; None says that it could not measure. ``spread`` False has all ranks
+    measure each candidate together, for an ``evaluate`` that has collectives in it.
     """
 
     def __init__(
@@ -140,12 +140,35 @@ class Trials:
             self._ranks.hand(tensors, rank)
         return None
 
-    def _measure(self, exact: bool, place: _Place, tensors: Mapping[str, Tensor] | None) -> float:
-        with undisturbed(self._model, self._generators):
-            if exact:
-                return float(self._evaluate())
-            with self._swap.put_in(self._swap.different(Path(place.file)) if tensors is None else tensors):
-                return float(self._evaluate())
+    def _measure(self, exact: bool, place: _Place, tensors: Mapping[str, Tensor] | None) -> float | None:
+        if exact:
+            tensors = {}
+        elif tensors is None:
+            tensors = self._swap.different(Path(place.file))
+        with undisturbed(self._model, self._generators), self._swap.put_in(tensors):
+            number = self._evaluate()
+            return None if number is None else float(number)
+
+
+def led(ranks: Ranks, trials: Trials | None, work: Callable[[], Any]) -> Any:
+    """Has the first rank do its work (search and commit) while the others measure for it; all return what it returns.
+
+    Raises:
+        Exception: on the first rank what the work raised; elsewhere what ``evaluate`` raised there.
+        RankError: it failed elsewhere.
+    """
+    if not ranks.leader:
+        made, error = ranks.tell() if trials is None else trials.serve()
+        if error is not None:
+            raise RankError(f"the checkpoint failed on rank 0: {error}")
+        return made
+    try:
+        made = work()
+    except BaseException as error:
+        ranks.tell((None, f"{type(error).__name__}: {error}"))
+        raise
+    ranks.tell((made, None))
+    return made
 
 
 def _place(file: Path) -> _Place:
