@@ -231,14 +231,18 @@ def test_without_an_evaluation_bits_are_kept_or_the_fixed_configuration_used(rep
     compressor = mdl.Compressor(loop.model, repo=repo, rng=False, branch="exact")
     assert compressor.compress(10).branch == "exact"
     assert same(repo.load("exact"), {"model": weights})
+    # What the repository has already would stay as it is.
+    loop.run(5)
+    weights = {n: t.clone() for n, t in loop.model.state_dict().items()}
     policy = tmp_path / "fixed.toml"
-    policy.write_text(
-        'try = ["bins"]\n[fixed]\nfamily = "bins"\nbins = 16\n[[tensor]]\nmatch = "out.*"\nexact = true\n'
-    )
-    commit = mdl.Compressor(loop.model, repo=repo, policy=policy).compress(10)
+    fixed = '[fixed]\nfamily = "bins"\nbins = 4\nembedding_bins = 16'
+    policy.write_text(f'try = ["bins"]\n{fixed}\n[[tensor]]\nmatch = "out.*"\nexact = true\n')
+    commit = mdl.Compressor(loop.model, repo=repo, policy=policy).compress(15)
     stored = repo.load(commit.id)["model"]
     assert commit.quality["policy"] == "fixed"
-    assert len(stored["hidden.weight"].unique()) <= 16
+    assert len(stored["hidden.weight"].unique()) <= 4
+    # Its name does not say that it is an embedding; the module does.
+    assert 4 < len(stored["table.weight"].unique()) <= 16
     # The policy's own rules stand before the module tree's.
     assert same(stored["out.weight"], weights["out.weight"])
 

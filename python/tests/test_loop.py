@@ -18,6 +18,7 @@ nn = torch.nn
 
 from mdl.loop.ema import CudaLane, GradientAverage  # noqa: E402
 from mdl.loop.groups import Stored, roles, rules  # noqa: E402
+from mdl.loop.swap import same_bits  # noqa: E402
 from mdl.loop.window import Window  # noqa: E402
 
 
@@ -57,6 +58,7 @@ def test_the_average_is_the_papers(dtype: Any, beta: float) -> None:
     assert torch.equal(average.tensors()["w"], batches[-1].float())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant")
 def test_missing_sparse_and_infinite_gradients() -> None:
     a, b, c = (nn.Parameter(torch.ones(3)) for _ in range(3))
     average = GradientAverage({"a": a, "b": b, "c": c, "count": torch.zeros(2, dtype=torch.int64)}, 0.9)
@@ -133,6 +135,22 @@ def test_gradients_that_are_zeroed_in_place_are_noticed_once_and_waited_for_from
     weight.grad.zero_()
     assert torch.equal(average.tensors()["w"], torch.full((4,), 2.0))
     assert lane.waited == 1
+
+
+# The swap.
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128, torch.float8_e5m2, torch.bool])
+def test_tensors_are_compared_by_their_bits(dtype: Any) -> None:
+    a = torch.tensor([[0.0, 1.0, 0.5]]).to(dtype)
+    assert same_bits(a, a.clone())
+    assert same_bits(a.T, a.T.clone())
+    if dtype.is_floating_point:
+        a[0, 2] = float("nan")
+        assert same_bits(a, a.clone())
+        b = a.clone()
+        b[0, 0] = -0.0
+        assert not same_bits(a, b)
 
 
 # The window.
