@@ -10,7 +10,7 @@ Neighbours: every module beside this; `mdl.integrations` has the frameworks. Imp
 from . import retention
 from ._native import __version__
 from .background import PendingCommit
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorDiff, TensorInfo
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorDiff, TensorInfo
 from .errors import (
     BackgroundError,
     ConflictError,
@@ -39,6 +39,7 @@ __all__ = [
     "MdlError",
     "NotFoundError",
     "PendingCommit",
+    "PruneReport",
     "Repo",
     "Staged",
     "StateError",
