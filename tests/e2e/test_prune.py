@@ -1,4 +1,4 @@
-"""Retention: which versions lose their contents, that the others keep every byte, and that numbers told before are true."""
+"""Retention: which versions lose their contents, that the others keep every byte, and that the numbers come true."""
 
 from __future__ import annotations
 
