@@ -205,13 +205,14 @@ def main() -> int:
             f"(random steps of AdamW, lossless)."
         ),
         prose(
-            f"A loop of {run['steps']} steps on CPU with a commit each {run['every']} took {run['with']:.2f} s, without "
+            f"A loop of {run['steps']} steps with a commit each {run['every']} took {run['with']:.2f} s, without "
             f"{run['without']:.2f} s (medians of {run['repeats']} pairs, in turn; per pair "
             f"{', '.join(f'{100 * r:+.1f} %' for r in run['ratios'])})."
         ),
         prose(
             f"That is {1000 * run['per_commit']:.0f} ms a commit, in the stall and "
-            f"in steps that share the cores with the background work: {share:.3f} % of a run that commits each 30 minutes."
+            f"in steps that share the cores with the background work: {share:.3f} % of a run that commits every "
+            f"30 minutes."
         ),
     ]
     publish(
