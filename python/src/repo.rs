@@ -226,6 +226,11 @@ impl Repo {
         self.told(py, &done)
     }
 
+    /// Name and text of the policy with this name, or in the file with this path.
+    fn policy(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
+        free(py, || self.inner.policy(name).map(|p| (p.name, p.text)))
+    }
+
     /// Stores files ahead of their commit; what comes back is for `File.stored`.
     #[pyo3(signature = (files, branch=None))]
     fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
