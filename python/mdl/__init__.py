@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import retention
 from ._native import __version__
 from .background import PendingCommit
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorDiff, TensorInfo
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorDiff, TensorInfo
 from .errors import (
     BackgroundError,
     ConflictError,
@@ -44,6 +44,7 @@ __all__ = [
     "MdlError",
     "NotFoundError",
     "PendingCommit",
+    "PruneReport",
     "Repo",
     "Staged",
     "StateError",

@@ -42,7 +42,11 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     if !context.chatty() {
         return Ok(());
     }
-    writeln!(context.out, "{}", entry::short(&done.id, &commit, None, &[], context.paint))?;
+    writeln!(
+        context.out,
+        "{}",
+        entry::short(&done.id, &commit, None, &[], context.paint)
+    )?;
     for warning in done.quality.iter().flat_map(|q| &q.warnings) {
         context.note(&format!("warning: {warning}"));
     }
