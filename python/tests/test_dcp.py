@@ -179,6 +179,15 @@ def test_errors_name_what_is_missing(tmp_path: Path) -> None:
         MdlReader(repo, newer)
 
 
+@pytest.mark.skipif(not hasattr(mdl.Repo, "prune"), reason="this build prunes nothing")
+def test_retention_is_applied(tmp_path: Path) -> None:
+    repo = mdl.Repo.init(tmp_path)
+    for step in range(4):
+        writer = MdlWriter(repo, step=step, retention=mdl.retention.LatestN(2))
+        dcp.save({"w": torch.full((4,), float(step))}, storage_writer=writer)
+    assert [c.step for c in repo.log() if not c.pruned] == [3, 2]
+
+
 def test_writers_can_be_pickled(tmp_path: Path) -> None:
     writer = pickle.loads(pickle.dumps(MdlWriter(mdl.Repo.init(tmp_path), step=4, branch="b")))
     dcp.save({"w": torch.ones(2)}, storage_writer=writer)
