@@ -141,7 +141,7 @@ def test_ranges(fs: MdlFileSystem, root: str, repo: mdl.Repo) -> None:
     for start, end in [(None, None), (0, 8), (5, 5), (1000, 70_000), (-9, None), (-9, -3), (None, -1), (80_000, 10**9)]:
         assert fs.cat_file(path, start, end) == whole[start:end]
     assert fs.cat_ranges([path, path], [0, 100], [4, 120]) == [whole[:4], whole[100:120]]
-    assert fs.cat(f"{root}/tok/**.txt@v1") == {f"{root}@v1/tok/a.txt": b"one"}
+    assert fs.cat(f"{root}/tok/**/*.txt@v1") == {f"{root}@v1/tok/a.txt": b"one", f"{root}@v1/tok/deep/b.txt": b"two"}
     with fs.open(path, block_size=1000) as file:
         rng = np.random.default_rng(1)
         for at in rng.integers(0, len(whole), 30):

@@ -175,13 +175,14 @@ def commit(repo: Repo, rev: str | None, change: Mapping[str, pathlib.Path | None
     """
     branch, parent = _target(repo, rev)
     said = {**said, "message": said.get("message") or _summary(change), "branch": branch}
+    expected = parent
     while True:
         made = _commit_onto(repo, parent, change, said)
         before = made.parents[0] if made.parents else None
-        if before == parent:
+        if before == expected:
             return made
         # Somebody committed meanwhile, and this version lacks what they did: once more, from theirs.
-        parent = before
+        parent, expected = before, made.id
 
 
 def _commit_onto(
