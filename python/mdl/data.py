@@ -1,0 +1,133 @@
+"""A data loader whose place within an epoch can be committed and taken up again, to the batch and to the bit.
+
+Talks to a loader (PyTorch's `DataLoader`, or whatever is iterated once per epoch) and to `rng`. It knows nothing of
+repositories; the integration of Lightning wraps its trainer's loaders in this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import rng
+
+
+class ResumableLoader:
+    """Wraps `loader`; `state_dict()` is the place in the current epoch, `load_state_dict()` goes on from there.
+
+    The order of an epoch comes from the random state at its start: the process's generators (a shuffling `DataLoader`
+    draws its seed from torch's) and the loader's own `generator`. Both are remembered when an epoch starts. To go on, they
+    are set back, the batches that were already seen are drawn again and dropped, so that workers and samplers stand where
+    they stood, and the process's generators are set to what they were when the state was taken. That happens when the next
+    batch is asked for, so nothing drawn between loading and training matters.
+
+    Batches are drawn as they were the first time: what the skipped ones cost to read is paid once more.
+
+        loader = ResumableLoader(DataLoader(data, batch_size=32, shuffle=True))
+        repo.commit({"model": model.state_dict(), "loader": loader.state_dict()}, step=step)
+        loader.load_state_dict(repo.load()["loader"])
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.epoch = 0
+        """Epochs that were finished: the loop to write is `while loader.epoch < epochs: for batch in loader: ...`."""
+        self._batches = 0
+        self._start: dict[str, Any] | None = None
+        self._resume: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        # Trainers look for `dataset`, `sampler`, `batch_size` and the like on what they iterate.
+        if name == "loader":
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        resume, self._resume = self._resume, None
+        now = rng.capture()
+        if resume is None:
+            self._begin(now)
+            batches = iter(self.loader)
+        else:
+            now = resume["rng"] or now
+            batches = self._go_on(resume, now)
+        for batch in batches:
+            self._batches += 1
+            if self._at_end():
+                self._finish()
+            yield batch
+        if self._start is not None:
+            self._finish()
+
+    def state_dict(self, *, ended: bool = False, with_rng: bool = True) -> dict[str, Any]:
+        """The place between two batches, as arrays and numbers.
+
+        `ended`: the caller knows that no further batch of this epoch will be asked for (a limit that this loader cannot
+        see). `with_rng`: also the process's generators as they are now, to be set when the next batch is asked for.
+        """
+        if self._resume is not None:
+            return self._resume
+        inside = self._start is not None and not ended
+        return {
+            "epoch": self.epoch + (self._start is not None and ended),
+            "batches": self._batches if inside else 0,
+            "start": self._start if inside else None,
+            "generators": self._generator_states(),
+            "rng": rng.capture() if with_rng else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on at `state` with the next `iter()`. The loader must be built as it was: same data, batch size, workers."""
+        self._resume = dict(state)
+        self.epoch = state["epoch"]
+
+    def _begin(self, now: rng.RngState) -> None:
+        self._batches = 0
+        self._start = {"rng": now, "generators": self._generator_states()}
+
+    def _go_on(self, resume: dict[str, Any], now: rng.RngState) -> Iterator[Any]:
+        """An iterator that stands where `resume` was taken, with the process's generators at `now`."""
+        if hasattr(self.loader, "set_epoch"):
+            self.loader.set_epoch(self.epoch)
+        start = resume["start"]
+        if start is None:
+            rng.restore(now)
+            self._set_generators(resume["generators"])
+            self._begin(now)
+            return iter(self.loader)
+        rng.restore(start["rng"])
+        self._set_generators(start["generators"])
+        self._start, self._batches = start, resume["batches"]
+        batches = iter(self.loader)
+        for _ in range(self._batches):
+            next(batches, None)
+        rng.restore(now)
+        return batches
+
+    def _at_end(self) -> bool:
+        # Loops that count batches never ask for the one after the last; an epoch that is full has ended.
+        try:
+            return self._batches >= len(self.loader)
+        except TypeError:
+            return False
+
+    def _finish(self) -> None:
+        self.epoch += 1
+        self._batches, self._start = 0, None
+
+    def _generators(self) -> list[Any]:
+        """The loader's own generators, each once: its own, its sampler's, its batch sampler's sampler's."""
+        sampler = getattr(self.loader, "sampler", None)
+        inner = getattr(getattr(self.loader, "batch_sampler", None), "sampler", None)
+        found = [getattr(owner, "generator", None) for owner in (self.loader, sampler, inner)]
+        return list({id(generator): generator for generator in found if hasattr(generator, "get_state")}.values())
+
+    def _generator_states(self) -> list[Any]:
+        return [generator.get_state() for generator in self._generators()]
+
+    def _set_generators(self, states: list[Any]) -> None:
+        for generator, state in zip(self._generators(), states, strict=True):
+            generator.set_state(state.cpu())
