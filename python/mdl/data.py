@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from . import rng
+from .rng import rng_state, set_rng_state
 
 
 class ResumableLoader:
@@ -47,7 +47,7 @@ class ResumableLoader:
 
     def __iter__(self) -> Iterator[Any]:
         resume, self._resume = self._resume, None
-        now = rng.capture()
+        now = rng_state()
         if resume is None:
             self._begin(now)
             batches = iter(self.loader)
@@ -76,7 +76,7 @@ class ResumableLoader:
             "batches": self._batches if inside else 0,
             "start": self._start if inside else None,
             "generators": self._generator_states(),
-            "rng": rng.capture() if with_rng else None,
+            "rng": rng_state() if with_rng else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -84,27 +84,27 @@ class ResumableLoader:
         self._resume = dict(state)
         self.epoch = state["epoch"]
 
-    def _begin(self, now: rng.RngState) -> None:
+    def _begin(self, now: dict[str, Any]) -> None:
         self._batches = 0
         self._start = {"rng": now, "generators": self._generator_states()}
 
-    def _go_on(self, resume: dict[str, Any], now: rng.RngState) -> Iterator[Any]:
+    def _go_on(self, resume: dict[str, Any], now: dict[str, Any]) -> Iterator[Any]:
         """An iterator that stands where `resume` was taken, with the process's generators at `now`."""
         if hasattr(self.loader, "set_epoch"):
             self.loader.set_epoch(self.epoch)
         start = resume["start"]
         if start is None:
-            rng.restore(now)
+            set_rng_state(now)
             self._set_generators(resume["generators"])
             self._begin(now)
             return iter(self.loader)
-        rng.restore(start["rng"])
+        set_rng_state(start["rng"])
         self._set_generators(start["generators"])
         self._start, self._batches = start, resume["batches"]
         batches = iter(self.loader)
         for _ in range(self._batches):
             next(batches, None)
-        rng.restore(now)
+        set_rng_state(now)
         return batches
 
     def _at_end(self) -> bool:

@@ -16,9 +16,11 @@ from composer import Callback, Event, Logger, State
 from composer.utils import create_interval_scheduler, dist, reproducibility
 
 from ..errors import NotFoundError
+from ..state import register
 from ._checkpoints import Checkpoints, RepoLike, numbers
 
-_TIMEDELTA = "microseconds of a timedelta"
+# What Composer's timestamps hold and a version does not know by itself.
+register(timedelta, "datetime.timedelta", lambda span: span // timedelta(microseconds=1), lambda us: timedelta(microseconds=us))
 
 
 class MdlCallback(Callback):
@@ -53,7 +55,7 @@ class MdlCallback(Callback):
         if self._resume is None:
             return
         try:
-            saved = _from_plain(self._checkpoints.repo.load(self._resume))
+            saved = self._checkpoints.repo.load(self._resume)
         except NotFoundError:
             if self._checkpoints.repo.branches():
                 raise
@@ -113,7 +115,7 @@ class MdlCallback(Callback):
             "composer": gathered,
         }
         self._checkpoints.commit(
-            _plain(version), f"batch {batch}", step=batch, epoch=int(state.timestamp.epoch), metrics=_metrics(state)
+            version, f"batch {batch}", step=batch, epoch=int(state.timestamp.epoch), metrics=_metrics(state)
         )
 
 
@@ -126,26 +128,3 @@ def _metrics(state: State) -> dict[str, float]:
     for label, measured in (state.eval_metrics or {}).items():
         metrics.update({f"{label}/{name}": metric.compute() for name, metric in measured.items() if metric.update_count})
     return numbers(metrics)
-
-
-def _plain(value: Any) -> Any:
-    """Composer's state without its two types that are no data: timestamps hold timedeltas, its metadata version objects."""
-    if isinstance(value, timedelta):
-        return {_TIMEDELTA: value // timedelta(microseconds=1)}
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return tuple(_plain(each) for each in value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_plain(each) for each in value)
-    return str(value) if isinstance(value, str) else value
-
-
-def _from_plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {_TIMEDELTA}:
-            return timedelta(microseconds=value[_TIMEDELTA])
-        return {name: _from_plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_from_plain(each) for each in value)
-    return value

@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-from .. import rng
+from ..rng import rng_state, set_rng_state
 from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers
 
 # Keras' names of the parts of a state tree, and the files of a version that they become.
@@ -42,7 +42,7 @@ class MdlCallback(keras.callbacks.Callback):
         step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         done = epoch + 1
         self._checkpoints.commit(
-            {**state, "rng": rng.capture()}, f"epoch {done}", step=step, epoch=done, metrics=numbers(logs or {})
+            {**state, "rng": rng_state()}, f"epoch {done}", step=step, epoch=done, metrics=numbers(logs or {})
         )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -59,5 +59,5 @@ def restore(model: keras.Model, repo: RepoLike = None, rev: str = "HEAD") -> Any
     state = source.load(rev)
     model.optimizer.build(model.trainable_variables)
     model.set_state_tree({part: state[name] for name, part in _PARTS.items() if name in state})
-    rng.restore(state["rng"])
+    set_rng_state(state["rng"])
     return source.show(rev)

@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import rng
 from ..data import ResumableLoader
+from ..rng import rng_state, set_rng_state
 from ._checkpoints import Checkpoints, RepoLike, numbers
 
 
@@ -129,6 +129,7 @@ class MdlCallback(ModelCheckpoint):
         super().__init__(**{"save_top_k": -1, **options})
         self._repo, self._commit = repo, {"retention": retention, **commit}
         self._resume: dict[str, Any] | None = None
+        self._before_validation: dict[str, Any] | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Puts the repository in the place of files, unless the program did so itself."""
@@ -142,7 +143,7 @@ class MdlCallback(ModelCheckpoint):
         ended = bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
         places = [loader.state_dict(ended=ended, with_rng=False) for loader in _wrapped(trainer)]
         checkpoint[_OURS] = {
-            "rng": rng.capture(),
+            "rng": self._before_validation or rng_state(),
             "loaders": places,
             "metrics": numbers(trainer.callback_metrics),
         }
@@ -151,8 +152,8 @@ class MdlCallback(ModelCheckpoint):
             checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keeps what `on_train_start` sets."""
-        self._resume = checkpoint.get(_OURS)
+        """Keeps what `on_train_start` sets, if training is what the checkpoint is loaded for."""
+        self._resume = checkpoint.get(_OURS) if trainer.state.fn == "fit" else None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Wraps the loaders, puts them in their places, and starts the epoch anew from there."""
@@ -161,6 +162,7 @@ class MdlCallback(ModelCheckpoint):
         loaders = _wrap(trainer)
         if resume is not None:
             _put_back(loaders, resume)
+            _leave_finished_epoch(trainer.fit_loop)
         if loaders:
             # Lightning made its iterators before this hook, of the loaders as they were.
             iter(trainer.fit_loop._data_fetcher)
@@ -168,6 +170,22 @@ class MdlCallback(ModelCheckpoint):
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Wraps loaders that Lightning has reloaded meanwhile; their iterators are made after this hook."""
         _wrap(trainer)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Commits if it is time, and notes the random states in case validation follows, which draws before its first hook."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        if trainer.enable_validation:
+            self._before_validation = rng_state()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Makes validation leave no trace in the random states: a run that goes on may skip the one that comes first."""
+        if trainer.state.fn == "fit" and self._before_validation is not None:
+            set_rng_state(self._before_validation)
+        super().on_validation_end(trainer, pl_module)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Validation is over, if there was one."""
+        self._before_validation = None
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Waits for what is still being stored, however the run ended."""
@@ -204,10 +222,22 @@ def _can_go_on(loader: Any) -> bool:
 def _put_back(loaders: list[ResumableLoader], resume: dict[str, Any]) -> None:
     """Each loader to its place. The first to be asked for a batch sets the random states, after every other hook ran."""
     if len(loaders) != len(resume["loaders"]):
-        rng.restore(resume["rng"])
+        set_rng_state(resume["rng"])
         return
     for index, (loader, place) in enumerate(zip(loaders, resume["loaders"], strict=True)):
         loader.load_state_dict({**place, "rng": resume["rng"] if index == 0 else None})
+
+
+def _leave_finished_epoch(loop: Any) -> None:
+    """A version from `on_train_epoch_end`: Lightning would enter the epoch again, and without validation train a batch more
+    than it has. The next epoch starts as it would have."""
+    if not getattr(loop, "restarted_on_epoch_end", False):
+        return
+    progress = loop.epoch_progress
+    progress.current.completed = progress.current.processed
+    progress.total.completed = progress.total.processed
+    loop.restarting = False
+    loop.reset_restart_stage()
 
 
 def _metrics(checkpoint: dict[str, Any]) -> dict[str, float]:
