@@ -6,6 +6,7 @@
 
 use crate::{
     RepoError, Result,
+    contents::{Content, NewFile, check_names},
     ingest::{Hints, Ingest, Ingested, Policy, Report, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
     pack::PackWriter,
@@ -27,6 +28,8 @@ use std::{
 pub struct CommitRequest {
     /// Directory (or file) whose contents become the tree; none for the work tree.
     pub source: Option<PathBuf>,
+    /// The files of the version, wherever they are; `source` is then not looked at.
+    pub files: Option<Vec<NewFile>>,
     /// Message.
     pub message: String,
     /// Branch to commit to, made from HEAD's commit if it does not exist; none for the one HEAD is on.
@@ -94,8 +97,8 @@ impl Repo {
     /// meanwhile; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
     /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
-        let (source, list) = self.listed(request)?;
-        self.store(request, &source, &list, None, progress)
+        let (source, files) = self.listed(request)?;
+        self.store(request, &source, &files, None, progress)
     }
 
     /// Commits under a policy: weights may be replaced by reconstructions (see `lossy`).
@@ -108,9 +111,14 @@ impl Repo {
         lossy: &mut LossyRequest<'_>,
         progress: &dyn Progress,
     ) -> Result<Committed> {
-        let (source, list) = self.listed(request)?;
+        let (source, files) = self.listed(request)?;
+        let (list, _spilled) = self.spilled(files)?;
         let prepared = self.prepared(request, lossy, &source, &list)?;
-        self.store(request, &source, &list, Some(prepared), progress)
+        if lossy.evaluator.as_ref().is_some_and(|e| e.gave_up()) {
+            return Err(RepoError::user("the evaluator gave up; nothing was committed", ""));
+        }
+        let files: Vec<NewFile> = list.into_iter().map(NewFile::from).collect();
+        self.store(request, &source, &files, Some(prepared), progress)
     }
 
     /// What a commit under a policy would come to: its record, and every candidate that was made.
@@ -118,12 +126,17 @@ impl Repo {
     /// # Errors
     /// As `commit_lossy`; nothing is stored.
     pub fn plan(&self, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<(Quality, Vec<Trial>)> {
-        let (source, list) = self.listed(request)?;
+        let (source, files) = self.listed(request)?;
+        let (list, _spilled) = self.spilled(files)?;
         let prepared = self.prepared(request, lossy, &source, &list)?;
         Ok((prepared.quality, prepared.trials))
     }
 
-    fn listed(&self, request: &CommitRequest) -> Result<(PathBuf, Vec<WorkFile>)> {
+    fn listed(&self, request: &CommitRequest) -> Result<(PathBuf, Vec<NewFile>)> {
+        if let Some(files) = &request.files {
+            check_names(files)?;
+            return Ok((PathBuf::new(), files.clone()));
+        }
         let source = match &request.source {
             // Absolute, since the stat cache knows files by their path.
             Some(path) => std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?,
@@ -131,7 +144,7 @@ impl Repo {
         };
         let follow = request.follow_symlinks || self.config.follow_symlinks();
         let list = walk(&source, follow)?;
-        Ok((source, list))
+        Ok((source, list.into_iter().map(NewFile::from).collect()))
     }
 
     fn prepared(
@@ -152,10 +165,11 @@ impl Repo {
         &self,
         request: &CommitRequest,
         source: &Path,
-        list: &[WorkFile],
+        list: &[NewFile],
         prepared: Option<Prepared>,
         progress: &dyn Progress,
     ) -> Result<Committed> {
+        let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
         // No collector may run between the look-ups ("is it stored already?") and the ref's move.
         let _guard = self.write_lock()?;
         self.odb.refresh();
@@ -186,7 +200,7 @@ impl Repo {
             progress,
             report: Report::default(),
         };
-        progress.begin("committing", list.iter().map(|f| f.size).sum());
+        progress.begin("committing", sizes);
         let files = self.ingest_all(&mut ingest, list, &old, prepared.as_ref())?;
         progress.end();
         let tree = store(&mut ingest, &files)?;
@@ -202,7 +216,10 @@ impl Repo {
         }
         if files.is_empty() && !request.allow_empty {
             return Err(RepoError::user(
-                format!("nothing to commit: there are no files in {}", source.display()),
+                match source.as_os_str().is_empty() {
+                    true => "nothing to commit: no files were given".to_owned(),
+                    false => format!("nothing to commit: there are no files in {}", source.display()),
+                },
                 "put checkpoints there first; --allow-empty commits a version without files",
             ));
         }
@@ -256,25 +273,32 @@ impl Repo {
         }
     }
 
+    /// The version that the next commit to a branch (none: HEAD's) has as its parent.
+    pub(crate) fn parent_of(&self, branch: Option<&str>) -> Result<Option<Id>> {
+        Ok(self.target(branch)?.parent())
+    }
+
     fn ingest_all(
         &self,
         ingest: &mut Ingest<'_>,
-        list: &[WorkFile],
+        list: &[NewFile],
         old: &Files,
         prepared: Option<&Prepared>,
     ) -> Result<Files> {
         let mut files = Files::new();
         for f in list {
-            let replaced = prepared.and_then(|p| p.files.get(&f.rel));
-            let done = match replaced {
-                Some(path) => {
-                    let state = prepared.and_then(|p| p.states.get(&f.rel));
-                    if state != Some(&FileState::of(&f.path)?) {
+            let done = match prepared.and_then(|p| Some((p, p.files.get(&f.rel)?))) {
+                Some((p, path)) => {
+                    let state = match &f.content {
+                        Content::Disk(original) => Some(FileState::of(original)?),
+                        _ => None,
+                    };
+                    if p.states.get(&f.rel) != state.as_ref() {
                         return Err(changed(&f.rel));
                     }
                     ingest.file(path, &f.rel, old.get(&f.rel))?
                 }
-                None => ingest_cached(ingest, f, old.get(&f.rel))?,
+                None => ingest_file(ingest, f, old.get(&f.rel))?,
             };
             let Ingested { mode, id, size } = done;
             files.insert(
@@ -312,12 +336,26 @@ impl Repo {
     }
 }
 
+/// Ingests a file, wherever it is.
+pub(crate) fn ingest_file(ingest: &mut Ingest<'_>, f: &NewFile, parent: Option<&Entry>) -> Result<Ingested> {
+    match &f.content {
+        Content::Disk(path) => ingest_cached(ingest, path, &f.rel, parent),
+        Content::Memory(source) => ingest.source(&**source, Path::new(&f.rel), &f.rel, parent),
+        Content::Stored(stored) => stored.join(ingest, &f.rel),
+    }
+}
+
 /// Ingests a file unless its state says that it is what it was and the repository has it.
-pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Option<&Entry>) -> Result<Ingested> {
-    let state = FileState::of(&f.path)?;
+pub(crate) fn ingest_cached(
+    ingest: &mut Ingest<'_>,
+    path: &Path,
+    rel: &str,
+    parent: Option<&Entry>,
+) -> Result<Ingested> {
+    let state = FileState::of(path)?;
     // Asked before the file is read: reading a long one takes longer than settling.
     let settled = state.settled();
-    if let Some(known) = recall(ingest.odb, &f.path, &state) {
+    if let Some(known) = recall(ingest.odb, path, &state) {
         let stored = match &ingest.sink {
             Sink::Ids => true,
             // A manifest is only ever stored after its tensors, in the same pack, and gc keeps them together.
@@ -327,17 +365,17 @@ pub(crate) fn ingest_cached(ingest: &mut Ingest<'_>, f: &WorkFile, parent: Optio
             }
         };
         if stored {
-            ingest.progress.advance(f.size);
+            ingest.progress.advance(known.size);
             ingest.report.total += count_tensors(ingest, &known)?;
             return Ok(known);
         }
     }
-    let done = ingest.file(&f.path, &f.rel, parent)?;
-    if FileState::of(&f.path)? != state {
-        return Err(changed(&f.rel));
+    let done = ingest.file(path, rel, parent)?;
+    if FileState::of(path)? != state {
+        return Err(changed(rel));
     }
     if settled {
-        remember(ingest.odb, &f.path, &state, &done);
+        remember(ingest.odb, path, &state, &done);
     }
     Ok(done)
 }
@@ -376,10 +414,7 @@ fn finish(
     let side = side
         .map(|bytes| ingest.object(Kind::Blob, bytes))
         .collect::<Result<_>>()?;
-    let stored_bytes = match &ingest.sink {
-        Sink::Pack(pack) => pack.payload_bytes(),
-        Sink::Ids => 0,
-    };
+    let stored_bytes = ingest.payload_bytes() + request.files.iter().flatten().map(NewFile::stored_bytes).sum::<u64>();
     let summary = Summary {
         files: files.len() as u64,
         tensors: report.total,

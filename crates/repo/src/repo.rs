@@ -17,7 +17,7 @@ use std::{
 
 /// Name of the repository's directory in a work tree.
 pub const DIR: &str = ".mdl";
-const FORMAT_KEY: &str = "format";
+pub(crate) const FORMAT_KEY: &str = "format";
 const FORMAT: &[u8] = b"mdl repository 1\n";
 
 /// A repository.

@@ -138,7 +138,7 @@ impl Odb {
 }
 
 /// Ranges of the file that no tensor fills: offset and length.
-fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
+pub(crate) fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
     let mut out = Vec::with_capacity(manifest.tensors.len() + 1);
     let mut at = 0;
     for t in &manifest.tensors {

@@ -103,7 +103,7 @@ impl Repo {
             progress,
             report: Report::default(),
         };
-        let found = ingest_cached(&mut ingest, f, None)?;
+        let found = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
         Ok((found.mode, found.id) != (e.mode, e.id))
     }
 

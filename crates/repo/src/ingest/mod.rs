@@ -79,7 +79,12 @@ impl Ingest<'_> {
     pub fn file(&mut self, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
         let failed = |e| RepoError::io(format!("cannot read {}", path.display()))(e);
         let source = FileSource::open(path).map_err(failed)?;
-        let layout = match scan(&source, Path::new(rel)) {
+        self.source(&source, path, rel, parent)
+    }
+
+    /// The same for the bytes of a file, wherever they are; errors speak of `path`.
+    pub fn source(&mut self, source: &dyn ReadAt, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
+        let layout = match scan(source, Path::new(rel)) {
             Ok(layout) => layout,
             Err(ScanError::Damaged { .. }) if self.policy.allow_damaged => Layout::plain(),
             Err(source) => {
@@ -90,7 +95,15 @@ impl Ingest<'_> {
             }
         };
         let bases = self.bases(parent)?;
-        self.layout(&source, layout, rel, &bases)
+        self.layout(source, layout, rel, &bases)
+    }
+
+    /// Encoded bytes that were added so far.
+    pub fn payload_bytes(&self) -> u64 {
+        match &self.sink {
+            Sink::Pack(pack) => pack.payload_bytes(),
+            Sink::Ids => 0,
+        }
     }
 
     fn bases(&self, parent: Option<&Entry>) -> Result<Bases> {

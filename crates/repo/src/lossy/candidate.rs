@@ -47,6 +47,11 @@ impl Scratch {
         Ok(Scratch(path))
     }
 
+    /// Where a file of this name in the tree goes inside, its directories made.
+    pub fn place(&self, rel: &str) -> Result<PathBuf> {
+        place(&self.0.join("given"), rel)
+    }
+
     /// The directory named so inside, made anew.
     pub fn fresh(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);

@@ -28,6 +28,7 @@ pub use record::Quality;
 pub use shelf::Shelved;
 pub use trials::Trial;
 
+pub(crate) use candidate::Scratch;
 pub(crate) use drive::Prepared;
 
 pub use mdl_codec::quant::search::{Direction, Gate};
@@ -42,6 +43,11 @@ pub trait Evaluator {
     /// The quality of the checkpoint whose files `dir` holds, as one number. None where it could not be measured (it failed, took too
     /// long, gave NaN): a candidate is then rejected.
     fn evaluate(&mut self, dir: &Path) -> Option<f64>;
+
+    /// Whether whoever measures has given up on the commit: nothing is then committed.
+    fn gave_up(&self) -> bool {
+        false
+    }
 }
 
 /// How a lossy commit is to be made.

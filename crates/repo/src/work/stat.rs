@@ -122,7 +122,7 @@ mod tests {
             progress,
             report: Report::default(),
         };
-        ingest_cached(&mut ingest, f, None).expect("ingest");
+        ingest_cached(&mut ingest, &f.path, &f.rel, None).expect("ingest");
     }
 
     #[test]

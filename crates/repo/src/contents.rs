@@ -1,0 +1,246 @@
+//! What becomes the files of a version: found on disk, held in memory, or stored before the commit. Neighbours: `commit` and
+//! `stage` take these, `ingest` stores them. It must not know branches or how a tensor is encoded.
+
+use crate::{
+    RepoError, Result,
+    ingest::{Ingest, Ingested, TensorReport},
+    lossy::Scratch,
+    reach::kind_of,
+    repo::Repo,
+    work::WorkFile,
+};
+use mdl_files::ReadAt;
+use mdl_objects::{Id, Mode, check_name};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    fmt, fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Bytes of a file in memory that are written to disk at once, where a lossy commit needs it there.
+const SPILL: u64 = 8 << 20;
+
+/// A file of a version that is to be made.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// Name in the tree: `/`-separated, relative.
+    pub rel: String,
+    /// Whether it is executable.
+    pub executable: bool,
+    /// Where its bytes are.
+    pub content: Content,
+}
+
+/// Where the bytes of a file are.
+#[derive(Clone)]
+pub enum Content {
+    /// In a file on disk.
+    Disk(PathBuf),
+    /// In memory, laid out as the file is to be. They must not change until the commit is made.
+    Memory(Arc<dyn ReadAt>),
+    /// In the repository, put there by [`Repo::stage`].
+    Stored(Stored),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Disk(path) => f.debug_tuple("Disk").field(path).finish(),
+            Content::Memory(source) => f.debug_tuple("Memory").field(&source.size()).finish(),
+            Content::Stored(stored) => f.debug_tuple("Stored").field(&stored.id).finish(),
+        }
+    }
+}
+
+/// A file whose objects the repository has, though no version holds it yet. It can travel to whoever makes the commit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stored {
+    /// Whether `id` is that of a manifest; else of a blob.
+    manifest: bool,
+    /// The object, in hexadecimal digits.
+    id: String,
+    /// Length of the file in bytes.
+    size: u64,
+    /// Tensors in it.
+    tensors: u64,
+    /// Encoded bytes that storing it added.
+    stored_bytes: u64,
+    /// Tensors that storing it added.
+    report: Vec<TensorReport>,
+}
+
+impl Stored {
+    pub(crate) fn new(done: &Ingested, stored_bytes: u64, tensors: u64, report: Vec<TensorReport>) -> Stored {
+        Stored {
+            manifest: done.mode == Mode::Manifest,
+            id: done.id.to_hex(),
+            size: done.size,
+            tensors,
+            stored_bytes,
+            report,
+        }
+    }
+
+    /// Takes it into a version, if its objects are there.
+    pub(crate) fn join(&self, ingest: &mut Ingest<'_>, rel: &str) -> Result<Ingested> {
+        let mode = if self.manifest { Mode::Manifest } else { Mode::Blob };
+        let found = match self.id.parse::<Id>() {
+            Ok(id) if ingest.odb.contains_kind(&id, kind_of(mode))? => id,
+            _ => return Err(RepoError::not_found("staged file", rel)),
+        };
+        ingest.report.tensors.extend(self.report.iter().cloned());
+        ingest.report.total += self.tensors;
+        ingest.progress.advance(self.size);
+        Ok(Ingested {
+            mode,
+            id: found,
+            size: self.size,
+        })
+    }
+}
+
+impl From<WorkFile> for NewFile {
+    fn from(file: WorkFile) -> NewFile {
+        NewFile {
+            rel: file.rel,
+            executable: file.executable,
+            content: Content::Disk(file.path),
+        }
+    }
+}
+
+impl NewFile {
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn size(&self) -> Result<u64> {
+        match &self.content {
+            Content::Disk(path) => {
+                let meta = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+                Ok(meta.len())
+            }
+            Content::Memory(source) => Ok(source.size()),
+            Content::Stored(stored) => Ok(stored.size),
+        }
+    }
+
+    /// Encoded bytes that storing it ahead of the commit added.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        match &self.content {
+            Content::Stored(stored) => stored.stored_bytes,
+            _ => 0,
+        }
+    }
+}
+
+/// Refuses names that no tree takes, and names given twice or as a file and a directory at once.
+pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
+    let refuse =
+        |rel: &str, why: &str| RepoError::user(format!("{rel:?} cannot name a file: {why}"), "name it otherwise");
+    let mut names = BTreeSet::new();
+    for file in files {
+        for part in file.rel.split('/') {
+            check_name(part).map_err(|e| refuse(&file.rel, &e.to_string()))?;
+        }
+        if !names.insert(file.rel.as_str()) {
+            return Err(refuse(&file.rel, "there are two of it"));
+        }
+    }
+    for name in &names {
+        let mut above = *name;
+        while let Some((dir, _)) = above.rsplit_once('/') {
+            if names.contains(dir) {
+                return Err(refuse(name, "what is above it is a file"));
+            }
+            above = dir;
+        }
+    }
+    Ok(())
+}
+
+impl Repo {
+    /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below the
+    /// scratch directory, which is to live as long as the files are wanted.
+    pub(crate) fn spilled(&self, files: Vec<NewFile>) -> Result<(Vec<WorkFile>, Option<Scratch>)> {
+        let mut scratch = None;
+        let mut list = Vec::with_capacity(files.len());
+        for file in files {
+            let size = file.size()?;
+            let path = match file.content {
+                Content::Disk(path) => path,
+                Content::Memory(source) => {
+                    let scratch = match &mut scratch {
+                        Some(scratch) => scratch,
+                        none => none.insert(Scratch::new(self)?),
+                    };
+                    let path = scratch.place(&file.rel)?;
+                    spill(&*source, &path)?;
+                    path
+                }
+                Content::Stored(_) => {
+                    return Err(RepoError::usage(
+                        format!("{} is stored already", file.rel),
+                        "files that were staged are committed without a policy",
+                    ));
+                }
+            };
+            list.push(WorkFile {
+                rel: file.rel,
+                path,
+                size,
+                executable: file.executable,
+            });
+        }
+        Ok((list, scratch))
+    }
+}
+
+fn spill(source: &dyn ReadAt, path: &Path) -> Result<()> {
+    let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
+    let mut out = fs::File::create_new(path).map_err(failed)?;
+    let mut buffer = vec![0; source.size().min(SPILL) as usize];
+    let mut at = 0;
+    while at < source.size() {
+        let part = (source.size() - at).min(SPILL) as usize;
+        let part = &mut buffer[..part];
+        source.read_at(at, part).map_err(failed)?;
+        out.write_all(part).map_err(failed)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(names: &[&str]) -> Vec<NewFile> {
+        let file = |rel: &&str| NewFile {
+            rel: (*rel).to_owned(),
+            executable: false,
+            content: Content::Memory(Arc::new(Vec::new())),
+        };
+        names.iter().map(file).collect()
+    }
+
+    #[test]
+    fn names_that_no_tree_takes_are_refused() {
+        assert!(check_names(&named(&["a", "b/c", "b/d", "bc"])).is_ok());
+        for bad in [
+            &["a", "a"][..],
+            &["a", "a/b"],
+            &["../x"],
+            &["/x"],
+            &["a//b"],
+            &[""],
+            &[".mdl/x"],
+            &["a/b/c", "a"],
+        ] {
+            assert!(check_names(&named(bad)).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Copies a repository from one storage into another: packs first, then refs. Neighbours: the storage trait only. It must not know
+//! what is in a pack.
+
+use crate::{
+    RepoError, Result,
+    progress::Progress,
+    repo::{FORMAT_KEY, Repo},
+    storage::{Storage, Stored},
+};
+
+/// Bytes that are copied at once.
+const PART: u64 = 8 << 20;
+/// Single values that come along. Reflogs and what is under repair are the original's own.
+const VALUES: [&str; 2] = ["config", "HEAD"];
+
+impl Repo {
+    /// Copies all versions, branches, tags, settings and policies into an empty storage. That is a repository when this is done, and
+    /// none if it is cut off.
+    ///
+    /// # Errors
+    /// The target is a repository already; either medium failed.
+    pub fn copy_to(&self, target: &dyn Storage, progress: &dyn Progress) -> Result<()> {
+        if target.get(FORMAT_KEY)?.is_some() {
+            return Err(RepoError::user(
+                "there is a repository already",
+                "name another directory",
+            ));
+        }
+        // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what those point at.
+        let _guard = self.write_lock()?;
+        let named: Vec<String> = self.storage().list("refs/")?.into_iter().map(|s| s.key).collect();
+        let keys = VALUES.iter().map(|k| (*k).to_owned()).chain(named);
+        let values: Vec<(String, Option<Vec<u8>>)> = keys
+            .map(|key| self.storage().get(&key).map(|value| (key, value)))
+            .collect::<Result<_>>()?;
+        let packs = self.storage().list("packs/")?;
+        progress.begin("copying", packs.iter().map(|p| p.size).sum());
+        for pack in &packs {
+            copy(self.storage(), target, pack, progress)?;
+        }
+        for (key, value) in &values {
+            if let Some(value) = value {
+                target.put(key, value)?;
+            }
+        }
+        if let Some(format) = self.storage().get(FORMAT_KEY)? {
+            target.put(FORMAT_KEY, &format)?;
+        }
+        progress.end();
+        Ok(())
+    }
+}
+
+fn copy(from: &dyn Storage, to: &dyn Storage, file: &Stored, progress: &dyn Progress) -> Result<()> {
+    let mut upload = to.upload()?;
+    let mut part = vec![0; file.size.min(PART) as usize];
+    let mut at = 0;
+    while at < file.size {
+        let len = (file.size - at).min(PART) as usize;
+        from.read_at(&file.key, at, &mut part[..len])?;
+        upload.write(&part[..len])?;
+        at += len as u64;
+        progress.advance(len as u64);
+    }
+    upload.finish(&file.key)
+}

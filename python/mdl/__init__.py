@@ -1,0 +1,55 @@
+"""mdl: git for model checkpoints, inside the training loop.
+
+    repo = mdl.Repo.init("runs/gpt")
+    repo.commit({"model": model.state_dict(), "optimizer": opt.state_dict(), "rng": mdl.rng_state()}, step=step,
+    metrics={"loss": loss}) state = repo.load("main@best(loss)")
+
+Neighbours: every module beside this; `mdl.integrations` has the frameworks. Importing this imports no framework.
+"""
+
+from . import retention
+from ._native import __version__
+from .background import PendingCommit
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorDiff, TensorInfo
+from .errors import (
+    BackgroundError,
+    ConflictError,
+    CorruptError,
+    MdlError,
+    NotFoundError,
+    StateError,
+    StorageError,
+    UsageError,
+    UserError,
+)
+from .reading import LazyTensor
+from .repo import Repo
+from .rng import rng_state, set_rng_state
+from .state import register
+
+__all__ = [
+    "BackgroundError",
+    "CheckedOut",
+    "Commit",
+    "ConflictError",
+    "CorruptError",
+    "FileDiff",
+    "FileInfo",
+    "LazyTensor",
+    "MdlError",
+    "NotFoundError",
+    "PendingCommit",
+    "Repo",
+    "Staged",
+    "StateError",
+    "StorageError",
+    "TensorDiff",
+    "TensorInfo",
+    "UsageError",
+    "UserError",
+    "__version__",
+    "register",
+    "retention",
+    "rng_state",
+    "set_rng_state",
+]

@@ -1,0 +1,184 @@
+"""Commits in the background: a thread that stores snapshots one after the other, and what callers hold meanwhile.
+
+Neighbours: `repo` hands it work. Knows no files: work is a function. A thread of Python is enough, since the work
+itself runs without the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import queue
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from .commits import Commit
+from .errors import BackgroundError, UsageError
+
+
+class PendingCommit:
+    """A commit that is being made. When `result` returns, it is durable: the branch holds it, on disk, synced."""
+
+    def __init__(self, step: int | None, branch: str | None) -> None:
+        self.step, self.branch = step, branch
+        self._future: Future[Commit] = Future()
+        self._seen = False
+
+    @classmethod
+    def made(cls, commit: Commit) -> PendingCommit:
+        """One that is made already."""
+        pending = cls(commit.step, commit.branch)
+        pending._future.set_result(commit)
+        return pending
+
+    def done(self) -> bool:
+        """Whether it is durable, or has failed."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Commit:
+        """Waits until it is durable.
+
+        Raises:
+            TimeoutError: it is not, after ``timeout`` seconds.
+            MdlError: why it was not made. It is then not raised again elsewhere.
+        """
+        try:
+            return self._future.result(timeout)
+        except (FutureTimeout, CancelledError):
+            raise
+        except BaseException:
+            self._seen = True
+            raise
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why it failed, or None; waits as `result` does."""
+        error = self._future.exception(timeout)
+        self._seen = self._seen or error is not None
+        return error
+
+    def add_done_callback(self, function: Callable[[PendingCommit], Any]) -> None:
+        """Calls ``function(self)`` when it is durable or has failed, on the thread that made it; at once if that was
+        before.
+        """
+        self._future.add_done_callback(lambda _: function(self))
+
+    def __repr__(self) -> str:
+        return f"<PendingCommit step={self.step} branch={self.branch} {'done' if self.done() else 'under way'}>"
+
+
+#: The work stands in a list, so that whoever takes it out is the only one to hold it, and the snapshot with it.
+_Job = tuple[PendingCommit, list[Callable[[], Commit]]]
+
+
+class Worker:
+    """Makes commits one after the other.
+
+    At most ``pending`` snapshots exist at a time; whoever wants one more waits (back-pressure instead of growth).
+    Failures are kept until `check` or `drain` raises them.
+    """
+
+    def __init__(self, pending: int) -> None:
+        if pending < 1:
+            raise UsageError("pending must be 1 or more", "it is the number of snapshots that may be in memory")
+        self._room = threading.BoundedSemaphore(pending)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._failed: collections.deque[PendingCommit] = collections.deque()
+        self._open = 0
+        self._idle = threading.Condition()
+        self._thread: threading.Thread | None = None
+        weakref.finalize(self, self._jobs.put, None).atexit = False
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[list[bool]]:
+        """Waits for room for one more snapshot. It is given back if nothing is handed over inside."""
+        self._room.acquire()
+        handed = [False]
+        try:
+            yield handed
+        finally:
+            if not handed[0]:
+                self._room.release()
+
+    def hand_over(self, handed: list[bool], pending: PendingCommit, work: Callable[[], Commit]) -> None:
+        """Queues a commit whose room was taken."""
+        with self._idle:
+            self._open += 1
+            if self._thread is None or not self._thread.is_alive():
+                args = (weakref.ref(self), self._jobs)
+                self._thread = threading.Thread(target=_serve, args=args, name="mdl-commits", daemon=True)
+                self._thread.start()
+        handed[0] = True
+        self._jobs.put((pending, [work]))
+
+    def serve(self, pending: PendingCommit, box: list[Callable[[], Commit]]) -> None:
+        """Makes one commit, on the worker's thread."""
+        commit, error = _run(box)
+        # The snapshot is gone by now: there is room for another.
+        self._room.release()
+        if error is not None:
+            self._failed.append(pending)
+            pending._future.set_exception(error)
+        else:
+            pending._future.set_result(commit)
+        with self._idle:
+            self._open -= 1
+            self._idle.notify_all()
+
+    def check(self) -> None:
+        """Raises the first failure that nobody has seen yet."""
+        while self._failed:
+            pending = self._failed.popleft()
+            if pending._seen:
+                continue
+            error = pending.exception()
+            what = "a commit in the background" if pending.step is None else f"the commit of step {pending.step}"
+            hint = getattr(error, "hint", None)
+            raise BackgroundError(
+                f"{what} failed: {getattr(error, 'message', error)}", hint, pending.step, pending.branch
+            ) from error
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Waits until everything handed over is durable or has failed, then raises the first failure.
+
+        On the worker's own thread (a callback of a commit that is done) there is nothing to wait for.
+        """
+        if threading.current_thread() is self._thread:
+            return
+        with self._idle:
+            if not self._idle.wait_for(lambda: self._open == 0, timeout):
+                raise TimeoutError(f"{self._open} commits are still being made after {timeout} s")
+        self.check()
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self._open > 0
+
+    def stop(self) -> None:
+        """Ends the thread when its work is done."""
+        if self._thread is not None:
+            self._jobs.put(None)
+
+
+def _run(box: list[Callable[[], Commit]]) -> tuple[Any, BaseException | None]:
+    try:
+        return box.pop()(), None
+    except BaseException as error:
+        # The frames of its traceback would keep the snapshot for as long as somebody keeps the error.
+        traceback.clear_frames(error.__traceback__)
+        return None, error
+
+
+def _serve(worker: weakref.ref[Worker], jobs: queue.SimpleQueue[_Job | None]) -> None:
+    # Holds the worker only while it works, so that one that is forgotten can go.
+    while (job := jobs.get()) is not None:
+        alive = worker()
+        if alive is None:
+            return
+        alive.serve(*job)
+        del alive, job

@@ -1,0 +1,140 @@
+"""Versions, files and differences as plain objects.
+
+Neighbours: `repo` makes them of what the native half tells. Knows no repository.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version.
+
+    ``time`` is aware of its zone; sizes are in bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``,
+    ``"weights-only"`` or None (no tensors); ``quality`` holds what was measured where a policy other than ``lossless``
+    was at work.
+    """
+
+    id: str
+    parents: list[str]
+    message: str
+    step: int | None
+    epoch: float | None
+    metrics: dict[str, float]
+    meta: dict[str, str]
+    time: datetime
+    author: str
+    files: int
+    tensors: int
+    new_tensors: int
+    logical_bytes: int
+    stored_bytes: int
+    resumed_from: str | None = None
+    resume: str | None = None
+    quality: dict[str, Any] | None = None
+    pruned: str | None = None
+    branch: str | None = field(default=None, compare=False)
+
+    @property
+    def short_id(self) -> str:
+        """The first 12 digits, as listings show them."""
+        return self.id[:12]
+
+    @property
+    def ratio(self) -> float:
+        """Bytes of all files over bytes that storing them added."""
+        return self.logical_bytes / self.stored_bytes if self.stored_bytes else float("inf")
+
+    @classmethod
+    def told(cls, raw: dict[str, Any]) -> Commit:
+        """From the native half's words."""
+        raw = dict(raw)
+        zone = timezone(timedelta(minutes=raw.pop("utc_offset_min")))
+        name, email = raw.pop("author")
+        when = datetime.fromtimestamp(raw.pop("time_ms") / 1000, zone)
+        return cls(time=when, author=f"{name} <{email}>" if email else name, **raw)
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f" step {self.step}"
+        return f"{self.short_id}{step} {self.message.splitlines()[0] if self.message else ''}".rstrip()
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a version: ``size`` in bytes; ``kind`` is ``"tensors"`` or ``"bytes"``."""
+
+    path: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor of a version: ``dtype`` as `mdl ls` prints it (``f32``, ``bf16``, ...), ``shape`` in elements."""
+
+    path: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Decoded bytes."""
+        from .dtypes import ITEM_SIZE
+
+        n = ITEM_SIZE[self.dtype]
+        for d in self.shape:
+            n *= d
+        return n
+
+
+@dataclass(frozen=True)
+class TensorDiff:
+    """How a tensor moved: ``changed`` is the part of the elements whose bytes differ, ``rel_l2`` is ||b - a|| / ||a||."""
+
+    name: str
+    change: str
+    dtype: str
+    shape: tuple[int, ...]
+    changed: float | None
+    rel_l2: float | None
+    max_abs: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """How a file differs between two versions; ``change`` is ``"added"``, ``"deleted"`` or ``"modified"``."""
+
+    path: str
+    change: str
+    size_before: int | None
+    size_after: int | None
+    same_tensors: int
+    tensors: list[TensorDiff]
+
+    @classmethod
+    def told(cls, raw: dict[str, Any]) -> FileDiff:
+        """From the native half's words."""
+        tensors = [TensorDiff(**{**t, "shape": tuple(t["shape"])}) for t in raw["tensors"]]
+        return cls(**{**raw, "tensors": tensors})
+
+
+@dataclass(frozen=True)
+class CheckedOut:
+    """What a checkout wrote."""
+
+    written: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file that is stored but in no version yet. It can be pickled and sent to the process that commits."""
+
+    path: str
+    words: str

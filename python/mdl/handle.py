@@ -1,0 +1,64 @@
+"""The native repository behind a `Repo`: opened anew in a forked child, flushed when the program ends.
+
+Neighbours: `repo` asks for it at every call. Knows no verb.
+
+A child that was forked shares open files and locks with its parent and has none of its threads. It must not use the
+parent's native object, nor let it go: closing the index would write to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import weakref
+from typing import Any
+
+from ._native import Repo as Native
+
+_repos: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Handle:
+    """A native repository and the way to open it again."""
+
+    def __init__(self, native: Native) -> None:
+        self._native: Native | None = native
+        self.place: str = os.fspath(native.dir)
+
+    @property
+    def native(self) -> Native:
+        """The native repository of this process."""
+        if self._native is None:
+            self._native = Native.open(self.place, False)
+        return self._native
+
+    def owner(self, repo: Any) -> None:
+        """Notes the `Repo` that is to be told of forks and of the program's end."""
+        _repos.add(repo)
+
+    def forget(self) -> None:
+        """In a forked child: leaves the parent's object alone for good."""
+        native, self._native = self._native, None
+        if native is not None:
+            native.leak()
+
+
+def _after_fork() -> None:
+    for repo in list(_repos):
+        repo._handle.forget()
+        repo._forked()
+
+
+def _at_exit() -> None:
+    for repo in list(_repos):
+        try:
+            repo.flush()
+        except Exception as error:
+            # Nobody is left to catch it.
+            print(f"mdl: {error}", file=sys.stderr)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

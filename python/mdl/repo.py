@@ -1,0 +1,459 @@
+"""`mdl.Repo`: commits inside the training loop, and every version back.
+
+Neighbours: the native half does the work; `state` and `containers` turn values into files, `background` has the thread,
+`reading` the way back. Knows no framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ._native import Arena, File
+from ._native import Repo as Native
+from .background import PendingCommit, Worker
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorInfo
+from .containers import extra_files, files_of, one_file
+from .errors import UsageError
+from .handle import Handle
+from .reading import LazyTensor, Reader, find
+from .state import encode
+
+Path = str | os.PathLike[str]
+#: Where a background commit of a directory has its links: swept by the repository if a killed process leaves them.
+_LINKS = "candidates"
+
+
+class Repo:
+    """A repository, for use inside a training loop.
+
+    `commit` takes a snapshot of the state before it returns, and stores it in the background; `flush` waits. Reading
+    verbs first wait for this object's own commits. It may be used from several threads, and is opened anew in a forked
+    child, which does not make the commits that its parent had under way.
+    """
+
+    def __init__(self, handle: Handle, *, pending: int = 2) -> None:
+        self._handle, self._pending = handle, pending
+        self._arena = Arena()
+        self._worker = Worker(pending)
+        handle.owner(self)
+
+    @classmethod
+    def init(cls, path: Path = ".", *, bare: bool = False, branch: str = "main", pending: int = 2) -> Repo:
+        """Makes a repository in ``path/.mdl`` (``bare``: in ``path`` itself), or opens the one that is there.
+
+        ``pending`` is how many snapshots may wait in memory, each as large as the state; one more makes `commit` wait.
+        """
+        return cls(Handle(Native.init(os.fspath(path), bare, branch)), pending=pending)
+
+    @classmethod
+    def open(cls, path: Path = ".", *, pending: int = 2) -> Repo:
+        """Opens the repository at ``path`` or around it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        return cls(Handle(Native.open(os.fspath(path), True)), pending=pending)
+
+    @classmethod
+    def clone(cls, source: Path, path: Path, *, bare: bool = False) -> Repo:
+        """Copies the repository at ``source`` (a directory) to ``path``, all branches and tags, and opens the copy."""
+        Native.open(os.fspath(source), False).clone_to(os.fspath(path), bare)
+        return cls.open(path)
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The repository's own directory."""
+        return pathlib.Path(self._native.dir)
+
+    @property
+    def work(self) -> pathlib.Path | None:
+        """The work tree; None for a bare repository."""
+        work = self._native.work
+        return None if work is None else pathlib.Path(work)
+
+    # Commits.
+
+    def commit(
+        self,
+        state: Any,
+        message: str | None = None,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        meta: Mapping[str, str] | None = None,
+        branch: str | None = None,
+        policy: str | None = None,
+        quality: float | None = None,
+        progress: float | None = None,
+        evaluate: Callable[[pathlib.Path], float] | None = None,
+        higher_is_better: bool = False,
+        grads: Path | None = None,
+        resumed_from: str | None = None,
+        files: Mapping[str, Any] | None = None,
+        allow_empty: bool = True,
+        wait: bool = False,
+    ) -> Any:
+        """Makes a version of a state; with ``wait`` returns it as a `Commit`, else a `PendingCommit` after the snapshot
+        was taken.
+
+        ``state`` is a nested dict (or list, tuple, ...) of tensors, arrays, numbers, strings and bytes. Each top-level
+        entry's tensors become ``<entry>.safetensors``, tensors at the top ``model.safetensors``, everything else
+        ``state.json``.
+
+        ``step``, ``epoch`` (possibly a fraction), ``metrics`` (name -> number) and ``meta`` (name -> text) are said of
+        the version; ``branch`` is made from HEAD's version if it is new; ``files`` are further files of the version
+        (path -> bytes, text, a `pathlib.Path`, or a flat dict of tensors).
+
+        ``policy`` (docs/policies.md) lets weights be stored lossily. ``evaluate(directory)`` measures a candidate,
+        whose files lie in ``directory``; it runs on the calling thread, so such a commit is made before this returns.
+        ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
+        moving average. ``resumed_from`` is the revision that training was restored from.
+
+        Raises:
+            StateError: a value cannot be stored.
+            BackgroundError: an earlier commit in the background failed.
+            ConflictError, StorageError, ...: this one did; raised here with ``wait``, else by the `PendingCommit` or
+            the next call.
+        """
+        self._worker.check()
+        made = files_of(encode(state)) + extra_files(files)
+        said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
+        if evaluate is not None or wait:
+            commit = self._make(said, contract, evaluate, made, None)
+            return commit if wait else PendingCommit.made(commit)
+        return self._later(said, contract, made)
+
+    def commit_dir(
+        self,
+        path: Path,
+        message: str | None = None,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        meta: Mapping[str, str] | None = None,
+        branch: str | None = None,
+        policy: str | None = None,
+        quality: float | None = None,
+        progress: float | None = None,
+        evaluate: Callable[[pathlib.Path], float] | None = None,
+        higher_is_better: bool = False,
+        grads: Path | None = None,
+        resumed_from: str | None = None,
+        allow_empty: bool = True,
+        wait: bool = True,
+    ) -> Any:
+        """Makes a version of the files in a directory, as a framework wrote them; everything else as `commit`.
+
+        Without ``wait`` the files are first linked aside, so that whoever rotates checkpoints cannot pull them away;
+        they must not be written to in place.
+        """
+        self._worker.check()
+        said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
+        if wait or evaluate is not None:
+            commit = self._make(said, contract, evaluate, None, os.fspath(path))
+            return commit if wait else PendingCommit.made(commit)
+        with self._worker.room() as handed:
+            links = self._links(path)
+            if links is None:
+                return PendingCommit.made(self._make(said, contract, None, None, os.fspath(path)))
+            pending = PendingCommit(step, branch)
+            said["background"] = True
+
+            def work() -> Commit:
+                try:
+                    return self._make(said, contract, None, None, links, flushed=True)
+                finally:
+                    shutil.rmtree(links, ignore_errors=True)
+
+            self._worker.hand_over(handed, pending, work)
+        return pending
+
+    def _later(self, said: dict[str, Any], contract: dict[str, Any] | None, files: list[File]) -> PendingCommit:
+        pending = PendingCommit(said["step"], said["branch"])
+        said["background"] = True
+        with self._worker.room() as handed:
+            kept = self._arena.snapshot(files)
+            del files
+            box = [kept]
+            del kept
+            self._worker.hand_over(
+                handed, pending, lambda: self._make(said, contract, None, box.pop(), None, flushed=True)
+            )
+        return pending
+
+    def _make(
+        self,
+        said: dict[str, Any],
+        contract: dict[str, Any] | None,
+        evaluate: Callable[[pathlib.Path], float] | None,
+        files: list[File] | None,
+        source: str | None,
+        *,
+        flushed: bool = False,
+    ) -> Commit:
+        if not flushed:
+            # Commits to a branch are made in the order in which they were asked for.
+            self.flush()
+        if contract is None:
+            return Commit.told(self._native.commit(said, files, source))
+        return Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+
+    def _links(self, path: Path) -> str | None:
+        """A directory of hard links to the files of another one; None where the file system does not take them."""
+        root = self.path / _LINKS
+        root.mkdir(exist_ok=True)
+        links = tempfile.mkdtemp(prefix="links-", dir=root)
+        try:
+            shutil.copytree(path, links, copy_function=os.link, dirs_exist_ok=True)
+        except (OSError, shutil.Error):
+            shutil.rmtree(links, ignore_errors=True)
+            return None
+        return links
+
+    def stage(self, files: Mapping[str, Any], *, branch: str | None = None) -> list[Staged]:
+        """Stores files durably without making a version of them: path -> bytes, text, a `pathlib.Path`, or a flat dict
+        of tensors.
+
+        Each rank of a sharded save stages its own; the results can be pickled and sent to the one that calls
+        `commit_staged`. What is never joined is collected by `mdl gc`.
+        """
+        made = [one_file(rel, content) for rel, content in files.items()]
+        words = self._native.stage(made, branch)
+        return [Staged(f.rel, text) for f, text in zip(made, words, strict=True)]
+
+    def commit_staged(
+        self,
+        staged: Iterable[Staged],
+        message: str | None = None,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        meta: Mapping[str, str] | None = None,
+        branch: str | None = None,
+        resumed_from: str | None = None,
+        files: Mapping[str, Any] | None = None,
+    ) -> Commit:
+        """Joins staged files, and further ``files``, into one version.
+
+        Raises:
+            NotFoundError: something was staged too long ago and has been collected.
+        """
+        said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        joined = [File.stored(s.path, s.words) for s in staged]
+        return self._make(said, None, None, joined + extra_files(files), None)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until every commit in the background is durable.
+
+        Raises:
+            BackgroundError: one of them failed.
+            TimeoutError: they are not done after ``timeout`` seconds.
+        """
+        self._worker.drain(timeout)
+
+    def close(self) -> None:
+        """Flushes, and gives the memory for snapshots back."""
+        try:
+            self.flush()
+        finally:
+            self._worker.stop()
+            self._worker = Worker(self._pending)
+            self._arena.clear()
+
+    def __enter__(self) -> Repo:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        # An exception on its way is not to be hidden by one of the background.
+        with contextlib.suppress(Exception) if kind is not None else contextlib.nullcontext():
+            self.close()
+
+    # Versions back.
+
+    def load(
+        self,
+        rev: str = "HEAD",
+        *,
+        map_location: Any = None,
+        only: str | Iterable[str] | None = None,
+        framework: str | None = None,
+    ) -> Any:
+        """The state of a version, with the types it was committed with, tied tensors tied. Nothing is unpickled.
+
+        ``map_location`` is as in `torch.load` (None: where each tensor was). ``only`` names parts by globs for dotted
+        paths: ``"model"``, ``"optimizer.state.*"``; other entries of dictionaries are left out. A version that holds no
+        state (files of a framework) gives a dict of file (without suffix) -> name -> tensor; ``framework`` is then
+        ``"torch"`` or ``"numpy"``.
+
+        Raises:
+            NotFoundError: no such revision, or nothing matches ``only``.
+            StateError: the version holds no tensors; a device is not to be had.
+        """
+        return Reader(self._read, self.resolve(rev)).state(only, map_location, framework)
+
+    def tensor(self, rev: str, name: str) -> LazyTensor:
+        """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
+        for.
+        """
+        return find(self._read, self.resolve(rev), name)
+
+    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
+        """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
+        native = self._read
+        starts = [*native.refs(False).values(), *native.refs(True).values()] if all else [rev]
+        return [Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit)]
+
+    def show(self, rev: str = "HEAD") -> Commit:
+        """A version."""
+        return Commit.told(self._read.show(rev))
+
+    def resolve(self, rev: str = "HEAD") -> str:
+        """The id (64 digits) of what a revision names: ``main~2``, ``v1``, ``main@step=1000``, ``main@best(loss)``."""
+        return self._read.resolve(rev)
+
+    def files(self, rev: str = "HEAD") -> dict[str, FileInfo]:
+        """Files of a version by path."""
+        listed = self._read.files(rev)
+        return {path: FileInfo(path, size, "tensors" if has else "bytes") for path, size, has in listed}
+
+    def tensors(self, rev: str = "HEAD") -> dict[str, TensorInfo]:
+        """Tensors of a version by ``FILE:NAME``."""
+        native, rev = self._read, self.resolve(rev)
+        paths = [path for path, _, has in native.files(rev) if has]
+        found = [TensorInfo(p, t[0], t[1], tuple(t[2])) for p in paths for t in native.tensors(rev, p)]
+        return {f"{t.path}:{t.name}": t for t in found}
+
+    def read(self, rev: str, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a file of a version; only the blocks that hold them are decoded."""
+        return self._read.read(rev, path, start, 2**63 if length is None else length)
+
+    def checkout(
+        self, rev: str, to: Path, *, only: str | Iterable[str] | None = None, force: bool = False
+    ) -> CheckedOut:
+        """Writes a version's files below the directory ``to``, byte for byte as they were committed.
+
+        ``only`` are globs for paths. A file in the way whose bytes are in no version is overwritten only with
+        ``force``.
+        """
+        globs = [only] if isinstance(only, str) else list(only or ())
+        return CheckedOut(*self._read.checkout_to(rev, os.fspath(to), globs, force))
+
+    def export_safetensors(self, rev: str, path: Path, *, only: str | Iterable[str] | None = None) -> list[str]:
+        """Writes tensors of a version into one safetensors file; returns their names in it.
+
+        A name that several files have gets its file's name before it. ``only`` are globs for ``FILE:NAME``.
+        """
+        from .export import export
+
+        return export(self._read, self.resolve(rev), pathlib.Path(path), only)
+
+    def diff(self, a: str, b: str) -> list[FileDiff]:
+        """What differs from version ``a`` to ``b``, file by file and tensor by tensor."""
+        return [FileDiff.told(raw) for raw in self._read.diff(a, b)]
+
+    # Branches and tags.
+
+    def branch(self, name: str, at: str = "HEAD", *, force: bool = False) -> None:
+        """Makes a branch at a version; ``force`` moves one that exists."""
+        self._read.create_branch(name, at, force)
+
+    def branches(self) -> dict[str, str]:
+        """Branches, and the ids that they stand at."""
+        return self._read.refs(False)
+
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """Deletes a branch; one whose versions nothing else reaches only by ``force``."""
+        self._read.delete_branch(name, force)
+
+    @property
+    def head(self) -> str | None:
+        """The branch that commits go to; None where HEAD is detached."""
+        return self._native.head_branch()
+
+    def tag(self, name: str, rev: str = "HEAD", message: str | None = None, *, force: bool = False) -> None:
+        """Names a version for good; with ``message`` the tag is an object of its own."""
+        self._read.create_tag(name, rev, message, force)
+
+    def tags(self) -> dict[str, str]:
+        """Tags, and the ids of their versions."""
+        return self._read.refs(True)
+
+    def delete_tag(self, name: str) -> None:
+        """Deletes a tag."""
+        self._read.delete_tag(name)
+
+    @property
+    def _native(self) -> Native:
+        return self._handle.native
+
+    @property
+    def _read(self) -> Native:
+        """For verbs that are to see what was committed before."""
+        self.flush()
+        return self._handle.native
+
+    def _forked(self) -> None:
+        """In a forked child: the threads are the parent's, and so are its commits."""
+        self._worker, self._arena = Worker(self._pending), Arena()
+
+    def __repr__(self) -> str:
+        return f"<mdl.Repo {self._handle.place}>"
+
+
+def _said(
+    message: str | None,
+    step: int | None,
+    epoch: float | None,
+    metrics: Mapping[str, Any] | None,
+    meta: Mapping[str, str] | None,
+    branch: str | None,
+    allow_empty: bool,
+    resumed_from: str | None,
+) -> dict[str, Any]:
+    step = None if step is None else int(step)
+    return {
+        "message": message if message is not None else ("checkpoint" if step is None else f"step {step}"),
+        "branch": branch,
+        "step": step,
+        "epoch": None if epoch is None else float(epoch),
+        # Tensors and numpy's numbers of one element are numbers too.
+        "metrics": {str(k): float(v) for k, v in (metrics or {}).items()},
+        "meta": {str(k): str(v) for k, v in (meta or {}).items()},
+        "allow_empty": allow_empty,
+        "resumed_from": resumed_from,
+        "background": False,
+    }
+
+
+def _contract(
+    policy: str | None,
+    quality: float | None,
+    progress: float | None,
+    higher_is_better: bool,
+    grads: Path | None,
+    evaluate: Any,
+) -> dict[str, Any] | None:
+    if quality is not None and progress is not None:
+        raise UsageError(
+            "quality or progress, not both", "quality is a part of the measured number, progress of the gain per commit"
+        )
+    if policy is None and quality is None and progress is None and evaluate is None:
+        return None
+    return {
+        "policy": policy or "lossy",
+        "quality": quality,
+        "progress": progress,
+        "higher_is_better": higher_is_better,
+        "grads": None if grads is None else os.fspath(grads),
+    }

@@ -1,0 +1,51 @@
+//! Memory that belongs to Python objects, seen as bytes. Neighbours: `files` reads tensors through this, `read` fills them. It must not
+//! know what the bytes mean. The only unsafe code of this crate.
+
+use pyo3::prelude::*;
+
+/// Bytes of a Python object that lives elsewhere.
+///
+/// Invariant, kept by `python/mdl`, which alone makes these: `start..start + len` is memory of the process that `owner` keeps alive and
+/// in place, and nobody resizes it. The values may be those of a tensor that somebody writes to at the same time, as with
+/// `torch.save`: each byte is then the old one or the new one. What must not see later values is copied first (`files::Arena`).
+#[derive(Debug)]
+pub struct Lent {
+    start: usize,
+    len: usize,
+    /// Keeps the memory.
+    _owner: Py<PyAny>,
+}
+
+impl Lent {
+    /// Memory at an address.
+    pub fn new(start: usize, len: usize, owner: Py<PyAny>) -> Lent {
+        Lent {
+            start,
+            len,
+            _owner: owner,
+        }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The bytes, to be read.
+    pub fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the invariant above; a length of zero may come with a null address and was answered before.
+        unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
+    }
+
+    /// The bytes, to be filled. `self` is the only one that hands them out: a tensor is made for one load and seen by nobody before it ends.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as above, and the borrow of `self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
+    }
+}

@@ -1,0 +1,92 @@
+//! Has candidates of a lossy commit measured by a Python function, on the thread that called: the search runs beside it and asks.
+//! Neighbours: `repo` commits with this. It must not know what is measured.
+
+use crate::{
+    errors::{Outcome, raise},
+    pools::{Priority, on},
+};
+use mdl_repo::Evaluator;
+use pyo3::{PyErr, prelude::*};
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc::{Receiver, Sender, channel},
+};
+
+/// Asks for the numbers of some candidates; the answers come back in their order, none where one could not be measured.
+struct Asker {
+    ask: Sender<Vec<PathBuf>>,
+    answers: Receiver<Answer>,
+    gave_up: bool,
+}
+
+/// Numbers; none at all after an exception.
+type Answer = Option<Vec<Option<f64>>>;
+
+impl Asker {
+    fn all(&mut self, dirs: Vec<PathBuf>) -> Vec<Option<f64>> {
+        let n = dirs.len();
+        let answer = if self.gave_up || self.ask.send(dirs).is_err() {
+            None
+        } else {
+            self.answers.recv().ok().flatten()
+        };
+        self.gave_up |= answer.is_none();
+        answer.unwrap_or_else(|| vec![None; n])
+    }
+}
+
+impl Evaluator for Asker {
+    fn evaluate(&mut self, dir: &Path) -> Option<f64> {
+        self.all(vec![dir.to_owned()]).first().copied().flatten()
+    }
+
+    fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+}
+
+/// Runs `work` beside this thread, which meanwhile calls `function(directory)` whenever the search asks. An exception of the function ends
+/// the search: nothing is committed, and the exception is raised.
+pub fn judged<T: Send>(
+    py: Python<'_>,
+    function: &Bound<'_, PyAny>,
+    work: impl FnOnce(&mut dyn Evaluator) -> Outcome<T> + Send,
+) -> PyResult<T> {
+    let (ask, asked) = channel();
+    let (answer, answers) = channel();
+    let function = function.clone().unbind();
+    let (failure, outcome) = py.detach(move || {
+        std::thread::scope(|scope| {
+            let mut failure: Option<PyErr> = None;
+            let search = scope.spawn(move || {
+                let mut asker = Asker {
+                    ask,
+                    answers,
+                    gave_up: false,
+                };
+                on(Priority::Waiting, || work(&mut asker))
+            });
+            while let Ok(dirs) = asked.recv() {
+                let measured = Python::attach(|py| measure(function.bind(py), &dirs));
+                let numbers = measured.map_err(|e| failure = Some(e)).ok();
+                if answer.send(numbers).is_err() {
+                    break;
+                }
+            }
+            (failure, search.join())
+        })
+    });
+    match (failure, outcome) {
+        (Some(e), _) => Err(e),
+        (None, Ok(done)) => done.map_err(|e| raise(py, &e)),
+        (None, Err(panic)) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn measure(function: &Bound<'_, PyAny>, dirs: &[PathBuf]) -> PyResult<Vec<Option<f64>>> {
+    let call = |dir: &PathBuf| {
+        let number: Option<f64> = function.call1((dir,))?.extract()?;
+        Ok(number.filter(|n| n.is_finite()))
+    };
+    dirs.iter().map(call).collect()
+}

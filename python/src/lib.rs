@@ -1,0 +1,29 @@
+//! The native half of the Python package `mdl`: repositories, files in memory, snapshots. Neighbours: `mdl-repo` below, the modules
+//! of `python/mdl` above, which are what users see. It must not know torch, numpy or how a state becomes files.
+
+mod buffer;
+mod errors;
+mod evaluate;
+mod files;
+mod pools;
+mod read;
+mod repo;
+mod show;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::{
+        files::{Arena, File},
+        repo::Repo,
+    };
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

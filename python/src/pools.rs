@@ -1,0 +1,76 @@
+//! The threads that work is done on: one set for callers who wait, one of low priority for commits in the background. Neighbours: all
+//! of this crate runs its work here. It must not know what the work is.
+//!
+//! A process that was forked has none of its parent's threads, so each process makes its own sets, when it first needs them.
+
+use mdl_repo::RepoError;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::{
+    io,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+/// How far background work gives way to training (`nice`).
+const NICE: i32 = 10;
+
+/// Who waits for the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// The caller.
+    Waiting,
+    /// Nobody.
+    Background,
+}
+
+struct Pools {
+    waiting: Arc<ThreadPool>,
+    background: Arc<ThreadPool>,
+}
+
+static OWNER: AtomicU32 = AtomicU32::new(0);
+static POOLS: RwLock<Option<Pools>> = RwLock::new(None);
+
+fn build(name: &'static str, nice: Option<i32>) -> Result<Arc<ThreadPool>, RepoError> {
+    let pool = ThreadPoolBuilder::new()
+        .thread_name(move |i| format!("{name}-{i}"))
+        .start_handler(move |_| {
+            if let Some(nice) = nice {
+                // On Linux this is the calling thread's own; where it is not to be had, work goes on as it is.
+                let _ = rustix::process::setpriority_process(None, nice);
+            }
+        })
+        .build();
+    let failed = |e: rayon::ThreadPoolBuildError| RepoError::io("cannot start threads")(io::Error::other(e));
+    pool.map(Arc::new).map_err(failed)
+}
+
+fn pool(priority: Priority) -> Result<Arc<ThreadPool>, RepoError> {
+    let choose = |p: &Pools| match priority {
+        Priority::Waiting => p.waiting.clone(),
+        Priority::Background => p.background.clone(),
+    };
+    let own = std::process::id();
+    if OWNER.load(Ordering::Acquire) == own
+        && let Some(pools) = &*POOLS.read().unwrap_or_else(PoisonError::into_inner)
+    {
+        return Ok(choose(pools));
+    }
+    let pools = Pools {
+        waiting: build("mdl", None)?,
+        background: build("mdl-background", Some(NICE))?,
+    };
+    let chosen = choose(&pools);
+    let old = POOLS.write().unwrap_or_else(PoisonError::into_inner).replace(pools);
+    // The parent's threads do not run here: waiting for them to end would take for ever.
+    std::mem::forget(old);
+    OWNER.store(own, Ordering::Release);
+    Ok(chosen)
+}
+
+/// Runs work on the threads for it.
+pub fn on<T: Send>(priority: Priority, work: impl FnOnce() -> Result<T, RepoError> + Send) -> Result<T, RepoError> {
+    pool(priority)?.install(work)
+}

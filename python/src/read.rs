@@ -1,0 +1,179 @@
+//! The verbs that only read: versions, files, tensors. Neighbours: `repo` has the others, `mdl.reading` makes tensors of what this fills.
+//! It must not know torch or numpy.
+
+use crate::{
+    buffer::Lent,
+    errors::{Outcome, free},
+    pools::{Priority, on},
+    repo::Repo,
+    show,
+};
+use mdl_objects::{Entry, Manifest, Mode};
+use mdl_repo::{Files, RepoError, Silent};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// Name, dtype, shape; of a view also the stored tensor, the bytes before its first element, and its strides in elements.
+type Listed = (String, &'static str, Vec<u64>, Option<(String, u64, Vec<u64>)>);
+
+/// File, stored tensor, address, length in bytes, owner of the memory.
+type Wanted = (String, String, usize, usize, Py<PyAny>);
+
+impl Repo {
+    fn tree(&self, rev: &str) -> Outcome<Files> {
+        self.inner.odb().files(&self.inner.odb().commit(&self.id(rev)?)?.tree)
+    }
+
+    fn entry(&self, rev: &str, path: &str) -> Outcome<Entry> {
+        let found = self.tree(rev)?.remove(path);
+        found.ok_or_else(|| RepoError::not_found("file", path))
+    }
+
+    fn manifest(&self, entry: &Entry) -> Outcome<Option<Manifest>> {
+        match entry.mode {
+            Mode::Manifest => self.inner.odb().manifest(&entry.id).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+#[pymethods]
+impl Repo {
+    /// A commit.
+    fn show<'py>(&self, py: Python<'py>, rev: &str) -> PyResult<Bound<'py, PyDict>> {
+        let (id, commit) = free(py, || {
+            let id = self.id(rev)?;
+            Ok((id, self.inner.odb().commit(&id)?))
+        })?;
+        show::commit(py, &id, &commit)
+    }
+
+    /// Commits that are reachable from these revisions, newest first.
+    fn log<'py>(&self, py: Python<'py>, revs: Vec<String>, limit: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let steps = free(py, || {
+            let starts = revs.iter().map(|r| self.id(r)).collect::<Outcome<Vec<_>>>()?;
+            self.inner.history(&starts)?.take(limit).collect::<Outcome<Vec<_>>>()
+        })?;
+        steps.iter().map(|s| show::commit(py, &s.id, &s.commit)).collect()
+    }
+
+    /// A version's files: path, length in bytes, whether it has tensors.
+    fn files(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, u64, bool)>> {
+        free(py, || {
+            let files = self.tree(rev)?;
+            let has = |e: &Entry| self.manifest(e).map(|m| m.is_some_and(|m| !m.tensors.is_empty()));
+            files
+                .iter()
+                .map(|(path, e)| Ok((path.clone(), e.size, has(e)?)))
+                .collect()
+        })
+    }
+
+    /// The tensors of a file.
+    fn tensors(&self, py: Python<'_>, rev: &str, path: &str) -> PyResult<Vec<Listed>> {
+        free(py, || {
+            let Some(manifest) = self.manifest(&self.entry(rev, path)?)? else {
+                return Ok(Vec::new());
+            };
+            let stored = manifest.tensors.iter();
+            let mut out: Vec<Listed> = stored
+                .map(|t| (t.name.clone(), t.dtype.name(), t.shape.clone(), None))
+                .collect();
+            for v in &manifest.views {
+                let Some(owner) = manifest.tensors.get(v.tensor as usize) else {
+                    continue;
+                };
+                let place = (owner.name.clone(), v.offset, v.strides.clone());
+                out.push((v.name.clone(), v.dtype.name(), v.shape.clone(), Some(place)));
+            }
+            Ok(out)
+        })
+    }
+
+    /// Bytes of a file.
+    fn read<'py>(&self, py: Python<'py>, rev: &str, path: &str, start: u64, len: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = free(py, || {
+            let entry = self.entry(rev, path)?;
+            on(Priority::Waiting, || self.inner.odb().read_range(&entry, start, len))
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Fills memory with stored tensors, verified.
+    fn fill(&self, py: Python<'_>, rev: &str, wanted: Vec<Wanted>) -> PyResult<()> {
+        let mut jobs: Vec<(String, String, Lent)> = wanted
+            .into_iter()
+            .map(|(path, name, at, len, owner)| (path, name, Lent::new(at, len, owner)))
+            .collect();
+        free(py, || {
+            let files = self.tree(rev)?;
+            let mut manifests: HashMap<String, HashMap<String, mdl_objects::Id>> = HashMap::new();
+            for (path, _, _) in &jobs {
+                if !manifests.contains_key(path) {
+                    let entry = files.get(path).ok_or_else(|| RepoError::not_found("file", path))?;
+                    let tensors = self.manifest(entry)?.map(|m| m.tensors).unwrap_or_default();
+                    manifests.insert(path.clone(), tensors.into_iter().map(|t| (t.name, t.id)).collect());
+                }
+            }
+            let find = |path: &str, name: &str| manifests.get(path).and_then(|m| m.get(name)).copied();
+            on(Priority::Waiting, || {
+                jobs.par_iter_mut().try_for_each(|(path, name, memory)| {
+                    let id =
+                        find(path, name).ok_or_else(|| RepoError::not_found("tensor", format!("{path}:{name}")))?;
+                    fill_one(&self.inner, &id, memory.bytes_mut())
+                })
+            })
+        })
+    }
+
+    /// Bytes `start..start + len` of a stored tensor; only the blocks that hold them are decoded.
+    fn tensor_range<'py>(
+        &self,
+        py: Python<'py>,
+        rev: &str,
+        path: &str,
+        name: &str,
+        range: (u64, u64),
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (start, len) = range;
+        let bytes = free(py, || {
+            let manifest = self.manifest(&self.entry(rev, path)?)?;
+            let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
+            let tensor = found.ok_or_else(|| RepoError::not_found("tensor", format!("{path}:{name}")))?;
+            on(Priority::Waiting, || {
+                self.inner.odb().tensor(&tensor.id)?.range(start, len)
+            })
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// What differs from one version to another, file by file.
+    fn diff<'py>(&self, py: Python<'py>, a: &str, b: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let found = free(py, || {
+            let (a, b) = (self.id(a)?, self.id(b)?);
+            on(Priority::Waiting, || self.inner.diff(&a, &b, &Silent))
+        })?;
+        found.iter().map(|f| show::file_diff(py, f)).collect()
+    }
+}
+
+fn fill_one(repo: &mdl_repo::Repo, id: &mdl_objects::Id, out: &mut [u8]) -> Outcome<()> {
+    let reader = repo.odb().tensor(id)?;
+    if reader.byte_len() != out.len() as u64 {
+        return Err(RepoError::corrupt(
+            format!("tensor {}", id.short()),
+            "its length is not what its file says",
+        ));
+    }
+    let mut rest = out;
+    reader.stream(|bytes| {
+        let (now, later) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+        now.copy_from_slice(bytes);
+        rest = later;
+        Ok(())
+    })
+}

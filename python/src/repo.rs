@@ -1,0 +1,295 @@
+//! A repository: made, opened, committed to, its refs. Neighbours: `read` has the verbs that only read; `mdl.repo` wraps this in what
+//! users call. It must not know how anything is stored.
+
+use crate::{
+    errors::{Outcome, free, raise},
+    evaluate::judged,
+    files::File,
+    pools::{Priority, on},
+    show,
+};
+use mdl_codec::CpuEngine;
+use mdl_objects::Id;
+use mdl_repo::{
+    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile,
+    RepoError, Silent, TAGS, storage::LocalStorage,
+};
+use pyo3::{prelude::*, types::PyDict};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A repository.
+#[pyclass(frozen, module = "mdl._native")]
+#[derive(Debug)]
+pub struct Repo {
+    pub inner: mdl_repo::Repo,
+}
+
+/// What is said about a version.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Said {
+    message: String,
+    branch: Option<String>,
+    step: Option<u64>,
+    epoch: Option<f64>,
+    metrics: BTreeMap<String, f64>,
+    meta: BTreeMap<String, String>,
+    allow_empty: bool,
+    resumed_from: Option<String>,
+    background: bool,
+}
+
+/// Under which contract a version may be stored lossily.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Contract {
+    policy: String,
+    /// Gate: fraction of the measured number that may be lost.
+    quality: Option<f64>,
+    /// Gate: fraction of the gain per commit that may be lost.
+    progress: Option<f64>,
+    higher_is_better: bool,
+    grads: Option<PathBuf>,
+}
+
+impl Contract {
+    fn request<'a>(&self, repo: &mdl_repo::Repo) -> Outcome<LossyRequest<'a>> {
+        let mut policy = repo.policy(&self.policy)?;
+        if let Some(gate) = self.quality.map(Gate::Epsilon).or(self.progress.map(Gate::Progress)) {
+            policy.gate = gate;
+        }
+        Ok(LossyRequest {
+            policy,
+            evaluator: None,
+            direction: match self.higher_is_better {
+                true => Direction::HigherIsBetter,
+                false => Direction::LowerIsBetter,
+            },
+            grads: self.grads.clone(),
+        })
+    }
+}
+
+fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
+    files.iter().map(|f| f.get().to_new()).collect()
+}
+
+fn engine() -> Arc<CpuEngine> {
+    Arc::new(CpuEngine::new())
+}
+
+impl Repo {
+    fn wanted(&self, said: &Said, files: Option<Vec<NewFile>>, source: Option<PathBuf>) -> Outcome<CommitRequest> {
+        let resumed_from = said
+            .resumed_from
+            .as_ref()
+            .map(|rev| self.inner.resolve(rev))
+            .transpose()?;
+        Ok(CommitRequest {
+            source,
+            files,
+            message: said.message.clone(),
+            branch: said.branch.clone(),
+            step: said.step,
+            epoch: said.epoch,
+            metrics: said.metrics.clone(),
+            meta: said.meta.clone(),
+            allow_empty: said.allow_empty,
+            resumed_from,
+            ..CommitRequest::default()
+        })
+    }
+
+    fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
+        let commit = self.inner.odb().commit(&done.id).map_err(|e| raise(py, &e))?;
+        let d = show::commit(py, &done.id, &commit)?;
+        d.set_item("branch", done.branch.clone())?;
+        Ok(d)
+    }
+
+    pub(crate) fn id(&self, rev: &str) -> Outcome<Id> {
+        self.inner.resolve(rev)
+    }
+}
+
+fn opened(py: Python<'_>, open: impl FnOnce() -> Outcome<mdl_repo::Repo> + Send) -> PyResult<Repo> {
+    free(py, open).map(|inner| Repo { inner })
+}
+
+#[pymethods]
+impl Repo {
+    /// Makes a repository, or opens the one that is there.
+    #[staticmethod]
+    fn init(py: Python<'_>, path: PathBuf, bare: bool, branch: &str) -> PyResult<Repo> {
+        opened(py, || Ok(mdl_repo::Repo::init(&path, bare, branch, engine())?.0))
+    }
+
+    /// Opens the repository at `path`, or with `search` the one around it.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf, search: bool) -> PyResult<Repo> {
+        opened(py, || match search {
+            true => mdl_repo::Repo::discover(&path, engine()),
+            false => mdl_repo::Repo::open(&path, engine()),
+        })
+    }
+
+    /// Copies the repository to `path`.
+    fn clone_to(&self, py: Python<'_>, path: PathBuf, bare: bool) -> PyResult<()> {
+        let dir = if bare { path } else { path.join(mdl_repo::DIR) };
+        free(py, || {
+            let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
+            std::fs::create_dir_all(&dir).map_err(failed)?;
+            on(Priority::Waiting, || {
+                self.inner.copy_to(&LocalStorage::new(&dir), &Silent)
+            })
+        })
+    }
+
+    /// Never lets this object go: in a forked child it is the parent's.
+    fn leak(slf: Py<Self>) {
+        std::mem::forget(slf);
+    }
+
+    #[getter]
+    fn dir(&self) -> Option<&Path> {
+        self.inner.dir()
+    }
+
+    #[getter]
+    fn work(&self) -> Option<&Path> {
+        self.inner.work()
+    }
+
+    /// Commits files, or a directory, without loss.
+    #[pyo3(signature = (said, files=None, source=None))]
+    fn commit<'py>(
+        &self,
+        py: Python<'py>,
+        said: Said,
+        files: Option<Vec<Py<File>>>,
+        source: Option<PathBuf>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let files = files.map(|f| new_files(&f)).transpose()?;
+        let priority = if said.background {
+            Priority::Background
+        } else {
+            Priority::Waiting
+        };
+        let done = free(py, || {
+            let request = self.wanted(&said, files, source)?;
+            let done = on(priority, || self.inner.commit(&request, &Silent));
+            // Training holds a repository for days: others are to have the index meanwhile.
+            self.inner.odb().release_index();
+            done
+        })?;
+        self.told(py, &done)
+    }
+
+    /// Commits files, or a directory, under a contract.
+    #[pyo3(signature = (said, contract, files=None, source=None, evaluate=None))]
+    fn commit_lossy<'py>(
+        &self,
+        py: Python<'py>,
+        said: Said,
+        contract: Contract,
+        files: Option<Vec<Py<File>>>,
+        source: Option<PathBuf>,
+        evaluate: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let files = files.map(|f| new_files(&f)).transpose()?;
+        let request = self.wanted(&said, files, source).map_err(|e| raise(py, &e))?;
+        let commit = |evaluator: Option<&mut dyn Evaluator>| {
+            let mut lossy = contract.request(&self.inner)?;
+            lossy.evaluator = evaluator;
+            self.inner.commit_lossy(&request, &mut lossy, &Silent)
+        };
+        let done = match evaluate {
+            Some(function) => judged(py, function, |evaluator| commit(Some(evaluator)))?,
+            None => free(py, || on(Priority::Waiting, || commit(None)))?,
+        };
+        self.told(py, &done)
+    }
+
+    /// Stores files ahead of their commit; what comes back is for `File.stored`.
+    #[pyo3(signature = (files, branch=None))]
+    fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
+        let files = new_files(&files)?;
+        let stored = free(py, || {
+            on(Priority::Waiting, || {
+                self.inner.stage(&files, branch.as_deref(), &Silent)
+            })
+        })?;
+        let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
+        stored.iter().map(|s| text(s).map_err(|e| raise(py, &e))).collect()
+    }
+
+    /// Id of the commit that a revision names.
+    fn resolve(&self, py: Python<'_>, rev: &str) -> PyResult<String> {
+        free(py, || self.id(rev)).map(|id| id.to_hex())
+    }
+
+    /// The branch HEAD is on, if it is on one.
+    fn head_branch(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        free(py, || {
+            Ok(match self.inner.refs().head()? {
+                Head::Branch(name) => Some(name),
+                Head::Detached(_) => None,
+            })
+        })
+    }
+
+    /// Branches (or tags) and the commits they stand at.
+    fn refs(&self, py: Python<'_>, tags: bool) -> PyResult<BTreeMap<String, String>> {
+        let prefix = if tags { TAGS } else { HEADS };
+        free(py, || {
+            let all = self.inner.refs().list(prefix)?;
+            all.into_iter()
+                .map(|(name, id)| {
+                    let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
+                    Ok((short, self.inner.peel(&id)?.to_hex()))
+                })
+                .collect()
+        })
+    }
+
+    fn create_branch(&self, py: Python<'_>, name: &str, at: &str, force: bool) -> PyResult<()> {
+        free(py, || self.inner.create_branch(name, &self.id(at)?, force))
+    }
+
+    fn delete_branch(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<()> {
+        free(py, || self.inner.delete_branch(name, force).map(drop))
+    }
+
+    fn create_tag(&self, py: Python<'_>, name: &str, at: &str, message: Option<&str>, force: bool) -> PyResult<()> {
+        free(py, || {
+            self.inner.create_tag(name, &self.id(at)?, message, force).map(drop)
+        })
+    }
+
+    fn delete_tag(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        free(py, || self.inner.delete_tag(name).map(drop))
+    }
+
+    /// Writes a version's files below a directory; returns how many were written, and how many bytes.
+    fn checkout_to(
+        &self,
+        py: Python<'_>,
+        rev: &str,
+        to: PathBuf,
+        only: Vec<String>,
+        force: bool,
+    ) -> PyResult<(u64, u64)> {
+        free(py, || {
+            let id = self.id(rev)?;
+            let options = CheckoutOptions { only, force };
+            let done = on(Priority::Waiting, || {
+                self.inner.checkout_to(&id, &to, &options, &Silent)
+            })?;
+            Ok((done.written, done.bytes))
+        })
+    }
+}
