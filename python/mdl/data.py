@@ -6,10 +6,13 @@ repositories; the integration of Lightning wraps its trainer's loaders in this.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 from .rng import rng_state, set_rng_state
+
+_END = object()
 
 
 class ResumableLoader:
@@ -31,7 +34,8 @@ class ResumableLoader:
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         self.epoch = 0
-        """Epochs that were finished: the loop to write is `while loader.epoch < epochs: for batch in loader: ...`."""
+        """Epochs that were finished. The loop to write is `while loader.epoch < epochs: for batch in loader: ...`: the first
+        epoch after loading may have no batch left."""
         self._batches = 0
         self._start: dict[str, Any] | None = None
         self._resume: dict[str, Any] | None = None
@@ -54,10 +58,15 @@ class ResumableLoader:
         else:
             now = resume["rng"] or now
             batches = self._go_on(resume, now)
-        for batch in batches:
+        while (batch := next(batches, _END)) is not _END:
             self._batches += 1
             if self._at_end():
-                self._finish()
+                # A sampler may draw once more when it ends, and loops that count batches never let it: it ends here.
+                ahead = next(batches, _END)
+                if ahead is _END:
+                    self._finish()
+                else:
+                    batches = itertools.chain((ahead,), batches)
             yield batch
         if self._start is not None:
             self._finish()
@@ -108,7 +117,10 @@ class ResumableLoader:
         return batches
 
     def _at_end(self) -> bool:
-        # Loops that count batches never ask for the one after the last; an epoch that is full has ended.
+        """Whether this was the epoch's last batch, where one may look. Accelerate's loaders, for one, tell the program that
+        a batch is the last while it is being used; for those an epoch ends when one more batch is asked for."""
+        if not type(self.loader).__module__.startswith("torch.utils.data"):
+            return False
         try:
             return self._batches >= len(self.loader)
         except TypeError:

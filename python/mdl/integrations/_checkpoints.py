@@ -45,6 +45,11 @@ class Checkpoints:
         self._retention = retention
         self._keywords = commit
         self._pending: list[Any] = []
+        self._resumed_from: str | None = None
+
+    def resumed(self, rev: str) -> None:
+        """Says that training was restored from `rev`: the next version notes it, which lossy policies need to know."""
+        self._resumed_from = self.repo.resolve(rev)
 
     def commit(self, state: Mapping[str, Any], message: str, **about: Any) -> Any:
         """Commits a state; returns the pending commit. Raises BackgroundError if an earlier commit failed."""
@@ -61,7 +66,10 @@ class Checkpoints:
 
     def _add(self, commit: Callable[..., Any], what: Any, message: str, about: Mapping[str, Any]) -> Any:
         self._settle(wait=False)
+        if self._resumed_from is not None:
+            about = {"resumed_from": self._resumed_from, **about}
         pending = commit(what, message, **{**self._keywords, **about}, wait=False)
+        self._resumed_from = None
         self._pending.append(pending)
         return pending
 

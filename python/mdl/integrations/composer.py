@@ -64,6 +64,7 @@ class MdlCallback(Callback):
         composer = {"model": saved["model"], "optimizers": saved["optimizer"], **saved["composer"]}
         state.load_state_dict(composer, logger, strict=True)
         state.run_name = name
+        self._checkpoints.resumed(self._resume)
         self._rng = saved["rng"]
         self._last_batch = int(state.timestamp.batch)
 

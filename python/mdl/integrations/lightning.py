@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class MdlCheckpointIO(CheckpointIO):
     def __init__(self, repo: RepoLike = None, *, retention: Any = None, **commit: Any) -> None:
         self._checkpoints = Checkpoints(repo, retention=retention, **commit)
         self._pending: dict[str, Any] = {}
+        self._loaded: str | None = None
 
     @property
     def repo(self) -> Any:
@@ -70,7 +72,8 @@ class MdlCheckpointIO(CheckpointIO):
         about = {"step": checkpoint.get("global_step"), "epoch": checkpoint.get("epoch"), "metrics": _metrics(checkpoint)}
         pending = self._checkpoints.commit(state, Path(path).stem, **{**about, **(storage_options or {})})
         self._pending[path] = pending
-        pending.add_done_callback(lambda done: self._point(path, done))
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._when_durable(path, lambda: self._point(path, pending.result().id))
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
@@ -81,33 +84,42 @@ class MdlCheckpointIO(CheckpointIO):
         rev = _read_pointer(path)
         if rev is None and os.path.isfile(path):
             return TorchCheckpointIO().load_checkpoint(path, map_location or "cpu", weights_only)
-        state = self.repo.load(rev or path, map_location=map_location)
+        self._loaded = self.repo.resolve(rev or path)
+        state = self.repo.load(self._loaded, map_location="cpu" if map_location is None else map_location)
         names = {new: old for old, new in _NAMES.items()}
         return {names.get(name, name): value for name, value in state.items()}
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Removes the pointer. The version stays until `retention` lets it go."""
         path = os.fspath(path)
-        pending = self._pending.pop(path, None)
-        if pending is None:
-            Path(path).unlink(missing_ok=True)
-        else:
-            # Callbacks run in the order they were added: the pointer is there by then, and goes.
-            pending.add_done_callback(lambda _: Path(path).unlink(missing_ok=True))
+        self._when_durable(path, lambda: Path(path).unlink(missing_ok=True))
+
+    def link_checkpoint(self, path: str, link: str) -> None:
+        """Makes `link` a link to the pointer at `path`, when that is there: a link never leads nowhere."""
+        self._when_durable(path, lambda: _link(path, link))
 
     def teardown(self) -> None:
         """Waits for what is still being stored."""
         self._checkpoints.flush()
 
-    def _point(self, path: str, done: Any) -> None:
-        """Leaves the pointer when the version is durable; a failed commit leaves none and speaks up at the next call."""
-        if done.exception() is not None:
-            return
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f"{target.name}.{os.getpid()}.part")
-        part.write_text(json.dumps({"mdl_commit": done.result().id, "repository": str(self.repo.path)}) + "\n")
-        os.replace(part, target)
+    def training_goes_on(self) -> None:
+        """Says that training was restored from what was loaded last: the next version notes it."""
+        if self._loaded is not None:
+            self._checkpoints.resumed(self._loaded)
+
+    def _when_durable(self, path: str, action: Callable[[], None]) -> None:
+        """Does something to the pointer at `path` once its version is durable, in the order in which it was asked for.
+
+        A commit that failed leaves no pointer, and is raised at the next call.
+        """
+        pending = self._pending.get(path)
+        if pending is None:
+            action()
+        else:
+            pending.add_done_callback(lambda done: None if done.exception() else action())
+
+    def _point(self, path: str, commit: str) -> None:
+        _replace(path, lambda part: part.write_text(json.dumps({"mdl_commit": commit, "repository": str(self.repo.path)}) + "\n"))
 
 
 class MdlCallback(ModelCheckpoint):
@@ -153,7 +165,11 @@ class MdlCallback(ModelCheckpoint):
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Keeps what `on_train_start` sets, if training is what the checkpoint is loaded for."""
-        self._resume = checkpoint.get(_OURS) if trainer.state.fn == "fit" else None
+        if trainer.state.fn != "fit":
+            return
+        self._resume = checkpoint.get(_OURS)
+        if isinstance(trainer.strategy.checkpoint_io, MdlCheckpointIO):
+            trainer.strategy.checkpoint_io.training_goes_on()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Wraps the loaders, puts them in their places, and starts the epoch anew from there."""
@@ -186,6 +202,14 @@ class MdlCallback(ModelCheckpoint):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Validation is over, if there was one."""
         self._before_validation = None
+
+    def _link_checkpoint(self, trainer: Any, filepath: str, linkpath: str) -> None:  # type: ignore[override]
+        """For `save_last="link"`: Lightning's own would link to a pointer that is not there yet."""
+        io = trainer.strategy.checkpoint_io
+        if not isinstance(io, MdlCheckpointIO):
+            super()._link_checkpoint(trainer, filepath, linkpath)
+        elif trainer.is_global_zero and os.path.abspath(filepath) != os.path.abspath(linkpath):
+            io.link_checkpoint(filepath, linkpath)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Waits for what is still being stored, however the run ended."""
@@ -229,14 +253,15 @@ def _put_back(loaders: list[ResumableLoader], resume: dict[str, Any]) -> None:
 
 
 def _leave_finished_epoch(loop: Any) -> None:
-    """A version from `on_train_epoch_end`: Lightning would enter the epoch again, and without validation train a batch more
-    than it has. The next epoch starts as it would have."""
+    """A version from `on_train_epoch_end`: with `max_steps` Lightning would enter the epoch again, and without validation
+    train a batch more than it has. The next epoch starts as it would have."""
     if not getattr(loop, "restarted_on_epoch_end", False):
         return
     progress = loop.epoch_progress
     progress.current.completed = progress.current.processed
     progress.total.completed = progress.total.processed
-    loop.restarting = False
+    # The fit loop's own setter takes a run with `max_steps` for one that was interrupted, always.
+    loop._restarting = loop.epoch_loop.restarting = False
     loop.reset_restart_stage()
 
 
@@ -246,6 +271,18 @@ def _metrics(checkpoint: dict[str, Any]) -> dict[str, float]:
         return checkpoint[_OURS]["metrics"]
     states = [state for state in checkpoint.get("callbacks", {}).values() if isinstance(state, dict)]
     return numbers({state["monitor"]: state.get("current_score") for state in states if state.get("monitor")})
+
+
+def _replace(path: str, make: Callable[[Path], Any]) -> None:
+    """Puts what `make` makes in the place of `path`, at once."""
+    target = Path(path)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    make(part)
+    os.replace(part, target)
+
+
+def _link(path: str, link: str) -> None:
+    _replace(link, lambda part: part.symlink_to(os.path.relpath(path, os.path.dirname(link))))
 
 
 def _read_pointer(path: str) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ..repo import Repo
 from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers, scratch_parent, scratch_prefix
 
 
@@ -38,6 +39,10 @@ class MdlCallback(TrainerCallback):
         self._logged_up_to = 0
         self._kept: list[Path] = []
 
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A run that goes on has the log of the one before; what is in there was said of other versions."""
+        self._logged_up_to = state.global_step
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Commits the folder that was just written; its errors are the Trainer's."""
         if args.world_size > 1 and torch.distributed.is_initialized():
@@ -46,9 +51,7 @@ class MdlCallback(TrainerCallback):
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        if self._checkpoints is None:
-            self._checkpoints = Checkpoints(self._repo, **self._options)
-        pending = self._checkpoints.commit_dir(
+        pending = self._opened().commit_dir(
             folder, folder.name, step=state.global_step, epoch=state.epoch, metrics=self._metrics(state)
         )
         if self._remove:
@@ -59,6 +62,16 @@ class MdlCallback(TrainerCallback):
         """Waits for what is still being stored."""
         if self._checkpoints is not None:
             self._checkpoints.flush()
+
+    def resumed(self, rev: str) -> None:
+        """Says that training was restored from `rev`: the next version notes it. `resume_from_mdl` does this."""
+        self._opened().resumed(rev)
+
+    def _opened(self) -> Checkpoints:
+        # Only the rank that commits opens the repository, and not before it must.
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(self._repo, **self._options)
+        return self._checkpoints
 
     def _metrics(self, state: TrainerState) -> dict[str, float]:
         metrics: dict[str, float] = {}
@@ -90,12 +103,22 @@ def resume_from_mdl(trainer: Trainer, repo: RepoLike = None, rev: str = "HEAD", 
     folder = Path(tempfile.mkdtemp(prefix=scratch_prefix(), dir=scratch_parent(source)))
     tidy = _RemoveAfterFirstStep(folder)
     try:
-        source.checkout(rev, folder, force=True)
+        commit = source.resolve(rev)
+        source.checkout(commit, folder, force=True)
         trainer.add_callback(tidy)
+        if trainer.is_world_process_zero():
+            _tell(trainer, source, commit)
         return trainer.train(resume_from_checkpoint=str(folder), **train)
     finally:
         trainer.remove_callback(tidy)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tell(trainer: Trainer, source: Repo, commit: str) -> None:
+    """Tells the trainer's own callback, if it commits to the repository that training goes on from."""
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, MdlCallback) and callback._opened().repo.path == source.path:
+            callback.resumed(commit)
 
 
 class _RemoveAfterFirstStep(TrainerCallback):
