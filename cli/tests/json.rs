@@ -16,7 +16,7 @@ fn fields(document: &Value, wanted: &str) {
 }
 
 const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents quality refs \
-    resumed_from step stored_bytes tensors tree";
+    resume resumed_from step stored_bytes tensors tree";
 
 #[test]
 fn commits() {
@@ -26,7 +26,7 @@ fn commits() {
     fields(
         &done,
         "branch commit configuration files files_added files_changed files_deleted logical_bytes message new_tensors \
-         parent policy quality resumed_from step stored_bytes tensors",
+         parent policy quality resume resumed_from step stored_bytes tensors",
     );
     assert_eq!(
         (&done["branch"], &done["files"], &done["new_tensors"]),
@@ -36,6 +36,10 @@ fn commits() {
     assert_eq!(log.as_array().unwrap().len(), 4);
     fields(&log[0], COMMIT);
     assert_eq!(log[0]["metrics"], json!({"acc": 0.25, "loss": "NaN"}));
+    assert_eq!(
+        (&done["resume"], &log[0]["resume"]),
+        (&json!("weights-only"), &json!("weights-only"))
+    );
     assert_eq!((&log[1]["step"], &log[2]["epoch"]), (&json!(300), &json!(0.5)));
     assert_eq!(log[0]["refs"], json!(["HEAD -> main"]));
     assert_eq!(log[0]["commit"], done["commit"]);

@@ -94,7 +94,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class TensorDiff:
-    """How a tensor moved: ``changed`` is the part of the elements whose bytes differ, ``rel_l2`` is ||b - a|| / ||a||."""
+    """How a tensor moved: ``changed`` is the part of elements whose bytes differ, ``rel_l2`` is ||b - a|| / ||a||."""
 
     name: str
     change: str

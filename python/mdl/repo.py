@@ -21,6 +21,7 @@ from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
 from .errors import UsageError
 from .handle import Handle
+from .labels import label_of
 from .reading import LazyTensor, Reader, find
 from .state import encode
 
@@ -96,6 +97,7 @@ class Repo:
         higher_is_better: bool = False,
         grads: Path | None = None,
         resumed_from: str | None = None,
+        resume: str | None = None,
         files: Mapping[str, Any] | None = None,
         allow_empty: bool = True,
         wait: bool = False,
@@ -114,7 +116,8 @@ class Repo:
         ``policy`` (docs/policies.md) lets weights be stored lossily. ``evaluate(directory)`` measures a candidate,
         whose files lie in ``directory``; it runs on the calling thread, so such a commit is made before this returns.
         ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
-        moving average. ``resumed_from`` is the revision that training was restored from.
+        moving average. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's label
+        in `mdl log`: ``"exact-resume"``, ``"approximate"`` or ``"weights-only"``; without it the state's entries decide.
 
         Raises:
             StateError: a value cannot be stored.
@@ -125,6 +128,7 @@ class Repo:
         self._worker.check()
         made = files_of(encode(state)) + extra_files(files)
         said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        said["resume"] = resume or label_of(state)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
             commit = self._make(said, contract, evaluate, made, None)
@@ -432,6 +436,7 @@ def _said(
         "meta": {str(k): str(v) for k, v in (meta or {}).items()},
         "allow_empty": allow_empty,
         "resumed_from": resumed_from,
+        "resume": None,
         "background": False,
     }
 

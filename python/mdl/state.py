@@ -28,7 +28,7 @@ import numpy as np
 
 from .dtypes import torch_loaded
 from .errors import StateError
-from .tensors import Run, is_tensor, key_of, run_of
+from .tensors import Run, is_tensor, key_of, refuse, run_of
 
 #: Marks a value that JSON has no type for.
 TAG = "$"
@@ -220,6 +220,7 @@ class _Walk:
         return {TAG: type(value).__name__, "tensor": node}
 
     def tensor(self, value: Any, path: str, name: str, stem: str | None) -> Any:
+        refuse(value, path)
         key = key_of(value)
         if key is not None and key in self._shared:
             leaf, said = self._shared[key]
@@ -227,7 +228,7 @@ class _Walk:
             if leaf.stem == stem and (stem, name) not in self._names:
                 self.aliases[stem, name] = leaf.name
             return _reference(leaf, _own(value, said))
-        run, said = run_of(value, path)
+        run, said = run_of(value)
         leaf = Leaf(stem or "model", self.unique(stem or "model", name or "value"), run)
         self.leaves.append(leaf)
         if key is not None:

@@ -9,7 +9,7 @@ use crate::{
     show,
 };
 use mdl_codec::CpuEngine;
-use mdl_objects::Id;
+use mdl_objects::{Id, Resume};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile,
     RepoError, Silent, TAGS, storage::LocalStorage,
@@ -40,6 +40,7 @@ struct Said {
     meta: BTreeMap<String, String>,
     allow_empty: bool,
     resumed_from: Option<String>,
+    resume: Option<String>,
     background: bool,
 }
 
@@ -74,6 +75,16 @@ impl Contract {
     }
 }
 
+fn label(name: &str) -> Outcome<Resume> {
+    let found = Resume::ALL.into_iter().find(|r| r.name() == name);
+    found.ok_or_else(|| {
+        RepoError::usage(
+            format!("{name:?} is no label"),
+            "exact-resume, approximate or weights-only",
+        )
+    })
+}
+
 fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
     files.iter().map(|f| f.get().to_new()).collect()
 }
@@ -100,6 +111,7 @@ impl Repo {
             meta: said.meta.clone(),
             allow_empty: said.allow_empty,
             resumed_from,
+            resume: said.resume.as_deref().map(label).transpose()?,
             ..CommitRequest::default()
         })
     }

@@ -1,6 +1,6 @@
 //! Versions and their differences as Python dictionaries. Neighbours: `mdl.commits` makes objects of them. It must not read files.
 
-use mdl_objects::{Commit, Id};
+use mdl_objects::{Commit, Id, Resume};
 use mdl_repo::{FileDiff, Quality, TensorDiff};
 use pyo3::{prelude::*, types::PyDict};
 
@@ -24,6 +24,7 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit) -> PyResult<Bound<'py, 
     d.set_item("logical_bytes", s.logical_bytes)?;
     d.set_item("stored_bytes", s.stored_bytes)?;
     d.set_item("resumed_from", c.resumed_from.map(|id| id.to_hex()))?;
+    d.set_item("resume", c.resume.map(Resume::name))?;
     d.set_item(
         "quality",
         Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,

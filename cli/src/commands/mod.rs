@@ -31,6 +31,7 @@ pub mod status;
 pub mod switch;
 pub mod tag;
 pub mod verify;
+pub mod watch;
 
 use crate::{args::Verb, context::Context, errors::Result};
 
@@ -41,6 +42,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Config(args) => config::run(context, &args),
         Verb::Status(args) => status::run(context, &args),
         Verb::Commit(args) => commit::run(context, args),
+        Verb::Watch(args) => watch::run(context, args),
         Verb::Plan(args) => plan::run(context, args),
         Verb::Policy(args) => policy::run(context, &args),
         Verb::Log(args) => log::run(context, &args),

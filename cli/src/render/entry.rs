@@ -1,7 +1,7 @@
 //! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
-use mdl_objects::{Commit, Id, Signature};
+use mdl_objects::{Commit, Id, Resume, Signature};
 use mdl_repo::Quality;
 use serde_json::{Map, Value, json};
 
@@ -129,6 +129,10 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
     if let Some(from) = &commit.resumed_from {
         field("Resumed:", format!("from {}", from.short()));
     }
+    field(
+        "Resume:",
+        commit.resume.map_or_else(String::new, |r| r.name().to_owned()),
+    );
     field("Quality:", quality(commit));
     field("Stored:", format!("{}; {what}", cost(commit)));
     lines.push(String::new());
@@ -157,6 +161,9 @@ pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String 
     {
         let measured = if q.unevaluated() { ", unevaluated" } else { "" };
         parts.push(paint.dim(&format!("{}{measured}", q.family)));
+    }
+    if let Some(resume) = commit.resume {
+        parts.push(paint.dim(resume.name()));
     }
     parts.push(paint.dim(&cost(commit)));
     parts.join(" ")
@@ -192,6 +199,7 @@ pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
         "logical_bytes": s.logical_bytes,
         "stored_bytes": s.stored_bytes,
         "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
+        "resume": commit.resume.map(Resume::name),
         "quality": quality_json(commit),
     })
 }
