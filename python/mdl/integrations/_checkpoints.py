@@ -17,21 +17,38 @@ RepoLike = Repo | str | os.PathLike[str] | None
 """A repository, the directory it is or shall be in, or None for the one around the working directory."""
 
 
+# One object per repository, so that its commits come one after the other and its readers wait for them.
+_open: dict[str, tuple[Repo, tuple[int, int]]] = {}
+
+
 def find_repo(repo: RepoLike) -> Repo:
     """The repository `repo` names; where nothing is there yet, a new one. None: around the working directory, or in it."""
-    if isinstance(repo, Repo):
-        return repo
-    if repo is not None:
-        return Repo.init(repo)
     try:
-        return Repo.open(".")
+        return existing_repo(repo)
     except NotFoundError:
-        return Repo.init(".")
+        return _remember(Repo.init("." if repo is None else repo))
 
 
 def existing_repo(repo: RepoLike) -> Repo:
-    """The repository to read from: it must exist. Raises NotFoundError."""
-    return repo if isinstance(repo, Repo) else Repo.open("." if repo is None else repo)
+    """The repository `repo` names, which must exist; a path is where it is, not somewhere below. Raises NotFoundError."""
+    if isinstance(repo, Repo):
+        return repo
+    if repo is None:
+        return _remember(Repo.open("."))
+    if os.path.isdir(repo):
+        found = Repo.open(repo)
+        if os.path.realpath(repo) in (os.path.realpath(place) for place in (found.work, found.path) if place is not None):
+            return _remember(found)
+    raise NotFoundError(f"no repository in {os.fspath(repo)}", "give the directory that has `.mdl`")
+
+
+def _remember(found: Repo) -> Repo:
+    """The object that this process has for the repository already, unless it was replaced on disk since."""
+    place, stat = os.path.realpath(found.path), os.stat(found.path)
+    known = _open.setdefault(place, (found, (stat.st_dev, stat.st_ino)))
+    if known[1] != (stat.st_dev, stat.st_ino):
+        known = _open[place] = (found, (stat.st_dev, stat.st_ino))
+    return known[0]
 
 
 class Checkpoints:

@@ -1,6 +1,6 @@
 """Keras: a callback that commits the model's and the optimizer's variables, and the way back.
 
-Talks to Keras 3's state tree, on any of its backends, to `rng` and to `_checkpoints`. It does not store the architecture:
+Talks to Keras 3's variables, on any of its backends, to `rng` and to `_checkpoints`. It does not store the architecture:
 the program that builds the model does.
 
     model.fit(x, y, epochs=10, callbacks=[MdlCallback("runs")])
@@ -13,17 +13,9 @@ from typing import Any
 
 import keras
 
+from ..errors import UserError
 from ..rng import rng_state, set_rng_state
 from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers
-
-# Keras' names of the parts of a state tree, and the files of a version that they become.
-_PARTS = {
-    "model": "trainable_variables",
-    "model_state": "non_trainable_variables",
-    "optimizer": "optimizer_variables",
-    "metrics": "metrics_variables",
-}
-
 
 class MdlCallback(keras.callbacks.Callback):
     """Commits after every epoch, with the epoch's logs as metrics.
@@ -37,8 +29,7 @@ class MdlCallback(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Commits in the background. `epoch` counts from 0; the version's epoch is how many are done."""
-        tree = self.model.get_state_tree(value_format="numpy_array")
-        state = {name: tree[part] for name, part in _PARTS.items() if tree.get(part)}
+        state = {entry: _values(variables) for entry, variables in _parts(self.model).items()}
         step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         done = epoch + 1
         self._checkpoints.commit(
@@ -53,11 +44,47 @@ class MdlCallback(keras.callbacks.Callback):
 def restore(model: keras.Model, repo: RepoLike = None, rev: str = "HEAD") -> Any:
     """Sets `model`, compiled and built, its optimizer and the random states to `rev`; returns that commit.
 
-    Raises NotFoundError if there is no such version.
+    Raises NotFoundError if there is no such version, UserError if it is of another model.
     """
     source = existing_repo(repo)
     state = source.load(rev)
     model.optimizer.build(model.trainable_variables)
-    model.set_state_tree({part: state[name] for name, part in _PARTS.items() if name in state})
+    for entry, variables in _parts(model).items():
+        _set(entry, variables, list(state[entry].values()))
     set_rng_state(state["rng"])
     return source.show(rev)
+
+
+def _parts(model: keras.Model) -> dict[str, list[Any]]:
+    """A version's entries, and the variables that they hold, in an order that follows from how the model was built.
+
+    Metrics are left out: they begin anew with every epoch.
+    """
+    return {
+        "model": model.trainable_variables,
+        "model_state": model.non_trainable_variables,
+        "optimizer": model.optimizer.variables,
+    }
+
+
+def _values(variables: list[Any]) -> dict[str, Any]:
+    """Arrays by the variables' paths; where two have one path, the later one's is marked."""
+    values: dict[str, Any] = {}
+    for variable in variables:
+        name = variable.path
+        while name in values:
+            name += "+"
+        values[name] = keras.ops.convert_to_numpy(variable.value)
+    return values
+
+
+def _set(entry: str, variables: list[Any], values: list[Any]) -> None:
+    """Assigns by order: a second model of one program has other names for the same layers."""
+    shapes = [tuple(variable.shape) for variable in variables]
+    if shapes != [tuple(value.shape) for value in values]:
+        raise UserError(
+            f"the version's {entry} does not fit the model: {len(values)} variables for {len(shapes)}, or other shapes",
+            "build and compile the model as it was",
+        )
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

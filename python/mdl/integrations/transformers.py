@@ -100,12 +100,12 @@ def resume_from_mdl(trainer: Trainer, repo: RepoLike = None, rev: str = "HEAD", 
     Returns what `trainer.train` returns. Raises NotFoundError if there is no such version.
     """
     source = existing_repo(repo)
+    commit = source.resolve(rev)
     folder = Path(tempfile.mkdtemp(prefix=scratch_prefix(), dir=scratch_parent(source)))
     tidy = _RemoveAfterFirstStep(folder)
+    trainer.add_callback(tidy)
     try:
-        commit = source.resolve(rev)
         source.checkout(commit, folder, force=True)
-        trainer.add_callback(tidy)
         if trainer.is_world_process_zero():
             _tell(trainer, source, commit)
         return trainer.train(resume_from_checkpoint=str(folder), **train)
