@@ -14,9 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent / "training"))
 
 import accelerate  # noqa: E402
 import common  # noqa: E402
-import torch  # noqa: E402
-
 import mdl  # noqa: E402
+import torch  # noqa: E402
 from mdl.data import ResumableLoader  # noqa: E402
 from mdl.integrations.accelerate import load_state, save_state  # noqa: E402
 

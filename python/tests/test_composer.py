@@ -21,13 +21,12 @@ if importlib.util.find_spec("mcli") is None:
 sys.path.insert(0, str(Path(__file__).parent / "training"))
 
 import common  # noqa: E402
+import mdl  # noqa: E402
 import torch  # noqa: E402
 from composer import ComposerModel, Trainer  # noqa: E402
 from composer.utils import dist  # noqa: E402
-from torch.utils.data import DataLoader  # noqa: E402
-
-import mdl  # noqa: E402
 from mdl.integrations.composer import MdlCallback  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -10,12 +10,11 @@ from frameworks import need
 
 need("torch")
 
+import mdl  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
-
-import mdl  # noqa: E402
 from mdl.data import ResumableLoader  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, IterableDataset  # noqa: E402
 
 
 class Noisy(Dataset):
@@ -65,7 +64,8 @@ def seed(value: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "at"),
     # Two places are enough where processes are started.
-    [(kind, at) for kind in ("plain", "own generator", "stream") for at in (1, 4, 5, 7)] + [("workers", 4), ("workers", 7)],
+    [(kind, at) for kind in ("plain", "own generator", "stream") for at in (1, 4, 5, 7)]
+    + [("workers", 4), ("workers", 7)],
 )
 def test_goes_on_with_the_batches_that_would_have_come(kind: str, at: int) -> None:
     seed(1)

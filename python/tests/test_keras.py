@@ -13,9 +13,8 @@ need("torch", "keras")
 os.environ["KERAS_BACKEND"] = "torch"
 
 import keras  # noqa: E402
-import numpy as np  # noqa: E402
-
 import mdl  # noqa: E402
+import numpy as np  # noqa: E402
 from mdl.integrations.keras import MdlCallback, restore  # noqa: E402
 
 
@@ -56,7 +55,7 @@ def test_goes_on_to_the_same_end(tmp_path: Path) -> None:
 
     for done in (1, 3):
         again = build(2)
-        fit(again, int(restore(again, repo, f"main~{4 - done}").epoch), [])
+        fit(again, int(restore(again, repo, f"main~{4 - done}").epoch), [MdlCallback(tmp_path / "again")])
         for one, other in zip(variables(straight), variables(again), strict=True):
             one, other = (keras.ops.convert_to_numpy(variable.value) for variable in (one, other))
             np.testing.assert_array_equal(one, other, err_msg=f"from epoch {done}")

@@ -14,13 +14,12 @@ need("torch", "pytorch_lightning")
 sys.path.insert(0, str(Path(__file__).parent / "training"))
 
 import common  # noqa: E402
+import mdl  # noqa: E402
 import pytorch_lightning as pl  # noqa: E402
 import torch  # noqa: E402
 from lightning_module import Module, state_of, trainer  # noqa: E402
-from torch.utils.data import DataLoader, Subset  # noqa: E402
-
-import mdl  # noqa: E402
 from mdl.integrations.lightning import MdlCallback, MdlCheckpointIO  # noqa: E402
+from torch.utils.data import DataLoader, Subset  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 EPOCH = 6

@@ -13,12 +13,11 @@ need("torch", "transformers", "accelerate")
 sys.path.insert(0, str(Path(__file__).parent / "training"))
 
 import common  # noqa: E402
+import mdl  # noqa: E402
 import torch  # noqa: E402
 from hf_trainer import build  # noqa: E402
-from transformers import GPT2LMHeadModel  # noqa: E402
-
-import mdl  # noqa: E402
 from mdl.integrations.transformers import MdlCallback, resume_from_mdl  # noqa: E402
+from transformers import GPT2LMHeadModel  # noqa: E402
 
 
 def digests(trainer: Any) -> dict[str, str]:

@@ -37,7 +37,9 @@ def existing_repo(repo: RepoLike) -> Repo:
         return _remember(Repo.open("."))
     if os.path.isdir(repo):
         found = Repo.open(repo)
-        if os.path.realpath(repo) in (os.path.realpath(place) for place in (found.work, found.path) if place is not None):
+        if os.path.realpath(repo) in (
+            os.path.realpath(place) for place in (found.work, found.path) if place is not None
+        ):
             return _remember(found)
     raise NotFoundError(f"no repository in {os.fspath(repo)}", "give the directory that has `.mdl`")
 

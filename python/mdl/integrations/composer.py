@@ -20,7 +20,12 @@ from ..state import register
 from ._checkpoints import Checkpoints, RepoLike, numbers
 
 # What Composer's timestamps hold and a version does not know by itself.
-register(timedelta, "datetime.timedelta", lambda span: span // timedelta(microseconds=1), lambda us: timedelta(microseconds=us))
+register(
+    timedelta,
+    "datetime.timedelta",
+    lambda span: span // timedelta(microseconds=1),
+    lambda us: timedelta(microseconds=us),
+)
 
 
 class MdlCallback(Callback):
@@ -127,5 +132,7 @@ def _metrics(state: State) -> dict[str, float]:
         if metric.update_count:
             metrics[name] = metric.compute()
     for label, measured in (state.eval_metrics or {}).items():
-        metrics.update({f"{label}/{name}": metric.compute() for name, metric in measured.items() if metric.update_count})
+        metrics.update(
+            {f"{label}/{name}": metric.compute() for name, metric in measured.items() if metric.update_count}
+        )
     return numbers(metrics)

@@ -10,12 +10,17 @@ the program that builds the model does.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 
 from ..errors import UserError
 from ..rng import rng_state, set_rng_state
 from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers
+
+# Random states of models that were restored and have not trained since.
+_restored: WeakKeyDictionary[keras.Model, dict[str, Any]] = WeakKeyDictionary()
+
 
 class MdlCallback(keras.callbacks.Callback):
     """Commits after every epoch, with the epoch's logs as metrics.
@@ -26,6 +31,12 @@ class MdlCallback(keras.callbacks.Callback):
     def __init__(self, repo: RepoLike = None, *, retention: Any = None, **commit: Any) -> None:
         super().__init__()
         self._checkpoints = Checkpoints(repo, retention=retention, **commit)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """After `restore`: sets the random states once more, since `fit` may have looked at a batch to build the model."""
+        state = _restored.pop(self.model, None)
+        if state is not None:
+            set_rng_state(state)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Commits in the background. `epoch` counts from 0; the version's epoch is how many are done."""
@@ -52,6 +63,7 @@ def restore(model: keras.Model, repo: RepoLike = None, rev: str = "HEAD") -> Any
     for entry, variables in _parts(model).items():
         _set(entry, variables, list(state[entry].values()))
     set_rng_state(state["rng"])
+    _restored[model] = state["rng"]
     return source.show(rev)
 
 

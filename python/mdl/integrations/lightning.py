@@ -65,11 +65,17 @@ class MdlCheckpointIO(CheckpointIO):
         """The repository."""
         return self._checkpoints.repo
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
         """Commits `checkpoint` in the background; a pointer at `path` follows. `storage_options`: keywords of `Repo.commit`."""
         path = os.fspath(path)
         state = {_NAMES.get(name, name): value for name, value in checkpoint.items()}
-        about = {"step": checkpoint.get("global_step"), "epoch": checkpoint.get("epoch"), "metrics": _metrics(checkpoint)}
+        about = {
+            "step": checkpoint.get("global_step"),
+            "epoch": checkpoint.get("epoch"),
+            "metrics": _metrics(checkpoint),
+        }
         pending = self._checkpoints.commit(state, Path(path).stem, **{**about, **(storage_options or {})})
         self._pending[path] = pending
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +125,10 @@ class MdlCheckpointIO(CheckpointIO):
             pending.add_done_callback(lambda done: None if done.exception() else action())
 
     def _point(self, path: str, commit: str) -> None:
-        _replace(path, lambda part: part.write_text(json.dumps({"mdl_commit": commit, "repository": str(self.repo.path)}) + "\n"))
+        _replace(
+            path,
+            lambda part: part.write_text(json.dumps({"mdl_commit": commit, "repository": str(self.repo.path)}) + "\n"),
+        )
 
 
 class MdlCallback(ModelCheckpoint):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import accelerate
 import common
 import torch
-
 from mdl.data import ResumableLoader
 from mdl.integrations.accelerate import load_state, save_state
 

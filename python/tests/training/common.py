@@ -96,11 +96,17 @@ def loader(generator: torch.Generator | None = None) -> DataLoader[Any]:
 def network() -> torch.nn.Module:
     """A net with dropout and batch norm: it draws, and it has buffers."""
     return torch.nn.Sequential(
-        torch.nn.Linear(16, 64), torch.nn.BatchNorm1d(64), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(64, 4)
+        torch.nn.Linear(16, 64),
+        torch.nn.BatchNorm1d(64),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.2),
+        torch.nn.Linear(64, 4),
     )
 
 
-def optimizer_and_scheduler(model: torch.nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimizer_and_scheduler(
+    model: torch.nn.Module,
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """AdamW under a cosine."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=STEPS)

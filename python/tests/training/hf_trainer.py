@@ -7,9 +7,8 @@ from typing import Any
 
 import common
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
-
 from mdl.integrations.transformers import MdlCallback, resume_from_mdl
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 
 class Tokens(torch.utils.data.Dataset):

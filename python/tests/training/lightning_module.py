@@ -8,7 +8,6 @@ from typing import Any
 import common
 import pytorch_lightning as pl
 import torch
-
 from mdl.integrations.lightning import MdlCallback
 
 
@@ -60,7 +59,9 @@ def main() -> None:
     common.seed(7 if mode != "resumed" else 99)
     # Going straight commits as well, elsewhere: what the callback draws belongs to the run.
     repo = Path(path) if mode != "straight" else Path(path).with_name("straight")
-    run = trainer(repo.parent / mode, MdlCallback(repo, every_n_train_steps=common.COMMIT_EVERY), max_steps=common.STEPS)
+    run = trainer(
+        repo.parent / mode, MdlCallback(repo, every_n_train_steps=common.COMMIT_EVERY), max_steps=common.STEPS
+    )
     run.fit(Module(account), common.loader(), ckpt_path="HEAD" if mode == "resumed" else None)
     account.write(state_of(run))
 

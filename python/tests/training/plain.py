@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import common
-import torch
-
 import mdl
+import torch
 from mdl.data import ResumableLoader
 
 
