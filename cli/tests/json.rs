@@ -15,7 +15,7 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents quality refs \
+const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents pruned quality refs \
     resume resumed_from step stored_bytes tensors tree";
 
 #[test]
@@ -203,6 +203,27 @@ fn housekeeping() {
     assert_eq!(stats["branches"].as_array().unwrap().len(), 2);
     assert!(s.ok(&["stats"]).contains("model.safetensors:a"));
     assert!(compact["packs_before"].as_u64().unwrap() > 1);
+}
+
+#[test]
+fn retention() {
+    let s = Sandbox::with_history();
+    let report = s.json(&["prune", "--branch", "main", "--keep-latest", "1"]);
+    fields(
+        &report,
+        "dry_run rules branches pruned kept undecided freed_bytes base_bytes",
+    );
+    // dev holds the first two, and the third is main's tip.
+    assert_eq!((&report["pruned"], &report["branches"]), (&json!([]), &json!(["main"])));
+    let report = s.json(&["prune", "--keep-latest", "1"]);
+    assert_eq!(report["pruned"].as_array().unwrap().len(), 2);
+    fields(&report["pruned"][0], "commit step");
+    fields(&report["kept"][0], "commit step why");
+    fields(&s.json(&["log", "main"])[1]["pruned"], "date rules");
+    let back = s.json(&["prune", "--undo"]);
+    fields(&back, "restored");
+    assert_eq!(back["restored"].as_array().unwrap().len(), 2);
+    assert_eq!(s.json(&["log", "main"])[1]["pruned"], Value::Null);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 """What a run that goes on from a state gets back, told from the state's entries.
 
-Neighbours: `Repo.commit` asks. The repository tells the same of files by their names (its `resume` room), and makes an exact label
-approximate where something was stored lossily. Knows no files.
+Neighbours: `Repo.commit` asks. The repository tells the same of files by their names (its `resume` room), and makes an
+exact label approximate where something was stored lossily. Knows no files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _DEPTH = 4
 
 
 def label_of(state: Any) -> str | None:
-    """``"exact-resume"``: weights, an optimizer and random states; ``"approximate"``: no random states; ``"weights-only"``:
-    no optimizer; None: no tensors. Where names leave it open the lesser label is given.
+    """``"exact-resume"``: weights, an optimizer and random states; ``"approximate"``: no random states;
+    ``"weights-only"``: no optimizer; None: no tensors. Where names leave it open the lesser label is given.
     """
     weights = optimizer = random = False
     for role in _roles(state, _DEPTH):

@@ -90,6 +90,13 @@ def encode(state: Any) -> Encoded:
     return Encoded({"mdl_state": VERSION, "root": root}, walk.leaves, walk.aliases)
 
 
+def entry_stems(state: Mapping[Any, Any]) -> dict[Any, str]:
+    """Stem of the file that each top-level entry's tensors go to; bare tensors, which go to ``model``, are left out."""
+    walk = _Walk()
+    walk.stems(state)
+    return walk.by_entry
+
+
 def _file_stem(key: Any) -> str:
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in str(key)).lstrip(".")
     return safe or "entry"

@@ -1,4 +1,4 @@
-"""States come back as they were: types, order, bits, ties. Neighbours: `mdl.state` and `mdl.tensors`, through `Repo`."""
+"""States come back as they were: types, order, bits, ties. Neighbours: `mdl.state`, `mdl.tensors`, by way of `Repo`."""
 
 from __future__ import annotations
 

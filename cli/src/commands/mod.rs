@@ -22,6 +22,7 @@ pub mod man;
 pub mod merge;
 pub mod plan;
 pub mod policy;
+pub mod prune;
 pub mod reflog;
 pub mod reset;
 mod shared;
@@ -59,6 +60,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Merge(args) => merge::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
         Verb::Fsck(args) => fsck::run(context, &args),
+        Verb::Prune(args) => prune::run(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Compact(args) => compact::run(context, &args),
         Verb::Compare(args) => compare::run(context, &args),

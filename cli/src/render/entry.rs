@@ -2,7 +2,7 @@
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Resume, Signature};
-use mdl_repo::Quality;
+use mdl_repo::{PrunedMark, Quality};
 use serde_json::{Map, Value, json};
 
 /// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
@@ -97,8 +97,18 @@ fn quality_json(commit: &Commit) -> Value {
     value
 }
 
+/// When a version was pruned, as of a clock in UTC.
+fn pruned_by(mark: &PrunedMark) -> Signature {
+    Signature {
+        name: String::new(),
+        email: String::new(),
+        time_ms: mark.time_ms,
+        utc_offset_min: 0,
+    }
+}
+
 /// The commit in a paragraph, the message indented.
-pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<String> {
+pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> Vec<String> {
     let mut lines = vec![format!(
         "{}{}",
         paint.yellow(&format!("commit {id}")),
@@ -135,6 +145,12 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
     );
     field("Quality:", quality(commit));
     field("Stored:", format!("{}; {what}", cost(commit)));
+    if let Some(mark) = pruned {
+        field(
+            "Pruned:",
+            visible(&format!("{} (kept were: {})", date(&pruned_by(mark)), mark.rules)),
+        );
+    }
     lines.push(String::new());
     lines.extend(
         commit
@@ -147,7 +163,7 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
 }
 
 /// The commit in a line.
-pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String {
+pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> String {
     let mut parts = vec![format!("{}{}", paint.yellow(&id.short()), labels_text(labels, paint))];
     if !place(commit).is_empty() {
         parts.push(paint.cyan(&format!("[{}]", place(commit))));
@@ -166,6 +182,9 @@ pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String 
         parts.push(paint.dim(resume.name()));
     }
     parts.push(paint.dim(&cost(commit)));
+    if pruned.is_some() {
+        parts.push(paint.red("pruned"));
+    }
     parts.join(" ")
 }
 
@@ -174,7 +193,7 @@ fn signature(who: &Signature) -> Value {
 }
 
 /// The commit for programs.
-pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
+pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
     let metrics: Map<String, Value> = commit
         .metrics
         .iter()
@@ -201,5 +220,6 @@ pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
         "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
         "resume": commit.resume.map(Resume::name),
         "quality": quality_json(commit),
+        "pruned": pruned.map(|mark| json!({"date": rfc3339(&pruned_by(mark)), "rules": mark.rules})),
     })
 }

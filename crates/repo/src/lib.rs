@@ -32,6 +32,7 @@ mod refs;
 mod repo;
 mod restore;
 mod resume;
+mod retain;
 mod revision;
 mod stage;
 mod stats;
@@ -66,6 +67,9 @@ pub use progress::{Progress, Silent};
 pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
+pub use retain::{
+    BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
+};
 pub use stats::{BranchStats, NameStats, Stats, TensorStats};
 pub use status::{Change, Survey};
 pub use tensor::TensorHeader;

@@ -30,7 +30,7 @@ pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<(
 pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Committed) -> Result<()> {
     let commit = repo.odb().commit(&done.id)?;
     if context.global.json {
-        let mut document = entry::json(&done.id, &commit, &[]);
+        let mut document = entry::json(&done.id, &commit, None, &[]);
         if let Some(map) = document.as_object_mut() {
             map.remove("refs");
             map.insert("event".to_owned(), "committed".into());
@@ -42,7 +42,11 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     if !context.chatty() {
         return Ok(());
     }
-    writeln!(context.out, "{}", entry::short(&done.id, &commit, &[], context.paint))?;
+    writeln!(
+        context.out,
+        "{}",
+        entry::short(&done.id, &commit, None, &[], context.paint)
+    )?;
     for warning in done.quality.iter().flat_map(|q| &q.warnings) {
         context.note(&format!("warning: {warning}"));
     }
