@@ -19,10 +19,10 @@ class ResumableLoader:
     """Wraps `loader`; `state_dict()` is the place in the current epoch, `load_state_dict()` goes on from there.
 
     The order of an epoch comes from the random state at its start: the process's generators (a shuffling `DataLoader`
-    draws its seed from torch's) and the loader's own `generator`. Both are remembered when an epoch starts. To go on, they
-    are set back, the batches that were already seen are drawn again and dropped, so that workers and samplers stand where
-    they stood, and the process's generators are set to what they were when the state was taken. That happens when the next
-    batch is asked for, so nothing drawn between loading and training matters.
+    draws its seed from torch's) and the loader's own `generator`. Both are remembered when an epoch starts. To go on,
+    they are set back, the batches that were already seen are drawn again and dropped, so that workers and samplers
+    stand where they stood, and the process's generators are set to what they were when the state was taken. That
+    happens when the next batch is asked for, so nothing drawn between loading and training matters.
 
     Batches are drawn as they were the first time: what the skipped ones cost to read is paid once more.
 
@@ -34,8 +34,8 @@ class ResumableLoader:
     def __init__(self, loader: Any) -> None:
         self.loader = loader
         self.epoch = 0
-        """Epochs that were finished. The loop to write is `while loader.epoch < epochs: for batch in loader: ...`: the first
-        epoch after loading may have no batch left."""
+        """Epochs that were finished. The loop to write is `while loader.epoch < epochs: for batch in loader: ...`: the
+        first epoch after loading may have no batch left."""
         self._batches = 0
         self._start: dict[str, Any] | None = None
         self._resume: dict[str, Any] | None = None
@@ -89,7 +89,8 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on at `state` with the next `iter()`. The loader must be built as it was: same data, batch size, workers."""
+        """Goes on at `state` with the next `iter()`. The loader must be built as it was: same data, batch size,
+        workers."""
         self._resume = dict(state)
         self.epoch = state["epoch"]
 
@@ -117,8 +118,8 @@ class ResumableLoader:
         return batches
 
     def _at_end(self) -> bool:
-        """Whether this was the epoch's last batch, where one may look. Accelerate's loaders, for one, tell the program that
-        a batch is the last while it is being used; for those an epoch ends when one more batch is asked for."""
+        """Whether this was the epoch's last batch, where one may look. Accelerate's loaders, for one, tell the program
+        that a batch is the last while it is being used; for those an epoch ends when one more batch is asked for."""
         if not type(self.loader).__module__.startswith("torch.utils.data"):
             return False
         try:

@@ -13,7 +13,7 @@ def need(*modules: str) -> None:
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if not missing:
         return
-    reason = f"not installed: {', '.join(missing)}; pip install -r python/tests/requirements.txt"
-    if os.environ.get("MDL_REQUIRE_FRAMEWORKS"):
+    reason = f"not installed: {', '.join(missing)}; see python/tests/requirements.txt"
+    if os.environ.get("MDL_REQUIRE_FRAMEWORKS") == "1":
         pytest.fail(reason)
-    pytest.skip(reason)
+    pytest.skip(reason, allow_module_level=True)

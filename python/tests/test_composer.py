@@ -80,7 +80,7 @@ def test_goes_on_to_the_same_end(tmp_path: Path) -> None:
         repo.branch(name, f"main@step={step}")
         resumed = train(99, MdlCallback(tmp_path / "repo", interval="16ba", resume=name, branch=name))
         assert resumed == straight, f"from step {step}"
-        assert [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log(name)][0] == 64
+        assert mdl.Repo.open(tmp_path / "repo").show(name).step == 64
 
 
 def test_a_first_start_has_nothing_to_go_on_from(tmp_path: Path) -> None:

@@ -149,7 +149,12 @@ def test_training_goes_on_as_if_nothing_was(tmp_path: Path) -> None:
     alone.run(40)
     expected, watched = alone.everything(), Loop()
     compressor = mdl.Compressor(
-        watched.model, rude(watched, []), repo=tmp_path, search="neighbourhood", optimizer=watched.optimizer, interval=10
+        watched.model,
+        rude(watched, []),
+        repo=tmp_path,
+        search="neighbourhood",
+        optimizer=watched.optimizer,
+        interval=10,
     )
     watched.run(40, compressor)
     found = watched.everything()
@@ -219,7 +224,9 @@ def test_entries_that_no_measurement_sees_are_kept_exact(repo: mdl.Repo) -> None
     assert (commit.message, commit.epoch, commit.metrics) == ("said", 0.5, {"loss": 1.5})
 
 
-def test_without_an_evaluation_every_bit_is_kept_or_the_fixed_configuration_used(repo: mdl.Repo, tmp_path: Path) -> None:
+def test_without_an_evaluation_every_bit_is_kept_or_the_fixed_configuration_used(
+    repo: mdl.Repo, tmp_path: Path
+) -> None:
     loop = Loop()
     loop.run(10)
     weights = dict(loop.model.state_dict())
@@ -227,7 +234,9 @@ def test_without_an_evaluation_every_bit_is_kept_or_the_fixed_configuration_used
     assert compressor.compress(10).branch == "exact"
     assert same(repo.load("exact"), {"model": weights})
     policy = tmp_path / "fixed.toml"
-    policy.write_text('try = ["bins"]\n[fixed]\nfamily = "bins"\nbins = 16\n[[tensor]]\nmatch = "out.*"\nexact = true\n')
+    policy.write_text(
+        'try = ["bins"]\n[fixed]\nfamily = "bins"\nbins = 16\n[[tensor]]\nmatch = "out.*"\nexact = true\n'
+    )
     commit = mdl.Compressor(loop.model, repo=repo, policy=policy).compress(10)
     stored = repo.load(commit.id)["model"]
     assert commit.quality["policy"] == "fixed"

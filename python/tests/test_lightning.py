@@ -1,4 +1,5 @@
-"""Lightning: every version of a run goes on to the same end; pointers, revisions, `save_top_k`, `last`, and what is stored."""
+"""Lightning: every version of a run goes on to the same end; pointers, revisions, `save_top_k`, `last`, and what is
+stored."""
 
 from __future__ import annotations
 

@@ -88,8 +88,6 @@ def test_a_version_that_is_not_there_trains_nothing(tmp_path: Path) -> None:
 
 
 def test_retention_is_applied(tmp_path: Path) -> None:
-    if not hasattr(mdl.Repo, "prune"):
-        pytest.skip("this version has no Repo.prune")
     run(tmp_path / "out", tmp_path / "repo", retention=mdl.retention.LatestN(2))
-    kept = [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log() if not getattr(commit, "pruned", None)]
+    kept = [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log() if not commit.pruned]
     assert kept == [12, 9]

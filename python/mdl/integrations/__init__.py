@@ -1,4 +1,5 @@
-"""The frameworks' own places for checkpoints, each one line for the user; every module imports its framework and no other.
+"""The frameworks' own places for checkpoints, each one line for the user; every module imports its framework and no
+other.
 
 | framework | the line |
 |---|---|

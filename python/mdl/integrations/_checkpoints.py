@@ -1,4 +1,5 @@
-"""What the integrations have in common: a repository to commit to, what is done once a commit is durable, and plain metrics.
+"""What the integrations have in common: a repository to commit to, what is done once a commit is durable, and plain
+metrics.
 
 Talks to `Repo` and to `mdl.retention` (through `Repo.prune`). It knows no framework.
 """
@@ -22,7 +23,8 @@ _open: dict[str, tuple[Repo, tuple[int, int]]] = {}
 
 
 def find_repo(repo: RepoLike) -> Repo:
-    """The repository `repo` names; where nothing is there yet, a new one. None: around the working directory, or in it."""
+    """The repository `repo` names; where nothing is there yet, a new one. None: around the working directory, or in
+    it."""
     try:
         return existing_repo(repo)
     except NotFoundError:
@@ -30,7 +32,8 @@ def find_repo(repo: RepoLike) -> Repo:
 
 
 def existing_repo(repo: RepoLike) -> Repo:
-    """The repository `repo` names, which must exist; a path is where it is, not somewhere below. Raises NotFoundError."""
+    """The repository `repo` names, which must exist; a path is where it is, not somewhere below. Raises
+    NotFoundError."""
     if isinstance(repo, Repo):
         return repo
     if repo is None:
@@ -54,7 +57,8 @@ def _remember(found: Repo) -> Repo:
 
 
 class Checkpoints:
-    """Commits for one callback: in the background, one after the other, and pruned by `retention` when they are durable.
+    """Commits for one callback: in the background, one after the other, and pruned by `retention` when they are
+    durable.
 
     `commit` are keywords of `Repo.commit` that hold for every version: policy, evaluate, branch, meta, and so on.
     """
@@ -93,7 +97,8 @@ class Checkpoints:
         return pending
 
     def _settle(self, *, wait: bool) -> None:
-        """Takes what is durable off the list. Pruning happens here, on the caller's thread, where its errors are seen."""
+        """Takes what is durable off the list. Pruning happens here, on the caller's thread, where its errors are
+        seen."""
         durable = [pending for pending in self._pending if wait or pending.done()]
         self._pending = [pending for pending in self._pending if pending not in durable]
         for pending in durable:

@@ -34,8 +34,8 @@ def save_state(
     safe_serialization: bool = True,
     **commit: Any,
 ) -> Any:
-    """Commits everything that `accelerator.save_state` writes: models, optimizers, schedulers, random states, registered
-    objects. Every process calls it; they must see one file system.
+    """Commits everything that `accelerator.save_state` writes: models, optimizers, schedulers, random states,
+    registered objects. Every process calls it; they must see one file system.
 
     A `mdl.data.ResumableLoader` that is registered with `accelerator.register_for_checkpointing` brings the data order.
     `retention`: rules of `mdl.retention`, applied once the version is durable; waits for it. `commit`: keywords of
@@ -56,8 +56,8 @@ def save_state(
 
 
 def load_state(accelerator: Accelerator, repo: RepoLike = None, rev: str = "HEAD", **load: Any) -> Any:
-    """Brings everything that was prepared and registered back to `rev`; returns that commit, whose `step` and `epoch` say
-    where to go on. Every process calls it. `load`: keywords of `accelerator.load_state`.
+    """Brings everything that was prepared and registered back to `rev`; returns that commit, whose `step` and `epoch`
+    say where to go on. Every process calls it. `load`: keywords of `accelerator.load_state`.
 
     Raises NotFoundError if there is no such version.
     """

@@ -1,4 +1,5 @@
-"""Composer: one callback that commits the trainer's state at an interval, and one word that resumes it (paper, Listing 2).
+"""Composer: one callback that commits the trainer's state at an interval, and one word that resumes it (paper, Listing
+2).
 
 Talks to Composer's `Callback`, its `State` and `_checkpoints`. What the state holds stays Composer's business.
 
@@ -32,9 +33,9 @@ class MdlCallback(Callback):
     """Commits model, optimizers, schedulers, timestamp and random states every `interval` (Composer's notation: "1ep",
     "100ba") and at the end of training.
 
-    `resume`: a revision to start from; a repository that has no version yet starts afresh, so that one script serves the
-    first start and every later one. `retention`: rules of `mdl.retention`. `commit`: keywords of `Repo.commit` for every
-    version (policy, evaluate, branch, ...). All ranks gather the state; rank 0 has the repository.
+    `resume`: a revision to start from; a repository that has no version yet starts afresh, so that one script serves
+    the first start and every later one. `retention`: rules of `mdl.retention`. `commit`: keywords of `Repo.commit` for
+    every version (policy, evaluate, branch, ...). All ranks gather the state; rank 0 has the repository.
 
     Data order is Composer's: exact with `composer.utils.dist.get_sampler`, whose order depends on seed and epoch alone.
     """

@@ -1,7 +1,7 @@
 """Keras: a callback that commits the model's and the optimizer's variables, and the way back.
 
-Talks to Keras 3's variables, on any of its backends, to `rng` and to `_checkpoints`. It does not store the architecture:
-the program that builds the model does.
+Talks to Keras 3's variables, on any of its backends, to `rng` and to `_checkpoints`. It does not store the
+architecture: the program that builds the model does.
 
     model.fit(x, y, epochs=10, callbacks=[MdlCallback("runs")])
     model.fit(x, y, epochs=10, initial_epoch=restore(model, "runs").epoch, callbacks=[MdlCallback("runs")])
@@ -33,7 +33,8 @@ class MdlCallback(keras.callbacks.Callback):
         self._checkpoints = Checkpoints(repo, retention=retention, **commit)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """After `restore`: sets the random states once more, since `fit` may have looked at a batch to build the model."""
+        """After `restore`: sets the random states once more, since `fit` may have looked at a batch to build the
+        model."""
         state = _restored.pop(self.model, None)
         if state is not None:
             set_rng_state(state)

@@ -1,7 +1,7 @@
 """Hugging Face's Trainer: every checkpoint it writes becomes a version, and training goes on from a version.
 
-Talks to `TrainerCallback`, the Trainer's checkpoint folders and `_checkpoints`. What is in the folders stays the Trainer's
-business: they are committed and brought back as files, byte for byte, so `from_pretrained` reads them too.
+Talks to `TrainerCallback`, the Trainer's checkpoint folders and `_checkpoints`. What is in the folders stays the
+Trainer's business: they are committed and brought back as files, byte for byte, so `from_pretrained` reads them too.
 
     Trainer(model, args, callbacks=[MdlCallback("runs")], ...).train()
     resume_from_mdl(trainer, "runs")
@@ -24,10 +24,10 @@ from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers, scratch
 class MdlCallback(TrainerCallback):
     """Commits `checkpoint-{step}` when the Trainer has written it.
 
-    The files are linked aside first and stored in the background; the Trainer's rotation (`save_total_limit`) may take the
-    folder away meanwhile. `remove`: folders go once a later one is durable in the repository, so that one folder is left,
-    and the best one where the Trainer tracks it. `retention`: rules of `mdl.retention` for the repository. `commit`: keywords
-    of `Repo.commit_dir` for every version (policy, evaluate, branch, ...).
+    The files are linked aside first and stored in the background; the Trainer's rotation (`save_total_limit`) may take
+    the folder away meanwhile. `remove`: folders go once a later one is durable in the repository, so that one folder is
+    left, and the best one where the Trainer tracks it. `retention`: rules of `mdl.retention` for the repository.
+    `commit`: keywords of `Repo.commit_dir` for every version (policy, evaluate, branch, ...).
 
     A version's metrics are what the Trainer logged since the version before, the latest of each name.
     """

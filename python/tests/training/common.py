@@ -1,7 +1,8 @@
-"""What the training scripts share: data, a model in which chance matters, and an account of a run that compares bit for bit.
+"""What the training scripts share: data, a model in which chance matters, and an account of a run that compares bit for
+bit.
 
-Each script is run as `python SCRIPT MODE REPO OUT`. MODE: `straight` trains all steps, `killed` commits as it goes and is
-killed without warning at KILLED_AT, `resumed` goes on from the newest version. OUT gets the account.
+Each script is run as `python SCRIPT MODE REPO OUT`. MODE: `straight` trains all steps, `killed` commits as it goes and
+is killed without warning at KILLED_AT, `resumed` goes on from the newest version. OUT gets the account.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Account:
 
     def write(self, state: dict[str, Any]) -> None:
         """Writes the account, with a digest of every tensor and number in `state`."""
-        digests = {name: digest for name, digest in digests_of(state)}
+        digests = dict(digests_of(state))
         self._out.write_text(json.dumps({"losses": self._losses, "state": digests}))
 
 
