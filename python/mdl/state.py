@@ -28,7 +28,7 @@ import numpy as np
 
 from .dtypes import torch_loaded
 from .errors import StateError
-from .tensors import Run, is_tensor, key_of, run_of
+from .tensors import Run, is_tensor, key_of, refuse, run_of
 
 #: Marks a value that JSON has no type for.
 TAG = "$"
@@ -88,6 +88,13 @@ def encode(state: Any) -> Encoded:
         walk.stems(state)
     root = walk.node(state, "state", "", None)
     return Encoded({"mdl_state": VERSION, "root": root}, walk.leaves, walk.aliases)
+
+
+def entry_stems(state: Mapping[Any, Any]) -> dict[Any, str]:
+    """Stem of the file that each top-level entry's tensors go to; bare tensors, which go to ``model``, are left out."""
+    walk = _Walk()
+    walk.stems(state)
+    return walk.by_entry
 
 
 def _file_stem(key: Any) -> str:
@@ -220,6 +227,7 @@ class _Walk:
         return {TAG: type(value).__name__, "tensor": node}
 
     def tensor(self, value: Any, path: str, name: str, stem: str | None) -> Any:
+        refuse(value, path)
         key = key_of(value)
         if key is not None and key in self._shared:
             leaf, said = self._shared[key]
@@ -227,7 +235,7 @@ class _Walk:
             if leaf.stem == stem and (stem, name) not in self._names:
                 self.aliases[stem, name] = leaf.name
             return _reference(leaf, _own(value, said))
-        run, said = run_of(value, path)
+        run, said = run_of(value)
         leaf = Leaf(stem or "model", self.unique(stem or "model", name or "value"), run)
         self.leaves.append(leaf)
         if key is not None:

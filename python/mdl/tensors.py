@@ -47,12 +47,12 @@ def key_of(value: Any) -> tuple[Any, ...] | None:
     return (str(value.device), value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
 
 
-def run_of(value: Any, path: str) -> tuple[Run, dict[str, Any]]:
+def run_of(value: Any) -> tuple[Run, dict[str, Any]]:
     """The bytes of a tensor, and what its file does not say of it.
 
     A tensor of a type that safetensors lacks is stored as bytes.
     """
-    return _numpy_run(value) if isinstance(value, np.ndarray) else _torch_run(value, path)
+    return _numpy_run(value) if isinstance(value, np.ndarray) else _torch_run(value)
 
 
 def _numpy_run(array: np.ndarray) -> tuple[Run, dict[str, Any]]:
@@ -68,9 +68,8 @@ def _numpy_run(array: np.ndarray) -> tuple[Run, dict[str, Any]]:
     return Run(stored, plain.shape, address, plain.nbytes, plain), said
 
 
-def _torch_run(tensor: Any, path: str) -> tuple[Run, dict[str, Any]]:
+def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
     torch = sys.modules["torch"]
-    _refuse(torch, tensor, path)
     said: dict[str, Any] = {}
     if isinstance(tensor, torch.nn.Parameter):
         said["parameter"] = True
@@ -93,7 +92,11 @@ def _torch_run(tensor: Any, path: str) -> tuple[Run, dict[str, Any]]:
     return Run(stored, tuple(plain.shape), plain.data_ptr(), plain.numel() * plain.element_size(), plain), said
 
 
-def _refuse(torch: Any, tensor: Any, path: str) -> None:
+def refuse(tensor: Any, path: str) -> None:
+    """Raises StateError for a tensor that has no plain run of bytes."""
+    if isinstance(tensor, np.ndarray):
+        return
+    torch = sys.modules["torch"]
     why = hint = None
     if tensor.layout != torch.strided:
         why, hint = (

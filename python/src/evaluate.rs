@@ -16,6 +16,7 @@ use std::{
 struct Asker {
     ask: Sender<Vec<PathBuf>>,
     answers: Receiver<Answer>,
+    width: usize,
     gave_up: bool,
 }
 
@@ -43,15 +44,28 @@ impl Evaluator for Asker {
     fn gave_up(&self) -> bool {
         self.gave_up
     }
+
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn evaluate_all(&mut self, dirs: &[&Path]) -> Vec<Option<f64>> {
+        self.all(dirs.iter().map(|&dir| dir.to_owned()).collect())
+    }
 }
 
 /// Runs `work` beside this thread, which meanwhile calls `function(directory)` whenever the search asks. An exception of the function ends
-/// the search: nothing is committed, and the exception is raised.
+/// the search: nothing is committed, and the exception is raised. Where it has `evaluate_all(directories)`, that is called with up to `width`
+/// (an attribute) directories at a time.
 pub fn judged<T: Send>(
     py: Python<'_>,
     function: &Bound<'_, PyAny>,
     work: impl FnOnce(&mut dyn Evaluator) -> Outcome<T> + Send,
 ) -> PyResult<T> {
+    let width = match function.hasattr("evaluate_all")? {
+        true => function.getattr_opt("width")?.map_or(Ok(1), |w| w.extract())?,
+        false => 1,
+    };
     let (ask, asked) = channel();
     let (answer, answers) = channel();
     let function = function.clone().unbind();
@@ -62,6 +76,7 @@ pub fn judged<T: Send>(
                 let mut asker = Asker {
                     ask,
                     answers,
+                    width,
                     gave_up: false,
                 };
                 on(Priority::Waiting, || work(&mut asker))
@@ -83,10 +98,13 @@ pub fn judged<T: Send>(
     }
 }
 
+/// Asks `evaluate_all` where the function has it, else the function itself for one after the other.
 fn measure(function: &Bound<'_, PyAny>, dirs: &[PathBuf]) -> PyResult<Vec<Option<f64>>> {
-    let call = |dir: &PathBuf| {
-        let number: Option<f64> = function.call1((dir,))?.extract()?;
-        Ok(number.filter(|n| n.is_finite()))
-    };
+    let finite = |number: Option<f64>| number.filter(|n| n.is_finite());
+    if let Some(all) = function.getattr_opt("evaluate_all")? {
+        let numbers: Vec<Option<f64>> = all.call1((dirs.to_vec(),))?.extract()?;
+        return Ok(numbers.into_iter().map(finite).collect());
+    }
+    let call = |dir: &PathBuf| Ok(finite(function.call1((dir,))?.extract()?));
     dirs.iter().map(call).collect()
 }

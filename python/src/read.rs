@@ -25,7 +25,7 @@ type Wanted = (String, String, usize, usize, Py<PyAny>);
 
 impl Repo {
     fn tree(&self, rev: &str) -> Outcome<Files> {
-        self.inner.odb().files(&self.inner.odb().commit(&self.id(rev)?)?.tree)
+        self.inner.files(&self.id(rev)?)
     }
 
     fn entry(&self, rev: &str, path: &str) -> Outcome<Entry> {
@@ -45,20 +45,24 @@ impl Repo {
 impl Repo {
     /// A commit.
     fn show<'py>(&self, py: Python<'py>, rev: &str) -> PyResult<Bound<'py, PyDict>> {
-        let (id, commit) = free(py, || {
+        let (id, commit, pruned) = free(py, || {
             let id = self.id(rev)?;
-            Ok((id, self.inner.odb().commit(&id)?))
+            Ok((id, self.inner.odb().commit(&id)?, self.inner.pruned()?))
         })?;
-        show::commit(py, &id, &commit)
+        show::commit(py, &id, &commit, &pruned)
     }
 
     /// Commits that are reachable from these revisions, newest first.
     fn log<'py>(&self, py: Python<'py>, revs: Vec<String>, limit: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let steps = free(py, || {
+        let (steps, pruned) = free(py, || {
             let starts = revs.iter().map(|r| self.id(r)).collect::<Outcome<Vec<_>>>()?;
-            self.inner.history(&starts)?.take(limit).collect::<Outcome<Vec<_>>>()
+            let steps = self.inner.history(&starts)?.take(limit).collect::<Outcome<Vec<_>>>()?;
+            Ok((steps, self.inner.pruned()?))
         })?;
-        steps.iter().map(|s| show::commit(py, &s.id, &s.commit)).collect()
+        steps
+            .iter()
+            .map(|s| show::commit(py, &s.id, &s.commit, &pruned))
+            .collect()
     }
 
     /// A version's files: path, length in bytes, whether it has tensors.

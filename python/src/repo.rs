@@ -9,10 +9,10 @@ use crate::{
     show,
 };
 use mdl_codec::CpuEngine;
-use mdl_objects::Id;
+use mdl_objects::{Id, Resume};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile,
-    RepoError, Silent, TAGS, storage::LocalStorage,
+    PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
 };
 use pyo3::{prelude::*, types::PyDict};
 use std::{
@@ -40,6 +40,7 @@ struct Said {
     meta: BTreeMap<String, String>,
     allow_empty: bool,
     resumed_from: Option<String>,
+    resume: Option<String>,
     background: bool,
 }
 
@@ -74,6 +75,16 @@ impl Contract {
     }
 }
 
+fn label(name: &str) -> Outcome<Resume> {
+    let found = Resume::ALL.into_iter().find(|r| r.name() == name);
+    found.ok_or_else(|| {
+        RepoError::usage(
+            format!("{name:?} is no label"),
+            "exact-resume, approximate or weights-only",
+        )
+    })
+}
+
 fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
     files.iter().map(|f| f.get().to_new()).collect()
 }
@@ -100,13 +111,14 @@ impl Repo {
             meta: said.meta.clone(),
             allow_empty: said.allow_empty,
             resumed_from,
+            resume: said.resume.as_deref().map(label).transpose()?,
             ..CommitRequest::default()
         })
     }
 
     fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
         let commit = self.inner.odb().commit(&done.id).map_err(|e| raise(py, &e))?;
-        let d = show::commit(py, &done.id, &commit)?;
+        let d = show::commit(py, &done.id, &commit, &Pruned::default())?;
         d.set_item("branch", done.branch.clone())?;
         Ok(d)
     }
@@ -214,6 +226,11 @@ impl Repo {
         self.told(py, &done)
     }
 
+    /// Name and text of the policy with this name, or in the file with this path.
+    fn policy(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
+        free(py, || self.inner.policy(name).map(|p| (p.name, p.text)))
+    }
+
     /// Stores files ahead of their commit; what comes back is for `File.stored`.
     #[pyo3(signature = (files, branch=None))]
     fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
@@ -290,6 +307,35 @@ impl Repo {
                 self.inner.checkout_to(&id, &to, &options, &Silent)
             })?;
             Ok((done.written, done.bytes))
+        })
+    }
+
+    /// Lets go of the contents of versions that none of the rules (JSON) keeps.
+    fn prune<'py>(
+        &self,
+        py: Python<'py>,
+        rules: &str,
+        branch: Option<&str>,
+        dry_run: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let bad = |e: serde_json::Error| RepoError::usage(format!("no rules of retention: {e}"), "see mdl.retention");
+        let report = free(py, || {
+            let rules: Retention = serde_json::from_str(rules).map_err(bad)?;
+            on(Priority::Waiting, || {
+                self.inner.prune(branch, &rules, &PruneOptions { dry_run })
+            })
+        })?;
+        show::pruning(py, &report)
+    }
+
+    /// Takes prunings back, of these versions or of all; returns which.
+    fn undo_prune(&self, py: Python<'_>, revs: Option<Vec<String>>) -> PyResult<Vec<String>> {
+        free(py, || {
+            let ids = revs
+                .map(|r| r.iter().map(|rev| self.id(rev)).collect::<Outcome<Vec<Id>>>())
+                .transpose()?;
+            let back = self.inner.undo_prune(ids.as_deref())?;
+            Ok(back.iter().map(|v| v.commit.to_hex()).collect())
         })
     }
 }

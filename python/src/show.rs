@@ -1,11 +1,11 @@
 //! Versions and their differences as Python dictionaries. Neighbours: `mdl.commits` makes objects of them. It must not read files.
 
-use mdl_objects::{Commit, Id};
-use mdl_repo::{FileDiff, Quality, TensorDiff};
+use mdl_objects::{Commit, Id, Resume};
+use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, TensorDiff};
 use pyo3::{prelude::*, types::PyDict};
 
 /// A commit.
-pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit) -> PyResult<Bound<'py, PyDict>> {
+pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyResult<Bound<'py, PyDict>> {
     let d = PyDict::new(py);
     d.set_item("id", id.to_hex())?;
     d.set_item("parents", c.parents.iter().map(Id::to_hex).collect::<Vec<_>>())?;
@@ -24,6 +24,8 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit) -> PyResult<Bound<'py, 
     d.set_item("logical_bytes", s.logical_bytes)?;
     d.set_item("stored_bytes", s.stored_bytes)?;
     d.set_item("resumed_from", c.resumed_from.map(|id| id.to_hex()))?;
+    d.set_item("pruned", pruned.get(id).map(|mark| mark.rules.clone()))?;
+    d.set_item("resume", c.resume.map(Resume::name))?;
     d.set_item(
         "quality",
         Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
@@ -48,6 +50,22 @@ pub fn quality<'py>(py: Python<'py>, q: &Quality) -> PyResult<Bound<'py, PyDict>
     d.set_item("sensitivity", &q.sensitivity)?;
     d.set_item("moments", &q.moments)?;
     d.set_item("warnings", q.warnings.clone())?;
+    Ok(d)
+}
+
+/// What a pruning did, or would do.
+pub fn pruning<'py>(py: Python<'py>, r: &PruneReport) -> PyResult<Bound<'py, PyDict>> {
+    let d = PyDict::new(py);
+    d.set_item("dry_run", r.dry_run)?;
+    d.set_item("rules", &r.rules)?;
+    d.set_item("branches", r.branches.clone())?;
+    let pruned = r.pruned.iter().map(|v| (v.commit.to_hex(), v.step));
+    d.set_item("pruned", pruned.collect::<Vec<_>>())?;
+    let kept = r.kept.iter().map(|v| (v.commit.to_hex(), v.step, v.why.clone()));
+    d.set_item("kept", kept.collect::<Vec<_>>())?;
+    d.set_item("undecided", r.undecided.clone())?;
+    d.set_item("freed_bytes", r.freed_bytes)?;
+    d.set_item("base_bytes", r.base_bytes)?;
     Ok(d)
 }
 

@@ -103,11 +103,12 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
     let mut branches = repo.refs().list(HEADS)?;
     branches.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, name)));
     if context.global.json {
-        let (mut rows, labels) = (Vec::new(), Labels::read(repo)?);
+        let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, repo.pruned()?);
         for (name, id) in &branches {
             let c = repo.odb().commit(id)?;
             let current = head == Head::Branch(name.clone());
-            rows.push(json!({"name": name, "current": current, "head": entry::json(id, &c, labels.of(id))}));
+            let commit = entry::json(id, &c, pruned.get(id), labels.of(id));
+            rows.push(json!({"name": name, "current": current, "head": commit}));
         }
         return context.json(&json!({"branches": rows}));
     }

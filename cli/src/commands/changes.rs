@@ -26,7 +26,7 @@ pub struct FileChange {
 pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {
-        Some(p) => repo.odb().files(&repo.odb().commit(p)?.tree)?,
+        Some(p) => repo.files(p)?,
         None => Files::new(),
     };
     let change = |name, mode_only| FileChange { name, mode_only };

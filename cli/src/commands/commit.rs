@@ -9,6 +9,7 @@ use crate::{
     errors::{CliError, Result},
     render::{count, entry, ratio, size, subject},
 };
+use mdl_objects::Resume;
 use mdl_repo::{CommitRequest, Committed, Repo};
 use serde_json::json;
 use std::{
@@ -194,7 +195,8 @@ fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
 
 fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
     let s = done.summary;
-    let changes = changed_files(repo, &repo.odb().commit(&done.id)?)?;
+    let commit = repo.odb().commit(&done.id)?;
+    let changes = changed_files(repo, &commit)?;
     let number = |name: &str| changes.values().filter(|c| c.name == name).count();
     if context.global.json {
         return context.json(&json!({
@@ -212,6 +214,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
             "logical_bytes": s.logical_bytes,
             "stored_bytes": s.stored_bytes,
             "resumed_from": request.resumed_from.map(|id| id.to_hex()),
+            "resume": commit.resume.map(Resume::name),
             "policy": done.quality.as_ref().map(|q| &q.policy),
             "configuration": done.quality.as_ref().map(|q| &q.configuration),
             "quality": done.quality.as_ref().map(contract::quality_json),
@@ -224,7 +227,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     let root = if done.parent.is_none() { " (root-commit)" } else { "" };
     let id = context.paint.yellow(&done.id.short());
     writeln!(context.out, "[{branch}{root} {id}] {}", subject(&request.message))?;
-    let metrics = entry::metrics(&repo.odb().commit(&done.id)?);
+    let metrics = entry::metrics(&commit);
     if !metrics.is_empty() {
         writeln!(context.out, " {metrics}")?;
     }

@@ -31,6 +31,10 @@ pub struct Contract {
     /// Seconds that one measurement may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     eval_timeout: u64,
+    /// Measurements side by side: what the search may ask for next is measured along with what it asks for. What is committed stays the
+    /// same; it takes fewer rounds, more measurements, and room for so many candidates.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    eval_jobs: u16,
     /// The number is a loss (default).
     #[arg(long, conflicts_with = "higher_is_better")]
     lower_is_better: bool,
@@ -99,9 +103,11 @@ impl Contract {
             policy.gate = Gate::Progress(rho);
         }
         let timeout = Duration::from_secs(self.eval_timeout);
+        let jobs = usize::from(self.eval_jobs);
+        let evaluator = |command| CommandEvaluator::new(command, timeout).side_by_side(jobs);
         Ok(Some(Judged {
             policy,
-            evaluator: self.eval.clone().map(|command| CommandEvaluator::new(command, timeout)),
+            evaluator: self.eval.clone().map(evaluator),
             direction: if self.higher_is_better {
                 Direction::HigherIsBetter
             } else {

@@ -12,14 +12,14 @@ use std::io::Write;
 /// Delete what no branch, tag, HEAD or reflog reaches
 ///
 /// Moves of the last `gc.reflog_days` days keep their versions, and anything written in the last `gc.grace_hours` hours
-/// stays. If anything that must be read is damaged, nothing is deleted.
+/// stays. Versions that were pruned longer ago lose their contents. If anything that must be read is damaged, nothing is deleted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl gc --dry-run\n  mdl gc\n  mdl branch -D failed && mdl gc --prune-now")]
 pub struct Args {
     /// Only say what would be freed.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Let neither the reflog nor the hours of grace keep anything: what no name reaches is gone for good.
+    /// Let neither the reflog nor the hours of grace keep anything: what no name reaches, and what was pruned, is gone for good.
     #[arg(long)]
     prune_now: bool,
 }
@@ -44,6 +44,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "packs_after": r.packs_after,
             "packs_deleted": r.packs_deleted,
             "packs_rewritten": r.packs_rewritten,
+            "pruned_versions": r.pruned,
         }));
     }
     if !context.chatty() {
@@ -64,6 +65,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "  of which {} were left by writers that were cut off",
             size(r.upload_bytes)
         )?;
+    }
+    if r.pruned > 0 {
+        writeln!(context.out, "  {} without contents: pruned", count(r.pruned, "version"))?;
     }
     writeln!(
         context.out,

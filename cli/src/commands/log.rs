@@ -8,7 +8,7 @@ use crate::{
     render::{entry, graph::Graph},
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Repo, Step, TAGS};
+use mdl_repo::{HEADS, Pruned, Repo, Step, TAGS};
 use std::{
     collections::{BinaryHeap, HashMap},
     io::Write,
@@ -16,7 +16,8 @@ use std::{
 
 /// Show the versions that lead to a revision, newest first
 ///
-/// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is.
+/// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is. What is
+/// marked as pruned has lost its contents, or will with a coming `mdl gc`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,21 +49,24 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     } else {
         vec![repo.resolve(&args.rev)?]
     };
-    let labels = Labels::read(&repo)?;
+    let notes = Notes {
+        labels: Labels::read(&repo)?,
+        pruned: repo.pruned()?,
+    };
     let limit = args.limit.unwrap_or(usize::MAX);
     if context.global.json {
         let mut list = Vec::new();
         for step in repo.history(&starts)?.take(limit) {
             let Step { id, commit } = step?;
-            list.push(entry::json(&id, &commit, labels.of(&id)));
+            list.push(entry::json(&id, &commit, notes.pruned.get(&id), notes.labels.of(&id)));
         }
         return context.json(&list);
     }
     if args.graph {
-        return graph(context, &ordered(&repo, &starts)?, limit, &labels, args.oneline);
+        return graph(context, &ordered(&repo, &starts)?, limit, &notes, args.oneline);
     }
     for (n, step) in repo.history(&starts)?.take(limit).enumerate() {
-        let lines = lines(context, &step?, &labels, args.oneline);
+        let lines = lines(context, &step?, &notes, args.oneline);
         if n > 0 && !args.oneline {
             writeln!(context.out)?;
         }
@@ -83,12 +87,18 @@ fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
     Ok(starts)
 }
 
-fn lines(context: &Context, step: &Step, labels: &Labels, oneline: bool) -> Vec<String> {
-    let labels = labels.of(&step.id);
+/// What is known of commits beside what they say.
+struct Notes {
+    labels: Labels,
+    pruned: Pruned,
+}
+
+fn lines(context: &Context, step: &Step, notes: &Notes, oneline: bool) -> Vec<String> {
+    let (labels, pruned) = (notes.labels.of(&step.id), notes.pruned.get(&step.id));
     if oneline {
-        vec![entry::short(&step.id, &step.commit, labels, context.paint)]
+        vec![entry::short(&step.id, &step.commit, pruned, labels, context.paint)]
     } else {
-        entry::full(&step.id, &step.commit, labels, context.paint)
+        entry::full(&step.id, &step.commit, pruned, labels, context.paint)
     }
 }
 
@@ -128,11 +138,11 @@ fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
     Ok(order.into_iter().filter_map(|i| steps.get_mut(i)?.take()).collect())
 }
 
-fn graph(context: &mut Context, steps: &[Step], limit: usize, labels: &Labels, oneline: bool) -> Result<()> {
+fn graph(context: &mut Context, steps: &[Step], limit: usize, notes: &Notes, oneline: bool) -> Result<()> {
     let mut graph = Graph::new();
     for (n, step) in steps.iter().take(limit).enumerate() {
         let rows = graph.commit(&step.id, &step.commit.parents);
-        let mut text = lines(context, step, labels, oneline);
+        let mut text = lines(context, step, notes, oneline);
         let last = n + 1 == steps.len().min(limit);
         if !oneline && !last {
             text.push(String::new());

@@ -53,7 +53,7 @@ struct Stored {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (commit, path) = what(&repo, args)?;
-    let files = repo.odb().files(&repo.odb().commit(&commit)?.tree)?;
+    let files = repo.files(&commit)?;
     let one = path.as_deref().is_some_and(|p| files.contains_key(p));
     let files = select(files, path.as_deref())?;
     if context.global.json {
@@ -102,7 +102,7 @@ fn what(repo: &Repo, args: &Args) -> Result<(Id, Option<String>)> {
                 .filter(|_| args.path.is_none() && inner.is_none());
             if let Some(id) = head {
                 let name = rev.trim_end_matches('/');
-                let files = repo.odb().files(&repo.odb().commit(&id)?.tree)?;
+                let files = repo.files(&id)?;
                 if select(files, Some(name)).is_ok() {
                     return Ok((id, Some(name.to_owned())));
                 }

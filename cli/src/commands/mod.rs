@@ -22,6 +22,7 @@ pub mod man;
 pub mod merge;
 pub mod plan;
 pub mod policy;
+pub mod prune;
 pub mod reflog;
 pub mod reset;
 mod shared;
@@ -31,6 +32,7 @@ pub mod status;
 pub mod switch;
 pub mod tag;
 pub mod verify;
+pub mod watch;
 
 use crate::{args::Verb, context::Context, errors::Result};
 
@@ -41,6 +43,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Config(args) => config::run(context, &args),
         Verb::Status(args) => status::run(context, &args),
         Verb::Commit(args) => commit::run(context, args),
+        Verb::Watch(args) => watch::run(context, args),
         Verb::Plan(args) => plan::run(context, args),
         Verb::Policy(args) => policy::run(context, &args),
         Verb::Log(args) => log::run(context, &args),
@@ -57,6 +60,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Merge(args) => merge::run(context, &args),
         Verb::Verify(args) => verify::run(context, &args),
         Verb::Fsck(args) => fsck::run(context, &args),
+        Verb::Prune(args) => prune::run(context, &args),
         Verb::Gc(args) => gc::run(context, &args),
         Verb::Compact(args) => compact::run(context, &args),
         Verb::Compare(args) => compare::run(context, &args),

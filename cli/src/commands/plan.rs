@@ -93,6 +93,8 @@ fn measured(t: &Trial) -> String {
 fn verdict(t: &Trial, chosen: bool) -> &'static str {
     match (chosen, t.evaluated, t.passes) {
         (true, ..) => "<- this one",
+        // Measured on a guess; the search went another way.
+        _ if t.ahead => "not needed",
         (_, true, true) => "passes",
         (_, true, false) => "rejected",
         _ => "",
@@ -106,6 +108,7 @@ fn trial_json(t: &Trial) -> Value {
         "measured": t.measured.map(json_number),
         "evaluated": t.evaluated,
         "passes": t.passes,
+        "ahead": t.ahead,
         "max_abs": json_number(t.max_abs),
         "rel_l2": json_number(t.rel_l2),
     })

@@ -146,9 +146,36 @@ pub fn glob(pattern: &str, name: &str) -> bool {
     reach[name.len()]
 }
 
+/// Seconds of `90`, `90s`, `30m`, `1h`, `7d` or `2w`.
+pub fn parse_age(text: &str) -> std::result::Result<u64, String> {
+    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd', 'w']) {
+        Some(number) => (number, text.chars().last().unwrap_or('s')),
+        None => (text, 's'),
+    };
+    let seconds = match unit {
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        'w' => 7 * 24 * 3600,
+        _ => 1u64,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let age = number.and_then(|n| n.checked_mul(seconds));
+    age.ok_or_else(|| "a time is a number of seconds, or a number with s, m, h, d or w behind it".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages() {
+        let all = ["90", "90s", "30m", "1h", "7d", "2w"].map(|t| parse_age(t).expect("an age"));
+        assert_eq!(all, [90, 90, 1800, 3600, 604_800, 1_209_600]);
+        for bad in ["", "h", "1.5h", "-1", "1 h", "99999999999999999w"] {
+            assert!(parse_age(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn globs_and_paths() {

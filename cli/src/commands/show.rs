@@ -1,7 +1,10 @@
 //! `mdl show`: one version in detail: what it says, what changed, what its tensors cost. Neighbours: the commit's report
 //! blob. It must not compare tensors' values: that is `diff`.
 
-use super::{changes::changed_files, shared::Labels};
+use super::{
+    changes::{FileChange, changed_files},
+    shared::Labels,
+};
 use crate::{
     context::Context,
     errors::Result,
@@ -37,16 +40,25 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let commit = repo.odb().commit(&id)?;
     let tag = annotated(&repo, &args.rev)?;
     let labels = Labels::read(&repo)?;
-    let report = report(&repo, &commit)?;
-    let files = changed_files(&repo, &commit)?;
+    let pruned = repo.pruned()?;
+    let pruned = pruned.get(&id);
+    // Where a collection has taken the contents of the version or of its parent, there is nothing to compare.
+    let collected = repo.is_collected(&id)?;
+    let parent = commit.parents.first().map(|p| repo.is_collected(p)).transpose()?;
+    let known = !collected && parent != Some(true);
+    let report = if collected {
+        Report::default()
+    } else {
+        report(&repo, &commit)?
+    };
+    let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
     if context.global.json {
-        let mut document = entry::json(&id, &commit, labels.of(&id));
+        let mut document = entry::json(&id, &commit, pruned, labels.of(&id));
         if let Some(map) = document.as_object_mut() {
             map.insert("tag".to_owned(), tag.as_ref().map_or(Value::Null, tag_json));
-            let files: Vec<Value> = files
-                .iter()
-                .map(|(p, c)| json!({"path": p, "change": c.name, "mode_only": c.mode_only}))
-                .collect();
+            let change =
+                |(p, c): (&String, &FileChange)| json!({"path": p, "change": c.name, "mode_only": c.mode_only});
+            let files = files.map(|all| all.iter().map(change).collect::<Vec<Value>>());
             map.insert("changes".to_owned(), files.into());
             let tensors: Vec<Value> = report.tensors.iter().map(tensor_json).collect();
             map.insert("report".to_owned(), tensors.into());
@@ -56,9 +68,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(tag) = &tag {
         show_tag(context, tag)?;
     }
-    for line in entry::full(&id, &commit, labels.of(&id), context.paint) {
+    for line in entry::full(&id, &commit, pruned, labels.of(&id), context.paint) {
         writeln!(context.out, "{line}")?;
     }
+    let files = files.unwrap_or_default();
     if !files.is_empty() {
         writeln!(context.out)?;
     }

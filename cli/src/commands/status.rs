@@ -71,7 +71,7 @@ fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<Strin
     let (Some(id), Some(work)) = (repo.refs().head_commit()?, repo.work()) else {
         return Ok(found);
     };
-    let files = repo.odb().files(&repo.odb().commit(&id)?.tree)?;
+    let files = repo.files(&id)?;
     for (path, _) in changes.iter().filter(|c| c.1 == Change::Modified) {
         let file = work.join(path);
         let is_executable = std::fs::metadata(&file).is_ok_and(|m| m.permissions().mode() & 0o100 != 0);

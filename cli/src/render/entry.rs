@@ -1,8 +1,8 @@
 //! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
-use mdl_objects::{Commit, Id, Signature};
-use mdl_repo::Quality;
+use mdl_objects::{Commit, Id, Resume, Signature};
+use mdl_repo::{PrunedMark, Quality};
 use serde_json::{Map, Value, json};
 
 /// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
@@ -97,8 +97,18 @@ fn quality_json(commit: &Commit) -> Value {
     value
 }
 
+/// When a version was pruned, as of a clock in UTC.
+fn pruned_by(mark: &PrunedMark) -> Signature {
+    Signature {
+        name: String::new(),
+        email: String::new(),
+        time_ms: mark.time_ms,
+        utc_offset_min: 0,
+    }
+}
+
 /// The commit in a paragraph, the message indented.
-pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<String> {
+pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> Vec<String> {
     let mut lines = vec![format!(
         "{}{}",
         paint.yellow(&format!("commit {id}")),
@@ -129,8 +139,18 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
     if let Some(from) = &commit.resumed_from {
         field("Resumed:", format!("from {}", from.short()));
     }
+    field(
+        "Resume:",
+        commit.resume.map_or_else(String::new, |r| r.name().to_owned()),
+    );
     field("Quality:", quality(commit));
     field("Stored:", format!("{}; {what}", cost(commit)));
+    if let Some(mark) = pruned {
+        field(
+            "Pruned:",
+            visible(&format!("{} (kept were: {})", date(&pruned_by(mark)), mark.rules)),
+        );
+    }
     lines.push(String::new());
     lines.extend(
         commit
@@ -143,7 +163,7 @@ pub fn full(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> Vec<Stri
 }
 
 /// The commit in a line.
-pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String {
+pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> String {
     let mut parts = vec![format!("{}{}", paint.yellow(&id.short()), labels_text(labels, paint))];
     if !place(commit).is_empty() {
         parts.push(paint.cyan(&format!("[{}]", place(commit))));
@@ -158,7 +178,13 @@ pub fn short(id: &Id, commit: &Commit, labels: &Labels, paint: Paint) -> String 
         let measured = if q.unevaluated() { ", unevaluated" } else { "" };
         parts.push(paint.dim(&format!("{}{measured}", q.family)));
     }
+    if let Some(resume) = commit.resume {
+        parts.push(paint.dim(resume.name()));
+    }
     parts.push(paint.dim(&cost(commit)));
+    if pruned.is_some() {
+        parts.push(paint.red("pruned"));
+    }
     parts.join(" ")
 }
 
@@ -167,7 +193,7 @@ fn signature(who: &Signature) -> Value {
 }
 
 /// The commit for programs.
-pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
+pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
     let metrics: Map<String, Value> = commit
         .metrics
         .iter()
@@ -192,6 +218,8 @@ pub fn json(id: &Id, commit: &Commit, labels: &Labels) -> Value {
         "logical_bytes": s.logical_bytes,
         "stored_bytes": s.stored_bytes,
         "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
+        "resume": commit.resume.map(Resume::name),
         "quality": quality_json(commit),
+        "pruned": pruned.map(|mark| json!({"date": rfc3339(&pruned_by(mark)), "rules": mark.rules})),
     })
 }

@@ -55,6 +55,36 @@ pub struct Summary {
     pub stored_bytes: u64,
 }
 
+/// What a run that goes on from a version gets back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Resume {
+    /// Weights alone: the optimizer starts anew.
+    WeightsOnly = 1,
+    /// Weights and optimizer, but something is missing or lossy.
+    Approximate = 2,
+    /// Weights, optimizer and random state, bit for bit.
+    Exact = 3,
+}
+
+impl Resume {
+    /// Every label, least first.
+    pub const ALL: [Resume; 3] = [Resume::WeightsOnly, Resume::Approximate, Resume::Exact];
+
+    /// The label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Resume::WeightsOnly => "weights-only",
+            Resume::Approximate => "approximate",
+            Resume::Exact => "exact-resume",
+        }
+    }
+
+    fn of(code: u64) -> Option<Resume> {
+        Resume::ALL.into_iter().find(|r| *r as u64 == code)
+    }
+}
+
 /// A version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Commit {
@@ -84,6 +114,8 @@ pub struct Commit {
     pub quality: Option<String>,
     /// Blobs that `quality` speaks of.
     pub side: Vec<Id>,
+    /// What a run that goes on from here gets back; none: nobody said, or there are no tensors.
+    pub resume: Option<Resume>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -101,6 +133,7 @@ const REPORT: u64 = 10;
 const RESUMED_FROM: u64 = 11;
 const QUALITY: u64 = 12;
 const SIDE: u64 = 13;
+const RESUME: u64 = 14;
 
 fn field(out: &mut Writer, number: u64, write: impl FnOnce(&mut Writer)) {
     let mut w = Writer::default();
@@ -160,6 +193,9 @@ impl Commit {
         if !self.side.is_empty() {
             field(&mut w, SIDE, |w| self.side.iter().for_each(|id| w.id(id)));
         }
+        if let Some(resume) = self.resume {
+            field(&mut w, RESUME, |w| w.varint(resume as u64));
+        }
         for (number, bytes) in &self.unknown {
             w.varint(*number);
             w.blob(bytes);
@@ -208,6 +244,7 @@ struct Draft {
     resumed_from: Option<Id>,
     quality: Option<String>,
     side: Vec<Id>,
+    resume: Option<Resume>,
     unknown: Vec<(u64, Vec<u8>)>,
 }
 
@@ -252,6 +289,14 @@ impl Draft {
                     self.side.push(r.id()?);
                 }
             }
+            RESUME => match Resume::of(r.varint()?) {
+                Some(resume) => self.resume = Some(resume),
+                // A label of a newer version is carried along like a field of one.
+                None => {
+                    self.unknown.push((number, bytes.to_vec()));
+                    return Ok(());
+                }
+            },
             _ => {
                 self.unknown.push((number, bytes.to_vec()));
                 return Ok(());
@@ -276,6 +321,7 @@ impl Draft {
             resumed_from: self.resumed_from,
             quality: self.quality,
             side: self.side,
+            resume: self.resume,
             unknown: self.unknown,
         })
     }

@@ -10,7 +10,7 @@ mod tag;
 mod tree;
 mod wire;
 
-pub use commit::{Commit, Signature, Summary};
+pub use commit::{Commit, Resume, Signature, Summary};
 pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};
 pub use names::Named;

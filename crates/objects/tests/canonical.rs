@@ -22,11 +22,12 @@ prop_compose! {
         meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32,
         (report, resumed_from) in (prop::option::of(id()), prop::option::of(id())),
         (quality, side) in (prop::option::of(".{0,9}"), prop::collection::vec(id(), 0..3)),
+        resume in prop::option::of(prop::sample::select(Resume::ALL.to_vec())),
         unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
     ) -> Commit {
         let summary = Summary { files: u64::from(n), tensors: 3, new_tensors: 1, logical_bytes: u64::MAX, stored_bytes: 9 };
         let unknown = unknown.into_iter().map(|b| (77, b)).collect();
-        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side, unknown }
+        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side, resume, unknown }
     }
 }
 
@@ -198,4 +199,37 @@ fn unsafe_names_are_refused_inside_trees_too() {
         Tree::decode(&Tree { entries: vec![e] }.encode()),
         Err(ObjectError::Name { .. })
     ));
+}
+
+#[test]
+fn a_resume_label_of_a_newer_version_is_carried_along() {
+    let author = Signature {
+        name: "Ada".to_owned(),
+        email: String::new(),
+        time_ms: 0,
+        utc_offset_min: 0,
+    };
+    let commit = Commit {
+        tree: Id::from_bytes([1; 32]),
+        parents: Vec::new(),
+        author,
+        message: String::new(),
+        step: None,
+        epoch: None,
+        metrics: Default::default(),
+        meta: Default::default(),
+        summary: Summary::default(),
+        report: None,
+        resumed_from: None,
+        quality: None,
+        side: Vec::new(),
+        resume: Some(Resume::Exact),
+        unknown: Vec::new(),
+    };
+    let mut bytes = commit.encode();
+    assert_eq!(bytes[bytes.len() - 3..], [14, 1, 3]);
+    *bytes.last_mut().expect("bytes") = 9;
+    let newer = Commit::decode(&bytes).expect("decode");
+    assert_eq!((newer.resume, newer.unknown.as_slice()), (None, &[(14, vec![9])][..]));
+    assert_eq!(newer.encode(), bytes);
 }

@@ -44,6 +44,7 @@ impl Repo {
     pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
         check_ref_name(name)?;
         let _guard = self.hold(at)?;
+        self.refuse_pruned(at)?;
         let full = format!("{HEADS}{name}");
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
@@ -158,6 +159,7 @@ impl Repo {
         }
         let who = self.config.signature();
         let _guard = self.hold(at)?;
+        self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
             Some(text) => {
@@ -199,6 +201,9 @@ impl Repo {
     /// Absent objects; the branch moved meanwhile; the medium failed.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
         let _guard = self.hold(commit)?;
+        if self.refs.head_commit()? != Some(*commit) {
+            self.refuse_pruned(commit)?;
+        }
         // Before the checkout, which may take long: a commit made meanwhile must not be stepped over.
         let head = self.refs.head()?;
         let from = self.refs.tip(&head)?;
@@ -245,6 +250,7 @@ impl Repo {
                 ));
             }
         }
+        self.refuse_pruned(commit)?;
         if self.work().is_some() {
             self.checkout(commit, &head, &CheckoutOptions::default(), progress)?;
         }

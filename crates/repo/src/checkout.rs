@@ -76,7 +76,7 @@ impl Repo {
         options: &CheckoutOptions,
         progress: &dyn Progress,
     ) -> Result<CheckedOut> {
-        let files = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let files = self.files(commit)?;
         let only = matcher(&options.only)?;
         let mut done = CheckedOut::default();
         let mut jobs = Vec::new();
@@ -122,10 +122,10 @@ impl Repo {
     ) -> Result<CheckedOut> {
         let work = self.need_work()?.to_owned();
         let _guard = self.hold(commit)?;
-        let target = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let target = self.files(commit)?;
         let from = self.refs.head()?;
         let current = match self.refs.tip(&from)? {
-            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
+            Some(id) => self.files(&id)?,
             None => Files::new(),
         };
         let only = matcher(&options.only)?;

@@ -14,10 +14,11 @@ use crate::{
     reach::kind_of,
     refs::{HEADS, Head, check_ref_name},
     repo::Repo,
+    resume,
     tree::{Files, store},
     work::{FileState, WorkFile, recall, remember, walk},
 };
-use mdl_objects::{Commit, Entry, Id, Kind, Mode, Summary};
+use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Summary};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -50,6 +51,8 @@ pub struct CommitRequest {
     pub follow_symlinks: bool,
     /// The version that training was restored from since the last commit.
     pub resumed_from: Option<Id>,
+    /// What a run that goes on from this version gets back; none: what the files' and tensors' names say.
+    pub resume: Option<Resume>,
     /// What a quantiser says about the tensors it made.
     pub hints: Hints,
 }
@@ -227,11 +230,18 @@ impl Repo {
         if let Some(p) = &prepared {
             report.errors(&p.errors);
         }
+        let quality = prepared.as_ref().map(|p| &p.quality);
+        let derive = || resume::derive(&self.odb, list, &files, quality);
+        let resume = request
+            .resume
+            .map(|label| resume::given(label, quality))
+            .or_else(derive);
         let made = Made {
             tree,
             parent,
             files: &files,
             report: &report,
+            resume,
         };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
         drop(ingest);
@@ -287,6 +297,9 @@ impl Repo {
     ) -> Result<Files> {
         let mut files = Files::new();
         for f in list {
+            // A version of one file goes on from a version of one file, whatever its name: `epoch=1-step=500.ckpt` and the next.
+            let alone = || old.values().next().filter(|_| (list.len(), old.len()) == (1, 1));
+            let parent = old.get(&f.rel).or_else(alone);
             let done = match prepared.and_then(|p| Some((p, p.files.get(&f.rel)?))) {
                 Some((p, path)) => {
                     let state = match &f.content {
@@ -296,9 +309,9 @@ impl Repo {
                     if p.states.get(&f.rel) != state.as_ref() {
                         return Err(changed(&f.rel));
                     }
-                    ingest.file(path, &f.rel, old.get(&f.rel))?
+                    ingest.file(path, &f.rel, parent)?
                 }
-                None => ingest_file(ingest, f, old.get(&f.rel))?,
+                None => ingest_file(ingest, f, parent)?,
             };
             let Ingested { mode, id, size } = done;
             files.insert(
@@ -371,10 +384,11 @@ pub(crate) fn ingest_cached(
         }
     }
     let done = ingest.file(path, rel, parent)?;
-    if FileState::of(path)? != state {
+    let after = FileState::of(path)?;
+    if after.written_since(&state) {
         return Err(changed(rel));
     }
-    if settled {
+    if settled && after == state {
         remember(ingest.odb, path, &state, &done);
     }
     Ok(done)
@@ -393,6 +407,7 @@ struct Made<'a> {
     parent: Option<Id>,
     files: &'a Files,
     report: &'a Report,
+    resume: Option<Resume>,
 }
 
 fn finish(
@@ -407,6 +422,7 @@ fn finish(
         parent,
         files,
         report,
+        resume,
     } = *made;
     let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
     let report_id = ingest.object(Kind::Blob, &json)?;
@@ -436,6 +452,7 @@ fn finish(
         resumed_from: request.resumed_from,
         quality: prepared.map(|p| p.quality.to_json()).transpose()?,
         side,
+        resume,
         unknown: Vec::new(),
     };
     let id = ingest.object(Kind::Commit, &commit.encode())?;

@@ -30,7 +30,7 @@ pub const KNOWN: [(&str, &str, &str); 6] = [
     (
         "gc.grace_hours",
         "24",
-        "hours that unreachable objects are kept after they were written",
+        "hours that unreachable objects are kept after they were written, and pruned versions after they were pruned",
     ),
     (
         "commit.follow_symlinks",

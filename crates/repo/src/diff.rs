@@ -54,8 +54,7 @@ impl Repo {
     /// # Errors
     /// Absent or damaged objects; the medium failed.
     pub fn diff(&self, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Vec<FileDiff>> {
-        let files = |id| self.odb.files(&self.odb.commit(id)?.tree);
-        let (before, after) = (files(a)?, files(b)?);
+        let (before, after) = (self.files(a)?, self.files(b)?);
         let differs = |(path, e): &(&String, &Entry)| {
             before
                 .get(*path)

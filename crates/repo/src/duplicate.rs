@@ -11,7 +11,7 @@ use crate::{
 /// Bytes that are copied at once.
 const PART: u64 = 8 << 20;
 /// Single values that come along. Reflogs and what is under repair are the original's own.
-const VALUES: [&str; 2] = ["config", "HEAD"];
+const VALUES: [&str; 3] = ["config", "HEAD", "pruned"];
 
 impl Repo {
     /// Copies all versions, branches, tags, settings and policies into an empty storage. That is a repository when this is done, and

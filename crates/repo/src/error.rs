@@ -54,6 +54,16 @@ pub enum RepoError {
         /// Its name.
         name: String,
     },
+    /// The version was pruned, and a collection has taken its contents.
+    #[error("version {} was pruned on {} (kept were: {rules}), and its contents are gone", commit.short(), day(*time_ms))]
+    Pruned {
+        /// The version.
+        commit: Id,
+        /// When: milliseconds since 1970.
+        time_ms: i64,
+        /// The rules none of which kept it, in words.
+        rules: String,
+    },
     /// A ref is not where it was expected.
     #[error("{name} moved meanwhile (expected {}, found {})", show(.expected), show(.found))]
     Conflict {
@@ -92,6 +102,15 @@ pub enum RepoError {
 
 fn show(id: &Option<Id>) -> String {
     id.map_or_else(|| "nothing".to_owned(), |id| id.short())
+}
+
+/// `2026-11-21 12:30 UTC`
+fn day(time_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(time_ms);
+    time.map_or_else(
+        |_| format!("{time_ms} ms"),
+        |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+    )
 }
 
 impl RepoError {
@@ -137,6 +156,11 @@ impl RepoError {
     pub(crate) fn repeat(&self) -> RepoError {
         match self {
             RepoError::NotFound { what, name } => RepoError::not_found(what, name),
+            RepoError::Pruned { commit, time_ms, rules } => RepoError::Pruned {
+                commit: *commit,
+                time_ms: *time_ms,
+                rules: rules.clone(),
+            },
             RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
             RepoError::Io { context, source } => RepoError::Io {
                 context: context.clone(),
@@ -151,7 +175,7 @@ impl RepoError {
         match self {
             RepoError::User { .. } => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
-            RepoError::NotFound { .. } => ErrorKind::NotFound,
+            RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. } => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
             RepoError::Scan {
@@ -170,6 +194,10 @@ impl RepoError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
+            RepoError::Pruned { .. } => {
+                "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
+                    .to_owned()
+            }
             RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
             RepoError::Corrupt { .. } => {
                 "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()

@@ -23,6 +23,7 @@ const TICK: Duration = Duration::from_millis(2);
 pub struct CommandEvaluator {
     command: String,
     timeout: Duration,
+    jobs: usize,
     /// Why the last candidate has no number.
     pub failures: Vec<String>,
 }
@@ -33,7 +34,17 @@ impl CommandEvaluator {
         CommandEvaluator {
             command,
             timeout,
+            jobs: 1,
             failures: Vec::new(),
+        }
+    }
+
+    /// The same, with so many commands side by side (at least one).
+    #[must_use]
+    pub fn side_by_side(self, jobs: usize) -> CommandEvaluator {
+        CommandEvaluator {
+            jobs: jobs.max(1),
+            ..self
         }
     }
 
@@ -114,15 +125,34 @@ fn number(output: &str) -> Result<f64, String> {
     }
 }
 
+impl CommandEvaluator {
+    fn note(&mut self, result: Result<f64, String>) -> Option<f64> {
+        result.map_err(|why| self.failures.push(why)).ok()
+    }
+}
+
 impl Evaluator for CommandEvaluator {
     fn evaluate(&mut self, dir: &Path) -> Option<f64> {
-        match self.run(dir) {
-            Ok(number) => Some(number),
-            Err(why) => {
-                self.failures.push(why);
-                None
-            }
+        let result = self.run(dir);
+        self.note(result)
+    }
+
+    fn width(&self) -> usize {
+        self.jobs
+    }
+
+    fn evaluate_all(&mut self, dirs: &[&Path]) -> Vec<Option<f64>> {
+        let mut out = Vec::with_capacity(dirs.len());
+        for dirs in dirs.chunks(self.jobs) {
+            let this = &*self;
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let running: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| this.run(dir))).collect();
+                let lost = |_| Err("nothing could wait for it".to_owned());
+                running.into_iter().map(|r| r.join().unwrap_or_else(lost)).collect()
+            });
+            out.extend(results.into_iter().map(|r| self.note(r)));
         }
+        out
     }
 }
 
@@ -162,6 +192,21 @@ mod tests {
         ] {
             assert_eq!(run(command, 9.0), None, "{command}");
         }
+    }
+
+    #[test]
+    fn several_run_side_by_side_and_answer_in_order() {
+        let dir = tempfile::TempDir::new().expect("temp");
+        let dirs: Vec<_> = ["0.5", "none", "2.5"].iter().map(|n| dir.path().join(n)).collect();
+        dirs.iter().for_each(|d| std::fs::create_dir(d).expect("dir"));
+        // Each waits for all others: one after the other none would end.
+        let command = "touch \"$MDL_CANDIDATE_DIR/here\"; \
+            until test $(ls \"$MDL_CANDIDATE_DIR\"/../*/here | wc -l) = 3; do sleep 0.01; done; basename \"$MDL_CANDIDATE_DIR\"";
+        let mut evaluator = CommandEvaluator::new(command.to_owned(), Duration::from_secs(60)).side_by_side(3);
+        let dirs: Vec<&Path> = dirs.iter().map(AsRef::as_ref).collect();
+        assert_eq!(evaluator.width(), 3);
+        assert_eq!(evaluator.evaluate_all(&dirs), [Some(0.5), None, Some(2.5)]);
+        assert_eq!(evaluator.failures.len(), 1);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod evaluator;
 mod fsck;
 mod gc;
 mod history;
+mod identify;
 mod index;
 mod ingest;
 mod lossy;
@@ -30,6 +31,8 @@ mod reach;
 mod refs;
 mod repo;
 mod restore;
+mod resume;
+mod retain;
 mod revision;
 mod stage;
 mod stats;
@@ -64,6 +67,9 @@ pub use progress::{Progress, Silent};
 pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
+pub use retain::{
+    BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
+};
 pub use stats::{BranchStats, NameStats, Stats, TensorStats};
 pub use status::{Change, Survey};
 pub use tensor::TensorHeader;

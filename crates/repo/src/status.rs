@@ -60,7 +60,7 @@ impl Repo {
     pub fn survey(&self, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
         let (list, problems) = survey(self.need_work()?, follow_symlinks || self.config.follow_symlinks())?;
         let head = match self.refs.head_commit()? {
-            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
+            Some(id) => self.files(&id)?,
             None => Files::new(),
         };
         progress.begin("hashing", list.iter().map(|f| f.size).sum());

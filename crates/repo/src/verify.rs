@@ -64,7 +64,7 @@ impl Repo {
                 "name one file; `mdl status` compares the work tree with its version",
             ));
         }
-        let files = self.odb.files(&self.odb.commit(commit)?.tree)?;
+        let files = self.files(commit)?;
         let name = match inner {
             Some(name) => name.trim_matches('/').to_owned(),
             None => self.guess(path, &mut files.keys())?,

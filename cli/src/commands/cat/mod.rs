@@ -110,7 +110,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
-    let files = repo.odb().files(&repo.odb().commit(commit)?.tree)?;
+    let files = repo.files(commit)?;
     let entry = files
         .get(path.trim_matches('/'))
         .ok_or_else(|| not_found("file", path))?;

@@ -37,8 +37,14 @@ impl Repo {
         let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
         let mut seen = HashSet::new();
         if !wanted.is_empty() {
+            let pruned = self.pruned()?;
             for step in self.history(&self.tips()?)? {
-                self.strike(&step?.commit.tree, &mut wanted, &mut seen)?;
+                let step = step?;
+                // What is pruned goes, so it is not a place where bytes are safe.
+                if pruned.get(&step.id).is_some() {
+                    continue;
+                }
+                self.strike(&step.commit.tree, &mut wanted, &mut seen)?;
                 if wanted.is_empty() {
                     break;
                 }

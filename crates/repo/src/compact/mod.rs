@@ -7,7 +7,7 @@
 mod merge;
 mod rebase;
 
-use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, storage::Stored};
+use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, retain, storage::Stored};
 use rebase::Rebase;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
@@ -47,7 +47,8 @@ fn larger_first(s: &Stored) -> Reverse<u64> {
 
 impl Repo {
     /// Encodes tensors anew whose chains are too long (those of branch tips beyond 1 delta, of tags beyond 4, all others
-    /// beyond `delta.max_depth`) and merges small packs. A second run does nothing.
+    /// beyond `delta.max_depth`), or that are stored as differences to tensors of pruned versions only, and merges small packs.
+    /// A second run does nothing.
     ///
     /// # Errors
     /// Damaged packs, refs or objects; the medium failed. Nothing is lost on any error.
@@ -68,7 +69,11 @@ impl Repo {
         self.odb.renew();
         let roots = self.roots(Some(i64::MIN))?.complete()?;
         let catalog = sound(Catalog::read(storage, larger_first)?)?;
-        let plan = Rebase::plan(&catalog, storage, &roots, self.config.max_depth())?;
+        // Pruned versions that are still whole are read like all others until a collection takes them.
+        let record = self.pruned()?;
+        let gone = retain::gone(&catalog, storage, &roots, &record, i64::MIN)?;
+        let pruned = retain::gone(&catalog, storage, &roots, &record, i64::MAX)?;
+        let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), self.config.max_depth())?;
         if !options.dry_run && !plan.jobs.is_empty() {
             progress.begin("encoding tensors anew", plan.logical(&catalog));
             for pack in plan.carry_out(&catalog, &self.odb, progress)? {

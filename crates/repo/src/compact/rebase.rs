@@ -1,8 +1,8 @@
 //! Shortens delta chains: decides which tensors are encoded anew and does it. Neighbours: `reach` has the records, `chain`
 //! decodes, the engine encodes; `compact` drives. It must not delete anything.
 //!
-//! A tensor encoded anew is a delta to the whole tensor at the foot of its own chain, or whole itself: depth 1 or 0, and
-//! its base has depth 0. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
+//! A tensor encoded anew is whole, or a delta to a tensor further down its own chain, and states one more than that one's
+//! depth: less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
 use crate::{
     RepoError, Result,
@@ -10,7 +10,7 @@ use crate::{
     odb::Odb,
     pack::{NewObject, PackId, PackWriter},
     progress::Progress,
-    reach::{Catalog, Marks, OnDamage, Root, references},
+    reach::{Catalog, Gone, Marks, OnDamage, Root, references},
     refs::HEADS,
     storage::Storage,
     tensor::TensorHeader,
@@ -30,23 +30,32 @@ const PACK_BYTES: u64 = 256 << 20;
 /// Which tensors to encode anew.
 #[derive(Debug, Default)]
 pub(super) struct Rebase {
-    /// The tensors, and the whole tensors they become deltas to.
+    /// The tensors, and what they become deltas to: none, to be whole.
     pub jobs: Vec<(u32, Option<u32>)>,
     pub deepest_before: u64,
     pub deepest_after: u64,
 }
 
 impl Rebase {
-    /// Walks all chains from their feet up and notes where one grows past its limit.
+    /// Walks all chains from their feet up and notes where one grows past its limit, and where one stands on tensors that
+    /// nothing but pruned versions (`pruned`) names.
     ///
     /// # Errors
     /// Absent or damaged objects; the medium failed.
-    pub fn plan(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], max_depth: u8) -> Result<Rebase> {
-        let mut reachable = Marks::new(catalog);
-        for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-            reachable.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
-        }
-        let limits = limits(catalog, storage, roots)?;
+    pub fn plan(
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        roots: &[Root],
+        (gone, pruned): (&Gone, &Gone),
+        max_depth: u8,
+    ) -> Result<Rebase> {
+        let reachable = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
+        let named = match pruned.len() {
+            0 => None,
+            _ => Some(marked(catalog, storage, roots, Marks::of_names(catalog, pruned))?),
+        };
+        let wanted = |n: u32| named.as_ref().is_none_or(|m| m.has(n));
+        let limits = limits(catalog, storage, roots, gone)?;
         let mut tensors: Vec<u32> = reachable
             .iter()
             .filter(|n| catalog.best_record(*n).kind == Kind::Tensor)
@@ -62,8 +71,17 @@ impl Rebase {
                 None => Some(*base),
                 Some(grand) => Some(base.beside(at(grand)?)),
             });
-            let chain = match (record.base, &below) {
+            let stranded = |b: Id| catalog.find(&b).is_some_and(|b| !wanted(b));
+            let mut chain = match (record.base, &below) {
                 (None, _) => Chain::whole(n),
+                (Some(_), Some(below)) if !wanted(n) => below.longer(),
+                (Some(_), Some(below)) if record.relatives().any(stranded) => {
+                    let limit = u64::from(limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth));
+                    let under = below.wanted.and_then(|a| Some((a, known.get(&a)?)));
+                    let (base, chain) = Chain::moved(n, under, limit, below);
+                    out.jobs.push((n, base));
+                    chain
+                }
                 (Some(_), Some(below)) => {
                     let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
                     let foot = (max_depth > 0).then_some(below.foot);
@@ -82,6 +100,9 @@ impl Rebase {
                     ));
                 }
             };
+            if wanted(n) {
+                chain.wanted = Some(n);
+            }
             out.deepest_before = out.deepest_before.max(chain.before);
             out.deepest_after = out.deepest_after.max(chain.after);
             known.insert(n, chain);
@@ -113,8 +134,8 @@ impl Rebase {
                 None => PackWriter::new(odb.storage())?,
             };
             let id = catalog.best_record(*n).id;
-            let foot = foot.map(|f| catalog.best_record(f).id);
-            encode(odb, id, foot, &mut pack, progress)?;
+            let base = foot.map(|f| catalog.best_record(f));
+            encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
                 packs.push(pack.finish()?);
             } else {
@@ -134,6 +155,8 @@ struct Chain {
     before: u64,
     after: u64,
     foot: u32,
+    /// The nearest tensor, this one or one below, that a version that was not pruned names.
+    wanted: Option<u32>,
 }
 
 impl Chain {
@@ -142,7 +165,23 @@ impl Chain {
             before: 0,
             after: 0,
             foot: n,
+            wanted: None,
         }
+    }
+
+    /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's foot if the chain would get too
+    /// long; whole where there is none.
+    fn moved(n: u32, under: Option<(u32, &Chain)>, limit: u64, below: &Chain) -> (Option<u32>, Chain) {
+        let base = under
+            .filter(|_| limit > 0)
+            .map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.foot, 0) });
+        let chain = Chain {
+            before: below.before + 1,
+            after: base.map_or(0, |(_, after)| after + 1),
+            foot: under.filter(|_| limit > 0).map_or(n, |(_, c)| c.foot),
+            wanted: Some(n),
+        };
+        (base.map(|b| b.0), chain)
     }
 
     /// With a grandparent, whose own chain may be another by now.
@@ -150,7 +189,7 @@ impl Chain {
         Chain {
             before: self.before.max(grand.before),
             after: self.after.max(grand.after),
-            foot: self.foot,
+            ..self
         }
     }
 
@@ -167,12 +206,20 @@ impl Chain {
             before: below.before + 1,
             after: u64::from(foot.is_some()),
             foot: foot.unwrap_or(n),
+            wanted: None,
         }
     }
 }
 
+fn marked(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], mut marks: Marks) -> Result<Marks> {
+    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
+        marks.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
+    }
+    Ok(marks)
+}
+
 /// For every tensor of a version that a ref names: how long its chain may be.
-fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<HashMap<u32, u8>> {
+fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone) -> Result<HashMap<u32, u8>> {
     let mut out = HashMap::new();
     for limit in [TIP_DEPTH, TAG_DEPTH] {
         let mut seen = HashSet::new();
@@ -183,7 +230,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Ha
                 .find(&id)
                 .ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?;
             let kind = catalog.best_record(n).kind;
-            if !seen.insert(n) {
+            if !seen.insert(n) || gone.has(&id) {
                 continue;
             }
             match kind {
@@ -204,8 +251,10 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Ha
     Ok(out)
 }
 
-fn encode(odb: &Odb, id: Id, foot: Option<Id>, pack: &mut PackWriter, progress: &dyn Progress) -> Result<()> {
+/// Encodes a tensor against a base, given with its depth.
+fn encode(odb: &Odb, id: Id, against: Option<(Id, u8)>, pack: &mut PackWriter, progress: &dyn Progress) -> Result<()> {
     let reader = odb.tensor(&id)?;
+    let foot = against.map(|a| a.0);
     let base = foot.map(|f| odb.tensor(&f)).transpose()?;
     let (dtype, shape) = (reader.header().dtype, reader.header().shape.clone());
     let mut hasher = tensor_hasher(dtype, &shape);
@@ -237,14 +286,14 @@ fn encode(odb: &Odb, id: Id, foot: Option<Id>, pack: &mut PackWriter, progress: 
     {
         return Err(changed(foot));
     }
-    let base = foot.filter(|_| needed);
+    let (base, below) = against.filter(|_| needed).unzip();
     pack.append(&TensorHeader::encode(dtype, &shape, [base, None], &lengths))?;
     pack.place(NewObject {
         id,
         kind: Kind::Tensor,
-        depth: u8::from(base.is_some()),
+        // The base may have been encoded anew just now, and be less deep: never deeper.
+        depth: below.map_or(0, |d: u8| d.saturating_add(1)),
         base,
-        // The base is stored whole: it has none of its own.
         grand: None,
         logical: reader.byte_len(),
     });

@@ -13,6 +13,7 @@ use crate::{
     progress::Progress,
     reach::{Catalog, Slot},
     repo::Repo,
+    retain::{self, Pruned},
 };
 use mdl_objects::{Id, Kind};
 use serde::{Serialize, Serializer};
@@ -121,7 +122,14 @@ impl Repo {
         let _ = unreadable::write(storage, &list);
         if !quick || !problems.is_empty() {
             progress.begin("following references", 0);
+            let pruned = self.pruned().unwrap_or_else(|e| {
+                problems.push(problem("pruned".to_owned(), e));
+                Pruned::default()
+            });
+            // What a collection took of a pruned version is no damage; as long as it took nothing, all must be whole.
+            let gone = retain::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
+            trace.gone = gone;
             roots.all.iter().for_each(|r| trace.root(r));
             progress.end();
         }

@@ -8,7 +8,7 @@ use crate::{
     error::bad_object,
     odb::Odb,
     progress::Progress,
-    reach::{Catalog, Root, kind_of, references},
+    reach::{Catalog, Gone, Root, kind_of, references},
 };
 use mdl_codec::Dtype;
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tree};
@@ -47,6 +47,8 @@ pub(super) struct Trace<'a> {
     shapes: HashMap<u32, Option<Shape>>,
     problems: &'a mut Vec<Problem>,
     progress: &'a dyn Progress,
+    /// Commits whose contents need not be there.
+    pub gone: Gone,
 }
 
 impl<'a> Trace<'a> {
@@ -69,6 +71,7 @@ impl<'a> Trace<'a> {
             shapes: HashMap::new(),
             problems,
             progress,
+            gone: Gone::default(),
         }
     }
 
@@ -138,6 +141,9 @@ impl<'a> Trace<'a> {
     }
 
     fn contents(&mut self, id: Id, commit: &Commit) {
+        if self.gone.has(&id) {
+            return;
+        }
         for blob in commit.report.iter().chain(&commit.side) {
             if let Err(problems) = self.sound(blob, Kind::Blob) {
                 self.affect(&problems, id, "", None);

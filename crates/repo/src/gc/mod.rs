@@ -11,24 +11,28 @@ use crate::{
     RepoError, Result, error,
     pack::{PackId, PackWriter},
     progress::Progress,
-    reach::{Catalog, Marks, copy},
+    reach::{Catalog, Gone, Marks, Root, copy},
     repo::Repo,
+    retain,
+    storage::Storage,
 };
-use plan::{Plan, horizon, live, packed_len};
+use plan::{Plan, far_future, horizon, live, packed_len};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-const DAY_MS: i64 = 24 * 3600 * 1000;
+const HOUR_MS: i64 = 3600 * 1000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// What a collection may do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GcOptions {
     /// Only say what would be done.
     pub dry_run: bool,
-    /// Neither the reflog nor the grace period keeps anything. Moves in the reflog that name what is deleted go with it.
+    /// Neither the reflog nor the grace period keeps anything, of pruned versions neither. Moves in the reflog that name
+    /// what is deleted go with it.
     pub prune_now: bool,
 }
 
@@ -57,14 +61,17 @@ pub struct GcReport {
     pub packs_rewritten: u64,
     /// Bytes that dead uploads had left behind.
     pub upload_bytes: u64,
+    /// Versions pruned long enough ago whose contents nothing holds any more, those that lost them before included.
+    pub pruned: u64,
 }
 
 impl Repo {
     /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in a
-    /// pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to.
+    /// pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to, except that of a
+    /// version pruned at least `gc.grace_hours` ago only the commit is held on to.
     ///
     /// # Errors
-    /// A damaged ref, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
+    /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
     /// since what lies behind is unknown. The medium failed.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let storage = &*self.storage;
@@ -80,9 +87,16 @@ impl Repo {
         let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         progress.begin("looking for garbage", 0);
-        let plan = Plan::make(&catalog, storage, &roots, options, horizon)?;
+        let until = if options.prune_now {
+            i64::MAX
+        } else {
+            hours_ago(self.config.grace_hours())
+        };
+        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, until)?;
+        let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon)?;
         progress.end();
         let mut report = foretell(&catalog, &plan);
+        report.pruned = gone.len() as u64;
         report.dry_run = options.dry_run;
         // What dead uploads left goes first: it makes room for the rest.
         report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
@@ -114,7 +128,9 @@ impl Repo {
         self.expire(since, catalog, &plan.kept)?;
         let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
         condemned::delete(&*self.storage, &first.collect())?;
-        self.replace(catalog, plan, progress)
+        self.replace(catalog, plan, progress)?;
+        // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
+        retain::change(&*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
     }
 
     /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
@@ -190,13 +206,41 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
     }
 }
 
+/// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their time of
+/// grace is over.
+///
+/// # Errors
+/// As `gc`.
+pub(crate) fn freed_by(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    roots: &[Root],
+    before: &Gone,
+    after: &Gone,
+) -> Result<u64> {
+    let options = GcOptions::default();
+    let bytes = |gone: &Gone| {
+        let plan = Plan::make(catalog, storage, roots, gone, &options, far_future())?;
+        Ok(foretell(catalog, &plan).bytes_after)
+    };
+    let before: Result<u64> = bytes(before);
+    Ok(before?.saturating_sub(bytes(after)?))
+}
+
 /// The moment this many days ago; of more days than there are, the beginning of time.
-fn days_ago(days: u64) -> i64 {
+pub(crate) fn days_ago(days: u64) -> i64 {
     let days = i64::try_from(days).unwrap_or(i64::MAX);
     now_ms().saturating_sub(days.saturating_mul(DAY_MS))
 }
 
-fn now_ms() -> i64 {
+/// The moment this many hours ago.
+pub(crate) fn hours_ago(hours: u64) -> i64 {
+    let hours = i64::try_from(hours).unwrap_or(i64::MAX);
+    now_ms().saturating_sub(hours.saturating_mul(HOUR_MS))
+}
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }

@@ -5,7 +5,7 @@ use super::GcOptions;
 use crate::{
     Result,
     pack::Record,
-    reach::{Catalog, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
+    reach::{Catalog, Gone, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
     storage::Storage,
 };
 use std::{
@@ -59,7 +59,8 @@ impl Plan {
     }
 }
 
-fn far_future() -> SystemTime {
+/// From when on no pack is too young.
+pub(super) fn far_future() -> SystemTime {
     SystemTime::now() + Duration::from_secs(1 << 32)
 }
 
@@ -90,10 +91,11 @@ impl Plan {
         catalog: &Catalog,
         storage: &dyn Storage,
         roots: &[Root],
+        gone: &Gone,
         options: &GcOptions,
         horizon: SystemTime,
     ) -> Result<Plan> {
-        let mut kept = Marks::new(catalog);
+        let mut kept = Marks::new(catalog, gone);
         for root in roots {
             // A reflog may name what an earlier collection, told to, has deleted.
             if root.firm || catalog.find(&root.id).is_some() {

@@ -9,7 +9,7 @@ mod tensors;
 
 pub use hints::Hints;
 pub use report::{Report, TensorReport};
-pub(crate) use tensors::{changed, measure, scheme_name};
+pub(crate) use tensors::{Pair, below, changed, measure, scheme_name};
 
 use crate::{
     RepoError, Result,

@@ -329,8 +329,8 @@ fn encode_segment(
         .map_err(refused)
 }
 
-/// A base's segment, and that of its own base.
-type Pair = (Vec<u8>, Option<Vec<u8>>);
+/// A base's segment, and that of its own base; or the whole of both.
+pub(crate) type Pair = (Vec<u8>, Option<Vec<u8>>);
 
 type Whole = (Vec<Encoded>, Option<BaseRef>);
 
@@ -343,35 +343,45 @@ fn encode_whole(
 ) -> Result<Whole> {
     // Verified against its id: a delta to a damaged base would be lost with it.
     let below = base.and_then(|b| b.read().ok().map(|pair| (b.at, pair)));
-    let segments = bytes
-        .par_chunks(SEGMENT_BYTES)
-        .enumerate()
-        .map(|(i, raw)| {
-            let start = i * SEGMENT_BYTES;
-            let cut = start..start + raw.len();
-            let relatives = below.as_ref().map_or(Relatives::NONE, |(_, (base, grand))| Relatives {
-                base: base.get(cut.clone()),
-                grand: grand.as_ref().and_then(|g| g.get(cut)),
-            });
-            encode_segment(odb, e, (i, raw), relatives, lattice)
-        })
-        .collect::<Result<_>>()?;
+    let segments = encode_against(odb, e, bytes, below.as_ref().map(|(_, pair)| pair), lattice)?;
     Ok((segments, below.map(|(at, _)| at)))
 }
 
-/// Bytes that storing a tensor would take, its header not counted.
+fn encode_against(
+    odb: &Odb,
+    e: &Extent,
+    bytes: &[u8],
+    below: Option<&Pair>,
+    lattice: Option<&Arc<Lattice>>,
+) -> Result<Vec<Encoded>> {
+    let segment = |(i, raw): (usize, &[u8])| {
+        let start = i * SEGMENT_BYTES;
+        let cut = start..start + raw.len();
+        let relatives = below.map_or(Relatives::NONE, |(base, grand)| Relatives {
+            base: base.get(cut.clone()),
+            grand: grand.as_ref().and_then(|g| g.get(cut)),
+        });
+        encode_segment(odb, e, (i, raw), relatives, lattice)
+    };
+    bytes.par_chunks(SEGMENT_BYTES).enumerate().map(segment).collect()
+}
+
+/// What a tensor of this extent and id would be stored against: the parent's and that one's base, decoded and verified.
+pub(crate) fn below(odb: &Odb, e: &Extent, own: &Id, bases: &Bases, max_depth: u8) -> Option<Pair> {
+    base_of(odb, bases, e, own, max_depth)?.read().ok()
+}
+
+/// Bytes that storing a tensor against what is `below` would take, its header not counted.
 pub(crate) fn measure(
     odb: &Odb,
     e: &Extent,
     bytes: &[u8],
-    bases: &Bases,
-    max_depth: u8,
+    below: Option<&Pair>,
     lattice: Option<&Arc<Lattice>>,
 ) -> Result<u64> {
-    let own = tensor_id(e.dtype, &e.shape, bytes);
-    if odb.contains(&own)? {
+    if odb.contains(&tensor_id(e.dtype, &e.shape, bytes))? {
         return Ok(0);
     }
-    let (segments, _) = encode_whole(odb, e, bytes, base_of(odb, bases, e, &own, max_depth), lattice)?;
+    let segments = encode_against(odb, e, bytes, below, lattice)?;
     Ok(segments.iter().map(|s| s.bytes.len() as u64).sum())
 }

@@ -9,7 +9,7 @@ use super::make::values_of;
 use super::model::{Model, Part};
 use super::{refused, sensitivity::Sensitivity};
 use crate::Result;
-use mdl_codec::quant::{Codebook, Config, Cuts, Role, Sketch, Survey, Thresholds, Values, rest};
+use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, rest};
 use serde::{Deserialize, Serialize};
 
 /// Codebooks as a record keeps them: bf16 bits, ascending by value.
@@ -24,10 +24,16 @@ pub(crate) struct Books {
 pub(crate) struct Shelves {
     /// The parent's codebooks.
     pub parent: Option<Books>,
-    survey: Option<Survey>,
+    /// The survey, and whether it counted gradients.
+    survey: Option<(Survey, bool)>,
     /// Sketches of what is neither pruned nor protected, embeddings first, and for which thresholds.
     sketches: Option<(Thresholds, [Sketch; 2])>,
     ready: Option<([Codebook; 2], Thresholds)>,
+}
+
+/// Whether a configuration prunes or protects by gradients. Elsewhere they change nothing.
+pub(crate) fn needs_gradients(config: &Config) -> bool {
+    config.protect > 0.0 || (config.prune > 0.0 && config.metric == Metric::Sensitivity)
 }
 
 fn group(role: Role) -> usize {
@@ -45,15 +51,17 @@ impl Shelves {
 
     /// Works out thresholds and codebooks.
     pub fn prepare(&mut self, model: &Model, sensitivity: &Sensitivity, config: &Config, book: Book) -> Result<()> {
-        let survey = match self.survey.take() {
-            Some(survey) => survey,
-            None => survey(model, sensitivity)?,
+        // Gradients are as large as the weights: they are read where they decide something.
+        let needed = Some(sensitivity).filter(|_| needs_gradients(config));
+        let (survey, with) = match self.survey.take() {
+            Some((survey, with)) if with || needed.is_none() => (survey, with),
+            _ => (survey(model, needed)?, needed.is_some()),
         };
         let thresholds = survey.thresholds(config);
-        self.survey = Some(survey);
+        self.survey = Some((survey, with));
         let thresholds = thresholds.map_err(refused)?;
         if self.sketches.as_ref().is_none_or(|(t, _)| *t != thresholds) {
-            let sketches = sketch(model, sensitivity, &thresholds)?;
+            let sketches = sketch(model, needed, &thresholds)?;
             self.sketches = Some((thresholds.clone(), sketches));
         }
         let Some((_, sketches)) = &self.sketches else {
@@ -105,15 +113,16 @@ fn from_bits(bits: &[u16]) -> Vec<f64> {
         .collect()
 }
 
-/// Hands every weight with its gradient to `each`.
+/// Hands every weight to `each`, with its gradient where a source of these is given.
 fn weights(
     model: &Model,
-    sensitivity: &Sensitivity,
+    sensitivity: Option<&Sensitivity>,
     mut each: impl FnMut(Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), mdl_codec::CodecError>,
 ) -> Result<()> {
     for (_, part, role) in model.weights() {
         let part: &Part = part;
-        let (raw, gradient) = (model.read(part)?, sensitivity.gradient(part)?);
+        let gradient = sensitivity.map_or(Ok(None), |s| s.gradient(part))?;
+        let raw = model.read(part)?;
         let mut work = || {
             each(
                 role,
@@ -126,13 +135,13 @@ fn weights(
     Ok(())
 }
 
-fn survey(model: &Model, sensitivity: &Sensitivity) -> Result<Survey> {
+fn survey(model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Survey> {
     let mut survey = Survey::default();
     weights(model, sensitivity, |role, w, g| survey.add(role, w, g).map(drop))?;
     Ok(survey)
 }
 
-fn sketch(model: &Model, sensitivity: &Sensitivity, thresholds: &Thresholds) -> Result<[Sketch; 2]> {
+fn sketch(model: &Model, sensitivity: Option<&Sensitivity>, thresholds: &Thresholds) -> Result<[Sketch; 2]> {
     let mut sketches = [Sketch::default(), Sketch::default()];
     weights(model, sensitivity, |role, w, g| {
         // A tensor with NaNs stays as it is and moves no bin.

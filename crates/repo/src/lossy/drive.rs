@@ -1,19 +1,21 @@
 //! The search of one commit: both families against the gate, the smaller one that passes wins, every bit stays where none does.
-//! Neighbours: `trials` judges, `mdl_codec::quant::search` walks, `record` remembers. It must not know how a candidate is made.
+//! Neighbours: `families` walk, `hearing` is one run, `trials` judges, `record` remembers. It must not know how a candidate is made.
 
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;
 use super::candidate::{Scratch, link_rest};
+use super::hearing::{Halt, Hearing};
 use super::keys::{Book, Family, Fixed, Moments};
 use super::make::{Choice, Made, Maker};
 use super::model::Model;
 use super::policy::Policy;
 use super::record::{Quality, State, gate_text};
+use super::relatives::{self, Decoded};
 use super::sensitivity::Sensitivity;
 use super::trials::{Court, Trial, describe};
 use super::{Evaluator, LossyRequest, moments};
 use crate::{
-    Result,
+    RepoError, Result,
     ingest::{Bases, Hints, bases_of},
     odb::Odb,
     repo::Repo,
@@ -157,7 +159,8 @@ impl Evaluator for Silent {
 }
 
 impl<'a> Setting<'a> {
-    fn maker(&self) -> Maker<'_> {
+    /// A maker that keeps this many bytes decoded.
+    fn maker(&self, budget: usize) -> Maker<'_> {
         Maker {
             odb: self.odb,
             model: self.model,
@@ -167,6 +170,7 @@ impl<'a> Setting<'a> {
             life: self.state.life.clone().filter(|_| self.policy.lattice.dither),
             bases: self.bases,
             max_depth: self.max_depth,
+            decoded: Decoded::within(budget),
             shelves: Shelves::of_parent(self.state.books.clone()),
             before: self.before.files.clone(),
         }
@@ -205,10 +209,11 @@ impl<'a> Setting<'a> {
             }
         };
         let mut silent = Silent;
-        let mut court = Court::new(self.maker(), scratch, &mut silent);
+        // One candidate asks for nothing twice.
+        let mut court = Court::new(self.maker(0), scratch, &mut silent);
         court.bytes(&choice)?;
         found.made = Some(court.take(&choice)?);
-        found.trials = court.trials.into_iter().map(|t| t.1).collect();
+        found.trials = court.known().map(|(_, t)| t.clone()).collect();
         found.choice = Some(choice);
         Ok(found)
     }
@@ -234,16 +239,23 @@ impl<'a> Setting<'a> {
         let limit = self.policy.gate.limit(exact, &progress, direction);
         (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
         (found.exact, found.limit) = (Some(exact), Some(limit));
-        let mut court = Court::new(self.maker(), scratch, evaluator);
+        let mut court = Court::new(self.maker(relatives::BUDGET), scratch, evaluator);
         (court.exact, court.limit, court.direction) = (exact, limit, direction);
-        let mut best: Option<(u64, Choice)> = None;
-        for family in self.order() {
-            let new = match family {
-                Family::Lattice => self.lattice(&mut court, best.map(|b| b.0), &mut found.state)?,
-                Family::Bins => self.bins(&mut court, best.map(|b| b.0), &mut found.state)?,
-            };
-            best = best.into_iter().chain(new).min_by_key(|b| b.0);
-        }
+        let begin = found.state;
+        let walk = |hearing: &mut Hearing<'_, '_>| self.walk(hearing, begin.clone());
+        let (best, state) = loop {
+            let mut hearing = Hearing::new(&mut court, &[]);
+            match walk(&mut hearing) {
+                Ok(done) => {
+                    found.trials = hearing.trials();
+                    break done;
+                }
+                Err(Halt::Unknown(choice)) => court.round(choice, walk)?,
+                Err(Halt::Failed(e)) => return Err(e),
+                Err(Halt::Far) => return Err(RepoError::user("the search guessed where it should not", "")),
+            }
+        };
+        found.state = state;
         if let Some((_, choice)) = best {
             found.made = Some(court.take(&choice)?);
             found.choice = Some(choice);
@@ -252,8 +264,25 @@ impl<'a> Setting<'a> {
                 .warnings
                 .push("the weights are kept exact: nothing passed the gate".to_owned());
         }
-        found.trials = court.trials.into_iter().map(|t| t.1).collect();
         Ok(found)
+    }
+
+    /// One run of the search: what is smallest of all that passes, and where the next search begins.
+    fn walk(
+        &self,
+        hearing: &mut Hearing<'_, '_>,
+        mut state: State,
+    ) -> std::result::Result<(Option<(u64, Choice)>, State), Halt> {
+        let mut best: Option<(u64, Choice)> = None;
+        for family in self.order() {
+            let beat = best.map(|b| b.0);
+            let new = match family {
+                Family::Lattice => self.lattice(hearing, beat, &mut state)?,
+                Family::Bins => self.bins(hearing, beat, &mut state)?,
+            };
+            best = best.into_iter().chain(new).min_by_key(|b| b.0);
+        }
+        Ok((best, state))
     }
 
     fn close(

@@ -1,14 +1,16 @@
 //! The two families of quantisers on their ladders, and the paper's cube. Neighbours: `drive` has the setting and compares what comes out,
-//! `trials` judges, `mdl_codec::quant::search` walks. It must not know how a candidate is made.
+//! `hearing` answers, `mdl_codec::quant::search` walks. It must not know how a candidate is made.
 
 use super::drive::Setting;
+use super::hearing::{Halt, Hearing};
 use super::keys::{BinsPolicy, BinsSearch, Family};
+use super::knobs::{Points, Rungs, Steps};
 use super::make::Choice;
 use super::record::State;
-use super::trials::{Court, Points, Rungs, Steps};
-use crate::Result;
 use mdl_codec::quant::Metric;
 use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
+
+type Result<T> = std::result::Result<T, Halt>;
 
 /// A knob that used up more of the allowance than this is left where it is.
 const STICKY: f64 = 0.25;
@@ -35,7 +37,7 @@ impl Setting<'_> {
 
     pub(super) fn lattice(
         &self,
-        court: &mut Court<'_>,
+        hearing: &mut Hearing<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
@@ -54,11 +56,12 @@ impl Setting<'_> {
             .lattice
             .map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
         let first = self.state.lattice.is_none();
-        let mut steps = Steps { court, grid };
-        let enough = |s: &Steps<'_, '_>| {
-            let last = s.court.trials.last().map(|(c, _)| *c);
-            !first && last.is_some_and(|c| s.court.used(&c) > STICKY)
+        let mut steps = Steps {
+            hearing,
+            grid,
+            passed: None,
         };
+        let enough = |s: &Steps<'_, '_, '_>| !first && s.passed.is_some_and(|c| s.hearing.used(&c) > STICKY);
         let rung = match beat.filter(|_| !first) {
             Some(least) => overtake(&mut steps, ladder, start, least)?,
             None => climb(&mut steps, ladder, start, enough)?,
@@ -68,18 +71,18 @@ impl Setting<'_> {
         if let Choice::Lattice(knob) = choice {
             state.lattice = Some(knob);
         }
-        Ok(Some((court.bytes(&choice)?, choice)))
+        Ok(Some((hearing.bytes(&choice)?, choice)))
     }
 
     pub(super) fn bins(
         &self,
-        court: &mut Court<'_>,
+        hearing: &mut Hearing<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
         let policy = &self.policy.bins;
         if policy.search == BinsSearch::Cube {
-            return self.cube(court, policy, state);
+            return self.cube(hearing, policy, state);
         }
         let last = self.state.bins.as_ref().and_then(|p| p.first()).map(|&p| p as i32);
         let ladder = Ladder {
@@ -89,11 +92,11 @@ impl Setting<'_> {
         };
         let start = last.unwrap_or(ladder.finest.min(6));
         let mut rungs = Rungs {
-            court,
+            hearing,
             policy,
             passed: None,
         };
-        let enough = |r: &Rungs<'_, '_>| last.is_some() && r.passed.is_some_and(|c| r.court.used(&c) > STICKY);
+        let enough = |r: &Rungs<'_, '_, '_>| last.is_some() && r.passed.is_some_and(|c| r.hearing.used(&c) > STICKY);
         let rung = match beat.filter(|_| last.is_some()) {
             Some(least) => overtake(&mut rungs, ladder, start, least)?,
             None => climb(&mut rungs, ladder, start, enough)?,
@@ -102,11 +105,16 @@ impl Setting<'_> {
             return Ok(None);
         };
         state.bins = Some(vec![rung as usize]);
-        Ok(Some((court.bytes(&choice)?, choice)))
+        Ok(Some((hearing.bytes(&choice)?, choice)))
     }
 
     /// The paper's search: the neighbourhood of the last choice, else the whole cube under each metric.
-    fn cube(&self, court: &mut Court<'_>, policy: &BinsPolicy, state: &mut State) -> Result<Option<(u64, Choice)>> {
+    fn cube(
+        &self,
+        hearing: &mut Hearing<'_, '_>,
+        policy: &BinsPolicy,
+        state: &mut State,
+    ) -> Result<Option<(u64, Choice)>> {
         let Some(cube) = Cube::new(&Points::places(policy)) else {
             return Ok(None);
         };
@@ -124,7 +132,7 @@ impl Setting<'_> {
             }
         };
         let mut points = Points {
-            court,
+            hearing,
             policy,
             metric: Metric::Magnitude,
         };
@@ -181,17 +189,17 @@ fn overtake<T: Trials<i32>>(
 }
 
 /// Takes the other metric up where, at the last choice, it degrades quality clearly less.
-fn switch(points: &mut Points<'_, '_>, last: &Vec<usize>, metrics: &[Metric]) -> Result<()> {
+fn switch(points: &mut Points<'_, '_, '_>, last: &Vec<usize>, metrics: &[Metric]) -> Result<()> {
     let now = points.choice(last);
     let other = metrics.iter().copied().find(|m| *m != points.metric);
     let (Some(other), true) = (other, matches!(now, Choice::Bins(c, _) if c.prune > 0.0)) else {
         return Ok(());
     };
-    points.court.passes(&now)?;
+    points.hearing.passes(&now)?;
     let was = std::mem::replace(&mut points.metric, other);
     let then = points.choice(last);
-    points.court.passes(&then)?;
-    if points.court.used(&then) > (1.0 - SWITCH) * points.court.used(&now) {
+    points.hearing.passes(&then)?;
+    if points.hearing.used(&then) > (1.0 - SWITCH) * points.hearing.used(&now) {
         points.metric = was;
     }
     Ok(())

@@ -2,15 +2,16 @@
 //! would take. Neighbours: `drive` chooses, `quantise` does one tensor, `candidate` has the directory. It must not know gates.
 
 use super::allocate::Allocation;
-use super::bins::{Books, Shelves};
+use super::bins::{Books, Shelves, needs_gradients};
 use super::candidate::{Draft, Scratch, link_rest};
 use super::keys::Book;
 use super::model::{Model, Part};
+use super::relatives::Decoded;
 use super::sensitivity::Sensitivity;
 use super::{Error, refused};
 use crate::{
     Result,
-    ingest::{Bases, Hints, measure},
+    ingest::{Bases, Hints, below, measure},
     odb::Odb,
     work::WorkFile,
 };
@@ -64,6 +65,8 @@ pub(crate) struct Maker<'a> {
     /// The parent's tensors, file by file.
     pub bases: &'a [Bases],
     pub max_depth: u8,
+    /// What candidates are sized against.
+    pub decoded: Decoded,
     pub shelves: Shelves,
     /// Files in which something other than weights was already replaced.
     pub before: HashMap<String, PathBuf>,
@@ -117,31 +120,24 @@ impl Maker<'_> {
     fn part(&mut self, choice: &Choice, part: &Part, role: Role, draft: &Draft, made: &mut Made) -> Result<()> {
         let raw = self.model.read(part)?;
         let label = self.model.label(part);
-        let bases = &self.bases[part.file];
+        let extent = &part.extent;
         // What the repository has costs nothing as it is: a checked-out version that is committed again stays what it was.
-        if self
-            .odb
-            .contains(&tensor_id(part.extent.dtype, &part.extent.shape, &raw))?
-        {
+        let id = tensor_id(extent.dtype, &extent.shape, &raw);
+        if self.odb.contains(&id)? {
             return Ok(());
         }
+        let (odb, bases, max_depth) = (self.odb, &self.bases[part.file], self.max_depth);
+        let below = self.decoded.of(part, || below(odb, extent, &id, bases, max_depth));
         let done = match choice {
             Choice::Lattice(knob) => self.lattice(*knob, part, &label, &raw),
             Choice::Bins(config, _) => self.bins(config, part, role, &raw)?,
         };
         let Some(done) = done else {
-            made.bytes += measure(self.odb, &part.extent, &raw, bases, self.max_depth, None)?;
+            made.bytes += measure(odb, extent, &raw, below.as_deref(), None)?;
             made.kept.push(label);
             return Ok(());
         };
-        made.bytes += measure(
-            self.odb,
-            &part.extent,
-            &done.bytes,
-            bases,
-            self.max_depth,
-            done.lattice.as_ref(),
-        )?;
+        made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
         let rel = self.model.files[part.file].file.rel.clone();
         made.errors.insert(
             format!("{rel}:{}", part.extent.name),
@@ -174,8 +170,7 @@ impl Maker<'_> {
         let Some((cuts, book)) = self.shelves.of(role) else {
             return Ok(None);
         };
-        // Where nothing is pruned or protected by it, the gradient decides nothing, and doing without is faster.
-        let gradient = match config.prune > 0.0 || config.protect > 0.0 {
+        let gradient = match needs_gradients(config) {
             true => self.sensitivity.gradient(part)?,
             false => None,
         };

@@ -4,19 +4,23 @@
 //!
 //! Rooms: `policy` (its text's `keys`) says what may be tried and lost, `shelf` keeps policies in the repository. `model` lists the tensors,
 //! `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks. `make` makes a candidate in a
-//! `candidate` directory, `trials` has it judged, `drive` searches through the `families`, `record` is what a commit remembers of all that.
+//! `candidate` directory, sized against its decoded `relatives`, `trials` has it judged. `drive` searches through the `families` and their `knobs`, each run a `hearing` of what is
+//! known. `record` is what a commit remembers of all that.
 
 mod allocate;
 mod bins;
 mod candidate;
 mod drive;
 mod families;
+mod hearing;
 mod keys;
+mod knobs;
 mod make;
 mod model;
 mod moments;
 mod policy;
 mod record;
+mod relatives;
 mod sensitivity;
 mod shelf;
 mod trials;
@@ -47,6 +51,17 @@ pub trait Evaluator {
     /// Whether whoever measures has given up on the commit: nothing is then committed.
     fn gave_up(&self) -> bool {
         false
+    }
+
+    /// How many checkpoints it measures side by side. With more than one, candidates that the search may ask for next are measured beside
+    /// the one that it asks for; what is committed stays the same.
+    fn width(&self) -> usize {
+        1
+    }
+
+    /// The quality of each of these checkpoints, at most `width` of them, in their order.
+    fn evaluate_all(&mut self, dirs: &[&Path]) -> Vec<Option<f64>> {
+        dirs.iter().map(|dir| self.evaluate(dir)).collect()
     }
 }
 

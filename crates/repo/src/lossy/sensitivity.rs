@@ -1,14 +1,19 @@
 //! How much each weight matters: the gradient's moving average from a file, or Adam's v where the checkpoint has it. Neighbours:
 //! `allocate` shapes the lattice by it, `make` protects and prunes by it. It must not know policies.
 //!
-//! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and `wte.weight`).
+//! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and `wte.weight`). A moment that
+//! only has its parameter's place in the optimizer (`state.3.exp_avg_sq`) is matched where its shape leaves no choice: the order of
+//! parameters is not that of a file's tensors, groups of parameters change it too, and among layers of one shape nothing would show it.
 
 use super::model::{Model, Part, moment};
 use crate::{RepoError, Result, values::to_f64};
 use mdl_codec::Dtype;
 use mdl_codec::quant::moments::Moment;
 use mdl_files::{Extent, FileSource, ReadAt, ScanError, scan};
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 /// Where sensitivities come from.
 #[derive(Debug)]
@@ -16,6 +21,44 @@ pub(crate) struct Sensitivity {
     grads: Option<(FileSource, HashMap<String, Extent>)>,
     /// Index of the part that is the v of the weight with this name.
     adam: HashMap<String, usize>,
+    /// The same for the only weight of this shape.
+    by_shape: HashMap<Vec<usize>, usize>,
+    /// Whether the v of any weight is known.
+    has_adam: bool,
+}
+
+/// Whether a moment's name says only which place its parameter has in the optimizer.
+fn is_place(weight: &str) -> bool {
+    let last = weight.rsplit('.').next().unwrap_or_default();
+    !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Second moments known by their place, by their shape: those whose shape one moment and one other tensor have. None at all where some
+/// moment's shape is no tensor's, for then the optimizer is not this model's.
+fn alone_in_shape(parts: &[Part]) -> HashMap<Vec<usize>, usize> {
+    let (mut tensors, mut found) = (HashMap::new(), HashMap::<_, Vec<usize>>::new());
+    let mut seen = HashSet::new();
+    for (i, part) in parts.iter().enumerate() {
+        match moment(&part.name) {
+            None => *tensors.entry(part.shape.as_slice()).or_insert(0) += 1,
+            Some((weight, Moment::Second)) if is_place(&weight) => {
+                // Some optimizers keep two of a parameter.
+                if seen.insert((part.file, weight)) {
+                    found.entry(part.shape.as_slice()).or_default().push(i);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    let have = |shape: &[usize]| tensors.get(shape).copied().unwrap_or(0);
+    if found.iter().any(|(shape, moments)| have(shape) < moments.len()) {
+        return HashMap::new();
+    }
+    let alone = found.into_iter().filter_map(|(shape, moments)| match moments[..] {
+        [only] if have(shape) == 1 => Some((shape.to_vec(), only)),
+        _ => None,
+    });
+    alone.collect()
 }
 
 /// The name, then what is left of it after each dot.
@@ -39,15 +82,28 @@ impl Sensitivity {
             _ => None,
         };
         let adam = model.parts.iter().enumerate().filter_map(second).collect();
-        Ok(Sensitivity { grads, adam })
+        let mut sensitivity = Sensitivity {
+            grads,
+            adam,
+            by_shape: alone_in_shape(&model.parts),
+            has_adam: false,
+        };
+        sensitivity.has_adam = model.weights().any(|(_, p, _)| sensitivity.second(p).is_some());
+        Ok(sensitivity)
+    }
+
+    /// Index of the part that is a weight's v.
+    fn second(&self, part: &Part) -> Option<usize> {
+        let named = ends(&part.name).find_map(|end| self.adam.get(end));
+        named.or_else(|| self.by_shape.get(&part.shape)).copied()
     }
 
     /// Where the sensitivities come from, in a word.
     pub fn source(&self) -> &'static str {
-        match (&self.grads, self.adam.is_empty()) {
+        match (&self.grads, self.has_adam) {
             (Some(_), _) => "gradients",
-            (None, false) => "adam",
-            (None, true) => "none",
+            (None, true) => "adam",
+            (None, false) => "none",
         }
     }
 
@@ -72,9 +128,7 @@ impl Sensitivity {
         if let Some((dtype, bytes)) = self.gradient(part)? {
             return Ok(Some(widen(dtype, &bytes).into_iter().map(|g| g * g).collect()));
         }
-        let Some(&v) = ends(&part.name).find_map(|end| self.adam.get(end)) else {
-            return Ok(None);
-        };
+        let Some(v) = self.second(part) else { return Ok(None) };
         let v = &model.parts[v];
         let same = v.extent.shape.iter().product::<u64>() == part.extent.shape.iter().product::<u64>();
         let bytes = if same { model.read(v)? } else { return Ok(None) };
@@ -114,7 +168,50 @@ fn gradients(path: &Path) -> Result<(FileSource, HashMap<String, Extent>)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Treatment;
     use super::*;
+
+    fn part(file: usize, name: &str, shape: &[usize]) -> Part {
+        Part {
+            file,
+            extent: Extent {
+                offset: 0,
+                dtype: Dtype::F32,
+                shape: shape.iter().map(|&d| d as u64).collect(),
+                name: name.to_owned(),
+            },
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            treatment: Treatment::Exact,
+        }
+    }
+
+    #[test]
+    fn a_moment_without_a_name_is_matched_where_its_shape_leaves_no_choice() {
+        let mut parts = vec![
+            part(0, "wte.weight", &[9, 4]),
+            part(0, "h.0.weight", &[4, 4]),
+            part(0, "h.1.weight", &[4, 4]),
+            part(0, "ln.running_mean", &[4]),
+            part(0, "ln.weight", &[4]),
+            part(1, "state.0.exp_avg", &[9, 4]),
+            part(1, "state.0.exp_avg_sq", &[9, 4]),
+            part(1, "state.0.max_exp_avg_sq", &[9, 4]),
+            part(1, "state.1.exp_avg_sq", &[4, 4]),
+            part(1, "state.2.exp_avg_sq", &[4, 4]),
+            part(1, "state.3.exp_avg_sq", &[4]),
+            part(1, "state.3.step", &[]),
+        ];
+        // Not the layers, which may be in any order, nor the vector, which may be the buffer's.
+        assert_eq!(alone_in_shape(&parts), HashMap::from([(vec![9, 4], 6)]));
+        // Two optimizers, or two copies of the weights.
+        let other = |name| [parts.clone(), vec![part(2, name, &[9, 4])]].concat();
+        assert!(alone_in_shape(&other("state.0.exp_avg_sq")).is_empty());
+        assert!(alone_in_shape(&other("ema.wte.weight")).is_empty());
+        // An optimizer of something else.
+        parts.push(part(1, "state.4.exp_avg_sq", &[7, 7]));
+        assert!(alone_in_shape(&parts).is_empty());
+    }
 
     #[test]
     fn names_match_by_their_ends() {

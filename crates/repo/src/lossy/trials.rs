@@ -1,14 +1,18 @@
-//! Candidates on trial: each is made, sized and judged at most once. Neighbours: `make` makes them, `drive` searches through the views here
-//! (`Steps`, `Rungs`, `Points`), which put a search's keys for choices. It must not decide what to try.
+//! Candidates on trial: each is made, sized and judged once, several side by side where the evaluator can. Neighbours: `make` makes them,
+//! `hearing` runs the search on what is known here. It must not decide what to try.
 
 use super::Evaluator;
 use super::candidate::Scratch;
-use super::keys::{BinsPolicy, Book};
+use super::hearing::{Halt, Hearing};
+use super::keys::Book;
 use super::make::{Choice, Made, Maker};
-use crate::{RepoError, Result};
-use mdl_codec::quant::search::{Direction, Gate, Point, Trials};
-use mdl_codec::quant::{Config, Metric};
+use crate::Result;
+use mdl_codec::quant::Metric;
+use mdl_codec::quant::search::{Direction, Gate, ahead};
 use std::path::Path;
+
+/// Candidates made on a guess, only for their size, for each that the evaluator measures side by side.
+const MADE_AHEAD: usize = 4;
 
 /// What a candidate came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,23 +27,49 @@ pub struct Trial {
     pub evaluated: bool,
     /// Whether the gate lets it through.
     pub passes: bool,
+    /// Whether it was measured beside others on a guess, and the search came to do without it.
+    pub ahead: bool,
     /// Largest deviation of a weight.
     pub max_abs: f64,
     /// Relative Euclidean deviation of all quantised weights.
     pub rel_l2: f64,
 }
 
+impl Trial {
+    /// The same to one who did not ask for a verdict.
+    pub(crate) fn unjudged(&self) -> Trial {
+        Trial {
+            measured: None,
+            evaluated: false,
+            passes: false,
+            ..self.clone()
+        }
+    }
+}
+
 /// The court.
 pub(crate) struct Court<'a> {
     pub maker: Maker<'a>,
-    pub scratch: &'a Scratch,
-    pub evaluator: &'a mut dyn Evaluator,
-    pub direction: Direction,
     pub exact: f64,
     pub limit: f64,
-    pub trials: Vec<(Choice, Trial)>,
-    /// The candidate made last.
-    pub made: Option<(Choice, Made)>,
+    pub direction: Direction,
+    scratch: &'a Scratch,
+    evaluator: &'a mut dyn Evaluator,
+    /// All that were ever made.
+    trials: Vec<(Choice, Trial)>,
+    /// Those whose directories are there, the oldest first: at most as many as are measured side by side.
+    there: Vec<Standing>,
+    /// What is to be measured next: it stays.
+    wanted: Vec<Choice>,
+    /// How many may still be made on a guess.
+    to_spare: usize,
+}
+
+/// A candidate in its directory.
+struct Standing {
+    choice: Choice,
+    place: usize,
+    made: Made,
 }
 
 /// A configuration in words.
@@ -77,208 +107,142 @@ impl<'a> Court<'a> {
     pub fn new(maker: Maker<'a>, scratch: &'a Scratch, evaluator: &'a mut dyn Evaluator) -> Court<'a> {
         Court {
             maker,
-            scratch,
-            evaluator,
-            direction: Direction::LowerIsBetter,
             exact: f64::NAN,
             limit: f64::NAN,
+            direction: Direction::LowerIsBetter,
+            scratch,
+            evaluator,
             trials: Vec::new(),
-            made: None,
+            there: Vec::new(),
+            wanted: Vec::new(),
+            to_spare: 0,
         }
+    }
+
+    /// Measures what the search asks for, and beside it what it may ask for next. `walk` is the search.
+    pub fn round<T>(
+        &mut self,
+        first: Choice,
+        walk: impl Fn(&mut Hearing<'_, 'a>) -> std::result::Result<T, Halt>,
+    ) -> Result<()> {
+        let width = self.width();
+        self.wanted = vec![first];
+        self.to_spare = if width > 1 { width * MADE_AHEAD } else { 0 };
+        let batch = ahead(first, width, |guesses| {
+            // An error on a guess is none of the search, which may never come there.
+            let Err(Halt::Unknown(next)) = walk(&mut Hearing::new(self, guesses)) else {
+                return None;
+            };
+            if !self.wanted.contains(&next) {
+                self.wanted.push(next);
+            }
+            Some(next)
+        });
+        self.measure(batch)
     }
 }
 
 impl Court<'_> {
-    fn make(&mut self, choice: &Choice) -> Result<&Made> {
-        if self.made.as_ref().is_none_or(|(c, _)| c != choice) {
-            self.made = None;
-            let made = self.maker.make(choice, self.scratch, "candidate")?;
-            self.made = Some((*choice, made));
-        }
-        match &self.made {
-            Some((_, made)) => Ok(made),
-            None => Err(RepoError::user("no candidate was made", "")),
-        }
+    fn width(&self) -> usize {
+        self.evaluator.width().max(1)
     }
 
-    fn find(&mut self, choice: &Choice) -> Result<usize> {
-        if let Some(i) = self.trials.iter().position(|(c, _)| c == choice) {
+    /// What is known of a candidate.
+    pub fn trial(&self, choice: &Choice) -> Option<&Trial> {
+        self.trials.iter().find(|(c, _)| c == choice).map(|(_, t)| t)
+    }
+
+    /// All that is known.
+    pub fn known(&self) -> impl Iterator<Item = &(Choice, Trial)> {
+        self.trials.iter()
+    }
+
+    /// Whether one more may be made on a guess.
+    pub fn may_make_ahead(&mut self) -> bool {
+        let may = self.to_spare > 0;
+        self.to_spare = self.to_spare.saturating_sub(1);
+        may
+    }
+
+    /// The candidate in its directory: its place in `there`.
+    fn make(&mut self, choice: &Choice) -> Result<usize> {
+        if let Some(i) = self.there.iter().position(|s| s.choice == *choice) {
             return Ok(i);
         }
-        let made = self.make(choice)?;
-        let error = made.errors.values().fold(super::Error::default(), |a, b| a.and(*b));
-        let trial = Trial {
-            configuration: describe(choice),
-            bytes: made.bytes,
-            measured: None,
-            evaluated: false,
-            passes: false,
-            max_abs: error.max_abs,
-            rel_l2: error.rel_l2(),
-        };
-        self.trials.push((*choice, trial));
-        Ok(self.trials.len() - 1)
+        let place = self.vacate();
+        let made = self.maker.make(choice, self.scratch, &format!("candidate-{place}"))?;
+        if self.trial(choice).is_none() {
+            self.trials.push((*choice, unmeasured(choice, &made)));
+        }
+        self.there.push(Standing {
+            choice: *choice,
+            place,
+            made,
+        });
+        Ok(self.there.len() - 1)
+    }
+
+    /// A place for one more; where all are taken, that of the oldest that nobody waits for.
+    fn vacate(&mut self) -> usize {
+        let width = self.width();
+        let free = (0..width).find(|place| self.there.iter().all(|s| s.place != *place));
+        free.unwrap_or_else(|| {
+            let idle = self.there.iter().position(|s| !self.wanted.contains(&s.choice));
+            self.there.remove(idle.unwrap_or(0)).place
+        })
     }
 
     pub fn bytes(&mut self, choice: &Choice) -> Result<u64> {
-        let i = self.find(choice)?;
-        Ok(self.trials[i].1.bytes)
-    }
-
-    pub fn passes(&mut self, choice: &Choice) -> Result<bool> {
-        let i = self.find(choice)?;
-        if !self.trials[i].1.evaluated {
-            let dir = self.make(choice)?.dir.clone();
-            let measured = self.evaluator.evaluate(Path::new(&dir)).filter(|m| m.is_finite());
-            let passes = measured.is_some_and(|m| Gate::passes(m, self.limit, self.direction));
-            let trial = &mut self.trials[i].1;
-            (trial.evaluated, trial.measured, trial.passes) = (true, measured, passes);
-        }
-        Ok(self.trials[i].1.passes)
-    }
-
-    /// What of the allowance a candidate that was judged uses up.
-    pub fn used(&self, choice: &Choice) -> f64 {
-        let found = self
-            .trials
-            .iter()
-            .find(|(c, _)| c == choice)
-            .and_then(|(_, t)| t.measured);
-        found.map_or(f64::INFINITY, |m| Gate::used(m, self.exact, self.limit))
-    }
-
-    /// The candidate, made once more if another was made since.
-    pub fn take(&mut self, choice: &Choice) -> Result<Made> {
-        self.make(choice)?;
-        match self.made.take() {
-            Some((_, made)) => Ok(made),
-            None => Err(RepoError::user("no candidate was made", "")),
-        }
-    }
-}
-
-/// The lattice's knob as rungs: rung r is a step of 2^(-r * grid / 16).
-pub(crate) struct Steps<'c, 'a> {
-    pub court: &'c mut Court<'a>,
-    pub grid: i32,
-}
-
-impl Steps<'_, '_> {
-    pub fn choice(&self, rung: i32) -> Choice {
-        Choice::Lattice(-rung * self.grid)
-    }
-}
-
-impl Trials<i32> for Steps<'_, '_> {
-    type Error = RepoError;
-
-    fn bytes(&mut self, key: &i32) -> Result<u64> {
-        let choice = self.choice(*key);
-        self.court.bytes(&choice)
-    }
-
-    fn passes(&mut self, key: &i32) -> Result<bool> {
-        let choice = self.choice(*key);
-        self.court.passes(&choice)
-    }
-}
-
-/// Numbers of bins as rungs; on each the codebooks that the policy names, smallest candidate first.
-pub(crate) struct Rungs<'c, 'a> {
-    pub court: &'c mut Court<'a>,
-    pub policy: &'c BinsPolicy,
-    /// The last choice that passed.
-    pub passed: Option<Choice>,
-}
-
-impl Rungs<'_, '_> {
-    fn config(&self, rung: i32) -> Config {
-        let place = |list: &[u16]| list[(rung.max(0) as usize).min(list.len() - 1)];
-        let bins = place(&self.policy.bins);
-        Config {
-            bins,
-            embedding_bins: self.policy.embedding_bins.as_deref().map_or(bins, place),
-            prune: self.policy.prune[0],
-            protect: self.policy.protect[0],
-            metric: self.policy.metrics()[0],
+        match self.trial(choice) {
+            Some(trial) => Ok(trial.bytes),
+            None => self.make(choice).map(|i| self.there[i].made.bytes),
         }
     }
 
-    /// The choices of a rung, smallest first.
-    fn choices(&mut self, rung: i32) -> Result<Vec<(u64, Choice)>> {
-        let config = self.config(rung);
-        let parent = self.court.maker.shelves.has_parent_of(&config);
-        let mut books: Vec<Book> = self.policy.codebooks.clone();
-        books.retain(|b| parent || *b == Book::Fresh);
-        if books.is_empty() {
-            books.push(Book::Fresh);
-        }
-        let sized = |b: Book| {
-            let choice = Choice::Bins(config, b);
-            Ok((self.court.bytes(&choice)?, choice))
-        };
-        let mut all = books.into_iter().map(sized).collect::<Result<Vec<_>>>()?;
-        all.sort_by_key(|(bytes, _)| *bytes);
-        Ok(all)
-    }
-}
-
-impl Trials<i32> for Rungs<'_, '_> {
-    type Error = RepoError;
-
-    fn bytes(&mut self, key: &i32) -> Result<u64> {
-        Ok(self.choices(*key)?.first().map_or(u64::MAX, |c| c.0))
-    }
-
-    fn passes(&mut self, key: &i32) -> Result<bool> {
-        for (_, choice) in self.choices(*key)? {
-            if self.court.passes(&choice)? {
-                self.passed = Some(choice);
-                return Ok(true);
+    /// Measures candidates side by side, at most as many as have a place.
+    fn measure(&mut self, batch: Vec<Choice>) -> Result<()> {
+        self.wanted = batch;
+        for (i, choice) in self.wanted.clone().iter().enumerate() {
+            match self.make(choice) {
+                // For the others nobody has asked yet.
+                Err(e) if i == 0 => return Err(e),
+                _ => {}
             }
         }
-        Ok(false)
+        let wanted = self.wanted.iter();
+        let shown: Vec<&Standing> = wanted
+            .filter_map(|c| self.there.iter().find(|s| s.choice == *c))
+            .collect();
+        let dirs: Vec<&Path> = shown.iter().map(|s| s.made.dir.as_path()).collect();
+        let numbers = self.evaluator.evaluate_all(&dirs);
+        let numbers = numbers.into_iter().chain(std::iter::repeat(None));
+        for (standing, number) in shown.into_iter().zip(numbers) {
+            let measured = number.filter(|m| m.is_finite());
+            let passes = measured.is_some_and(|m| Gate::passes(m, self.limit, self.direction));
+            if let Some((_, t)) = self.trials.iter_mut().find(|(c, _)| *c == standing.choice) {
+                (t.evaluated, t.measured, t.passes) = (true, measured, passes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The candidate, made once more if its directory is gone.
+    pub fn take(&mut self, choice: &Choice) -> Result<Made> {
+        let i = self.make(choice)?;
+        Ok(self.there.remove(i).made)
     }
 }
 
-/// The paper's cube under one metric: bins, pruning, protection, and bins of embeddings.
-pub(crate) struct Points<'c, 'a> {
-    pub court: &'c mut Court<'a>,
-    pub policy: &'c BinsPolicy,
-    pub metric: Metric,
-}
-
-impl Points<'_, '_> {
-    pub fn places(policy: &BinsPolicy) -> [usize; 4] {
-        let embeddings = policy.embedding_bins.as_ref().map_or(1, Vec::len);
-        [policy.bins.len(), policy.prune.len(), policy.protect.len(), embeddings]
-    }
-
-    pub fn choice(&self, point: &Point) -> Choice {
-        let place = |axis: usize, len: usize| point.get(axis).copied().unwrap_or(0).min(len - 1);
-        let p = self.policy;
-        let bins = p.bins[place(0, p.bins.len())];
-        let config = Config {
-            bins,
-            embedding_bins: p.embedding_bins.as_ref().map_or(bins, |e| e[place(3, e.len())]),
-            prune: p.prune[place(1, p.prune.len())],
-            protect: p.protect[place(2, p.protect.len())],
-            metric: self.metric,
-        };
-        Choice::Bins(config, Book::Fresh)
-    }
-}
-
-impl Trials<Point> for Points<'_, '_> {
-    type Error = RepoError;
-
-    fn bytes(&mut self, key: &Point) -> Result<u64> {
-        let choice = self.choice(key);
-        self.court.bytes(&choice)
-    }
-
-    fn passes(&mut self, key: &Point) -> Result<bool> {
-        let choice = self.choice(key);
-        self.court.passes(&choice)
+fn unmeasured(choice: &Choice, made: &Made) -> Trial {
+    let error = made.errors.values().fold(super::Error::default(), |a, b| a.and(*b));
+    Trial {
+        configuration: describe(choice),
+        bytes: made.bytes,
+        measured: None,
+        evaluated: false,
+        passes: false,
+        ahead: false,
+        max_abs: error.max_abs,
+        rel_l2: error.rel_l2(),
     }
 }

@@ -4,6 +4,7 @@
 use super::catalog::{Catalog, Slot};
 use crate::{RepoError, Result, error::bad_object, storage::Storage};
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+use std::{collections::HashSet, sync::Arc};
 
 /// What to do where the walk cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +15,37 @@ pub(crate) enum OnDamage {
     PassOver,
 }
 
+/// Commits that were pruned and whose contents nothing is owed: a walk follows them to their parents only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone(Arc<HashSet<Id>>);
+
+impl From<HashSet<Id>> for Gone {
+    fn from(ids: HashSet<Id>) -> Gone {
+        Gone(Arc::new(ids))
+    }
+}
+
+impl Gone {
+    pub fn has(&self, id: &Id) -> bool {
+        self.0.contains(id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// These, and more.
+    pub fn with(&self, more: impl Iterator<Item = Id>) -> Gone {
+        self.0.iter().copied().chain(more).collect::<HashSet<Id>>().into()
+    }
+}
+
 /// A set of objects of a catalog.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     marked: Vec<bool>,
+    gone: Gone,
+    bases: bool,
 }
 
 /// What an object points at, with the kinds these must have.
@@ -71,10 +99,20 @@ fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
 }
 
 impl Marks {
-    /// Nothing.
-    pub fn new(catalog: &Catalog) -> Marks {
+    /// Nothing. `gone`: commits whose contents are passed by.
+    pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
         Marks {
             marked: vec![false; catalog.len()],
+            gone: gone.clone(),
+            bases: true,
+        }
+    }
+
+    /// Nothing; marks will be what versions name, and not what that is stored as a difference to.
+    pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
+        Marks {
+            bases: false,
+            ..Marks::new(catalog, gone)
         }
     }
 
@@ -121,7 +159,7 @@ impl Marks {
             if std::mem::replace(&mut self.marked[n as usize], true) {
                 continue;
             }
-            match behind(catalog, storage, n, kind) {
+            match self.behind(catalog, storage, n, kind) {
                 Ok(next) => stack.extend(next),
                 Err(e) if on_damage == OnDamage::Refuse || matches!(e, RepoError::Io { .. }) => return Err(e),
                 Err(_) => {}
@@ -141,31 +179,42 @@ impl Marks {
         }
         Ok(())
     }
-}
 
-fn behind(catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) -> Result<Vec<(Id, Option<Kind>)>> {
-    let record = catalog.best_record(n);
-    if let Some(wanted) = kind.filter(|k| *k != record.kind) {
-        let what = format!("object {}", record.id.short());
-        return Err(RepoError::corrupt(
-            what,
-            format!("it is a {}, not a {wanted}", record.kind),
-        ));
-    }
-    match record.kind {
-        Kind::Blob => Ok(Vec::new()),
-        Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
-        kind => {
-            let bytes = catalog.content(storage, catalog.best(n))?;
-            let firm = references(kind, &record.id, &bytes)?;
-            let guessed = guesses(kind, &bytes)
-                .into_iter()
-                .filter(|id| catalog.find(id).is_some());
-            Ok(firm
-                .into_iter()
-                .map(|(id, k)| (id, Some(k)))
-                .chain(guessed.map(|id| (id, None)))
-                .collect())
+    fn behind(
+        &self,
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        n: u32,
+        kind: Option<Kind>,
+    ) -> Result<Vec<(Id, Option<Kind>)>> {
+        let record = catalog.best_record(n);
+        if let Some(wanted) = kind.filter(|k| *k != record.kind) {
+            let what = format!("object {}", record.id.short());
+            return Err(RepoError::corrupt(
+                what,
+                format!("it is a {}, not a {wanted}", record.kind),
+            ));
+        }
+        match record.kind {
+            Kind::Blob => Ok(Vec::new()),
+            Kind::Tensor if !self.bases => Ok(Vec::new()),
+            Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
+            kind => {
+                let bytes = catalog.content(storage, catalog.best(n))?;
+                let firm = references(kind, &record.id, &bytes)?;
+                if self.gone.has(&record.id) {
+                    let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
+                    return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+                }
+                let guessed = guesses(kind, &bytes)
+                    .into_iter()
+                    .filter(|id| catalog.find(id).is_some());
+                Ok(firm
+                    .into_iter()
+                    .map(|(id, k)| (id, Some(k)))
+                    .chain(guessed.map(|id| (id, None)))
+                    .collect())
+            }
         }
     }
 }

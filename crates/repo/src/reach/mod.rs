@@ -8,5 +8,5 @@ mod roots;
 
 pub(crate) use catalog::{Catalog, PACK_FIXED, Slot, is_worth, record_bytes};
 pub(crate) use copy::{CHUNK, copy};
-pub(crate) use mark::{Marks, OnDamage, kind_of, references};
+pub(crate) use mark::{Gone, Marks, OnDamage, kind_of, references};
 pub(crate) use roots::Root;

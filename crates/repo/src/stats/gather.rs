@@ -7,7 +7,7 @@ use crate::{
     ingest::scheme_name,
     odb::Odb,
     progress::Progress,
-    reach::{Catalog, Marks, OnDamage, Root},
+    reach::{Catalog, Gone, Marks, OnDamage, Root},
     refs::HEADS,
 };
 use mdl_codec::scheme_of;
@@ -108,7 +108,7 @@ impl<'a> Gather<'a> {
     }
 
     fn marks(&self, starts: &[Id]) -> Marks {
-        let mut marks = Marks::new(self.catalog);
+        let mut marks = Marks::new(self.catalog, &Gone::default());
         for id in starts {
             // Only a medium that fails ends such a walk, and then the numbers are those of what could be read.
             let _ = marks.mark(self.catalog, self.odb.storage(), (*id, None), OnDamage::PassOver);

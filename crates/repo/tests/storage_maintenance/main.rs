@@ -10,6 +10,7 @@ mod gc;
 mod handles;
 mod hostile;
 mod lattices;
+mod prune;
 mod stats;
 mod storm;
 mod support;

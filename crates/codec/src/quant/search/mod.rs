@@ -3,12 +3,14 @@
 //! know what a candidate consists of, nor how it is measured.
 //!
 //! `gate` says what may be lost, `cube` walks the paper's configuration cube (Algorithm 4, delta neighbourhood), `ladder` a single
-//! knob that sticks (the lattice's step, a number of bins).
+//! knob that sticks (the lattice's step, a number of bins). `ahead` says what can be measured side by side.
 
+mod ahead;
 mod cube;
 mod gate;
 mod ladder;
 
+pub use ahead::{Guess, ahead};
 pub use cube::{Cube, Point, guided, neighbourhood};
 pub use gate::{Direction, Gate, Progress};
 pub use ladder::{Ladder, climb, coarser};

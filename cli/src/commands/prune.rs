@@ -1,0 +1,203 @@
+//! `mdl prune`: which versions keep their contents. Neighbours: `Repo::prune` decides by the rules, `gc` frees. It must not
+//! know what keeps a version besides the rules.
+
+use super::shared::parse_age;
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{count, size},
+};
+use mdl_objects::Id;
+use mdl_repo::{BestMode, KeptVersion, PruneOptions, PruneReport, PrunedVersion, Retention};
+use serde_json::json;
+use std::io::Write;
+
+/// Versions listed of each kind.
+const SHOWN: usize = 20;
+
+/// Let go of the contents of versions that no rule keeps
+///
+/// A version stays if any rule keeps it, if a branch, tag or HEAD points at it, if a run resumed from it within
+/// `gc.grace_hours`, or if a branch that is not pruned holds it. All branches are pruned, each by its own versions, unless one
+/// is named. A pruned version stays in the log with its message, step and metrics; what it held is freed by `mdl gc` once it has
+/// been pruned for `gc.grace_hours`, and can be taken back until then. If anything that is to stay is damaged or missing, nothing
+/// is pruned. A rule of steps or of a metric keeps everything on a branch where no version has one.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl prune --keep-latest 3 --keep-every-steps 10000 --keep-best 2:eval_loss:min --dry-run
+  mdl prune --branch main --keep-latest 5 --keep-newer 7d
+  mdl prune --undo
+  mdl prune --keep-latest 1 && mdl compact && mdl gc --prune-now")]
+pub struct Args {
+    /// Prune this branch only: other branches then hold on to all that is theirs.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Keep the N newest versions.
+    #[arg(long, value_name = "N", help_heading = "Rules")]
+    keep_latest: Option<u64>,
+    /// Keep versions whose step is a multiple of N.
+    #[arg(long, value_name = "N", help_heading = "Rules")]
+    keep_every_steps: Option<u64>,
+    /// Keep the N best versions by a metric. Without min or max the metric's name must tell which end is best.
+    #[arg(long, value_name = "N:METRIC[:min|max]", value_parser = best, help_heading = "Rules")]
+    keep_best: Vec<Retention>,
+    /// Keep the oldest version, then each that is this much younger than the one kept before (seconds, or 30m, 1h, 7d).
+    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
+    keep_every: Option<u64>,
+    /// Keep the versions of these steps.
+    #[arg(long, value_name = "STEP", value_delimiter = ',', help_heading = "Rules")]
+    keep_steps: Vec<u64>,
+    /// Keep versions made no longer than this before the newest one (seconds, or 30m, 1h, 7d).
+    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
+    keep_newer: Option<u64>,
+    /// Rules as JSON, such as {"rule": "LatestN", "n": 3}.
+    #[arg(long, value_name = "JSON", value_parser = rules_json, help_heading = "Rules")]
+    rules: Option<Retention>,
+    /// Only say which versions would go and what that frees.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Take prunings back: of these versions, or of all that were pruned last.
+    #[arg(long, value_name = "REV", num_args = 0.., value_parser = crate::args::revision, conflicts_with_all = [
+        "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules", "dry_run",
+    ])]
+    undo: Option<Vec<String>>,
+}
+
+/// `2:loss:min`
+fn best(text: &str) -> std::result::Result<Retention, String> {
+    let wanted = || "write N:METRIC, N:METRIC:min or N:METRIC:max, such as 2:loss:min".to_owned();
+    let (n, metric) = text.split_once(':').ok_or_else(wanted)?;
+    let (metric, mode) = match metric.rsplit_once(':') {
+        Some((metric, "min")) => (metric, Some(BestMode::Min)),
+        Some((metric, "max")) => (metric, Some(BestMode::Max)),
+        // A metric's name may hold a colon.
+        _ => (metric, None),
+    };
+    Ok(Retention::BestN {
+        n: n.parse().map_err(|_| wanted())?,
+        metric: metric.to_owned(),
+        mode,
+    })
+}
+
+fn rules_json(text: &str) -> std::result::Result<Retention, String> {
+    serde_json::from_str(text).map_err(|e| e.to_string())
+}
+
+fn rules(args: &Args) -> Result<Retention> {
+    let steps = (!args.keep_steps.is_empty()).then(|| Retention::CustomSteps {
+        steps: args.keep_steps.iter().copied().collect(),
+    });
+    let given = [
+        args.keep_latest.map(|n| Retention::LatestN { n }),
+        args.keep_every_steps.map(|n| Retention::EveryNSteps { n }),
+        args.keep_every.map(|seconds| Retention::EveryNSeconds { seconds }),
+        steps,
+        args.keep_newer.map(|seconds| Retention::LatestDuration { seconds }),
+        args.rules.clone(),
+    ];
+    let rules: Vec<Retention> = given
+        .into_iter()
+        .flatten()
+        .chain(args.keep_best.iter().cloned())
+        .collect();
+    if rules.is_empty() {
+        return Err(CliError::usage(
+            "nothing says what is to be kept",
+            "give at least one rule, such as --keep-latest 3; --dry-run shows what would go",
+        ));
+    }
+    Ok(Retention::Any { rules })
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    if let Some(revs) = &args.undo {
+        return undo(context, revs);
+    }
+    let rules = rules(args)?;
+    let repo = context.repo()?;
+    let options = PruneOptions { dry_run: args.dry_run };
+    let report = repo.prune(args.branch.as_deref(), &rules, &options)?;
+    if context.global.json {
+        return context.json(&report);
+    }
+    for rule in &report.undecided {
+        context.note(&format!(
+            "note: no version has what this rule asks for, so it keeps all: {rule}"
+        ));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    tell(context, &report, repo.config().grace_hours())
+}
+
+fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> {
+    let kept = count(r.kept.len() as u64, "version");
+    if r.pruned.is_empty() {
+        return Ok(writeln!(context.out, "Nothing to prune: {kept} stay")?);
+    }
+    let verb = if r.dry_run { "Would prune" } else { "Pruned" };
+    let pruned = count(r.pruned.len() as u64, "version");
+    writeln!(context.out, "{verb} {pruned} ({}); {kept} stay", r.branches.join(", "))?;
+    list(context, r.pruned.iter().map(|p| line(p.commit, p.step, "")))?;
+    if r.dry_run {
+        writeln!(context.out, "To stay:")?;
+        list(
+            context,
+            r.kept
+                .iter()
+                .map(|k: &KeptVersion| line(k.commit, k.step, &k.why.join(", "))),
+        )?;
+    }
+    writeln!(
+        context.out,
+        "{} to be freed by `mdl gc`, {grace_hours} hours from now (at once with --prune-now)",
+        size(r.freed_bytes)
+    )?;
+    if r.base_bytes > 0 {
+        let bases = size(r.base_bytes);
+        writeln!(
+            context.out,
+            "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them"
+        )?;
+    }
+    if !r.dry_run {
+        writeln!(context.out, "`mdl prune --undo` takes it back until then")?;
+    }
+    Ok(())
+}
+
+fn line(commit: Id, step: Option<u64>, why: &str) -> String {
+    let step = step.map_or_else(String::new, |s| format!("step {s}"));
+    format!("  {}  {step:<12} {why}", commit.short()).trim_end().to_owned()
+}
+
+fn list(context: &mut Context, lines: impl ExactSizeIterator<Item = String>) -> Result<()> {
+    let total = lines.len();
+    for line in lines.take(SHOWN) {
+        writeln!(context.out, "{line}")?;
+    }
+    if total > SHOWN {
+        writeln!(context.out, "  ... {} more; --json lists all", total - SHOWN)?;
+    }
+    Ok(())
+}
+
+fn undo(context: &mut Context, revs: &[String]) -> Result<()> {
+    let repo = context.repo()?;
+    let ids = revs
+        .iter()
+        .map(|r| repo.resolve(r))
+        .collect::<mdl_repo::Result<Vec<Id>>>()?;
+    let back = repo.undo_prune((!ids.is_empty()).then_some(&ids))?;
+    if context.global.json {
+        return context.json(&json!({"restored": back}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Took back {}", count(back.len() as u64, "version"))?;
+        list(context, back.iter().map(|p: &PrunedVersion| line(p.commit, p.step, "")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! `mdl watch`: what a training framework drops into a directory becomes versions. Neighbours: the rooms beside it: `turn` is what happens
+//! after each look, `find` looks, `settle` waits, `whole` reads headers, `take` commits, `remove` clears up, `tell` prints. It must not know
+//! how a framework writes.
+
+mod find;
+mod known;
+mod name;
+mod remove;
+mod settle;
+mod take;
+mod tell;
+mod trainer;
+mod turn;
+mod whole;
+
+use super::contract::Contract;
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+};
+use find::Found;
+use known::Known;
+use mdl_objects::Id;
+use mdl_repo::{Head, Repo, RepoError};
+use settle::Settling;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tell::say;
+
+/// How soon a signal is noticed.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Commit each checkpoint that appears in a directory, once it is completely written
+///
+/// Every entry of DIR is a checkpoint if it has tensors: a directory (checkpoint-500, global_step200) or a file (.ckpt, .pt, .pth, .bin,
+/// .safetensors, .npz, .gguf). It is committed when it was renamed from a temporary name (tmp-*, .tmp*, *.tmp, *.part*,
+/// *.incomplete), or when nothing in it has changed for --settle seconds; and only if all files in it scan undamaged. The step
+/// is that of trainer_state.json, which also gives epoch and metrics, or of the name: checkpoint-500, step_500, ba500, iter_0000500.
+///
+/// The directory is looked at again and again, so any file system will do. What is on the branch already is not committed again,
+/// also after a restart or a kill. Ctrl-C ends after the commit that runs, a second one at once. With --json each commit is a document of
+/// one line. --resumed-from is said of the first commit.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl watch out
+  mdl watch out --pattern 'checkpoint-*' --branch run7 --remove --keep 2
+  mdl watch out --once
+  mdl watch out --policy lossy --eval './evaluate.sh'")]
+pub struct Args {
+    /// Directory that checkpoints appear in.
+    dir: PathBuf,
+    /// Only entries whose name matches (`*` any text, `?` any character); may be repeated.
+    #[arg(long, value_name = "GLOB")]
+    pattern: Vec<String>,
+    /// Branch to commit to, made from the present commit if it is new. Default: the present branch.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Seconds between two looks.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    interval: Duration,
+    /// Seconds that a checkpoint must be left alone before it counts as written.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    settle: Duration,
+    /// Commit what is there and complete, then end.
+    #[arg(long)]
+    once: bool,
+    /// Remove originals once their versions are committed and every byte was compared. The newest stay, and so does what a link or the
+    /// Trainer's best_model_checkpoint names. Under a policy replaced weights cannot be compared: there the version is read back, and
+    /// the original must be what it was.
+    #[arg(long)]
+    remove: bool,
+    /// Newest originals that stay.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: u32,
+    #[command(flatten)]
+    contract: Contract,
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let number: f64 = text.trim().parse().map_err(|_| format!("{text:?} is not a number"))?;
+    let wrong = |_| "a number of seconds from 0 up is wanted".to_owned();
+    // A look costs something; a file system that is polled without a pause is no use to training.
+    Ok(Duration::try_from_secs_f64(number)
+        .map_err(wrong)?
+        .max(Duration::from_millis(10)))
+}
+
+/// A watch that goes on.
+#[derive(Debug)]
+struct Watch {
+    branch: String,
+    contract: Contract,
+    once: bool,
+    /// Originals that stay; none: all.
+    keep: Option<usize>,
+    resumed_from: Option<Id>,
+    known: Known,
+    settling: Settling,
+    /// Originals that the branch holds.
+    committed: HashMap<String, (Found, Id)>,
+    start: Instant,
+    /// What was last said of the directory itself.
+    said: String,
+}
+
+pub fn run(context: &mut Context, args: Args) -> Result<()> {
+    let repo = context.repo()?;
+    let mut watch = Watch {
+        branch: branch(&repo, args.branch)?,
+        resumed_from: args.contract.resumed_from(&repo)?,
+        contract: args.contract,
+        once: args.once,
+        keep: args.remove.then_some(args.keep as usize),
+        known: Known::default(),
+        settling: Settling::new(args.settle),
+        committed: HashMap::new(),
+        start: Instant::now(),
+        said: String::new(),
+    };
+    // A policy that does not exist is better known now than in an hour.
+    watch.contract.judged(&repo)?;
+    let stop = stop_flag()?;
+    if args.remove && args.dir.is_dir() {
+        watch.known.refresh(&repo, &watch.branch)?;
+        remove::resume(context, &repo, &watch.known, &args.dir)?;
+    }
+    // Between commits the index is left to others.
+    drop(repo);
+    loop {
+        let seen = watch.look(&args.dir, &args.pattern)?;
+        watch.turn(context, &seen, &stop)?;
+        let done = args.once && !watch.settling.pending();
+        if done || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        nap(args.interval, &stop);
+    }
+    for name in watch.settling.unfinished().into_iter().filter(|_| args.once) {
+        say(context, "skipped", name, "it is still being written")?;
+    }
+    Ok(())
+}
+
+/// The branch is decided on once: `mdl switch` elsewhere does not redirect a watch.
+fn branch(repo: &Repo, asked: Option<String>) -> Result<String> {
+    if let Some(name) = asked {
+        mdl_repo::check_ref_name(&name)?;
+        return Ok(name);
+    }
+    match repo.refs().head()? {
+        Head::Branch(name) => Ok(name),
+        Head::Detached(_) => Err(CliError::usage("HEAD is on no branch", "name one with --branch NAME")),
+    }
+}
+
+/// Set by Ctrl-C and SIGTERM; the second one ends the program as if nobody had listened.
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let listen = |signal| {
+        flag::register_conditional_default(signal, stop.clone())?;
+        flag::register(signal, stop.clone())
+    };
+    for signal in [SIGINT, SIGTERM] {
+        listen(signal).map_err(RepoError::io("cannot listen for signals"))?;
+    }
+    Ok(stop)
+}
+
+fn nap(interval: Duration, stop: &AtomicBool) {
+    let end = Instant::now() + interval;
+    while !stop.load(Ordering::Relaxed) {
+        match end.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => break,
+            left => sleep(left.min(NAP)),
+        }
+    }
+}

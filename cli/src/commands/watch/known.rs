@@ -1,0 +1,68 @@
+//! Which checkpoints a branch holds already: the commits themselves remember, so that nothing else must be kept. Neighbours: `take` asks
+//! before it commits. It must not look at the watched directory.
+
+use mdl_objects::{Commit, Id};
+use mdl_repo::{HEADS, Repo, Result, Step};
+use std::collections::HashMap;
+
+/// Key of a commit's meta: the name that the checkpoint had in the watched directory.
+pub const SOURCE: &str = "source";
+/// Key of a lossy commit's meta: the tree that the originals would have been.
+pub const SOURCE_TREE: &str = "source_tree";
+
+/// Commits of a branch by the name of the checkpoint.
+#[derive(Debug, Default)]
+pub struct Known {
+    tip: Option<Id>,
+    by_name: HashMap<String, Vec<(String, Id)>>,
+}
+
+/// The tree of the originals, in digits.
+fn original(commit: &Commit) -> String {
+    let stored = || commit.tree.to_hex();
+    commit.meta.get(SOURCE_TREE).cloned().unwrap_or_else(stored)
+}
+
+impl Known {
+    /// Reads the history of the branch, unless it is where it was.
+    ///
+    /// # Errors
+    /// Damaged history; the medium failed.
+    pub fn refresh(&mut self, repo: &Repo, branch: &str) -> Result<()> {
+        let tip = repo.refs().get(&format!("{HEADS}{branch}"))?;
+        if tip == self.tip {
+            return Ok(());
+        }
+        self.by_name.clear();
+        for step in repo.history(tip.as_slice())? {
+            let Step { id, commit } = step?;
+            self.add(id, &commit);
+        }
+        self.tip = tip;
+        Ok(())
+    }
+
+    /// The branch moved on to this commit.
+    pub fn moved(&mut self, id: Id, commit: &Commit) {
+        self.add(id, commit);
+        self.tip = Some(id);
+    }
+
+    fn add(&mut self, id: Id, commit: &Commit) {
+        if let Some(name) = commit.meta.get(SOURCE) {
+            let list = self.by_name.entry(name.clone()).or_default();
+            list.push((original(commit), id));
+        }
+    }
+
+    /// Commits of a checkpoint of this name.
+    pub fn of(&self, name: &str) -> &[(String, Id)] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// The commit of a checkpoint of this name and content.
+    pub fn with(&self, name: &str, tree: &Id) -> Option<Id> {
+        let tree = tree.to_hex();
+        self.of(name).iter().find(|(t, _)| *t == tree).map(|(_, id)| *id)
+    }
+}

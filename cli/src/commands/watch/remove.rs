@@ -1,0 +1,210 @@
+//! Removes originals that the repository holds for certain. Neighbours: `Repo::verify` compares bytes, `known` knows the commits. It must
+//! not remove what differs in a byte, what is newest, or what the framework may still want.
+//!
+//! An original is moved aside before it goes, so that nobody who lists the directory sees half of one. A kill in between leaves it aside:
+//! the next run looks at it again.
+
+use super::{
+    find::{Found, stamp},
+    known::{Known, SOURCE_TREE},
+};
+use crate::context::Context;
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Repo, RepoError, Result, WriteAt};
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Before the name of an original that is about to go. Commits and looks pass over it.
+const ASIDE: &str = ".mdl-removing-";
+
+/// Names that must stay: the newest, by step and by time; what links point at; what the framework calls the best.
+pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> HashSet<String> {
+    let mut stay = linked.clone();
+    let mut by_step: Vec<&Found> = committed.iter().filter(|f| f.place.rank().is_some()).collect();
+    by_step.sort_by_key(|f| f.order());
+    let mut by_time: Vec<&Found> = committed.iter().collect();
+    by_time.sort_by_key(|f| f.changed());
+    stay.extend(by_step.iter().rev().take(keep).map(|f| f.name.clone()));
+    stay.extend(by_time.iter().rev().take(keep).map(|f| f.name.clone()));
+    stay.extend(by_step.last().and_then(|f| f.place.best.clone()));
+    stay
+}
+
+/// Removes an original if every byte of it can be had from the commit, and the branch still has that; else says why it stays.
+///
+/// # Errors
+/// The repository or the medium failed; the original stays.
+pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commit: &Id) -> Result<Option<String>> {
+    match stamp(&found.path) {
+        Ok(Some(now)) if now == found.stamp => {}
+        Ok(None) => return Ok(Some("it is gone already".to_owned())),
+        _ => return Ok(Some("it changed since it was committed".to_owned())),
+    }
+    if let Some(why) = difference(context, repo, found, commit)? {
+        return Ok(Some(why));
+    }
+    let tip = repo.refs().get(&format!("{HEADS}{branch}"))?;
+    if !tip.is_some_and(|tip| repo.reaches(&tip, commit).is_ok_and(|yes| yes)) {
+        return Ok(Some(format!("branch {branch} does not hold its version any more")));
+    }
+    let aside = found.path.with_file_name(format!("{ASIDE}{}", found.name));
+    let failed = |e| RepoError::io(format!("cannot remove {}", found.path.display()))(e);
+    fs::rename(&found.path, &aside).map_err(failed)?;
+    // Whoever had a file open may have written to it meanwhile.
+    let same = stamp(&aside).ok().flatten().map(|mut s| {
+        let own = aside
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        if let Some(entry) = s.remove(&own) {
+            s.insert(found.name.clone(), entry);
+        }
+        s == found.stamp
+    });
+    if same != Some(true) {
+        fs::rename(&aside, &found.path).map_err(failed)?;
+        return Ok(Some("it changed while it was compared".to_owned()));
+    }
+    delete(&aside).map_err(failed)?;
+    Ok(None)
+}
+
+fn delete(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+/// Nobody keeps the bytes: only that they can be had counts.
+struct Nowhere;
+
+impl WriteAt for Nowhere {
+    fn write_at(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Restores every file of the version and compares it with the original; why they are not the same. Files of a lossy version are not the
+/// original's: there every object must be what its id says, and the original what it was when its version was made.
+fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<Option<String>> {
+    let commit = repo.odb().commit(id)?;
+    let files = repo.odb().files(&commit.tree)?;
+    if let Some(rel) = found.stamp.keys().find(|rel| !files.contains_key(*rel)) {
+        return Ok(Some(format!("its version has no {rel}")));
+    }
+    let lossy = commit.meta.get(SOURCE_TREE);
+    for (rel, entry) in &files {
+        if !found.stamp.contains_key(rel) {
+            return Ok(Some(format!("it has no {rel} any more")));
+        }
+        if lossy.is_some() {
+            repo.odb().restore(entry, &Nowhere, &context.bars)?;
+        } else if repo
+            .verify(&found.file(rel), id, Some(rel), &context.bars)?
+            .difference
+            .is_some()
+        {
+            return Ok(Some(format!("{rel} is not what its version holds")));
+        }
+    }
+    match lossy {
+        Some(tree) if repo.identify(&found.path, &context.bars)?.to_hex() != *tree => {
+            Ok(Some("it changed since it was committed".to_owned()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Deals with originals that a killed run left aside: those of which nothing is left but what a version holds go, the others come back.
+///
+/// # Errors
+/// The repository or the medium failed.
+pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Result<()> {
+    let failed = |e| RepoError::io(format!("cannot clear up {}", dir.display()))(e);
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let aside = entry.map_err(failed)?.path();
+        let Some(name) = aside.file_name().and_then(|n| n.to_str()?.strip_prefix(ASIDE)) else {
+            continue;
+        };
+        let back = dir.join(name);
+        if known
+            .of(name)
+            .iter()
+            .any(|(_, id)| held(context, repo, &aside, id).is_ok_and(|yes| yes))
+        {
+            delete(&aside).map_err(failed)?;
+        } else if !back.exists() {
+            fs::rename(&aside, &back).map_err(failed)?;
+        } else {
+            context.note(&format!(
+                "note: {} was left by a removal that was cut off",
+                aside.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether all that is left of an original is in a version, byte for byte.
+fn held(context: &Context, repo: &Repo, aside: &Path, id: &Id) -> Result<bool> {
+    let failed = RepoError::io(format!("cannot look at {}", aside.display()));
+    let left = stamp(aside).map_err(failed)?.unwrap_or_default();
+    let dir = aside.is_dir();
+    for rel in left.keys() {
+        let path: PathBuf = if dir { aside.join(rel) } else { aside.to_owned() };
+        let inner = if dir {
+            rel
+        } else {
+            rel.strip_prefix(ASIDE).unwrap_or(rel)
+        };
+        if repo.verify(&path, id, Some(inner), &context.bars)?.difference.is_some() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::name::Place, *};
+
+    fn found(name: &str, time: i128) -> Found {
+        Found {
+            name: name.to_owned(),
+            path: name.into(),
+            stamp: [("w".to_owned(), (1, time))].into(),
+            inode: (0, 0),
+            temporary: false,
+            place: Place::of_name(name),
+        }
+    }
+
+    #[test]
+    fn the_newest_by_step_and_by_time_stay() {
+        let mut all = vec![
+            found("last.ckpt", 9),
+            found("step=1.ckpt", 7),
+            found("step=2.ckpt", 8),
+            found("step=3.ckpt", 6),
+        ];
+        let names = |all: &[Found], keep, linked: &[&str]| {
+            let linked = linked.iter().map(|n| (*n).to_owned()).collect();
+            let mut names: Vec<String> = staying(all, keep, &linked).into_iter().collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&all, 1, &[]), ["last.ckpt", "step=3.ckpt"]);
+        assert_eq!(names(&all, 2, &[]), ["last.ckpt", "step=2.ckpt", "step=3.ckpt"]);
+        all[3].place.best = Some("step=1.ckpt".to_owned());
+        assert_eq!(
+            names(&all[1..], 1, &["other"]),
+            ["other", "step=1.ckpt", "step=2.ckpt", "step=3.ckpt"]
+        );
+        assert!(names(&[], 1, &[]).is_empty());
+    }
+}

@@ -1,0 +1,273 @@
+//! When a checkpoint is completely written, as far as looking from outside tells: it was renamed into place, or nothing in it changes any
+//! more. Neighbours: `find` looks, `whole` reads what has settled. It must not read a clock or a file.
+
+use super::find::{Found, Stamp};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+/// What is known of an entry.
+#[derive(Debug)]
+struct Seen {
+    stamp: Stamp,
+    first: Duration,
+    /// Unchanged since then, and for `before` already.
+    since: Duration,
+    before: Duration,
+    renamed: bool,
+    /// Whether it is still to be decided on.
+    open: bool,
+    changed: bool,
+    /// What was last said of it.
+    said: String,
+}
+
+/// Watches entries settle. Times are since some start.
+#[derive(Debug)]
+pub struct Settling {
+    settle: Duration,
+    seen: HashMap<String, Seen>,
+    /// What had a temporary name at the last look.
+    being_written: HashMap<(u64, u64), Stamp>,
+}
+
+impl Settling {
+    pub fn new(settle: Duration) -> Settling {
+        Settling {
+            settle,
+            seen: HashMap::new(),
+            being_written: HashMap::new(),
+        }
+    }
+
+    /// Takes a look; what is to be read now, in the order of training. `age` says for how long an entry that is new to us was left alone.
+    pub fn look(&mut self, now: Duration, found: &[Found], age: impl Fn(&Found) -> Duration) -> Vec<Found> {
+        let names: HashSet<&str> = found.iter().map(|f| f.name.as_str()).collect();
+        self.seen.retain(|name, _| names.contains(name.as_str()));
+        for f in found.iter().filter(|f| !f.temporary) {
+            let renamed = self.was_renamed(f);
+            match self.seen.get_mut(&f.name) {
+                Some(seen) if seen.stamp == f.stamp => {}
+                Some(seen) => {
+                    seen.stamp.clone_from(&f.stamp);
+                    (seen.since, seen.before) = (now, Duration::ZERO);
+                    (seen.renamed, seen.open, seen.changed) = (renamed, true, true);
+                }
+                None => {
+                    let seen = Seen {
+                        stamp: f.stamp.clone(),
+                        first: now,
+                        since: now,
+                        before: age(f),
+                        renamed,
+                        open: true,
+                        changed: false,
+                        said: String::new(),
+                    };
+                    self.seen.insert(f.name.clone(), seen);
+                }
+            }
+        }
+        let temporary = found.iter().filter(|f| f.temporary);
+        self.being_written = temporary.map(|f| (f.inode, f.stamp.clone())).collect();
+        self.ready(now, found)
+    }
+
+    /// Whether this is what had a temporary name a look ago, with all that was in it then: an inode alone may have been given to another.
+    fn was_renamed(&self, f: &Found) -> bool {
+        let same = |before: &Stamp| {
+            let file = before.len() == 1 && f.stamp.len() == 1;
+            file || !before.is_empty() && before.keys().all(|rel| f.stamp.contains_key(rel))
+        };
+        self.being_written.get(&f.inode).is_some_and(same)
+    }
+
+    fn ready(&self, now: Duration, found: &[Found]) -> Vec<Found> {
+        let whole = |seen: &Seen| seen.renamed || now - seen.since + seen.before >= self.settle;
+        let state = |f: &Found| self.seen.get(&f.name).filter(|seen| seen.open && !f.temporary);
+        // What was found beside an earlier checkpoint waits for it, but not for ever.
+        let waiting = |seen: &Seen| !whole(seen) && now - seen.first < self.settle;
+        let earlier = found.iter().filter(|f| state(f).is_some_and(waiting));
+        let earlier = earlier.filter_map(|f| f.place.rank()).min().unwrap_or(u64::MAX);
+        let ready = found.iter().filter(|f| state(f).is_some_and(whole));
+        let ready = ready.filter(|f| f.place.rank().is_none_or(|rank| rank <= earlier));
+        let mut ready: Vec<Found> = ready.cloned().collect();
+        ready.sort_by_key(Found::order);
+        ready
+    }
+
+    /// It is decided on, until it changes.
+    pub fn close(&mut self, name: &str) {
+        if let Some(seen) = self.seen.get_mut(name) {
+            seen.open = false;
+        }
+    }
+
+    /// It could not be taken: whether that is news. One that was only renamed must settle after all; `again`: it is tried again once it was
+    /// left alone as long once more, without that when it changes.
+    pub fn failed(&mut self, name: &str, now: Duration, why: &str, again: bool) -> bool {
+        let Some(seen) = self.seen.get_mut(name) else {
+            return false;
+        };
+        if seen.renamed {
+            (seen.renamed, seen.since, seen.before) = (false, now, Duration::ZERO);
+            return false;
+        }
+        seen.open = again;
+        (seen.since, seen.before) = (now, Duration::ZERO);
+        let news = seen.said != why;
+        why.clone_into(&mut seen.said);
+        news
+    }
+
+    /// Whether an entry of which nothing changed since it was first seen is still to be decided on.
+    pub fn pending(&self) -> bool {
+        self.seen.values().any(|s| s.open && !s.changed)
+    }
+
+    /// Entries that changed while we looked and have not been decided on since.
+    pub fn unfinished(&self) -> Vec<&str> {
+        let open = self.seen.iter().filter(|(_, s)| s.open);
+        let mut names: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::name::Place, *};
+
+    const SETTLE: Duration = Duration::from_secs(10);
+
+    fn found(name: &str, inode: u64, files: &[(&str, u64)]) -> Found {
+        Found {
+            name: name.to_owned(),
+            path: name.into(),
+            stamp: files
+                .iter()
+                .map(|(rel, size)| ((*rel).to_owned(), (*size, 0)))
+                .collect(),
+            inode: (1, inode),
+            temporary: super::super::find::is_temporary(name),
+            place: Place::of_name(name),
+        }
+    }
+
+    fn names(ready: &[Found]) -> Vec<&str> {
+        ready.iter().map(|f| f.name.as_str()).collect()
+    }
+
+    fn look(s: &mut Settling, at: u64, found: &[Found]) -> Vec<String> {
+        let ready = s.look(Duration::from_secs(at), found, |_| Duration::ZERO);
+        names(&ready).into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_is_written_slowly_settles_after_its_last_change() {
+        let mut s = Settling::new(SETTLE);
+        assert!(look(&mut s, 0, &[found("step_1", 1, &[("w", 5)])]).is_empty());
+        assert!(look(&mut s, 9, &[found("step_1", 1, &[("w", 6)])]).is_empty());
+        assert!(look(&mut s, 18, &[found("step_1", 1, &[("w", 6)])]).is_empty());
+        assert_eq!(look(&mut s, 19, &[found("step_1", 1, &[("w", 6)])]), ["step_1"]);
+        s.close("step_1");
+        assert!(look(&mut s, 40, &[found("step_1", 1, &[("w", 6)])]).is_empty());
+        assert!(
+            look(&mut s, 41, &[found("step_1", 1, &[("w", 7)])]).is_empty(),
+            "it changed"
+        );
+        assert_eq!(look(&mut s, 51, &[found("step_1", 1, &[("w", 7)])]), ["step_1"]);
+    }
+
+    #[test]
+    fn what_was_renamed_is_ready_at_once() {
+        let mut s = Settling::new(SETTLE);
+        look(&mut s, 0, &[found("tmp-checkpoint-1", 7, &[("w", 5)])]);
+        assert_eq!(
+            look(&mut s, 2, &[found("checkpoint-1", 7, &[("w", 5), ("x", 1)])]),
+            ["checkpoint-1"]
+        );
+        // An inode that was given to another directory is no sign of a rename.
+        look(&mut s, 3, &[found("tmp-checkpoint-2", 8, &[("w", 5), ("v", 5)])]);
+        assert!(look(&mut s, 4, &[found("step_2", 8, &[("other", 1)])]).is_empty());
+        // Damage in it: it must settle after all, and that it is damaged is said then, once.
+        look(&mut s, 20, &[found("tmp-checkpoint-3", 9, &[("w", 5)])]);
+        let renamed = [found("checkpoint-3", 9, &[("w", 5)])];
+        assert_eq!(look(&mut s, 21, &renamed), ["checkpoint-3"]);
+        assert!(!s.failed("checkpoint-3", Duration::from_secs(21), "torn", false));
+        assert!(look(&mut s, 30, &renamed).is_empty());
+        assert_eq!(look(&mut s, 31, &renamed), ["checkpoint-3"]);
+        assert!(s.failed("checkpoint-3", Duration::from_secs(31), "torn", false));
+        assert!(look(&mut s, 90, &renamed).is_empty());
+        let grown = [found("checkpoint-3", 9, &[("w", 6)])];
+        look(&mut s, 91, &grown);
+        assert_eq!(look(&mut s, 101, &grown), ["checkpoint-3"]);
+        assert!(
+            !s.failed("checkpoint-3", Duration::from_secs(101), "torn", false),
+            "said before"
+        );
+    }
+
+    #[test]
+    fn order_is_that_of_training() {
+        let mut s = Settling::new(SETTLE);
+        let two = [
+            found("checkpoint-1000", 1, &[("w", 1)]),
+            found("checkpoint-500", 2, &[("w", 1)]),
+        ];
+        look(&mut s, 0, &two);
+        let tmp = found("tmp-checkpoint-1500", 3, &[("w", 1)]);
+        look(&mut s, 1, &[two[0].clone(), two[1].clone(), tmp]);
+        // Renamed into place while those before it still settle.
+        let three = [two[0].clone(), found("checkpoint-1500", 3, &[("w", 1)]), two[1].clone()];
+        assert!(look(&mut s, 2, &three).is_empty());
+        assert_eq!(
+            look(&mut s, 10, &three),
+            ["checkpoint-500", "checkpoint-1000", "checkpoint-1500"]
+        );
+        // One that is never left alone holds nobody up for long.
+        let mut s = Settling::new(SETTLE);
+        for at in 0..10 {
+            assert!(
+                look(
+                    &mut s,
+                    at,
+                    &[found("step_1", 1, &[("log", at)]), found("step_2", 2, &[("w", 1)])]
+                )
+                .is_empty()
+            );
+        }
+        let after = [found("step_1", 1, &[("log", 99)]), found("step_2", 2, &[("w", 1)])];
+        assert_eq!(look(&mut s, 10, &after), ["step_2"]);
+    }
+
+    #[test]
+    fn a_single_look_goes_by_the_age_of_files() {
+        let mut s = Settling::new(SETTLE);
+        let two = [found("step_1", 1, &[("w", 1)]), found("step_2", 2, &[("w", 1)])];
+        let age = |f: &Found| Duration::from_secs(if f.name == "step_1" { 60 } else { 4 });
+        assert_eq!(names(&s.look(Duration::ZERO, &two, age)), ["step_1"]);
+        s.close("step_1");
+        assert!(s.pending());
+        assert_eq!(names(&s.look(Duration::from_secs(6), &two, age)), ["step_2"]);
+        let changed = [two[0].clone(), found("step_2", 2, &[("w", 2)])];
+        s.look(Duration::from_secs(7), &changed, age);
+        assert!(!s.pending());
+        assert_eq!(s.unfinished(), ["step_2"]);
+    }
+
+    #[test]
+    fn what_failed_for_now_is_tried_again() {
+        let mut s = Settling::new(SETTLE);
+        let one = [found("step_1", 1, &[("w", 1)])];
+        look(&mut s, 0, &one);
+        assert_eq!(look(&mut s, 10, &one), ["step_1"]);
+        assert!(s.failed("step_1", Duration::from_secs(10), "disk full", true));
+        assert!(look(&mut s, 11, &one).is_empty());
+        assert_eq!(look(&mut s, 20, &one), ["step_1"]);
+        assert!(!s.failed("step_1", Duration::from_secs(20), "disk full", true));
+        look(&mut s, 21, &[]);
+        assert!(!s.pending() && s.unfinished().is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! Commits one checkpoint that has settled. Neighbours: `whole` reads headers, `known` knows the branch, `Repo::commit` stores. It must not
+//! print.
+
+use super::{
+    Watch,
+    find::{Found, stamp},
+    known::{SOURCE, SOURCE_TREE},
+    name::title,
+    trainer,
+    whole::{Whole, check},
+};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+};
+use mdl_objects::{Commit, Id};
+use mdl_repo::{CommitRequest, Committed, ErrorKind, HEADS, Repo, RepoError};
+
+/// Times that a commit is tried when others move the branch.
+const TRIES: u32 = 5;
+
+/// What became of it.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is a new version.
+    Committed(Box<Committed>),
+    /// The branch has it.
+    Known(Id),
+    /// It has no tensors.
+    NoCheckpoint,
+    /// Somebody deleted it meanwhile.
+    Gone,
+    /// Somebody writes to it again.
+    Changing,
+    /// It cannot be taken as it is. `again`: that may be no fault of its own.
+    Failed {
+        why: String,
+        kind: &'static str,
+        again: bool,
+    },
+}
+
+impl Watch {
+    /// Commits it, unless the branch has it.
+    pub fn take(&mut self, context: &Context, repo: &Repo, found: &mut Found) -> Taken {
+        let why = match check(found) {
+            Whole::NoTensors => return Taken::NoCheckpoint,
+            Whole::No(why) => Taken::Failed {
+                why,
+                kind: "damaged",
+                again: false,
+            },
+            Whole::Yes => match self.attempt(context, repo, found) {
+                Ok(taken) => return taken,
+                Err(error) => Taken::Failed {
+                    why: error.message(),
+                    kind: error.kind(),
+                    again: passing(&error),
+                },
+            },
+        };
+        // What goes wrong with a checkpoint that is being deleted or written is no failure.
+        match stamp(&found.path) {
+            Ok(None) => Taken::Gone,
+            Ok(Some(now)) if now != found.stamp => Taken::Changing,
+            _ => why,
+        }
+    }
+
+    fn attempt(&mut self, context: &Context, repo: &Repo, found: &mut Found) -> Result<Taken> {
+        trainer::ask(&found.path, &mut found.place);
+        self.known.refresh(repo, &self.branch)?;
+        let mut judged = self.contract.judged(repo)?;
+        let mut tree = None;
+        if judged.is_some() || !self.known.of(&found.name).is_empty() {
+            tree = Some(repo.identify(&found.path, &context.bars)?);
+        }
+        if let Some(id) = tree.and_then(|tree| self.known.with(&found.name, &tree)) {
+            return Ok(Taken::Known(id));
+        }
+        let mut request = self.request(found);
+        if let Some(tree) = tree.filter(|_| judged.is_some()) {
+            request.meta.insert(SOURCE_TREE.to_owned(), tree.to_hex());
+        }
+        let mut tries = 0;
+        let done = loop {
+            tries += 1;
+            let done = match &mut judged {
+                Some(judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars),
+                None => repo.commit(&request, &context.bars),
+            };
+            match done {
+                Err(RepoError::Conflict { .. }) if tries < TRIES => {}
+                done => break done?,
+            }
+        };
+        let commit = repo.odb().commit(&done.id)?;
+        if let Some(taken) = self.torn(repo, found, &done, &commit)? {
+            return Ok(taken);
+        }
+        self.known.moved(done.id, &commit);
+        self.resumed_from = None;
+        Ok(Taken::Committed(Box::new(done)))
+    }
+
+    fn request(&self, found: &Found) -> CommitRequest {
+        CommitRequest {
+            source: Some(found.path.clone()),
+            message: title(&found.name).to_owned(),
+            branch: Some(self.branch.clone()),
+            step: found.place.step,
+            epoch: found.place.epoch,
+            metrics: found.place.metrics.clone(),
+            meta: [(SOURCE.to_owned(), found.name.clone())].into(),
+            // A checkpoint like the one before is a version of its own all the same.
+            allow_empty: true,
+            resumed_from: self.resumed_from,
+            ..CommitRequest::default()
+        }
+    }
+
+    /// Takes the commit back if files went, came or changed while it was made: it may lack some, or have some of before and some of after.
+    /// A checkpoint that was deleted only after it had been read is a good version.
+    fn torn(&self, repo: &Repo, found: &Found, done: &Committed, commit: &Commit) -> Result<Option<Taken>> {
+        let now = stamp(&found.path).map_err(RepoError::io(format!("cannot look at {}", found.path.display())))?;
+        if now.as_ref() == Some(&found.stamp) {
+            return Ok(None);
+        }
+        let files = repo.odb().files(&commit.tree)?;
+        let has = |(rel, (size, _)): (&String, &(u64, i128))| files.get(rel).is_some_and(|e| e.size == *size);
+        let all = files.len() == found.stamp.len() && found.stamp.iter().all(has);
+        let mut left = now.iter().flatten();
+        if all && left.all(|(rel, state)| found.stamp.get(rel) == Some(state)) {
+            return Ok(None);
+        }
+        let name = format!("{HEADS}{}", self.branch);
+        let why = format!("watch: {} changed while it was read", found.name);
+        repo.refs()
+            .update(&name, Some(done.id), done.parent, &commit.author, &why)?;
+        Ok(Some(if now.is_none() { Taken::Gone } else { Taken::Changing }))
+    }
+}
+
+/// Whether an error may pass without the checkpoint changing: a full disk, a branch that others move.
+fn passing(error: &CliError) -> bool {
+    let CliError::Repo(error) = error else { return true };
+    matches!(
+        error.kind(),
+        ErrorKind::Io | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::NotFound
+    )
+}

@@ -1,0 +1,86 @@
+//! How a watch tells what happens: a line for people, a document of one line for programs, at once. Neighbours: `render`. It must not decide
+//! what is worth telling.
+
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{entry, visible},
+};
+use mdl_objects::Id;
+use mdl_repo::{Committed, Repo};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// One line of JSON, at once.
+fn event(context: &mut Context, document: &Value) -> Result<()> {
+    writeln!(context.out, "{document}")?;
+    context.finish()
+}
+
+/// Says what did not happen, and why.
+pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<()> {
+    if context.global.json {
+        return event(context, &json!({"event": what, "source": name, "message": why}));
+    }
+    context.note(&visible(&format!("note: {name} is {what}: {why}")));
+    Ok(())
+}
+
+/// A new version.
+pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Committed) -> Result<()> {
+    let commit = repo.odb().commit(&done.id)?;
+    if context.global.json {
+        let mut document = entry::json(&done.id, &commit, None, &[]);
+        if let Some(map) = document.as_object_mut() {
+            map.remove("refs");
+            map.insert("event".to_owned(), "committed".into());
+            map.insert("source".to_owned(), source.into());
+            map.insert("branch".to_owned(), json!(done.branch));
+        }
+        return event(context, &document);
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    writeln!(
+        context.out,
+        "{}",
+        entry::short(&done.id, &commit, None, &[], context.paint)
+    )?;
+    for warning in done.quality.iter().flat_map(|q| &q.warnings) {
+        context.note(&format!("warning: {warning}"));
+    }
+    context.finish()
+}
+
+/// An original is gone.
+pub fn removed(context: &mut Context, source: &str, commit: &Id) -> Result<()> {
+    if context.global.json {
+        return event(
+            context,
+            &json!({"event": "removed", "source": source, "commit": commit.to_hex()}),
+        );
+    }
+    if context.chatty() {
+        writeln!(context.out, "removed {} ({})", visible(source), commit.short())?;
+    }
+    context.finish()
+}
+
+/// A checkpoint could not be committed. Said also where only errors are wanted.
+pub fn failed(context: &mut Context, source: &str, kind: &str, why: &str, again: bool) -> Result<()> {
+    if context.global.json {
+        let error = json!({"kind": kind, "message": why});
+        return event(context, &json!({"event": "failed", "source": source, "error": error}));
+    }
+    let paint = context.error_paint();
+    let then = if again {
+        "it is tried again"
+    } else {
+        "it is tried again when it changes"
+    };
+    let line = format!("{source}: not committed: {why}; {then}");
+    // If standard error is closed there is nowhere to say so.
+    let _ = writeln!(io::stderr(), "{} {}", paint.red("error:"), visible(&line));
+    Ok(())
+}

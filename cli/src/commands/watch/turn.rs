@@ -1,0 +1,147 @@
+//! What happens after each look: what is ready is taken, told, and in the end cleared up. Neighbours: `settle` says what is ready, `take`
+//! commits, `remove` removes. It must not end the watch for what is wrong with one checkpoint.
+
+use super::{
+    Watch,
+    find::{Found, Look, look},
+    remove,
+    take::Taken,
+    tell::{self, say},
+};
+use crate::{context::Context, errors::Result, render::visible};
+use mdl_repo::{Repo, RepoError};
+use std::{
+    collections::HashMap,
+    fs,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// How long ago a checkpoint was last touched, by this machine's clock. A copy may keep the times of its original, but not that of the inode.
+fn age(found: &Found) -> Duration {
+    let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
+    let inode =
+        |rel: &String| fs::symlink_metadata(found.file(rel)).map_or(i128::MAX, |m| ns(m.ctime(), m.ctime_nsec()));
+    let touched = found.stamp.keys().map(inode).max().unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as i128);
+    let left_alone = now.saturating_sub(touched.max(found.changed()));
+    Duration::from_nanos(u64::try_from(left_alone).unwrap_or(0))
+}
+
+impl Watch {
+    /// Looks at the directory. One that is not there may still be made, or its file system come back: that is said, and waited for.
+    pub fn look(&mut self, dir: &Path, patterns: &[String]) -> Result<Look> {
+        let failed = match look(dir, patterns) {
+            Ok(look) => {
+                self.said.clear();
+                return Ok(look);
+            }
+            Err(e) if self.once && e.kind() == io::ErrorKind::NotFound => {
+                return Err(RepoError::not_found("directory", dir.display()).into());
+            }
+            Err(e) if self.once || e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(RepoError::io(format!("cannot list {}", dir.display()))(e).into());
+            }
+            Err(e) => format!("cannot list {}: {e}; waiting for it", dir.display()),
+        };
+        if self.said != failed {
+            let _ = writeln!(io::stderr(), "note: {}", visible(&failed));
+            self.said = failed;
+        }
+        Ok(Look::default())
+    }
+
+    /// Takes what is ready after a look, and then clears up.
+    pub fn turn(&mut self, context: &mut Context, seen: &Look, stop: &AtomicBool) -> Result<()> {
+        // The clock of a file server may be wrong: only a single run goes by the age of files.
+        let left_alone = |f: &Found| if self.once { age(f) } else { Duration::ZERO };
+        let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
+        let there: HashMap<&str, &Found> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
+        self.committed
+            .retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let repo = match context.repo() {
+            Ok(repo) => repo,
+            Err(error) if self.once => return Err(error),
+            Err(error) => {
+                for f in &ready {
+                    self.failed(context, f, error.kind(), &error.message(), true)?;
+                }
+                return Ok(());
+            }
+        };
+        for mut found in ready {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let taken = self.take(context, &repo, &mut found);
+            self.settle(context, &repo, found, taken)?;
+        }
+        match self.keep {
+            Some(keep) if !stop.load(Ordering::Relaxed) => self.clear(context, &repo, seen, keep, stop),
+            _ => Ok(()),
+        }
+    }
+
+    fn settle(&mut self, context: &mut Context, repo: &Repo, found: Found, taken: Taken) -> Result<()> {
+        match taken {
+            Taken::Committed(done) => {
+                tell::committed(context, repo, &found.name, &done)?;
+                self.settling.close(&found.name);
+                self.committed.insert(found.name.clone(), (found, done.id));
+            }
+            Taken::Known(id) => {
+                self.settling.close(&found.name);
+                self.committed.insert(found.name.clone(), (found, id));
+            }
+            Taken::NoCheckpoint => self.settling.close(&found.name),
+            // The next look sees that it is gone, or waits for it once more.
+            Taken::Gone => say(context, "skipped", &found.name, "it was deleted before it was read")?,
+            Taken::Changing => say(
+                context,
+                "skipped",
+                &found.name,
+                "it changed while it was read; it is tried again",
+            )?,
+            Taken::Failed { why, kind, again } => self.failed(context, &found, kind, &why, again && !self.once)?,
+        }
+        Ok(())
+    }
+
+    /// Says what is wrong with a checkpoint, once; the watch goes on.
+    fn failed(&mut self, context: &mut Context, found: &Found, kind: &str, why: &str, again: bool) -> Result<()> {
+        if !self.settling.failed(&found.name, self.start.elapsed(), why, again) {
+            return Ok(());
+        }
+        tell::failed(context, &found.name, kind, why, again)
+    }
+
+    /// Removes the originals that need not stay.
+    fn clear(&mut self, context: &mut Context, repo: &Repo, seen: &Look, keep: usize, stop: &AtomicBool) -> Result<()> {
+        let all: Vec<Found> = self.committed.values().map(|(f, _)| f.clone()).collect();
+        let stay = remove::staying(&all, keep, &seen.linked);
+        let mut going: Vec<Found> = all.into_iter().filter(|f| !stay.contains(&f.name)).collect();
+        going.sort_by_key(Found::order);
+        for found in going {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some((_, commit)) = self.committed.remove(&found.name) else {
+                continue;
+            };
+            match remove::remove(context, repo, &self.branch, &found, &commit) {
+                Ok(None) => tell::removed(context, &found.name, &commit)?,
+                Ok(Some(why)) => say(context, "kept", &found.name, &why)?,
+                Err(error) => say(context, "kept", &found.name, &error.to_string())?,
+            }
+        }
+        Ok(())
+    }
+}

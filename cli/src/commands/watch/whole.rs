@@ -1,0 +1,113 @@
+//! Whether the files of a checkpoint that has settled are whole: every container scans undamaged, and every shard that an index names is
+//! there. Neighbours: `mdl-files` scans. It must not read payloads.
+
+use super::find::{Found, is_temporary};
+use mdl_files::{FileSource, ScanError, scan};
+use serde_json::Value;
+use std::{collections::BTreeSet, fs, path::Path};
+
+const INDEX: &str = ".index.json";
+/// No index of shards is longer.
+const MOST: u64 = 256 << 20;
+
+/// What reading the headers told.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Whole {
+    /// It can be committed.
+    Yes,
+    /// No file of it has tensors: it is no checkpoint.
+    NoTensors,
+    /// It is not, or not yet.
+    No(String),
+}
+
+/// Reads the headers of all files.
+pub fn check(found: &Found) -> Whole {
+    let mut tensors = false;
+    for rel in found.stamp.keys() {
+        let path = found.file(rel);
+        let source = match FileSource::open(&path) {
+            Ok(source) => source,
+            Err(e) => return Whole::No(format!("cannot read {rel}: {e}")),
+        };
+        match scan(&source, Path::new(rel)) {
+            Ok(layout) => tensors |= !layout.extents.is_empty(),
+            // What a killed writer left is not what the run goes on from; but it says that something is not right.
+            Err(ScanError::Damaged { .. }) if is_temporary(rel.rsplit('/').next().unwrap_or(rel)) => {
+                return Whole::No(format!("{rel} was left half written"));
+            }
+            Err(e) => return Whole::No(format!("{rel}: {e}")),
+        }
+        if let Some(missing) = rel.ends_with(INDEX).then(|| missing(found, rel)).flatten() {
+            return Whole::No(format!("{missing}, which {rel} names, is missing"));
+        }
+    }
+    if tensors { Whole::Yes } else { Whole::NoTensors }
+}
+
+/// The first shard that an index names and that is not there.
+fn missing(found: &Found, index: &str) -> Option<String> {
+    let path = found.file(index);
+    if fs::metadata(&path).ok()?.len() > MOST {
+        return None;
+    }
+    let document: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+    let shards = document.get("weight_map")?.as_object()?.values();
+    let shards: BTreeSet<&str> = shards.filter_map(Value::as_str).collect();
+    let dir = index
+        .rsplit_once('/')
+        .map_or(String::new(), |(dir, _)| format!("{dir}/"));
+    let gone = |shard: &&str| !found.stamp.contains_key(&format!("{dir}{shard}"));
+    shards.into_iter().find(gone).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find::look;
+    use super::*;
+
+    fn safetensors() -> Vec<u8> {
+        let head = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(head.as_bytes());
+        bytes.extend([0; 8]);
+        bytes
+    }
+
+    fn checked(files: &[(&str, &[u8])]) -> Whole {
+        let dir = tempfile::TempDir::new().expect("temp dir");
+        fs::create_dir(dir.path().join("step_1")).expect("dir");
+        for (name, bytes) in files {
+            fs::write(dir.path().join("step_1").join(name), bytes).expect("write");
+        }
+        check(&look(dir.path(), &[]).expect("look").entries[0])
+    }
+
+    #[test]
+    fn files_that_are_whole_and_files_that_are_not() {
+        let whole = safetensors();
+        assert_eq!(
+            checked(&[("w.safetensors", &whole), ("config.json", b"{}")]),
+            Whole::Yes
+        );
+        assert_eq!(checked(&[("config.json", b"{}")]), Whole::NoTensors);
+        assert!(matches!(
+            checked(&[("w.safetensors", &whole[..whole.len() - 1])]),
+            Whole::No(_)
+        ));
+        assert!(matches!(
+            checked(&[("w.safetensors", &whole), ("o.pt", b"")]),
+            Whole::No(_)
+        ));
+    }
+
+    #[test]
+    fn shards_that_an_index_names_must_be_there() {
+        let whole = safetensors();
+        let index = br#"{"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}"#;
+        let name = "model.safetensors.index.json";
+        let first = ("1.safetensors", whole.as_slice());
+        assert!(matches!(checked(&[first, (name, index)]), Whole::No(why) if why.contains("2.safetensors")));
+        assert_eq!(checked(&[first, ("2.safetensors", &whole), (name, index)]), Whole::Yes);
+    }
+}

@@ -1,0 +1,53 @@
+//! What a directory would be as a version, without storing it. Neighbours: `work` lists, `ingest` hashes; `status` asks the same of one
+//! file. It must not write anything but the stat cache.
+
+use crate::{
+    RepoError, Result,
+    commit::ingest_cached,
+    ingest::{Hints, Ingest, Policy, Report, Sink},
+    progress::Progress,
+    repo::Repo,
+    tree::{Files, store},
+    work::walk,
+};
+use mdl_objects::{Entry, Id};
+use std::path::Path;
+
+impl Repo {
+    /// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when they were last
+    /// hashed are not read.
+    ///
+    /// # Errors
+    /// Damaged or unsuitable files; the medium failed.
+    pub fn identify(&self, source: &Path, progress: &dyn Progress) -> Result<Id> {
+        let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
+        let list = walk(&source, self.config.follow_symlinks())?;
+        let policy = Policy {
+            max_depth: 0,
+            allow_damaged: false,
+        };
+        let mut ingest = Ingest {
+            odb: &self.odb,
+            sink: Sink::Ids,
+            policy,
+            hints: &Hints::default(),
+            progress,
+            report: Report::default(),
+        };
+        progress.begin("hashing", list.iter().map(|f| f.size).sum());
+        let mut files = Files::new();
+        for f in &list {
+            let done = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
+            let entry = Entry {
+                name: String::new(),
+                mode: done.mode,
+                executable: f.executable,
+                size: done.size,
+                id: done.id,
+            };
+            files.insert(f.rel.clone(), entry);
+        }
+        progress.end();
+        store(&mut ingest, &files)
+    }
+}

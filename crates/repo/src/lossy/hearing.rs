@@ -1,0 +1,118 @@
+//! One run of the search over what is known of candidates. Neighbours: `trials` has the table and measures, `knobs` asks, `drive` starts run
+//! after run until one needs nothing that is unknown. It must not decide what to try.
+//!
+//! A run sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess, ahead of it.
+
+use super::make::Choice;
+use super::trials::{Court, Trial};
+use crate::RepoError;
+use mdl_codec::quant::Config;
+use mdl_codec::quant::search::{Gate, Guess};
+
+/// Why a run ends early.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// Nobody knows yet whether this candidate passes.
+    Unknown(Choice),
+    /// On a guess, more candidates would have to be made than that is worth.
+    Far,
+    Failed(RepoError),
+}
+
+impl From<RepoError> for Halt {
+    fn from(e: RepoError) -> Halt {
+        Halt::Failed(e)
+    }
+}
+
+/// A run.
+pub(crate) struct Hearing<'c, 'a> {
+    court: &'c mut Court<'a>,
+    guesses: &'c [(Choice, Guess)],
+    /// What the run asked for, in order, and whether it asked for a verdict.
+    asked: Vec<(Choice, bool)>,
+}
+
+impl<'c, 'a> Hearing<'c, 'a> {
+    /// A run on what is known; with guesses, one that is only to show what would be asked next.
+    pub fn new(court: &'c mut Court<'a>, guesses: &'c [(Choice, Guess)]) -> Hearing<'c, 'a> {
+        Hearing {
+            court,
+            guesses,
+            asked: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, choice: &Choice, verdict: bool) {
+        match self.asked.iter_mut().find(|(c, _)| c == choice) {
+            Some((_, asked)) => *asked |= verdict,
+            None => self.asked.push((*choice, verdict)),
+        }
+    }
+
+    fn measured(&self, choice: &Choice) -> Option<&Trial> {
+        self.court.trial(choice).filter(|t| t.evaluated)
+    }
+
+    fn guess(&self, choice: &Choice) -> Option<Guess> {
+        self.guesses.iter().find(|(c, _)| c == choice).map(|g| g.1)
+    }
+
+    /// Bytes that storing the candidate takes; it is made if it never was.
+    pub fn bytes(&mut self, choice: &Choice) -> Result<u64, Halt> {
+        self.note(choice, false);
+        if let Some(trial) = self.court.trial(choice) {
+            return Ok(trial.bytes);
+        }
+        if !self.guesses.is_empty() && !self.court.may_make_ahead() {
+            return Err(Halt::Far);
+        }
+        Ok(self.court.bytes(choice)?)
+    }
+
+    /// Whether the gate lets the candidate through.
+    pub fn passes(&mut self, choice: &Choice) -> Result<bool, Halt> {
+        self.note(choice, true);
+        match (self.measured(choice), self.guess(choice)) {
+            (Some(trial), _) => Ok(trial.passes),
+            (None, Some(guess)) => Ok(guess != Guess::Fails),
+            (None, None) => Err(Halt::Unknown(*choice)),
+        }
+    }
+
+    /// What of the allowance a candidate that this run had judged uses up.
+    pub fn used(&self, choice: &Choice) -> f64 {
+        if !self.asked.iter().any(|(c, verdict)| c == choice && *verdict) {
+            return f64::INFINITY;
+        }
+        match (self.measured(choice), self.guess(choice)) {
+            (Some(Trial { measured: Some(m), .. }), _) => Gate::used(*m, self.court.exact, self.court.limit),
+            (None, Some(Guess::Easily)) => 0.0,
+            (None, Some(Guess::Barely)) => 1.0,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Whether the parent's codebooks have as many bins as the configuration wants.
+    pub fn parent_has(&self, config: &Config) -> bool {
+        self.court.maker.shelves.has_parent_of(config)
+    }
+
+    /// The trials that this run asked for, in order, then those that were measured ahead and not asked for.
+    pub fn trials(&self) -> Vec<Trial> {
+        let asked = self.asked.iter().filter_map(|(choice, verdict)| {
+            let trial = self.court.trial(choice)?;
+            Some(match verdict {
+                true => trial.clone(),
+                false => trial.unjudged(),
+            })
+        });
+        let judged = |choice: &Choice| self.asked.iter().any(|(c, verdict)| c == choice && *verdict);
+        let ahead = self.court.known().filter(|(c, t)| t.evaluated && !judged(c));
+        let ahead = ahead.map(|(_, t)| Trial {
+            ahead: true,
+            ..t.clone()
+        });
+        asked.chain(ahead).collect()
+    }
+}

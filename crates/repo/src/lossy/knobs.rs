@@ -1,0 +1,144 @@
+//! A search's keys put for choices: the lattice's knob (`Steps`), numbers of bins (`Rungs`), the paper's cube (`Points`). Neighbours: the
+//! searches of `mdl_codec::quant::search` ask through these, `hearing` answers. It must not know what a candidate came to, or why.
+
+use super::hearing::{Halt, Hearing};
+use super::keys::{BinsPolicy, Book};
+use super::make::Choice;
+use mdl_codec::quant::search::{Point, Trials};
+use mdl_codec::quant::{Config, Metric};
+
+type Result<T> = std::result::Result<T, Halt>;
+
+/// The lattice's knob as rungs: rung r is a step of 2^(-r * grid / 16).
+pub(crate) struct Steps<'h, 'c, 'a> {
+    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub grid: i32,
+    /// The last choice that passed.
+    pub passed: Option<Choice>,
+}
+
+impl Steps<'_, '_, '_> {
+    pub fn choice(&self, rung: i32) -> Choice {
+        Choice::Lattice(-rung * self.grid)
+    }
+}
+
+impl Trials<i32> for Steps<'_, '_, '_> {
+    type Error = Halt;
+
+    fn bytes(&mut self, key: &i32) -> Result<u64> {
+        let choice = self.choice(*key);
+        self.hearing.bytes(&choice)
+    }
+
+    fn passes(&mut self, key: &i32) -> Result<bool> {
+        let choice = self.choice(*key);
+        let passes = self.hearing.passes(&choice)?;
+        if passes {
+            self.passed = Some(choice);
+        }
+        Ok(passes)
+    }
+}
+
+/// Numbers of bins as rungs; on each the codebooks that the policy names, smallest candidate first.
+pub(crate) struct Rungs<'h, 'c, 'a> {
+    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub policy: &'h BinsPolicy,
+    /// The last choice that passed.
+    pub passed: Option<Choice>,
+}
+
+impl Rungs<'_, '_, '_> {
+    fn config(&self, rung: i32) -> Config {
+        let place = |list: &[u16]| list[(rung.max(0) as usize).min(list.len() - 1)];
+        let bins = place(&self.policy.bins);
+        Config {
+            bins,
+            embedding_bins: self.policy.embedding_bins.as_deref().map_or(bins, place),
+            prune: self.policy.prune[0],
+            protect: self.policy.protect[0],
+            metric: self.policy.metrics()[0],
+        }
+    }
+
+    /// The choices of a rung, smallest first.
+    fn choices(&mut self, rung: i32) -> Result<Vec<(u64, Choice)>> {
+        let config = self.config(rung);
+        let parent = self.hearing.parent_has(&config);
+        let mut books: Vec<Book> = self.policy.codebooks.clone();
+        books.retain(|b| parent || *b == Book::Fresh);
+        if books.is_empty() {
+            books.push(Book::Fresh);
+        }
+        let sized = |b: Book| {
+            let choice = Choice::Bins(config, b);
+            Ok((self.hearing.bytes(&choice)?, choice))
+        };
+        let mut all = books.into_iter().map(sized).collect::<Result<Vec<_>>>()?;
+        all.sort_by_key(|(bytes, _)| *bytes);
+        Ok(all)
+    }
+}
+
+impl Trials<i32> for Rungs<'_, '_, '_> {
+    type Error = Halt;
+
+    fn bytes(&mut self, key: &i32) -> Result<u64> {
+        Ok(self.choices(*key)?.first().map_or(u64::MAX, |c| c.0))
+    }
+
+    fn passes(&mut self, key: &i32) -> Result<bool> {
+        for (_, choice) in self.choices(*key)? {
+            if self.hearing.passes(&choice)? {
+                self.passed = Some(choice);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The paper's cube under one metric: bins, pruning, protection, and bins of embeddings.
+pub(crate) struct Points<'h, 'c, 'a> {
+    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub policy: &'h BinsPolicy,
+    pub metric: Metric,
+}
+
+impl Points<'_, '_, '_> {
+    pub fn places(policy: &BinsPolicy) -> [usize; 4] {
+        let embeddings = policy.embedding_bins.as_ref().map_or(1, Vec::len);
+        [policy.bins.len(), policy.prune.len(), policy.protect.len(), embeddings]
+    }
+
+    pub fn choice(&self, point: &Point) -> Choice {
+        let place = |axis: usize, len: usize| point.get(axis).copied().unwrap_or(0).min(len - 1);
+        let p = self.policy;
+        let bins = p.bins[place(0, p.bins.len())];
+        let prune = p.prune[place(1, p.prune.len())];
+        let config = Config {
+            bins,
+            embedding_bins: p.embedding_bins.as_ref().map_or(bins, |e| e[place(3, e.len())]),
+            prune,
+            protect: p.protect[place(2, p.protect.len())],
+            // Where nothing is pruned both metrics make the same candidate.
+            metric: if prune > 0.0 { self.metric } else { Metric::Magnitude },
+        };
+        Choice::Bins(config, Book::Fresh)
+    }
+}
+
+impl Trials<Point> for Points<'_, '_, '_> {
+    type Error = Halt;
+
+    fn bytes(&mut self, key: &Point) -> Result<u64> {
+        let choice = self.choice(key);
+        self.hearing.bytes(&choice)
+    }
+
+    fn passes(&mut self, key: &Point) -> Result<bool> {
+        let choice = self.choice(key);
+        self.hearing.passes(&choice)
+    }
+}

@@ -1,0 +1,131 @@
+//! What the record means for everything that walks versions: whose contents need not be there, and the files of a version or
+//! why there are none. Neighbours: `record` has the marks, `reach` walks. It must not change anything.
+
+use super::record::Pruned;
+use crate::{
+    RepoError, Result,
+    reach::{Catalog, Gone, Root},
+    refs::POLICIES,
+    repo::Repo,
+    storage::Storage,
+    tree::Files,
+};
+use mdl_objects::{Commit, Id, Kind, Tag};
+use std::collections::HashSet;
+
+/// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no name
+/// points at, and those pruned ones whose contents are no longer there.
+///
+/// # Errors
+/// The medium failed; a tag is damaged.
+pub(crate) fn gone(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    roots: &[Root],
+    pruned: &Pruned,
+    until: i64,
+) -> Result<Gone> {
+    let named = if pruned.0.is_empty() {
+        HashSet::new()
+    } else {
+        named(catalog, storage, roots)?
+    };
+    let mut out = HashSet::new();
+    for (id, mark) in pruned.iter() {
+        if mark.time_ms <= until && !named.contains(id) || is_hollow(catalog, storage, id)? {
+            out.insert(*id);
+        }
+    }
+    Ok(Gone::from(out))
+}
+
+/// Commits that refs and HEAD point at: they are kept whatever the record says.
+fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<HashSet<Id>> {
+    let mut out = HashSet::new();
+    for root in roots.iter().filter(|r| r.firm && !r.name.starts_with(POLICIES)) {
+        out.insert(root.id);
+        let tag = catalog
+            .find(&root.id)
+            .filter(|n| catalog.best_record(*n).kind == Kind::Tag);
+        if let Some(n) = tag {
+            let bytes = catalog.content(storage, catalog.best(n))?;
+            out.insert(Tag::decode(&bytes).map_err(crate::error::bad_object(&root.id))?.target);
+        }
+    }
+    Ok(out)
+}
+
+/// Whether something that a commit points at directly is not there. What is there is whole: collections keep that so.
+pub(super) fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
+    let Some(n) = catalog.find(id) else { return Ok(false) };
+    match catalog.content(storage, catalog.best(n)) {
+        // Damage is for those to report who need the commit.
+        Err(RepoError::Io { context, source }) => Err(RepoError::Io { context, source }),
+        Err(_) => Ok(false),
+        Ok(bytes) => Ok(Commit::decode(&bytes).is_ok_and(|c| {
+            let blobs = c.report.iter().chain(&c.side);
+            std::iter::once(&c.tree)
+                .chain(blobs)
+                .any(|id| catalog.find(id).is_none())
+        })),
+    }
+}
+
+impl Repo {
+    /// The files of a version by their paths.
+    ///
+    /// # Errors
+    /// `Pruned` where a collection has taken what it held; absent or damaged objects; the medium failed.
+    pub fn files(&self, commit: &Id) -> Result<Files> {
+        let tree = self.odb.commit(commit)?.tree;
+        self.odb.files(&tree).map_err(|e| self.explain(commit, e))
+    }
+
+    /// Says of something that a version lacks that the version was pruned, if it was.
+    pub(crate) fn explain(&self, commit: &Id, error: RepoError) -> RepoError {
+        match (&error, self.pruned()) {
+            (RepoError::NotFound { .. }, Ok(pruned)) => match pruned.get(commit) {
+                Some(mark) => mark.error(commit),
+                None => error,
+            },
+            _ => error,
+        }
+    }
+
+    /// Whether a version was pruned and its contents are no longer there.
+    ///
+    /// # Errors
+    /// An absent commit; a damaged record; the medium failed.
+    pub fn is_collected(&self, commit: &Id) -> Result<bool> {
+        Ok(self.pruned()?.get(commit).is_some() && self.lacks_contents(commit)?)
+    }
+
+    /// Whether something that a commit points at directly is not there.
+    pub(super) fn lacks_contents(&self, commit: &Id) -> Result<bool> {
+        let c = self.odb.commit(commit)?;
+        for id in std::iter::once(&c.tree).chain(&c.report).chain(&c.side) {
+            if !self.odb.has(id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses to give a name to a version that was pruned: once the name has moved on, nothing would keep its contents.
+    ///
+    /// # Errors
+    /// It was pruned; a damaged record; the medium failed.
+    pub(crate) fn refuse_pruned(&self, commit: &Id) -> Result<()> {
+        match self.pruned()?.get(commit) {
+            None => Ok(()),
+            Some(_) if !self.lacks_contents(commit)? => Err(RepoError::user(
+                format!(
+                    "version {} was pruned: its contents go with a coming `mdl gc`",
+                    commit.short()
+                ),
+                format!("take it back first: `mdl prune --undo {}`", commit.short()),
+            )),
+            Some(mark) => Err(mark.error(commit)),
+        }
+    }
+}

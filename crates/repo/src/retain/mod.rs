@@ -1,0 +1,235 @@
+//! Retention: `prune` lets go of the contents of versions that no rule keeps, and takes that back. Neighbours: `rules` choose,
+//! `survey` knows what else keeps a version, `record` remembers, `gone` tells collections and readers. It must not delete
+//! anything (`gc` does), nor change a commit: ids have been handed out, and history stays whole.
+//!
+//! Before a version is pruned everything that stays is looked for in the packs, by their footers: what cannot be shown to be
+//! there does not count as kept, and then nothing is pruned.
+
+mod gone;
+mod record;
+mod rules;
+mod survey;
+
+pub(crate) use gone::gone;
+pub(crate) use record::change;
+pub use record::{Pruned, PrunedMark};
+pub use rules::{BestMode, Choice, Facts, Retention};
+
+use crate::{
+    RepoError, Result,
+    fsck::hex,
+    gc::{days_ago, freed_by, hours_ago, now_ms},
+    history::Step,
+    reach::{Catalog, Gone, Marks, OnDamage},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind};
+use serde::Serialize;
+use survey::Survey;
+
+/// What a pruning may do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PruneOptions {
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// What a pruning did, or would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PruneReport {
+    /// Whether nothing was changed.
+    pub dry_run: bool,
+    /// The rules, in words.
+    pub rules: String,
+    /// Branches that were pruned.
+    pub branches: Vec<String>,
+    /// Versions that were pruned, newest first.
+    pub pruned: Vec<PrunedVersion>,
+    /// Versions of these branches that stay, newest first.
+    pub kept: Vec<KeptVersion>,
+    /// Rules that could tell nothing of a branch (no version has a step, or that metric), and so kept all of it.
+    pub undecided: Vec<String>,
+    /// Bytes that `gc` frees for the pruned versions once `gc.grace_hours` have passed, by the packs as they are.
+    pub freed_bytes: u64,
+    /// Bytes of tensors that no version that stays has, but what it has is stored as a difference to them: `compact` stores it
+    /// otherwise, and then `gc` frees these too.
+    pub base_bytes: u64,
+}
+
+/// A version whose contents were let go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PrunedVersion {
+    /// Its commit.
+    #[serde(serialize_with = "hex")]
+    pub commit: Id,
+    /// Its training step.
+    pub step: Option<u64>,
+}
+
+/// A version that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeptVersion {
+    /// Its commit.
+    #[serde(serialize_with = "hex")]
+    pub commit: Id,
+    /// Its training step.
+    pub step: Option<u64>,
+    /// What keeps it, in words: rules, names, other branches.
+    pub why: Vec<String>,
+}
+
+impl Repo {
+    /// Prunes versions that no rule keeps: of one branch, or of all. Tips of branches, what tags and HEAD point at, what a run
+    /// resumed from within `gc.grace_hours`, and what a branch that is not pruned holds stays. A version on several branches
+    /// goes only if each of them lets it go.
+    ///
+    /// # Errors
+    /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is pruned);
+    /// damaged refs or packs; the medium failed.
+    pub fn prune(&self, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
+        // Collectors stay out, so that what is looked for now is there when the record says what may go. To look, a medium
+        // that cannot be locked will do.
+        let _guard = match options.dry_run {
+            true => self.storage.lock_shared().ok(),
+            false => Some(self.write_lock()?),
+        };
+        self.odb.refresh();
+        let pruned = self.pruned()?;
+        let survey = self.survey_versions(branch, rules, &pruned, hours_ago(self.config.grace_hours()))?;
+        let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
+        let mut report = report(&survey, &kept, &go, rules, options);
+        if go.is_empty() {
+            return Ok(report);
+        }
+        (report.freed_bytes, report.base_bytes) = self.weigh(&kept, &go, &pruned)?;
+        if !options.dry_run {
+            let mark = PrunedMark {
+                time_ms: now_ms(),
+                rules: report.rules.clone(),
+            };
+            change(&*self.storage, |p| p.add(go.iter().map(|s| s.id), &mark))?;
+        }
+        Ok(report)
+    }
+
+    /// Makes sure that what stays is there, and adds up what goes, and what does not go because it is a base.
+    fn weigh(&self, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
+        let storage = &*self.storage;
+        let roots = self.roots(Some(days_ago(self.config.reflog_days())))?.complete()?;
+        let mut catalog = Catalog::read(storage, |s| s.size)?;
+        if let Some((key, e)) = catalog.damaged.pop() {
+            return Err(RepoError::corrupt(
+                key,
+                format!("{e}; nothing was pruned, since it may hold what is to stay"),
+            ));
+        }
+        let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
+        let after = before.with(go.iter().map(|s| s.id));
+        self.ensure_whole(&catalog, kept, &after)?;
+        let freed = freed_by(&catalog, storage, &roots, &before, &after)?;
+        let (mut all, mut named) = (Marks::new(&catalog, &after), Marks::of_names(&catalog, &after));
+        for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
+            all.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
+            named.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
+        }
+        let bases = all.iter().filter(|n| !named.has(*n));
+        Ok((freed, bases.map(|n| catalog.best_record(n).len).sum()))
+    }
+
+    /// Refuses if something of these versions is not in the packs, or was found unreadable by the last check.
+    fn ensure_whole(&self, catalog: &Catalog, kept: &[&Step], gone: &Gone) -> Result<()> {
+        let mut all = Marks::new(catalog, gone);
+        // Parents first, so that the version that is named is the one that lacks something.
+        for step in kept.iter().rev() {
+            let start = (step.id, Some(Kind::Commit));
+            let marked = all.mark(catalog, &*self.storage, start, OnDamage::Refuse);
+            marked.map_err(|e| incomplete(step, e))?;
+        }
+        if !all.iter().any(|n| catalog.is_unreadable(catalog.best(n))) {
+            return Ok(());
+        }
+        for step in kept.iter().rev() {
+            let mut own = Marks::new(catalog, gone);
+            own.mark(catalog, &*self.storage, (step.id, None), OnDamage::Refuse)?;
+            if let Some(n) = own.iter().find(|n| catalog.is_unreadable(catalog.best(*n))) {
+                let record = catalog.best_record(n);
+                let what = format!("{} {}", record.kind, record.id.short());
+                return Err(incomplete(step, RepoError::corrupt(what, "a check could not read it")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes prunings back: of these versions, or (with none) of all that were pruned last. Returns which.
+    ///
+    /// # Errors
+    /// A version that was not pruned; one whose contents a collection has taken; the medium failed.
+    pub fn undo_prune(&self, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
+        // Collectors stay out: what is there now is there when it is held on to again.
+        let _guard = self.write_lock()?;
+        self.odb.refresh();
+        let pruned = self.pruned()?;
+        let wanted = match versions {
+            Some(ids) => ids.to_vec(),
+            None => pruned.last(),
+        };
+        let mut back = Vec::new();
+        for id in wanted {
+            let mark = pruned.get(&id).ok_or_else(|| {
+                RepoError::user(
+                    format!("version {} was not pruned", id.short()),
+                    "`mdl log` marks those that were",
+                )
+            })?;
+            if !self.lacks_contents(&id)? {
+                back.push(id);
+            } else if versions.is_some() {
+                return Err(mark.error(&id));
+            }
+        }
+        if back.is_empty() {
+            return Err(RepoError::user(
+                "there is no pruning to take back",
+                "the contents of a pruned version are there until a `mdl gc` after `gc.grace_hours`, or `mdl gc --prune-now`",
+            ));
+        }
+        change(&*self.storage, |p| p.keep(|id| !back.contains(id)))?;
+        let version = |id: Id| {
+            Ok(PrunedVersion {
+                commit: id,
+                step: self.odb.commit(&id)?.step,
+            })
+        };
+        back.into_iter().map(version).collect()
+    }
+}
+
+fn incomplete(step: &Step, e: RepoError) -> RepoError {
+    let at = step.commit.step.map_or_else(String::new, |s| format!(" (step {s})"));
+    RepoError::corrupt(
+        format!("version {}{at}, which is to stay,", step.id.short()),
+        format!("{e}; nothing was pruned"),
+    )
+}
+
+fn report(survey: &Survey, kept: &[&Step], go: &[&Step], rules: &Retention, options: &PruneOptions) -> PruneReport {
+    let kept = kept.iter().map(|s| KeptVersion {
+        commit: s.id,
+        step: s.commit.step,
+        why: survey.why.get(&s.id).cloned().unwrap_or_default(),
+    });
+    let pruned = go.iter().map(|s| PrunedVersion {
+        commit: s.id,
+        step: s.commit.step,
+    });
+    PruneReport {
+        dry_run: options.dry_run,
+        rules: rules.to_string(),
+        branches: survey.branches.clone(),
+        pruned: pruned.collect(),
+        kept: kept.collect(),
+        undecided: survey.undecided.clone(),
+        freed_bytes: 0,
+        base_bytes: 0,
+    }
+}

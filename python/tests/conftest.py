@@ -1,0 +1,60 @@
+"""What the package's tests share. Neighbours: every test beside this. Asserts nothing itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import mdl
+import pytest
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> mdl.Repo:
+    return mdl.Repo.init(tmp_path / "repo")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a program in another process, in the test's directory."""
+
+    def start(text: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "program.py"
+        script.write_text(text)
+        done = subprocess.run(
+            [sys.executable, str(script), *args], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"the program ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    """The command line tool."""
+    path = Path(os.environ.get("MDL_BIN", "target/release/mdl")).resolve()
+    if not path.is_file():
+        pytest.skip(f"{path} is not there: run `make build`")
+    return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where every framework is to be there, a skip is a failure."""
+    if os.environ.get("MDL_REQUIRE_FRAMEWORKS") != "1":
+        return
+    for item in items:
+        item.add_marker(pytest.mark.required)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # noqa: ANN201
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and item.get_closest_marker("required") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but MDL_REQUIRE_FRAMEWORKS=1: {report.longrepr}"

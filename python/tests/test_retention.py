@@ -1,0 +1,62 @@
+"""Which versions are kept. Neighbours: `mdl.retention`, `Repo.prune`; the rules themselves are tested in Rust."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+import mdl
+import numpy as np
+import pytest
+from mdl import retention
+
+
+@pytest.fixture
+def history(repo: mdl.Repo) -> mdl.Repo:
+    rng = np.random.default_rng(0)
+    for step in range(1, 9):
+        repo.commit({"w": rng.standard_normal(20_000)}, step=step, metrics={"loss": abs(step - 3)}, wait=True)
+    return repo
+
+
+def test_rules_keep_what_they_say(history: mdl.Repo) -> None:
+    rule = retention.LatestN(2) | retention.BestN(1, "loss") | retention.EveryNSteps(4) | retention.CustomSteps([1])
+    said = history.prune(rule, dry_run=True)
+    assert [step for _, step in said.pruned] == [6, 5, 2]
+    assert said.freed_bytes > 3 * 20_000 * 4
+    assert all(c.pruned is None for c in history.log())
+    done = history.prune(rule)
+    assert done.pruned == said.pruned
+    assert [c.step for c in history.log() if c.pruned] == [6, 5, 2]
+    assert sorted(history.undo_prune(["main@step=5"])) == [history.resolve("main@step=5")]
+    assert [c.step for c in history.log() if c.pruned] == [6, 2]
+
+
+def test_what_was_pruned_says_so_and_the_rest_is_whole(history: mdl.Repo, binary: pathlib.Path) -> None:
+    before = {c.step: history.load(c.id)["w"] for c in history.log()}
+    history.prune(retention.LatestN(1) | retention.EveryNSteps(4))
+    subprocess.run([binary, "--repo", history.path, "gc", "--prune-now"], check=True, capture_output=True)
+    again = mdl.Repo.open(history.path)
+    for commit in again.log():
+        if commit.pruned:
+            with pytest.raises(mdl.NotFoundError, match="pruned"):
+                again.load(commit.id)
+        else:
+            assert np.array_equal(again.load(commit.id)["w"], before[commit.step])
+    assert len(again.log()) == 8
+
+
+def test_other_branches_are_left_alone(history: mdl.Repo) -> None:
+    history.branch("other", "main~4")
+    report = history.prune(retention.LatestN(1))
+    assert report.branches == ["main"]
+    assert [step for _, step in report.pruned] == [7, 6, 5]
+    assert {step for _, step, _ in report.kept} >= {1, 2, 3, 4, 8}
+    assert [s for _, s in history.prune(retention.LatestN(1), all=True).pruned] == [3, 2, 1]
+
+
+def test_rules_that_make_no_sense(history: mdl.Repo) -> None:
+    for rule in [retention.LatestN(-1), retention.BestN(1, "loss", "up"), retention.EveryNSteps(0)]:
+        with pytest.raises(mdl.UsageError):
+            history.prune(rule)
+    assert repr(retention.Any(retention.LatestN(3))) == "Any(rules=[{'rule': 'LatestN', 'n': 3}])"
