@@ -34,6 +34,10 @@ CONTEXT.set_forkserver_preload(
         "torch.distributed._shard.sharded_tensor",
         "torch.distributed.checkpoint.state_dict",
         "mdl.integrations.dcp",
+        # Sharding imports these at its first use, which takes longer than all else.
+        "torch._dynamo",
+        "torch._inductor.utils",
+        "numpy.random",
     ]
 )
 DEADLINE = 120
@@ -101,9 +105,19 @@ def state_of(
     extra = {name: distribute_tensor(t, mesh, [placements[name]]) for name, t in full.items() if name != "fine"}
     extra["fine"] = full["fine"].clone()
     extra["scalar"] = torch.tensor(float(seed))
+    extra["grid"] = spread_twice(torch.randn(18, 3))
     extra["old"] = old_style(torch.randn(13, 4, dtype=torch.float32))
     weights, moments = get_state_dict(model, optimizer)
     return {"model": weights, "optim": moments, "extra": extra, "step": 7 * seed, "note": {"tags": ["a", 1]}}
+
+
+def spread_twice(full: torch.Tensor) -> DTensor:
+    """A tensor that two groups of ranks have, each spread over its ranks, where the number of ranks allows it."""
+    world = dist.get_world_size()
+    if world % 2:
+        return distribute_tensor(full, init_device_mesh("cpu", (world,)), [Shard(0)])
+    mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("copies", "parts"))
+    return distribute_tensor(full, mesh, [Replicate(), Shard(0)])
 
 
 def old_style(full: torch.Tensor) -> Any:

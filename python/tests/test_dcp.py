@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -162,6 +162,18 @@ def test_checkpoint_ids_name_branches_and_revisions(tmp_path: Path) -> None:
     assert not MdlWriter.validate_checkpoint_id("s3://bucket/run")
     with pytest.raises(mdl.UsageError):
         writer.reset(tmp_path)
+
+
+def test_ranks_that_see_different_versions_do_not_mix_them(tmp_path: Path) -> None:
+    repo = mdl.Repo.init(tmp_path)
+    plans = []
+    for value in (1.0, 2.0):
+        dcp.save({"w": torch.full((2,), value)}, storage_writer=MdlWriter(repo))
+        plans.append(MdlReader(repo).prepare_local_plan(LoadPlan([])))
+    reader = MdlReader(repo)
+    assert reader.prepare_global_plan(plans[1:] * 2) == plans[1:] * 2
+    with pytest.raises(mdl.ConflictError):
+        reader.prepare_global_plan(plans)
 
 
 def test_errors_name_what_is_missing(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def to_json(metadata: Metadata, places: dict[MetadataIndex, Chunk | Blob]) -> by
     checkpoint_id = None if meta.checkpoint_id is None else str(meta.checkpoint_id)
     document = {
         "mdl_dcp": VERSION,
-        "version": metadata.version,
+        # Older versions of torch have none.
+        "version": getattr(metadata, "version", None),
         "storage_meta": {"checkpoint_id": checkpoint_id, "modules": list(meta.modules)},
         "entries": {fqn: _entry(fqn, said, places) for fqn, said in metadata.state_dict_metadata.items()},
         "planner_data": _planner(metadata.planner_data),
@@ -153,13 +154,14 @@ def _metadata(document: dict[str, Any]) -> Metadata:
             places[MetadataIndex(fqn, c["offsets"])] = Chunk(str(c["file"]), str(c["name"]), raw)
         said[fqn] = TensorStorageMetadata(_read_properties(entry), torch.Size(entry["size"]), chunks)
     meta = document["storage_meta"]
-    return Metadata(
+    metadata = Metadata(
         said,
         planner_data=_read_planner(document["planner_data"]),
         storage_data=places,
         storage_meta=StorageMeta(meta["checkpoint_id"], modules=list(meta["modules"])),
-        version=document["version"],
     )
+    metadata.version = document["version"]
+    return metadata
 
 
 def _read_properties(entry: dict[str, Any]) -> TensorProperties:

@@ -14,7 +14,7 @@ Names do not change from step to step, so each part is stored as what changed si
 tensor is in ``rank-00003.bytes``, as the planner pickled it.
 
 A ``checkpoint_id`` (of `dcp.save`, `dcp.load`) is ``mdl://REPOSITORY@BRANCH``, or a branch's name alone; for loading it
-is any revision.
+is any revision. Always pass the writer or reader too: without it torch writes files of its own through fsspec.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     with fs.transaction:
         fs.put_file("model.safetensors", "/runs/gpt@main/model.safetensors"); fs.rm_file("/runs/gpt@main/old.bin")
 
-Neighbours: `_url` takes names apart and specifies them, `_fsspec_write` collects changes and commits them, `mdl.Repo`
-reads. Knows no file's format.
+Neighbours: `_url` takes names apart and specifies them, `_fsspec_read` lists versions and reads files, `_fsspec_write`
+collects changes and commits them. Knows no file's format.
 
 Names that come back have the revision behind the repository, so what is below a directory begins with its name. Reading
 is of versions, never of the work tree, and only the blocks that hold what is asked for are decoded; a file that is open
@@ -23,39 +23,19 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import fsspec
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from ..commits import Commit, FileInfo
+from ..commits import Commit
 from ..errors import NotFoundError
 from ..repo import Repo
+from ._fsspec_read import ReadFile, Tree, Trees, missing
 from ._fsspec_write import MdlTransaction, WriteFile, spool
 from ._url import Place, locate, strip
-
-#: Versions whose listings are kept.
-_TREES = 16
-
-
-class Tree:
-    """The files of a version, by directory; a version never changes, so this does not age."""
-
-    def __init__(self, id: str, files: Mapping[str, FileInfo]) -> None:
-        self.id, self.files = id, files
-        #: Directory -> names in it -> whether that is a directory too.
-        self.below: dict[str, dict[str, bool]] = {"": {}}
-        for path in files:
-            self._note(path, False)
-
-    def _note(self, path: str, directory: bool) -> None:
-        above, _, name = path.rpartition("/")
-        if above not in self.below:
-            self.below[above] = {}
-            self._note(above, True)
-        self.below[above][name] = directory
 
 
 class MdlFileSystem(AbstractFileSystem):
@@ -77,7 +57,7 @@ class MdlFileSystem(AbstractFileSystem):
         self.last_commit: Commit | None = None
         self._said: dict[str, Any] = {}
         self._repos: dict[str, Repo] = {}
-        self._trees: dict[tuple[str, str], Tree] = {}
+        self._trees = Trees()
         self._guard = threading.Lock()
 
     # Names.
@@ -101,7 +81,7 @@ class MdlFileSystem(AbstractFileSystem):
         Raises:
             FileNotFoundError: there is no repository on the path.
         """
-        with _missing(path):
+        with missing(path):
             place = locate(path)
         return place if place.rev is not None or self.rev is None else Place(place.root, self.rev, place.inner)
 
@@ -119,15 +99,9 @@ class MdlFileSystem(AbstractFileSystem):
             FileNotFoundError: there is no such revision.
         """
         repo = self.repo(place.root)
-        with _missing(str(place)):
+        with missing(str(place)):
             id = repo.resolve(place.rev or "HEAD")
-        key = (place.root, id)
-        found = self._trees.get(key) or Tree(id, repo.files(id))
-        with self._guard:
-            self._trees[key] = found
-            while len(self._trees) > _TREES:
-                self._trees.pop(next(iter(self._trees)))
-        return found
+        return self._trees.get(repo, id)
 
     # Reading.
 
@@ -137,35 +111,21 @@ class MdlFileSystem(AbstractFileSystem):
         """
         name = self._strip_protocol(path)
         place = self.place(name)
-        return self._info(self.tree(place), place.inner, name)
-
-    def _info(self, tree: Tree, inner: str, name: str) -> dict[str, Any]:
-        file = tree.files.get(inner)
-        if file is not None:
-            return {"name": name, "size": file.size, "type": "file", "kind": file.kind, "version": tree.id}
-        if inner in tree.below:
-            return {"name": name, "size": 0, "type": "directory", "version": tree.id}
-        raise _no_file(name)
+        return self.tree(place).info(place.inner, name)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         """What is in a directory, or a file alone; ``detail`` as in `info`, else names."""
         name = self._strip_protocol(path)
         place = self.place(name)
         tree = self.tree(place)
-        if place.inner in tree.below and place.inner not in tree.files:
-            prefix = f"{place.inner}/" if place.inner else ""
-            found = [self._info(tree, f"{prefix}{n}", f"{name}/{n}") for n in sorted(tree.below[place.inner])]
-        else:
-            found = [self._info(tree, place.inner, name)]
+        found = tree.inside(place.inner, name) if place.inner in tree.below else [tree.info(place.inner, name)]
         return found if detail else [entry["name"] for entry in found]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """Bytes of a file, bounds as in slices."""
         place = self.place(path)
         tree = self.tree(place)
-        info = self._info(tree, place.inner, str(place))
-        if info["type"] == "directory":
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
+        info = tree.file(place.inner, str(place))
         first, last, _ = slice(start, end).indices(info["size"])
         return self.repo(place.root).read(tree.id, place.inner, first, last - first) if first < last else b""
 
@@ -275,35 +235,6 @@ class MdlFileSystem(AbstractFileSystem):
 
     def rmdir(self, path: str) -> None:
         """Nothing: a directory goes with its last file."""
-
-
-class ReadFile(AbstractBufferedFile):
-    """A file of a version, read in blocks."""
-
-    def __init__(self, fs: MdlFileSystem, path: str, place: Place, **kwargs: Any) -> None:
-        tree = fs.tree(place)
-        self.details = fs._info(tree, place.inner, path)
-        if self.details["type"] == "directory":
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        # The version that it is now, whatever the branch does.
-        self._place = Place(place.root, tree.id, place.inner)
-        super().__init__(fs, path, "rb", size=self.details["size"], **{k: v for k, v in kwargs.items() if k != "size"})
-
-    def _fetch_range(self, start: int, end: int) -> bytes:
-        place = self._place
-        return self.fs.repo(place.root).read(place.rev or "HEAD", place.inner, start, end - start)
-
-
-@contextlib.contextmanager
-def _missing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except NotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, str(error), path) from error
-
-
-def _no_file(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 # Where the package is not installed, nothing else has told fsspec of it.
