@@ -247,12 +247,13 @@ def test_without_an_evaluation_bits_are_kept_or_the_fixed_configuration_used(rep
     assert same(stored["out.weight"], weights["out.weight"])
 
 
-def test_retention_is_applied_after_the_commit(repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch) -> None:
-    pruned = []
-    monkeypatch.setattr(mdl.Repo, "prune", lambda self, rule, **said: pruned.append((rule, said)), raising=False)
-    rule = mdl.retention.LatestN(2)
-    mdl.Compressor(nn.Linear(2, 2), repo=repo, retention=rule, branch="side").compress(1)
-    assert pruned == [(rule, {"branch": "side"})]
+def test_retention_is_applied_after_each_commit(repo: mdl.Repo) -> None:
+    model = nn.Linear(40, 40)
+    compressor = mdl.Compressor(model, repo=repo, retention=mdl.retention.LatestN(2), branch="side")
+    for step in range(1, 5):
+        model.weight.data.add_(1)
+        compressor.compress(step)
+    assert [(c.step, c.pruned is None) for c in repo.log("side")] == [(4, True), (3, True), (2, False), (1, False)]
 
 
 def test_generators_of_ones_own_are_stored_and_left_alone(tmp_path: Path) -> None:
