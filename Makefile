@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-python bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+.PHONY: build wheel test demo bench bench-failures bench-python bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -53,8 +53,8 @@ test-e2e: build $(STAMP) strace
 test-python: build wheel $(TORCH_STAMP)
 	cd python/tests && $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
 
-## demo: a walk through the tool on real models
-demo: build $(STAMP)
+## demo: a training run that is killed and goes on, then a walk through the tool on real models
+demo: build wheel $(TORCH_STAMP)
 	$(PYTHON) demo/demo.py
 
 ## kill-sweep: every nth system call of commit, gc and compact killed; `make test` runs a sample of it
@@ -72,6 +72,10 @@ bench: build $(STAMP)
 ## bench-python: what commits cost a training loop
 bench-python: build wheel $(TORCH_STAMP)
 	$(PYTHON) tests/bench/stall_bench.py --out $(BENCH_OUT)
+
+## bench-failures: training runs that are killed ten times and go on; keeps what is done
+bench-failures: build wheel $(TORCH_STAMP)
+	$(PYTHON) tests/bench/fault_bench.py --out $(BENCH_OUT)
 
 ## bench-quality: what lossy checkpoints cost a training run that goes on from them; takes hours, keeps what is done
 bench-quality: build $(QUALITY_STAMP)

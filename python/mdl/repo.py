@@ -441,8 +441,16 @@ class Repo:
         """In a forked child: the threads are the parent's, and so are its commits."""
         self._worker, self._arena = Worker(self._pending), Arena()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Where it is unpickled it is opened anew; commits in the background stay with the process that makes them.
+        return _opened, (os.fspath(self.work or self.path), self._pending)
+
     def __repr__(self) -> str:
         return f"<mdl.Repo {self._handle.place}>"
+
+
+def _opened(path: str, pending: int) -> Repo:
+    return Repo.open(path, pending=pending)
 
 
 def _said(

@@ -284,7 +284,7 @@ def test_devices_that_are_not_there(repo: mdl.Repo, monkeypatch: pytest.MonkeyPa
         run, said = original(value)
         return run, said | {"device": "cuda:0"}
 
-    monkeypatch.setattr("mdl.state.run_of", on_a_device)
+    monkeypatch.setattr("mdl.state.encoding.run_of", on_a_device)
     repo.commit({"w": torch.ones(2)}, wait=True)
     if not torch.cuda.is_available():
         with pytest.raises(mdl.StateError, match="map_location"):

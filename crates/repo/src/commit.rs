@@ -384,10 +384,11 @@ pub(crate) fn ingest_cached(
         }
     }
     let done = ingest.file(path, rel, parent)?;
-    if FileState::of(path)? != state {
+    let after = FileState::of(path)?;
+    if after.written_since(&state) {
         return Err(changed(rel));
     }
-    if settled {
+    if settled && after == state {
         remember(ingest.odb, path, &state, &done);
     }
     Ok(done)

@@ -46,6 +46,13 @@ impl FileState {
         now - self.mtime_ns.max(self.ctime_ns) > SETTLED_NS
     }
 
+    /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's time
+    /// and no byte: whoever commits links to files that are rotated away meanwhile sees that all the time.
+    pub fn written_since(&self, earlier: &FileState) -> bool {
+        let linked = FileState { ctime_ns: earlier.ctime_ns, ..*self };
+        linked != *earlier
+    }
+
     fn write(&self, w: &mut Writer) {
         w.varint(self.size);
         w.bytes.extend_from_slice(&self.mtime_ns.to_le_bytes());
@@ -143,5 +150,21 @@ mod tests {
         assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
         ingest(&repo, &f, &crate::Silent);
         assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");
+    }
+
+    #[test]
+    fn a_link_removed_elsewhere_writes_nothing() {
+        let dir = tempfile::TempDir::new().expect("temp dir");
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        fs::write(&one, b"the same").expect("write");
+        fs::hard_link(&one, &other).expect("link");
+        let before = FileState::of(&other).expect("state");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::remove_file(&one).expect("remove");
+        let after = FileState::of(&other).expect("state");
+        assert!(after != before, "the inode's time moved");
+        assert!(!after.written_since(&before));
+        fs::write(&other, b"not same").expect("write");
+        assert!(FileState::of(&other).expect("state").written_since(&after));
     }
 }

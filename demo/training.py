@@ -1,0 +1,80 @@
+"""The demo's first part: a GPT that is trained, killed, taken up again and branched from, and what the log says of it.
+
+Neighbours: `demo.py` shows it before its walk through the tool; `examples/train_gpt.py` is the program that is killed.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import mdl
+import torch
+from support.cli import Mdl
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "train_gpt.py"
+#: Seconds until the program is killed.
+LIFE = 20.0
+
+
+class Interrupted(Exception):
+    """Training did not end as it should have."""
+
+
+def train(say: Callable[[str], None], folder: Path, *args: str, kill_after: float | None = None) -> None:
+    """Runs the example in front of the reader; ends it by SIGKILL once its time is over and a version is there."""
+    argv = [sys.executable, str(EXAMPLE), str(folder), *args]
+    print(f"\n   $ python examples/train_gpt.py {folder.name} {' '.join(args)}")
+    began, versions = time.monotonic(), 0
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            say(line.rstrip())
+            versions += line.startswith("step")
+            if kill_after is not None and versions > 1 and time.monotonic() - began > kill_after:
+                process.send_signal(signal.SIGKILL)
+                break
+    wanted = -signal.SIGKILL if kill_after is not None else 0
+    if process.returncode != wanted:
+        raise Interrupted(f"it ended with {process.returncode}, not {wanted}")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return list(a) == list(b) and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def show(title: Callable[[str], None], say: Callable[[str], None], root: Path) -> None:
+    title("0. A training loop: commits in the background, a kill, an exact resume, a branch")
+    folder, twin = root / "gpt", root / "never-killed"
+    train(say, folder, "--steps", "500", kill_after=LIFE)
+    say(f"Killed with SIGKILL after {LIFE:.0f} s. The same command goes on:")
+    train(say, folder, "--steps", "500")
+    repo = mdl.Repo.open(folder)
+    middle = repo.show("main@step=250")
+    say(f"{middle.short_id} of step 250 is {middle.resume}: {middle.tensors} tensors, {middle.ratio:.2f}x smaller.")
+    say("From there another run, with a tenth of the rate:")
+    train(say, folder, "--from", "main@step=250", "--branch", "slow", "--lr", "2e-4", "--steps", "400")
+    say("And one that is never killed, to compare with:")
+    train(say, twin, "--steps", "500")
+    killed, straight = repo.load("main")["model"], mdl.Repo.open(twin).load("main")["model"]
+    if not same(killed, straight):
+        raise Interrupted("the run that was killed ended with other weights")
+    say("Both ended with the same weights, bit for bit.")
+    print(f"\n   $ mdl --repo {folder.name} log --graph --all")
+    for line in Mdl(folder).run("log", "--graph", "--all").out.rstrip().splitlines():
+        print(f"   {line[:150]}")
+
+
+def alone() -> None:
+    """This part by itself."""
+    with tempfile.TemporaryDirectory(prefix="mdl-demo-") as root:
+        show(lambda text: print(f"\n## {text}"), lambda text: print(f"   {text}", flush=True), Path(root))
+
+
+if __name__ == "__main__":
+    alone()

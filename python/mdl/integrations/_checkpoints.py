@@ -1,0 +1,133 @@
+"""What the integrations have in common: a repository to commit to, what is done once a commit is durable, and plain
+metrics.
+
+Talks to `Repo` and to `mdl.retention` (through `Repo.prune`). It knows no framework.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import NotFoundError
+from ..repo import Repo
+
+RepoLike = Repo | str | os.PathLike[str] | None
+"""A repository, the directory it is or shall be in, or None for the one around the working directory."""
+
+
+# One object per repository, so that its commits come one after the other and its readers wait for them.
+_open: dict[str, tuple[Repo, tuple[int, int]]] = {}
+
+
+def find_repo(repo: RepoLike) -> Repo:
+    """The repository `repo` names; where nothing is there yet, a new one. None: around the working directory, or in
+    it."""
+    try:
+        return existing_repo(repo)
+    except NotFoundError:
+        return _remember(Repo.init("." if repo is None else repo))
+
+
+def existing_repo(repo: RepoLike) -> Repo:
+    """The repository `repo` names, which must exist; a path is where it is, not somewhere below. Raises
+    NotFoundError."""
+    if isinstance(repo, Repo):
+        return repo
+    if repo is None:
+        return _remember(Repo.open("."))
+    if os.path.isdir(repo):
+        found = Repo.open(repo)
+        if os.path.realpath(repo) in (
+            os.path.realpath(place) for place in (found.work, found.path) if place is not None
+        ):
+            return _remember(found)
+    raise NotFoundError(f"no repository in {os.fspath(repo)}", "give the directory that has `.mdl`")
+
+
+def _remember(found: Repo) -> Repo:
+    """The object that this process has for the repository already, unless it was replaced on disk since."""
+    place, stat = os.path.realpath(found.path), os.stat(found.path)
+    known = _open.setdefault(place, (found, (stat.st_dev, stat.st_ino)))
+    if known[1] != (stat.st_dev, stat.st_ino):
+        known = _open[place] = (found, (stat.st_dev, stat.st_ino))
+    return known[0]
+
+
+class Checkpoints:
+    """Commits for one callback: in the background, one after the other, and pruned by `retention` when they are
+    durable.
+
+    `commit` are keywords of `Repo.commit` that hold for every version: policy, evaluate, branch, meta, and so on.
+    """
+
+    def __init__(self, repo: RepoLike, *, retention: Any = None, **commit: Any) -> None:
+        self.repo = find_repo(repo)
+        self._retention = retention
+        self._keywords = commit
+        self._pending: list[Any] = []
+        self._resumed_from: str | None = None
+
+    def resumed(self, rev: str) -> None:
+        """Says that training was restored from `rev`: the next version notes it, which lossy policies need to know."""
+        self._resumed_from = self.repo.resolve(rev)
+
+    def commit(self, state: Mapping[str, Any], message: str, **about: Any) -> Any:
+        """Commits a state; returns the pending commit. Raises BackgroundError if an earlier commit failed."""
+        return self._add(self.repo.commit, state, message, about)
+
+    def commit_dir(self, path: str | os.PathLike[str], message: str, **about: Any) -> Any:
+        """Commits a directory's files, which may be removed as soon as this returns. Otherwise as `commit`."""
+        return self._add(self.repo.commit_dir, path, message, about)
+
+    def flush(self) -> None:
+        """Waits until everything is durable and pruned. Raises BackgroundError if a commit failed."""
+        self._settle(wait=True)
+        self.repo.flush()
+
+    def _add(self, commit: Callable[..., Any], what: Any, message: str, about: Mapping[str, Any]) -> Any:
+        self._settle(wait=False)
+        if self._resumed_from is not None:
+            about = {"resumed_from": self._resumed_from, **about}
+        pending = commit(what, message, **{**self._keywords, **about}, wait=False)
+        self._resumed_from = None
+        self._pending.append(pending)
+        return pending
+
+    def _settle(self, *, wait: bool) -> None:
+        """Takes what is durable off the list. Pruning happens here, on the caller's thread, where its errors are
+        seen."""
+        durable = [pending for pending in self._pending if wait or pending.done()]
+        self._pending = [pending for pending in self._pending if pending not in durable]
+        for pending in durable:
+            pending.result()
+        if durable and self._retention is not None:
+            self.repo.prune(self._retention, branch=self._keywords.get("branch"))
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Those of `values` that are one number each, as floats: Python's, numpy's, or tensors of one element."""
+    found = {name: _number(value) for name, value in values.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _number(value: Any) -> float | None:
+    # Strings become floats too easily, and a bool is an answer rather than a measurement.
+    if value is None or isinstance(value, (str, bytes, bool)):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def scratch_parent(repo: Repo) -> Path:
+    """Where short-lived directories go: beside the repository, so that its files can be linked instead of copied."""
+    return Path(repo.path).parent
+
+
+def scratch_prefix() -> str:
+    """The beginning of a scratch directory's name; `.mdl-PID-` is what a walk of the work tree leaves out."""
+    return f".mdl-{os.getpid()}-"

@@ -1,0 +1,250 @@
+"""PyTorch's distributed checkpoints as versions: `MdlWriter` and `MdlReader`.
+
+    dcp.save({"model": model, "optim": optim}, storage_writer=MdlWriter("runs/gpt", step=step, metrics={"loss": loss}))
+    dcp.load({"model": model, "optim": optim}, storage_reader=MdlReader("runs/gpt", "main~2"))
+
+Neighbours: `_dcp_metadata` has the description of a checkpoint, `_dcp_write` a rank's files, `_dcp_read` fills tensors,
+`mdl.Repo` stores. Knows no planner and no kind of sharding.
+
+Every rank stages files of its own, durably and in no version; the coordinator joins them into one commit when all ranks
+are done, and only that moves the branch. If a rank dies there is no commit, and `mdl gc` collects what was staged. All
+ranks must see the repository's directory. What rank 3 holds of the entry ``model`` is in
+``model/rank-00003.safetensors``: whole tensors under their own names, parts as ``weight@256,0`` with their offset.
+Names do not change from step to step, so each part is stored as what changed since the version before. What is no
+tensor is in ``rank-00003.bytes``, as the planner pickled it.
+
+A ``checkpoint_id`` (of `dcp.save`, `dcp.load`) is ``mdl://REPOSITORY@BRANCH``, or a branch's name alone; for loading it
+is any revision. Always pass the writer or reader too: without it torch writes files of its own through fsspec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from ..commits import Commit, Staged
+from ..errors import ConflictError, NotFoundError, UsageError
+from ..reading import Reader
+from ..repo import Repo
+from . import _dcp_read, _dcp_write
+from ._dcp_metadata import FILE, Blob, Chunk, from_json, to_json
+from ._url import SCHEME, locate
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a rank says of a part to the coordinator; ``staged`` is the part's file, said once."""
+
+    place: Chunk | Blob
+    staged: Staged | None
+
+
+class MdlWriter(StorageWriter):
+    """Saves into a repository; one writer for each save, or one for all with `step` and `metrics` set in between.
+
+    ``repo`` is a `Repo`, a path, or ``mdl://REPOSITORY[@BRANCH]``. ``branch`` is made from HEAD's version if it is new;
+    None is HEAD's. ``files`` are further files of the version, ``retention`` is what `Repo.prune` applies after it; all
+    else is said of the version as in `Repo.commit`. The coordinator's arguments count.
+
+    After a save, ``metadata.storage_meta.save_id`` of what `dcp.save` returns is the version's id, on every rank, and
+    the coordinator's `commit` is the version. A rank needs host memory for one of its files at a time if its tensors
+    are on a device. The writer can be pickled and goes to other processes, as `dcp.async_save` wants.
+    """
+
+    def __init__(
+        self,
+        repo: Repo | Path,
+        *,
+        message: str | None = None,
+        step: int | None = None,
+        epoch: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        meta: Mapping[str, str] | None = None,
+        branch: str | None = None,
+        resumed_from: str | None = None,
+        files: Mapping[str, Any] | None = None,
+        retention: Any = None,
+    ) -> None:
+        self.repo, named = _open(repo)
+        self.branch = branch or named
+        self.message, self.step, self.epoch, self.metrics, self.meta = message, step, epoch, metrics, meta
+        self.resumed_from, self.files, self.retention = resumed_from, files, retention
+        self.checkpoint_id: str | None = None
+        self.commit: Commit | None = None
+        self._rank = 0
+
+    def reset(self, checkpoint_id: Path | None = None) -> None:
+        """A new save, to where ``checkpoint_id`` says (see the module) or to where the last one went."""
+        self.commit = None
+        if checkpoint_id is not None:
+            self.repo, self.branch = _at(self.repo, checkpoint_id)
+            self.checkpoint_id = str(checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Learns this process's rank.
+
+        Raises:
+            UsageError: the ranks are not to talk to each other, and so nobody can join what they write.
+        """
+        if not kwargs.get("use_collectives", True) and dist.is_initialized() and dist.get_world_size() > 1:
+            raise UsageError("use_collectives=False makes no common version", "save with use_collectives=True")
+        rank = kwargs.get("rank")
+        self._rank = rank if rank is not None else dist.get_rank() if dist.is_initialized() else 0
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The plans as they are."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Stages this rank's files. When it returns, they are durable, and in no version."""
+        results: list[WriteResult] = []
+        for path, items in _dcp_write.layout(plan, self._rank).items():
+            content, parts = _dcp_write.content(path, items, planner)
+            staged: Staged | None = self.repo.stage({path: content}, branch=self.branch)[0]
+            # The next file's tensors are not to be in memory beside this one's.
+            del content
+            for item, (place, size) in zip(items, parts, strict=True):
+                # What was staged travels to the coordinator with the first of the file's parts.
+                results.append(WriteResult(item.index, size, Written(place, staged)))
+                staged = None
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Joins what all ranks staged into one version and moves the branch; runs on the coordinator."""
+        written = [r for of_rank in results for r in of_rank]
+        metadata.storage_meta = StorageMeta(self.checkpoint_id)
+        document = to_json(metadata, {r.index: r.storage_data.place for r in written})
+        self.commit = self.repo.commit_staged(
+            [r.storage_data.staged for r in written if r.storage_data.staged is not None],
+            self.message,
+            step=self.step,
+            epoch=self.epoch,
+            metrics=self.metrics,
+            meta=self.meta,
+            branch=self.branch,
+            resumed_from=self.resumed_from,
+            files={**(self.files or {}), FILE: document},
+        )
+        metadata.storage_meta.save_id = self.commit.id
+        if self.retention is not None:
+            self.repo.prune(self.retention, branch=self.commit.branch)
+
+    def storage_meta(self) -> StorageMeta | None:
+        """What planners are told."""
+        return StorageMeta(self.checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """Whether it is a place in a repository, ``mdl://...``. Bare names of branches are taken but not claimed."""
+        return _is_url(checkpoint_id)
+
+
+class MdlReader(StorageReader):
+    """Loads one version that `MdlWriter` made, for any number of ranks and any sharding.
+
+    The version is looked up when the reader is made, so all parts come from one. Of each stored part only the rows that
+    a rank needs are read, each once, with at most some hundred MB of memory beside the state. What is no tensor is
+    unpickled by torch's planner: load only checkpoints that you trust.
+
+    Raises:
+        NotFoundError: no such revision, or no distributed checkpoint in it.
+    """
+
+    def __init__(self, repo: Repo | Path, rev: str | None = None) -> None:
+        self.checkpoint_id: str | None = None
+        self.repo, named = _open(repo)
+        self._look_up(rev or named or "HEAD")
+
+    def reset(self, checkpoint_id: Path | None = None) -> None:
+        """A new load, of the revision that ``checkpoint_id`` names, or of the same version again."""
+        if checkpoint_id is not None:
+            self.repo, rev = _at(self.repo, checkpoint_id)
+            self.checkpoint_id = str(checkpoint_id)
+            self._look_up(rev or "HEAD")
+
+    def _look_up(self, rev: str) -> None:
+        # Here and not in `read_metadata`, whose errors torch hides.
+        self.id = self.repo.resolve(rev)
+        if FILE not in self.repo.files(self.id):
+            raise NotFoundError(f"{rev} holds no distributed checkpoint", "load it with repo.load")
+        self._document = self.repo.read(self.id, FILE)
+        from_json(self._document)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        """What the version says of the checkpoint."""
+        metadata = from_json(self._document)
+        metadata.storage_meta = replace(metadata.storage_meta or StorageMeta(), load_id=self.id)
+        return metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Learns where the parts are."""
+        self._places = metadata.storage_data
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The plan, with the version that this rank reads."""
+        return replace(plan, storage_data=self.id)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """The plans, if all ranks read one version.
+
+        Raises:
+            ConflictError: the branch moved while they looked.
+        """
+        if len({plan.storage_data for plan in plans}) > 1:
+            raise ConflictError("the ranks found different versions", "pass the id of a version, or a tag")
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Fills this rank's tensors."""
+        _dcp_read.read(Reader(self.repo._read, self.id), plan.items, self._places, planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """As the writer's."""
+        return _is_url(checkpoint_id)
+
+
+# Where things are.
+
+
+def _is_url(checkpoint_id: Any) -> bool:
+    return isinstance(checkpoint_id, str) and checkpoint_id.startswith(SCHEME)
+
+
+def _open(repo: Repo | Path) -> tuple[Repo, str | None]:
+    if isinstance(repo, Repo):
+        return repo, None
+    if not _is_url(repo):
+        return Repo.open(repo), None
+    place = locate(repo)
+    if place.inner:
+        raise UsageError(f"{repo} is a place inside a version", "write mdl://REPOSITORY@BRANCH")
+    return Repo.open(place.root), place.rev
+
+
+def _at(repo: Repo, checkpoint_id: Path) -> tuple[Repo, str | None]:
+    """The repository and the branch or revision of a checkpoint id."""
+    if _is_url(checkpoint_id):
+        return _open(checkpoint_id)
+    if not isinstance(checkpoint_id, str):
+        raise UsageError(f"{checkpoint_id} is no checkpoint of mdl's", "give a branch, a revision, or mdl://...")
+    return repo, checkpoint_id

@@ -1,0 +1,10 @@
+"""States: nested values as JSON with references to tensors, and back. No pickle.
+
+Neighbours: `mdl.repo` encodes, `mdl.reading` decodes.
+"""
+
+from .decoding import Reference, decode, references
+from .encoding import VERSION, Encoded, Leaf, encode, entry_stems
+from .values import register
+
+__all__ = ["VERSION", "Encoded", "Leaf", "Reference", "decode", "encode", "entry_stems", "references", "register"]

@@ -1,0 +1,93 @@
+"""Hugging Face's Trainer: rotation, removal, metrics, `from_pretrained`, and going on from any version."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frameworks import need
+
+need("torch", "transformers", "accelerate")
+sys.path.insert(0, str(Path(__file__).parent / "training"))
+
+import common  # noqa: E402
+import mdl  # noqa: E402
+import torch  # noqa: E402
+from hf_trainer import build  # noqa: E402
+from mdl.integrations.transformers import MdlCallback, resume_from_mdl  # noqa: E402
+from transformers import GPT2LMHeadModel  # noqa: E402
+
+
+def digests(trainer: Any) -> dict[str, str]:
+    state = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+    return dict(common.digests_of(state))
+
+
+def run(folder: Path, repo: Path, steps: int = 12, every: int = 3, **callback: Any) -> Any:
+    common.seed()
+    trainer = build(folder, steps, every, [MdlCallback(repo, **callback)])
+    trainer.train()
+    return trainer
+
+
+def checkpoints(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("checkpoint-*"))
+
+
+def test_every_version_is_kept_while_folders_rotate(tmp_path: Path) -> None:
+    trainer = run(tmp_path / "out", tmp_path / "repo")
+    repo = mdl.Repo.open(tmp_path / "repo")
+    commits = repo.log()
+    assert [commit.step for commit in commits] == [12, 9, 6, 3]
+    assert checkpoints(tmp_path / "out") == ["checkpoint-12", "checkpoint-9"]
+    assert commits[0].message == "checkpoint-12"
+    assert commits[0].epoch == pytest.approx(12 / 32)
+    logged = [entry["loss"] for entry in trainer.state.log_history if entry.get("step") == 12 and "loss" in entry]
+    assert commits[0].metrics["loss"] == logged[0]
+    assert {"loss", "grad_norm", "learning_rate"} <= set(commits[0].metrics)
+    assert not {"step", "epoch"} & set(commits[0].metrics)
+
+
+def test_a_version_is_the_folder_and_loads_with_from_pretrained(tmp_path: Path) -> None:
+    trainer = run(tmp_path / "out", tmp_path / "repo")
+    repo = mdl.Repo.open(tmp_path / "repo")
+    repo.checkout("HEAD", tmp_path / "back")
+    written = {path.name: path.read_bytes() for path in (tmp_path / "out" / "checkpoint-12").iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "back").iterdir()} == written
+    model = GPT2LMHeadModel.from_pretrained(tmp_path / "back")
+    assert torch.equal(model.transformer.wte.weight, trainer.model.transformer.wte.weight)
+
+
+def test_folders_go_when_their_successor_is_durable(tmp_path: Path) -> None:
+    run(tmp_path / "out", tmp_path / "repo", remove=True)
+    assert checkpoints(tmp_path / "out") == ["checkpoint-12"]
+    assert [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log()] == [12, 9, 6, 3]
+
+
+def test_goes_on_from_any_version_and_says_so(tmp_path: Path) -> None:
+    straight = run(tmp_path / "out", tmp_path / "repo")
+    common.seed(99)
+    trainer = build(tmp_path / "again", 12, 3, [MdlCallback(tmp_path / "repo", branch="again")])
+    resume_from_mdl(trainer, tmp_path / "repo", "main@step=6")
+    assert digests(trainer) == digests(straight)
+    repo = mdl.Repo.open(tmp_path / "repo")
+    commits = repo.log("again")
+    assert [commit.step for commit in commits[:2]] == [12, 9]
+    assert commits[1].resumed_from == repo.resolve("main@step=6")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".mdl-")] == []
+
+
+def test_a_version_that_is_not_there_trains_nothing(tmp_path: Path) -> None:
+    mdl.Repo.init(tmp_path / "repo")
+    trainer = build(tmp_path / "out", 3, 0, [])
+    with pytest.raises(mdl.NotFoundError):
+        resume_from_mdl(trainer, tmp_path / "repo")
+    assert trainer.state.global_step == 0
+
+
+def test_retention_is_applied(tmp_path: Path) -> None:
+    run(tmp_path / "out", tmp_path / "repo", retention=mdl.retention.LatestN(2))
+    kept = [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log() if not commit.pruned]
+    assert kept == [12, 9]
