@@ -4,7 +4,7 @@ Neighbours: `mdl.repo` encodes, `mdl.reading` decodes.
 """
 
 from .decoding import Reference, decode, references
-from .encoding import VERSION, Encoded, Leaf, encode
+from .encoding import VERSION, Encoded, Leaf, encode, entry_stems
 from .values import register
 
-__all__ = ["VERSION", "Encoded", "Leaf", "Reference", "decode", "encode", "references", "register"]
+__all__ = ["VERSION", "Encoded", "Leaf", "Reference", "decode", "encode", "entry_stems", "references", "register"]
