@@ -51,7 +51,7 @@ test-e2e: build $(STAMP) strace
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
 
 test-python: build wheel $(TORCH_STAMP)
-	cd python/tests && $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
+	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
 
 ## demo: a training run that is killed and goes on, then a walk through the tool on real models
 demo: build wheel $(TORCH_STAMP)
@@ -107,8 +107,9 @@ $(STAMP): tests/requirements.txt tests/requirements-models.txt
 	touch $@
 
 # torch and the frameworks that the package's tests train with: gigabytes, installed once.
-$(TORCH_STAMP): $(STAMP) python/tests/requirements.txt
+$(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements-composer.txt
 	$(PYTHON) -m pip install -q --disable-pip-version-check -r python/tests/requirements.txt
+	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r python/tests/requirements-composer.txt
 	touch $@
 
 # The fault-injection tests need strace; without it they skip and say so.

@@ -20,7 +20,7 @@ from ._native import Repo as Native
 from .background import PendingCommit, Worker
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
-from .errors import UsageError
+from .errors import ConflictError, NotFoundError, UsageError
 from .handle import Handle
 from .labels import label_of
 from .reading import LazyTensor, Reader, find
@@ -28,6 +28,8 @@ from .retention import Rule
 from .state import encode
 
 Path = str | os.PathLike[str]
+#: How often a commit is made again on top of somebody else's.
+_TRIES = 20
 #: Where a background commit of a directory has its links: swept by the repository if a killed process leaves them.
 _LINKS = "candidates"
 
@@ -61,6 +63,8 @@ class Repo:
         Raises:
             NotFoundError: there is none.
         """
+        if not os.path.exists(path):
+            raise NotFoundError(f"repository not found: {os.fspath(path)}", "make one with mdl.Repo.init")
         return cls(Handle(Native.open(os.fspath(path), True)), pending=pending)
 
     @classmethod
@@ -214,8 +218,19 @@ class Repo:
             # Commits to a branch are made in the order in which they were asked for.
             self.flush()
         if contract is None:
-            return Commit.told(self._native.commit(said, files, source))
+            return self._make_exactly(said, files, source)
         return Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+
+    def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
+        for left in range(_TRIES, -1, -1):
+            try:
+                return Commit.told(self._native.commit(said, files, source))
+            except ConflictError:
+                # Somebody else committed to the branch. What was said was "this state, on top of the branch": so on
+                # top of theirs. What was stored for the first try is found again.
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
     def _links(self, path: Path) -> str | None:
         """A directory of hard links to the files of another one; None where the file system does not take them."""
@@ -239,6 +254,10 @@ class Repo:
         made = [one_file(rel, content) for rel, content in files.items()]
         words = self._native.stage(made, branch)
         return [Staged(f.rel, text) for f, text in zip(made, words, strict=True)]
+
+    def staged(self, rev: str = "HEAD") -> list[Staged]:
+        """The files of a version, to be joined into another one without being read: `commit_staged` takes them."""
+        return [Staged(path, words) for path, words in self._read.stored(rev)]
 
     def commit_staged(
         self,

@@ -11,6 +11,7 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 use rayon::prelude::*;
 use std::{
     io,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -159,9 +160,14 @@ impl File {
                 serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("no staged file: {e}")))?,
             ),
         };
+        let executable = match &content {
+            Content::Disk(path) => path.metadata().is_ok_and(|m| m.permissions().mode() & 0o100 != 0),
+            Content::Stored(stored) => stored.executable(),
+            Content::Memory(_) => false,
+        };
         Ok(NewFile {
             rel: self.rel.clone(),
-            executable: false,
+            executable,
             content,
         })
     }

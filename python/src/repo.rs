@@ -244,6 +244,16 @@ impl Repo {
         stored.iter().map(|s| text(s).map_err(|e| raise(py, &e))).collect()
     }
 
+    /// The files of a version as `stage` tells of them: name, words.
+    fn stored(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, String)>> {
+        let stored = free(py, || self.inner.stored(&self.id(rev)?))?;
+        let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
+        stored
+            .iter()
+            .map(|(rel, s)| Ok((rel.clone(), text(s).map_err(|e| raise(py, &e))?)))
+            .collect()
+    }
+
     /// Id of the commit that a revision names.
     fn resolve(&self, py: Python<'_>, rev: &str) -> PyResult<String> {
         free(py, || self.id(rev)).map(|id| id.to_hex())

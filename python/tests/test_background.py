@@ -135,6 +135,18 @@ def test_failures_are_raised_at_the_next_call(repo: mdl.Repo) -> None:
     assert [c.step for c in repo.log()] == [1]
 
 
+def test_writers_beside_each_other_lose_nothing(repo: mdl.Repo) -> None:
+    """Several trainers commit to one branch: each version lands on top of whichever came before it."""
+    others = [mdl.Repo.open(repo.path) for _ in range(3)]
+    for step in range(10):
+        for i, other in enumerate(others):
+            other.commit({"w": torch.full((1000,), float(step * 3 + i))}, step=step * 3 + i)
+    for other in others:
+        other.flush()
+    assert sorted(c.step for c in repo.log()) == list(range(30))
+    assert all(repo.load(c.id)["w"][0] == c.step for c in repo.log())
+
+
 def test_a_full_disk_is_told_and_loses_nothing(run: Run, tmp_path: pathlib.Path) -> None:
     program = """
 import resource, signal, sys, numpy as np, mdl

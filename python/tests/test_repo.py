@@ -178,6 +178,19 @@ print(json.dumps([(s.path, s.words) for s in staged]))
     assert repo.tensor("main", "rank-2.safetensors:w")[0] == 2
 
 
+def test_files_of_a_version_are_joined_into_another_without_being_read(repo: mdl.Repo, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run.sh").write_text("true")
+    (tmp_path / "run.sh").chmod(0o755)
+    repo.commit({"model": weights(1)}, files={"run.sh": tmp_path / "run.sh"}, wait=True)
+    kept = [s for s in repo.staged() if s.path != "state.json"]
+    made = repo.commit_staged(kept, files={"note.txt": "later"})
+    assert sorted(repo.files()) == ["model.safetensors", "note.txt", "run.sh"]
+    assert (made.tensors, made.new_tensors) == (2, 0)
+    assert made.stored_bytes < 4000
+    repo.checkout("main", tmp_path / "out")
+    assert (tmp_path / "out" / "run.sh").stat().st_mode & 0o100
+
+
 def test_export(history: mdl.Repo, tmp_path: pathlib.Path) -> None:
     history.commit({"model": weights(1), "ema": weights(2)}, wait=True)
     names = history.export_safetensors("main", tmp_path / "all.safetensors")
@@ -209,6 +222,8 @@ def test_the_command_line_sees_the_same(history: mdl.Repo, binary: pathlib.Path)
 def test_errors_have_kinds_hints_and_causes(tmp_path: pathlib.Path, history: mdl.Repo) -> None:
     with pytest.raises(mdl.NotFoundError) as found:
         mdl.Repo.open(tmp_path)
+    with pytest.raises(mdl.NotFoundError):
+        mdl.Repo.open(tmp_path / "nothing")
     assert isinstance(found.value, LookupError)
     with pytest.raises(mdl.UsageError):
         history.show("main~x")

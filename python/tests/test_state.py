@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import datetime as dt
 import enum
 import json
 import math
@@ -83,6 +84,11 @@ def test_values_that_are_no_tensors(repo: mdl.Repo) -> None:
         "torch": [torch.float16, torch.device("cuda:1"), torch.Size([2, 3]), torch.channels_last, torch.strided],
         "numpy": [np.float32(1.5), np.int64(-3), np.bool_(True), np.dtype("<f4"), np.array(["a", "bc"])],
         "path": pathlib.Path("a/b"),
+        "times": [
+            dt.timedelta(days=-1, microseconds=3),
+            dt.datetime(2026, 1, 2, 3, tzinfo=dt.timezone.utc),
+            dt.date.min,
+        ],
         "enum": Colour.RED,
         "names": Namespace(a=1, b=[torch.ones(2)]),
     }

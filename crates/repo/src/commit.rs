@@ -306,7 +306,8 @@ impl Repo {
                         Content::Disk(original) => Some(FileState::of(original)?),
                         _ => None,
                     };
-                    if p.states.get(&f.rel) != state.as_ref() {
+                    let before = p.states.get(&f.rel);
+                    if before.zip(state).is_none_or(|(before, now)| now.written_since(before)) {
                         return Err(changed(&f.rel));
                     }
                     ingest.file(path, &f.rel, parent)?

@@ -10,7 +10,7 @@ use crate::{
     work::WorkFile,
 };
 use mdl_files::ReadAt;
-use mdl_objects::{Id, Mode, check_name};
+use mdl_objects::{Entry, Id, Mode, check_name};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -64,6 +64,9 @@ pub struct Stored {
     id: String,
     /// Length of the file in bytes.
     size: u64,
+    /// Whether it is executable.
+    #[serde(default)]
+    executable: bool,
     /// Tensors in it.
     tensors: u64,
     /// Encoded bytes that storing it added.
@@ -73,15 +76,26 @@ pub struct Stored {
 }
 
 impl Stored {
-    pub(crate) fn new(done: &Ingested, stored_bytes: u64, tensors: u64, report: Vec<TensorReport>) -> Stored {
+    pub(crate) fn new(
+        (done, executable): (&Ingested, bool),
+        stored_bytes: u64,
+        tensors: u64,
+        report: Vec<TensorReport>,
+    ) -> Stored {
         Stored {
             manifest: done.mode == Mode::Manifest,
             id: done.id.to_hex(),
             size: done.size,
+            executable,
             tensors,
             stored_bytes,
             report,
         }
+    }
+
+    /// Whether it is executable.
+    pub fn executable(&self) -> bool {
+        self.executable
     }
 
     /// Takes it into a version, if its objects are there.
@@ -163,6 +177,23 @@ pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
 }
 
 impl Repo {
+    /// The files of a version as they are stored, by their names: to be taken into another version without being read.
+    ///
+    /// # Errors
+    /// Absent or damaged objects; the medium failed.
+    pub fn stored(&self, commit: &Id) -> Result<Vec<(String, Stored)>> {
+        let stored = |(rel, e): (String, Entry)| {
+            let tensors = match e.mode {
+                Mode::Manifest => self.odb.manifest(&e.id)?.tensors.len() as u64,
+                _ => 0,
+            };
+            let (mode, id, size) = (e.mode, e.id, e.size);
+            let done = Ingested { mode, id, size };
+            Ok((rel, Stored::new((&done, e.executable), 0, tensors, Vec::new())))
+        };
+        self.files(commit)?.into_iter().map(stored).collect()
+    }
+
     /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below the
     /// scratch directory, which is to live as long as the files are wanted.
     pub(crate) fn spilled(&self, files: Vec<NewFile>) -> Result<(Vec<WorkFile>, Option<Scratch>)> {

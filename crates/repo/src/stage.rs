@@ -44,7 +44,12 @@ impl Repo {
             let stored = ingest_file(&mut ingest, file, old.get(&file.rel))?;
             let report = std::mem::take(&mut ingest.report);
             let after = ingest.payload_bytes();
-            done.push(Stored::new(&stored, after - before, report.total, report.tensors));
+            done.push(Stored::new(
+                (&stored, file.executable),
+                after - before,
+                report.total,
+                report.tensors,
+            ));
             before = after;
         }
         drop(ingest);

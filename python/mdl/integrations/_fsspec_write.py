@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import pathlib
 import shutil
 import tempfile
@@ -188,14 +187,10 @@ def commit(repo: Repo, rev: str | None, change: Mapping[str, pathlib.Path | None
 def _commit_onto(
     repo: Repo, parent: str | None, change: Mapping[str, pathlib.Path | None], said: Mapping[str, Any]
 ) -> Commit:
-    old = set(repo.files(parent)) if parent is not None else set()
-    kept = old - change.keys()
-    with tempfile.TemporaryDirectory(prefix="kept-", dir=_room(repo)) as room:
-        if parent is not None and kept:
-            repo.checkout(parent, room, only=None if kept == old else [glob.escape(path) for path in kept])
-        files = {path: pathlib.Path(room, path) for path in kept}
-        files |= {path: file for path, file in change.items() if file is not None}
-        return repo.commit_staged([], files=files, **said)
+    # What stays is not read: the repository has it.
+    kept = [] if parent is None else [s for s in repo.staged(parent) if s.path not in change]
+    files = {path: file for path, file in change.items() if file is not None}
+    return repo.commit_staged(kept, files=files, **said)
 
 
 def _target(repo: Repo, rev: str | None) -> tuple[str | None, str | None]:

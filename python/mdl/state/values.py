@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import datetime
 import enum
 import math
 import pathlib
@@ -75,6 +76,11 @@ def scalar(value: Any) -> dict[str, Any] | None:
         return {TAG: "numpy.dtype", "value": value.str}
     if isinstance(value, complex):
         return {TAG: "complex", "bits": struct.pack(">dd", value.real, value.imag).hex()}
+    if isinstance(value, datetime.timedelta):
+        return {TAG: "timedelta", "items": [value.days, value.seconds, value.microseconds]}
+    for kind in (datetime.datetime, datetime.date, datetime.time):
+        if isinstance(value, kind):
+            return {TAG: kind.__name__, "value": value.isoformat()}
     if isinstance(value, pathlib.PurePath):
         return {TAG: "path", "value": str(value)}
     torch = torch_loaded()
@@ -126,6 +132,10 @@ def from_tag(node: Any, tag: str, tensor: Callable[[Any], Any], decode: Callable
             return np.frombuffer(raw(), np.dtype(node["dtype"])).reshape(node["shape"]).copy()
         case "numpy.dtype":
             return np.dtype(node["value"])
+        case "timedelta":
+            return datetime.timedelta(*node["items"])
+        case "datetime" | "date" | "time":
+            return getattr(datetime, tag).fromisoformat(node["value"])
         case "path":
             return pathlib.Path(node["value"])
         case "plain":
