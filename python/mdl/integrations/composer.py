@@ -10,23 +10,13 @@ Talks to Composer's `Callback`, its `State` and `_checkpoints`. What the state h
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from composer import Callback, Event, Logger, State
 from composer.utils import create_interval_scheduler, dist, reproducibility
 
 from ..errors import NotFoundError
-from ..state import register
 from ._checkpoints import Checkpoints, RepoLike, numbers
-
-# What Composer's timestamps hold and a version does not know by itself.
-register(
-    timedelta,
-    "datetime.timedelta",
-    lambda span: span // timedelta(microseconds=1),
-    lambda us: timedelta(microseconds=us),
-)
 
 
 class MdlCallback(Callback):
