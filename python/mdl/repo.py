@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from ._native import Repo as Native
 from .background import PendingCommit, Worker
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
-from .errors import ConflictError, NotFoundError, UsageError
+from .errors import ConflictError, MdlError, NotFoundError, UsageError
 from .handle import Handle
 from .labels import label_of
 from .reading import LazyTensor, Reader, find
@@ -105,6 +106,7 @@ class Repo:
         resumed_from: str | None = None,
         resume: str | None = None,
         files: Mapping[str, Any] | None = None,
+        retention: Rule | None = None,
         allow_empty: bool = True,
         wait: bool = False,
     ) -> Any:
@@ -140,9 +142,9 @@ class Repo:
         said["resume"] = resume or label_of(state)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
-            commit = self._make(said, contract, evaluate, made, None)
+            commit = self._make(said, contract, evaluate, made, None, retention)
             return commit if wait else PendingCommit.made(commit)
-        return self._later(said, contract, made)
+        return self._later(said, contract, made, retention)
 
     def commit_dir(
         self,
@@ -161,6 +163,7 @@ class Repo:
         higher_is_better: bool = False,
         grads: Path | None = None,
         resumed_from: str | None = None,
+        retention: Rule | None = None,
         allow_empty: bool = True,
         wait: bool = True,
     ) -> Any:
@@ -173,25 +176,27 @@ class Repo:
         said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if wait or evaluate is not None:
-            commit = self._make(said, contract, evaluate, None, os.fspath(path))
+            commit = self._make(said, contract, evaluate, None, os.fspath(path), retention)
             return commit if wait else PendingCommit.made(commit)
         with self._worker.room() as handed:
             links = self._links(path)
             if links is None:
-                return PendingCommit.made(self._make(said, contract, None, None, os.fspath(path)))
+                return PendingCommit.made(self._make(said, contract, None, None, os.fspath(path), retention))
             pending = PendingCommit(step, branch)
             said["background"] = True
 
             def work() -> Commit:
                 try:
-                    return self._make(said, contract, None, None, links, flushed=True)
+                    return self._make(said, contract, None, None, links, retention, flushed=True)
                 finally:
                     shutil.rmtree(links, ignore_errors=True)
 
             self._worker.hand_over(handed, pending, work)
         return pending
 
-    def _later(self, said: dict[str, Any], contract: dict[str, Any] | None, files: list[File]) -> PendingCommit:
+    def _later(
+        self, said: dict[str, Any], contract: dict[str, Any] | None, files: list[File], retention: Rule | None
+    ) -> PendingCommit:
         pending = PendingCommit(said["step"], said["branch"])
         said["background"] = True
         with self._worker.room() as handed:
@@ -200,7 +205,7 @@ class Repo:
             box = [kept]
             del kept
             self._worker.hand_over(
-                handed, pending, lambda: self._make(said, contract, None, box.pop(), None, flushed=True)
+                handed, pending, lambda: self._make(said, contract, None, box.pop(), None, retention, flushed=True)
             )
         return pending
 
@@ -211,6 +216,7 @@ class Repo:
         evaluate: Callable[[pathlib.Path], float] | None,
         files: list[File] | None,
         source: str | None,
+        retention: Rule | None = None,
         *,
         flushed: bool = False,
     ) -> Commit:
@@ -218,8 +224,19 @@ class Repo:
             # Commits to a branch are made in the order in which they were asked for.
             self.flush()
         if contract is None:
-            return self._make_exactly(said, files, source)
-        return Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+            commit = self._make_exactly(said, files, source)
+        else:
+            commit = Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+        if retention is not None:
+            self._prune_after(commit, retention)
+        return commit
+
+    def _prune_after(self, commit: Commit, retention: Rule) -> None:
+        try:
+            self._native.prune(json.dumps(retention.to_json()), commit.branch, False)
+        except MdlError as error:
+            # The version is durable, and nothing was let go: no reason to tell the caller that it is not.
+            warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
 
     def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
         for left in range(_TRIES, -1, -1):

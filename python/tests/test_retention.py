@@ -55,6 +55,16 @@ def test_other_branches_are_left_alone(history: mdl.Repo) -> None:
     assert [s for _, s in history.prune(retention.LatestN(1), all=True).pruned] == [3, 2, 1]
 
 
+def test_rules_where_checkpoints_are_taken(repo: mdl.Repo) -> None:
+    for step in range(6):
+        repo.commit({"w": np.full(9, float(step))}, step=step, retention=retention.LatestN(2))
+    repo.flush()
+    assert [c.step for c in repo.log() if not c.pruned] == [5, 4]
+    with pytest.warns(RuntimeWarning, match="is stored"):
+        repo.commit({"w": np.ones(9)}, step=6, retention=retention.LatestN(-1), wait=True)
+    assert repo.show().step == 6
+
+
 def test_rules_that_make_no_sense(history: mdl.Repo) -> None:
     for rule in [retention.LatestN(-1), retention.BestN(1, "loss", "up"), retention.EveryNSteps(0)]:
         with pytest.raises(mdl.UsageError):
