@@ -336,14 +336,14 @@ def test_branches_are_written_to_and_versions_are_not(fs: MdlFileSystem, root: s
 def test_what_others_commit_meanwhile_stays(
     fs: MdlFileSystem, root: str, repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkout = mdl.Repo.checkout
+    staged = mdl.Repo.staged
 
     def slow(self: mdl.Repo, *args: Any, **kwargs: Any) -> Any:
-        monkeypatch.setattr(mdl.Repo, "checkout", checkout)
+        monkeypatch.setattr(mdl.Repo, "staged", staged)
         MdlFileSystem(skip_instance_cache=True).pipe_file(f"{root}/theirs", b"t")
-        return checkout(self, *args, **kwargs)
+        return staged(self, *args, **kwargs)
 
-    monkeypatch.setattr(mdl.Repo, "checkout", slow)
+    monkeypatch.setattr(mdl.Repo, "staged", slow)
     fs.pipe_file(f"{root}/ours", b"o")
     assert {"ours", "theirs", "config.json"} < repo.files("main").keys()
 
