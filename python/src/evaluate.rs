@@ -3,7 +3,7 @@
 
 use crate::{
     errors::{Outcome, raise},
-    pools::{Priority, on},
+    pools::apart,
 };
 use mdl_repo::Evaluator;
 use pyo3::{PyErr, prelude::*};
@@ -79,7 +79,7 @@ pub fn judged<T: Send>(
                     width,
                     gave_up: false,
                 };
-                on(Priority::Waiting, || work(&mut asker))
+                apart(|| work(&mut asker))
             });
             while let Ok(dirs) = asked.recv() {
                 let measured = Python::attach(|py| measure(function.bind(py), &dirs));

@@ -128,13 +128,16 @@ impl File {
 
     /// A file of a header and, behind it, runs of memory: address, length in bytes, owner.
     #[staticmethod]
-    fn memory(rel: String, header: Vec<u8>, runs: Vec<Address>) -> File {
+    fn memory(rel: String, header: Vec<u8>, runs: Vec<Address>) -> PyResult<File> {
+        if runs.iter().any(|(start, len, _)| *start == 0 && *len > 0) {
+            return Err(PyValueError::new_err("a tensor without memory"));
+        }
         let lent = runs
             .into_iter()
             .map(|(start, len, owner)| Piece::Lent(Lent::new(start, len, owner)));
         let pieces = std::iter::once(Piece::Own(header)).chain(lent).collect();
         let source = Source::Memory(Arc::new(Pieces::new(pieces)));
-        File { rel, source }
+        Ok(File { rel, source })
     }
 
     /// A file that `Repo.stage` stored, in its words.

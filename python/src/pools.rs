@@ -74,3 +74,8 @@ fn pool(priority: Priority) -> Result<Arc<ThreadPool>, RepoError> {
 pub fn on<T: Send>(priority: Priority, work: impl FnOnce() -> Result<T, RepoError> + Send) -> Result<T, RepoError> {
     pool(priority)?.install(work)
 }
+
+/// Runs work on threads that are made for it: work that waits for the caller, who may need the other threads meanwhile.
+pub fn apart<T: Send>(work: impl FnOnce() -> Result<T, RepoError> + Send) -> Result<T, RepoError> {
+    build("mdl-search", None)?.install(work)
+}

@@ -117,7 +117,12 @@ impl Repo {
     }
 
     fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
-        let commit = self.inner.odb().commit(&done.id).map_err(|e| raise(py, &e))?;
+        let commit = free(py, || {
+            let commit = self.inner.odb().commit(&done.id);
+            // Training holds a repository for days: others are to have the index meanwhile.
+            self.inner.odb().release_index();
+            commit
+        })?;
         let d = show::commit(py, &done.id, &commit, &Pruned::default())?;
         d.set_item("branch", done.branch.clone())?;
         Ok(d)
@@ -161,6 +166,11 @@ impl Repo {
         })
     }
 
+    /// Closes the index, for a fork: a child would inherit its lock.
+    fn release_index(&self, py: Python<'_>) {
+        py.detach(|| self.inner.odb().release_index());
+    }
+
     /// Never lets this object go: in a forked child it is the parent's.
     fn leak(slf: Py<Self>) {
         std::mem::forget(slf);
@@ -193,10 +203,7 @@ impl Repo {
         };
         let done = free(py, || {
             let request = self.wanted(&said, files, source)?;
-            let done = on(priority, || self.inner.commit(&request, &Silent));
-            // Training holds a repository for days: others are to have the index meanwhile.
-            self.inner.odb().release_index();
-            done
+            on(priority, || self.inner.commit(&request, &Silent))
         })?;
         self.told(py, &done)
     }

@@ -57,6 +57,19 @@ pub struct ViewRef {
     pub strides: Vec<u64>,
 }
 
+impl ViewRef {
+    /// Where the last of its elements ends, in bytes from the tensor's start; none where that is beyond any tensor.
+    fn end(&self) -> Option<u64> {
+        if self.shape.contains(&0) {
+            return Some(self.offset);
+        }
+        let mut dims = self.shape.iter().zip(&self.strides);
+        let last = dims.try_fold(0u64, |at, (&d, &s)| at.checked_add((d - 1).checked_mul(s)?))?;
+        let elements = last.checked_add(1)?.checked_mul(self.dtype.size() as u64)?;
+        self.offset.checked_add(elements)
+    }
+}
+
 /// One file. The tensors are sorted by offset and disjoint; the skeleton's chunks, end to end, fill what they leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
@@ -155,12 +168,20 @@ impl Manifest {
         if in_skeleton != Some(self.size - in_tensors) || self.skeleton.iter().any(|c| c.len == 0) {
             return bad("the skeleton does not fill the file");
         }
-        if self
-            .views
-            .iter()
-            .any(|v| v.tensor as usize >= self.tensors.len() || v.shape.len() != v.strides.len())
-        {
+        let owner = |v: &ViewRef| {
+            self.tensors
+                .get(v.tensor as usize)
+                .filter(|_| v.shape.len() == v.strides.len())
+        };
+        if self.views.iter().any(|v| owner(v).is_none()) {
             return bad("a view points nowhere");
+        }
+        let inside = |v: &ViewRef| {
+            let len = owner(v).and_then(TensorRef::byte_len);
+            v.end().zip(len).is_some_and(|(end, len)| end <= len)
+        };
+        if !self.views.iter().all(inside) {
+            return bad("a view leaves its tensor");
         }
         Ok(())
     }

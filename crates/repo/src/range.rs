@@ -53,8 +53,10 @@ impl Odb {
                 Ok((from, bytes))
             })
             .collect::<Result<_>>()?;
+        // Everything was read by now, so the length is one that the repository has earned.
+        let skeleton = self.skeleton_parts(manifest, start, end)?;
         let mut out = vec![0; (end - start) as usize];
-        for (at, bytes) in tensors.into_iter().chain(self.skeleton_parts(manifest, start, end)?) {
+        for (at, bytes) in tensors.into_iter().chain(skeleton) {
             let at = (at - start) as usize;
             if let Some(place) = out.get_mut(at..at + bytes.len()) {
                 place.copy_from_slice(&bytes);
@@ -91,6 +93,9 @@ impl Odb {
                 continue;
             }
             let bytes = self.read(&chunk.id, Kind::Blob)?;
+            if bytes.len() as u64 != chunk.len {
+                return Err(RepoError::corrupt("a manifest", "a chunk is not as long as it says"));
+            }
             for (at, from, len) in runs {
                 let part = bytes.get(from..from + len);
                 let part = part.ok_or_else(|| RepoError::corrupt("a manifest", "a chunk is shorter than it says"))?;

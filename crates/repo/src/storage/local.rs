@@ -168,6 +168,8 @@ impl Upload for LocalUpload {
 
 impl Drop for LocalUpload {
     fn drop(&mut self) {
+        // As in `FileGuard`.
+        let _ = self.file.unlock();
         if self.live {
             // Best effort: what stays behind is found by `sweep_uploads`.
             let _ = fs::remove_file(&self.path);
@@ -175,10 +177,19 @@ impl Drop for LocalUpload {
     }
 }
 
+/// A locked file.
 #[derive(Debug)]
-struct FileGuard(#[expect(dead_code, reason = "held for its lock")] File);
+struct FileGuard(File);
 
 impl Guard for FileGuard {}
+
+impl Drop for FileGuard {
+    fn drop(&mut self) {
+        // Said, not left to closing: a child that was forked meanwhile has the file open too, and would keep the lock for as
+        // long as it lives.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Storage for LocalStorage {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
@@ -229,6 +240,7 @@ impl Storage for LocalStorage {
     fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let lock = self.lock_file("swap.lock")?;
         lock.lock().map_err(failed("lock", &self.root))?;
+        let _guard = FileGuard(lock);
         let found = self.get(key)?;
         if found.as_deref() != expected {
             return Ok(Swap::Lost(found));
