@@ -49,7 +49,12 @@ class PendingCommit:
         """
         try:
             return self._future.result(timeout)
-        except (FutureTimeout, CancelledError):
+        except (FutureTimeout, TimeoutError):
+            if self._future.done():
+                self._seen = True
+                raise
+            raise TimeoutError(f"it is not durable after {timeout} s") from None
+        except CancelledError:
             raise
         except BaseException:
             self._seen = True
@@ -95,7 +100,13 @@ class Worker:
 
     @contextlib.contextmanager
     def room(self) -> Iterator[list[bool]]:
-        """Waits for room for one more snapshot. It is given back if nothing is handed over inside."""
+        """Waits for room for one more snapshot. It is given back if nothing is handed over inside.
+
+        Raises:
+            UsageError: on the worker's own thread (a callback of a commit), which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise UsageError("a callback of a commit cannot commit in the background", "pass wait=True there")
         self._room.acquire()
         handed = [False]
         try:
@@ -107,32 +118,39 @@ class Worker:
     def hand_over(self, handed: list[bool], pending: PendingCommit, work: Callable[[], Commit]) -> None:
         """Queues a commit whose room was taken."""
         with self._idle:
-            self._open += 1
             if self._thread is None or not self._thread.is_alive():
                 args = (weakref.ref(self), self._jobs)
-                self._thread = threading.Thread(target=_serve, args=args, name="mdl-commits", daemon=True)
-                self._thread.start()
-        handed[0] = True
-        self._jobs.put((pending, [work]))
+                thread = threading.Thread(target=_serve, args=args, name="mdl-commits", daemon=True)
+                thread.start()
+                self._thread = thread
+            # Under the lock, so that nothing lands behind the word to stop.
+            self._open += 1
+            handed[0] = True
+            self._jobs.put((pending, [work]))
 
     def serve(self, pending: PendingCommit, box: list[Callable[[], Commit]]) -> None:
         """Makes one commit, on the worker's thread."""
         commit, error = _run(box)
         # The snapshot is gone by now: there is room for another.
         self._room.release()
-        if error is not None:
-            self._failed.append(pending)
-            pending._future.set_exception(error)
-        else:
-            pending._future.set_result(commit)
-        with self._idle:
-            self._open -= 1
-            self._idle.notify_all()
+        try:
+            if error is not None:
+                self._failed.append(pending)
+                pending._future.set_exception(error)
+            else:
+                pending._future.set_result(commit)
+        finally:
+            with self._idle:
+                self._open -= 1
+                self._idle.notify_all()
 
     def check(self) -> None:
         """Raises the first failure that nobody has seen yet."""
-        while self._failed:
-            pending = self._failed.popleft()
+        while True:
+            try:
+                pending = self._failed.popleft()
+            except IndexError:
+                return
             if pending._seen:
                 continue
             error = pending.exception()
@@ -160,9 +178,11 @@ class Worker:
         return self._open > 0
 
     def stop(self) -> None:
-        """Ends the thread when its work is done."""
-        if self._thread is not None:
-            self._jobs.put(None)
+        """Ends the thread when its work is done; the next commit starts another."""
+        with self._idle:
+            if self._thread is not None:
+                self._jobs.put(None)
+                self._thread = None
 
 
 def _run(box: list[Callable[[], Commit]]) -> tuple[Any, BaseException | None]:
@@ -175,7 +195,7 @@ def _run(box: list[Callable[[], Commit]]) -> tuple[Any, BaseException | None]:
 
 
 def _serve(worker: weakref.ref[Worker], jobs: queue.SimpleQueue[_Job | None]) -> None:
-    # Holds the worker only while it works, so that one that is forgotten can go.
+    # Holds the worker only while there is work, so that one that is forgotten can go. Work holds its repository.
     while (job := jobs.get()) is not None:
         alive = worker()
         if alive is None:

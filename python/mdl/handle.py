@@ -17,6 +17,9 @@ from typing import Any
 from ._native import Repo as Native
 
 _repos: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Whether this process was forked from one that had the package: it then does without the index, whose library counts
+#: on threads that were not forked with it.
+_forked = False
 
 
 class Handle:
@@ -30,12 +33,17 @@ class Handle:
     def native(self) -> Native:
         """The native repository of this process."""
         if self._native is None:
-            self._native = Native.open(self.place, False)
+            self._native = opened(self.place, search=False)
         return self._native
 
     def owner(self, repo: Any) -> None:
         """Notes the `Repo` that is to be told of forks and of the program's end."""
         _repos.add(repo)
+
+    def release(self) -> None:
+        """Closes what is open of the index."""
+        if self._native is not None:
+            self._native.release_index()
 
     def forget(self) -> None:
         """In a forked child: leaves the parent's object alone for good."""
@@ -44,7 +52,25 @@ class Handle:
             native.leak()
 
 
+def made(path: str, bare: bool, branch: str) -> Native:
+    """Makes a repository, or opens the one that is there."""
+    return Native.init(path, bare, branch, not _forked)
+
+
+def opened(path: str, *, search: bool) -> Native:
+    """Opens a repository."""
+    return Native.open(path, search, not _forked)
+
+
+def _before_fork() -> None:
+    # A child would inherit the index's lock, and keep it.
+    for repo in list(_repos):
+        repo._handle.release()
+
+
 def _after_fork() -> None:
+    global _forked
+    _forked = True
     for repo in list(_repos):
         repo._handle.forget()
         repo._forked()
@@ -60,5 +86,5 @@ def _at_exit() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 atexit.register(_at_exit)

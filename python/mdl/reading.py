@@ -16,10 +16,13 @@ from ._native import Repo as Native
 from .commits import TensorInfo
 from .containers import STATE_FILE
 from .dtypes import ITEM_SIZE, TO_NUMPY, TO_TORCH, torch_loaded
-from .errors import NotFoundError, StateError, UsageError
+from .errors import MdlError, NotFoundError, StateError, UsageError
+from .handle import Handle
 from .state import VERSION, decode, references
 from .tensors import finish, place
 
+#: A longer document is nobody's state.
+MOST_JSON = 1 << 30
 #: Name, dtype, shape; of a view: stored tensor, offset in bytes, strides in elements.
 _Listed = tuple[str, str, list[int], "tuple[str, int, list[int]] | None"]
 
@@ -94,16 +97,26 @@ class Reader:
     def state(self, only: str | Iterable[str] | None, map_location: Any, framework: str | None) -> Any:
         """The state of the version, or the part of it that ``only`` names."""
         wanted = selector(only)
-        paths = {path for path, _, _ in self.native.files(self.rev)}
-        if STATE_FILE not in paths:
+        sizes = {path: size for path, size, _ in self.native.files(self.rev)}
+        if STATE_FILE not in sizes:
             return self.plain(wanted, map_location, framework)
         try:
-            document = json.loads(self.native.read(self.rev, STATE_FILE, 0, 2**63))
-            version, root = document["mdl_state"], document["root"]
-        except (ValueError, KeyError, TypeError) as error:
+            return self._typed(sizes[STATE_FILE], only, wanted, map_location)
+        except MdlError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError) as error:
+            hint = "use repo.checkout or repo.tensor"
             raise StateError(
-                f"{STATE_FILE} of this version is none of mdl's", "use repo.checkout or repo.tensor"
+                f"{STATE_FILE} of this version is none of mdl's: {type(error).__name__} {error}", hint
             ) from error
+
+    def _typed(self, size: int, only: Any, wanted: Callable[[str], bool], map_location: Any) -> Any:
+        if size > MOST_JSON:
+            raise StateError(
+                f"{STATE_FILE} has {size} bytes, more than any of mdl's", "use repo.checkout or repo.tensor"
+            )
+        document = json.loads(self.native.read(self.rev, STATE_FILE, 0, size))
+        version, root = document["mdl_state"], document["root"]
         if version != VERSION:
             raise StateError(f"{STATE_FILE} has version {version}", "update mdl")
         found = references(root, wanted)
@@ -168,7 +181,11 @@ def _view(base: Any, listed: _Listed) -> Any:
     _, offset, strides = view
     size = ITEM_SIZE[dtype]
     if isinstance(base, np.ndarray):
-        flat = base.reshape(-1).view(np.uint8)[offset:].view(TO_NUMPY[dtype])
+        last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if 0 not in shape else -1
+        if offset + (last + 1) * size > base.nbytes:
+            raise StateError("a view leaves its tensor", "the version was not written by mdl")
+        raw = base.reshape(-1).view(np.uint8)[offset:]
+        flat = raw[: len(raw) // size * size].view(TO_NUMPY[dtype])
         return np.lib.stride_tricks.as_strided(flat, shape, [s * size for s in strides])
     import torch
 
@@ -182,8 +199,13 @@ class LazyTensor:
     Slices are torch tensors where torch is loaded, else arrays; `numpy` and `torch` say which.
     """
 
-    def __init__(self, native: Native, rev: str, info: TensorInfo, place: tuple[str, int, list[int]] | None) -> None:
-        self._native, self._rev, self.info, self._place = native, rev, info, place
+    def __init__(self, handle: Handle, rev: str, info: TensorInfo, place: tuple[str, int, list[int]] | None) -> None:
+        # Not the native object: in a forked child (a loader's worker) that is the parent's.
+        self._handle, self._rev, self.info, self._place = handle, rev, info, place
+
+    @property
+    def _native(self) -> Native:
+        return self._handle.native
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -265,8 +287,9 @@ def _from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...], framework: str) 
     return torch.frombuffer(bytearray(raw), dtype=getattr(torch, TO_TORCH[dtype])).reshape(shape)
 
 
-def find(native: Native, rev: str, name: str) -> LazyTensor:
+def find(handle: Handle, rev: str, name: str) -> LazyTensor:
     """The tensor ``FILE:NAME``, or ``NAME`` where only one file has it."""
+    native = handle.native
     path, _, rest = name.partition(":")
     reader = Reader(native, rev)
     paths = [p for p, _, has in native.files(rev) if has]
@@ -279,4 +302,4 @@ def find(native: Native, rev: str, name: str) -> LazyTensor:
     if len(found) > 1:
         raise UsageError(f"{len(found)} files have a tensor {name!r}", f"say which: {found[0][0]}:{name}")
     (path, (label, dtype, shape, view)) = found[0]
-    return LazyTensor(native, rev, TensorInfo(path, label, dtype, tuple(shape)), view)
+    return LazyTensor(handle, rev, TensorInfo(path, label, dtype, tuple(shape)), view)

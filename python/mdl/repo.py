@@ -22,13 +22,17 @@ from .background import PendingCommit, Worker
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
 from .errors import ConflictError, MdlError, NotFoundError, UsageError
-from .handle import Handle
+from .handle import Handle, made, opened
 from .labels import label_of
 from .reading import LazyTensor, Reader, find
 from .retention import Rule
 from .state import encode
 
 Path = str | os.PathLike[str]
+#: In a forked child: what is its parent's.
+_PARENTS: list[Any] = []
+#: A longer file is copied aside on disk.
+_IN_MEMORY = 1 << 20
 #: How often a commit is made again on top of somebody else's.
 _TRIES = 20
 #: Where a background commit of a directory has its links: swept by the repository if a killed process leaves them.
@@ -55,7 +59,7 @@ class Repo:
 
         ``pending`` is how many snapshots may wait in memory, each as large as the state; one more makes `commit` wait.
         """
-        return cls(Handle(Native.init(os.fspath(path), bare, branch)), pending=pending)
+        return cls(Handle(made(os.fspath(path), bare, branch)), pending=pending)
 
     @classmethod
     def open(cls, path: Path = ".", *, pending: int = 2) -> Repo:
@@ -66,12 +70,12 @@ class Repo:
         """
         if not os.path.exists(path):
             raise NotFoundError(f"repository not found: {os.fspath(path)}", "make one with mdl.Repo.init")
-        return cls(Handle(Native.open(os.fspath(path), True)), pending=pending)
+        return cls(Handle(opened(os.fspath(path), search=True)), pending=pending)
 
     @classmethod
     def clone(cls, source: Path, path: Path, *, bare: bool = False) -> Repo:
         """Copies the repository at ``source`` (a directory) to ``path``, all branches and tags, and opens the copy."""
-        Native.open(os.fspath(source), False).clone_to(os.fspath(path), bare)
+        opened(os.fspath(source), search=False).clone_to(os.fspath(path), bare)
         return cls.open(path)
 
     @property
@@ -137,14 +141,14 @@ class Repo:
             the next call.
         """
         self._worker.check()
-        made = files_of(encode(state)) + extra_files(files)
         said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         said["resume"] = resume or label_of(state)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
+            made = files_of(encode(state)) + extra_files(files)
             commit = self._make(said, contract, evaluate, made, None, retention)
             return commit if wait else PendingCommit.made(commit)
-        return self._later(said, contract, made, retention)
+        return self._later(said, contract, state, files, retention)
 
     def commit_dir(
         self,
@@ -195,19 +199,43 @@ class Repo:
         return pending
 
     def _later(
-        self, said: dict[str, Any], contract: dict[str, Any] | None, files: list[File], retention: Rule | None
+        self,
+        said: dict[str, Any],
+        contract: dict[str, Any] | None,
+        state: Any,
+        files: Mapping[str, Any] | None,
+        retention: Rule | None,
     ) -> PendingCommit:
         pending = PendingCommit(said["step"], said["branch"])
         said["background"] = True
-        with self._worker.room() as handed:
-            kept = self._arena.snapshot(files)
-            del files
-            box = [kept]
-            del kept
-            self._worker.hand_over(
-                handed, pending, lambda: self._make(said, contract, None, box.pop(), None, retention, flushed=True)
-            )
+        # Room first: what is copied on the way to the host counts too.
+        with self._worker.room() as handed, contextlib.ExitStack() as aside:
+            made = files_of(encode(state)) + extra_files(self._aside(files, aside))
+            box = [self._arena.snapshot(made)]
+            del made
+            kept = aside.pop_all()
+
+            def work() -> Commit:
+                with kept:
+                    return self._make(said, contract, None, box.pop(), None, retention, flushed=True)
+
+            self._worker.hand_over(handed, pending, work)
         return pending
+
+    def _aside(self, files: Mapping[str, Any] | None, aside: contextlib.ExitStack) -> dict[str, Any]:
+        """Files on disk are copied, so that what is written to them later is not in the version."""
+        out = dict(files or {})
+        for name, content in out.items():
+            if not isinstance(content, os.PathLike):
+                continue
+            if os.path.getsize(content) <= _IN_MEMORY:
+                out[name] = pathlib.Path(content).read_bytes()
+                continue
+            root = self.path / _LINKS
+            root.mkdir(exist_ok=True)
+            folder = aside.enter_context(tempfile.TemporaryDirectory(prefix="copy-", dir=root))
+            out[name] = pathlib.Path(shutil.copy(content, folder))
+        return out
 
     def _make(
         self,
@@ -227,6 +255,8 @@ class Repo:
             commit = self._make_exactly(said, files, source)
         else:
             commit = Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+            for problem in (commit.quality or {}).get("warnings", []):
+                warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -308,13 +338,13 @@ class Repo:
         self._worker.drain(timeout)
 
     def close(self) -> None:
-        """Flushes, and gives the memory for snapshots back."""
+        """Flushes, and gives the memory for snapshots and the index back. The object stays of use."""
         try:
             self.flush()
         finally:
             self._worker.stop()
-            self._worker = Worker(self._pending)
             self._arena.clear()
+            self._native.release_index()
 
     def __enter__(self) -> Repo:
         return self
@@ -351,7 +381,8 @@ class Repo:
         """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
         for.
         """
-        return find(self._read, self.resolve(rev), name)
+        rev = self.resolve(rev)
+        return find(self._handle, rev, name)
 
     def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
         """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
@@ -460,7 +491,8 @@ class Repo:
         return PruneReport.told(native.prune(rules, branch, dry_run))
 
     def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
-        """Takes prunings back whose contents are still there: of these versions, or of all; returns their ids."""
+        """Takes prunings back whose contents are still there: of these versions, or those of the last `prune`; returns
+        their ids."""
         return self._read.undo_prune(None if revs is None else list(revs))
 
     @property
@@ -475,6 +507,8 @@ class Repo:
 
     def _forked(self) -> None:
         """In a forked child: the threads are the parent's, and so are its commits."""
+        # Kept, since letting them go would take locks that threads of the parent may have held.
+        _PARENTS.append((self._worker, self._arena))
         self._worker, self._arena = Worker(self._pending), Arena()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -499,6 +533,8 @@ def _said(
     allow_empty: bool,
     resumed_from: str | None,
 ) -> dict[str, Any]:
+    if step is not None and (int(step) != step or not 0 <= step < 2**63):
+        raise UsageError(f"step {step!r} is no number of steps", "an integer from 0 up is wanted")
     step = None if step is None else int(step)
     return {
         "message": message if message is not None else ("checkpoint" if step is None else f"step {step}"),
@@ -506,7 +542,7 @@ def _said(
         "step": step,
         "epoch": None if epoch is None else float(epoch),
         # Tensors and numpy's numbers of one element are numbers too.
-        "metrics": {str(k): float(v) for k, v in (metrics or {}).items()},
+        "metrics": {str(k): float(v.detach() if hasattr(v, "detach") else v) for k, v in (metrics or {}).items()},
         "meta": {str(k): str(v) for k, v in (meta or {}).items()},
         "allow_empty": allow_empty,
         "resumed_from": resumed_from,

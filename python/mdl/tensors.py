@@ -44,7 +44,9 @@ def key_of(value: Any) -> tuple[Any, ...] | None:
         return ("numpy", value.__array_interface__["data"][0], value.dtype.str, value.shape, value.strides)
     if value.numel() == 0:
         return None
-    return (str(value.device), value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+    # A conjugated or negated view has the memory of what it is a view of, and other values.
+    flags = (value.is_conj(), value.is_neg())
+    return (str(value.device), value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), flags)
 
 
 def run_of(value: Any) -> tuple[Run, dict[str, Any]]:
@@ -95,6 +97,8 @@ def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
 def refuse(tensor: Any, path: str) -> None:
     """Raises StateError for a tensor that has no plain run of bytes."""
     if isinstance(tensor, np.ndarray):
+        if type(tensor) is not np.ndarray and isinstance(tensor, np.ma.MaskedArray):
+            raise StateError(f"{path} is a masked array", "store its data and its mask")
         return
     torch = sys.modules["torch"]
     why = hint = None
@@ -109,8 +113,19 @@ def refuse(tensor: Any, path: str) -> None:
         why, hint = "is a tensor without values (on the meta device)", "materialise it first"
     elif type(tensor).__name__ == "DTensor":
         why, hint = "is sharded over processes", "save it with torch.distributed.checkpoint and mdl.integrations.dcp"
+    elif tensor.numel() and not _has_memory(tensor):
+        why = f"is a {type(tensor).__name__}, which has no memory of its own"
+        hint = "store the tensors that it is made of"
     if why:
         raise StateError(f"{path} {why}", hint)
+
+
+def _has_memory(tensor: Any) -> bool:
+    """Whether a tensor's elements lie where it says: those that wrap others have no address."""
+    try:
+        return tensor.data_ptr() != 0
+    except RuntimeError:
+        return False
 
 
 def _dense(shape: Any, strides: Any) -> bool:
@@ -142,6 +157,8 @@ def _finish_torch(tensor: Any, said: dict[str, Any], map_location: Any) -> Any:
             raise StateError(f"this torch has no type {said['dtype']}", "load with the version of torch that committed")
         tensor = tensor.view(dtype).reshape(said["shape"])
     if "strides" in said:
+        if len(said["strides"]) != tensor.dim() or not _dense(tensor.shape, said["strides"]):
+            raise StateError("the strides of a tensor do not fit it", "the version was not written by mdl")
         tensor = torch.empty_strided(tensor.shape, said["strides"], dtype=tensor.dtype).copy_(tensor)
     tensor = place(torch, tensor, said.get("device", "cpu"), map_location)
     if said.get("parameter"):

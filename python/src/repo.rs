@@ -141,16 +141,22 @@ fn opened(py: Python<'_>, open: impl FnOnce() -> Outcome<mdl_repo::Repo> + Send)
 impl Repo {
     /// Makes a repository, or opens the one that is there.
     #[staticmethod]
-    fn init(py: Python<'_>, path: PathBuf, bare: bool, branch: &str) -> PyResult<Repo> {
-        opened(py, || Ok(mdl_repo::Repo::init(&path, bare, branch, engine())?.0))
+    fn init(py: Python<'_>, path: PathBuf, bare: bool, branch: &str, index: bool) -> PyResult<Repo> {
+        opened(py, || {
+            let repo = mdl_repo::Repo::init(&path, bare, branch, engine())?.0;
+            Ok(if index { repo } else { repo.without_index() })
+        })
     }
 
-    /// Opens the repository at `path`, or with `search` the one around it.
+    /// Opens the repository at `path`, or with `search` the one around it. A forked child does without the index.
     #[staticmethod]
-    fn open(py: Python<'_>, path: PathBuf, search: bool) -> PyResult<Repo> {
-        opened(py, || match search {
-            true => mdl_repo::Repo::discover(&path, engine()),
-            false => mdl_repo::Repo::open(&path, engine()),
+    fn open(py: Python<'_>, path: PathBuf, search: bool, index: bool) -> PyResult<Repo> {
+        opened(py, || {
+            let repo = match search {
+                true => mdl_repo::Repo::discover(&path, engine())?,
+                false => mdl_repo::Repo::open(&path, engine())?,
+            };
+            Ok(if index { repo } else { repo.without_index() })
         })
     }
 

@@ -166,6 +166,64 @@ print([c.step for c in repo.log()])
     assert run(program, str(tmp_path / "r")).stdout.split("\n")[:2] == ["told", "[3, 1]"]
 
 
+def test_forks_beside_commits_leave_no_lock_behind(run: Run, tmp_path: pathlib.Path) -> None:
+    """A child that lives on has inherited every open file; nothing may stay locked by it."""
+    program = """
+import os, sys, threading, time, numpy as np, mdl
+repo = mdl.Repo.init(sys.argv[1])
+stop, children = threading.Event(), []
+def fork():
+    while not stop.is_set():
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+        time.sleep(0.01)
+forker = threading.Thread(target=fork)
+forker.start()
+for step in range(60):
+    repo.commit({"w": np.full(100, step)}, step=step)
+repo.flush(60)
+stop.set()
+forker.join()
+repo.prune(mdl.retention.LatestN(3))
+mdl.Repo.open(sys.argv[1]).commit({"w": np.ones(3)}, step=60, wait=True)
+for child in children:
+    os.kill(child, 9)
+print(len(repo.log()), len(children) > 5)
+"""
+    assert run(program, str(tmp_path / "r")).stdout.split() == ["61", "True"]
+
+
+def test_files_on_disk_are_taken_as_they_are(repo: mdl.Repo, held: threading.Event, tmp_path: pathlib.Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"before")
+    large.write_bytes(b"before" * 500_000)
+    pending = repo.commit({"w": torch.ones(1)}, files={"small": small, "large": large})
+    small.write_bytes(b"after")
+    large.unlink()
+    held.set()
+    pending.result()
+    assert repo.read("main", "small") == b"before"
+    assert repo.read("main", "large") == b"before" * 500_000
+    assert not list((repo.path / "candidates").iterdir())
+
+
+def test_a_callback_that_commits_is_told_how(repo: mdl.Repo) -> None:
+    seen: list[object] = []
+
+    def commits(done: mdl.PendingCommit) -> None:
+        try:
+            repo.commit({"w": torch.ones(2)}, step=2)
+        except mdl.UsageError:
+            seen.append(repo.commit({"w": torch.ones(2)}, step=2, wait=True).step)
+
+    repo.commit({"w": torch.ones(1)}, step=1).add_done_callback(commits)
+    repo.flush()
+    assert seen == [2]
+
+
 def test_callbacks_may_use_the_repository(repo: mdl.Repo) -> None:
     seen: list[object] = []
     pending = repo.commit({"w": torch.ones(3)}, step=1)
@@ -231,6 +289,25 @@ repo.flush()
 print([c.step for c in repo.log()], repo.show("child").step)
 """
     assert run(program, str(tmp_path / "r")).stdout.strip() == "[2, 1] 101"
+
+
+def test_children_that_commit_while_their_parent_does(run: Run, tmp_path: pathlib.Path) -> None:
+    program = """
+import os, sys, numpy as np, mdl
+repo = mdl.Repo.init(sys.argv[1])
+for i in range(8):
+    repo.commit({"w": np.full(200_000, float(i))}, step=i)
+    if os.fork() == 0:
+        mdl.Repo.open(sys.argv[1]).commit({"w": np.full(200_000, -float(i))}, step=i, branch="child", wait=True)
+        repo.load("child")
+        os._exit(0)
+    assert os.wait()[1] == 0
+repo.flush()
+print(len(repo.log()), len(repo.log("child")))
+"""
+    mains, children = run(program, str(tmp_path / "r")).stdout.split()
+    assert int(mains) == 8
+    assert int(children) >= 8
 
 
 # numpy alone: importing torch takes longer than all of the commits.

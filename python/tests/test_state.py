@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, load_model
+from safetensors.torch import load_file, load_model, save_file
 from same import bits, check
 
 
@@ -184,6 +184,70 @@ def test_tied_tensors_are_stored_once_and_come_back_tied(repo: mdl.Repo) -> None
         assert file.metadata()["head.weight"] == "embed.weight"
 
 
+def test_what_shares_memory_but_not_values_is_not_tied(repo: mdl.Repo) -> None:
+    x = torch.randn(5, dtype=torch.complex64)
+    state = {"x": x, "conj": x.conj(), "conj imag": x.conj().imag, "as ints": x.view(torch.int64)}
+    got = back(repo, state)
+    assert torch.equal(torch.view_as_real(got["x"]), torch.view_as_real(x))
+    assert torch.equal(torch.view_as_real(got["conj"]), torch.view_as_real(x.conj().resolve_conj()))
+    assert torch.equal(got["conj imag"], -x.imag)
+    assert torch.equal(got["as ints"], state["as ints"])
+
+    class Maker:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+    # Each makes an array that nobody else keeps: the next one may get its address.
+    mdl.register(Maker, "tests.Maker", lambda m: np.full((8, 2), m.n).reshape(4, 4).T[:2], lambda a: int(a[0, 0]))
+    assert back(repo, {"list": [Maker(i) for i in range(50)]}) == {"list": list(range(50))}
+
+
+def test_tensors_that_wrap_others_are_refused(repo: mdl.Repo) -> None:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    with pytest.raises(mdl.StateError, match="no memory"):
+        repo.commit({"t": TwoTensor(torch.ones(4), torch.ones(4))})
+
+
+def test_states_that_could_not_be_loaded_are_refused_or_load(repo: mdl.Repo) -> None:
+    class Blob(bytes):
+        pass
+
+    check({"empty": np.str_(""), "blob": b"x"}, back(repo, {"empty": np.str_(""), "blob": Blob(b"x")}))
+    layer = torch.nn.Linear(2, 2)
+    for bad in [{layer.weight: 1}, {"m": np.ma.masked_array([1, 2], [0, 1])}, np.zeros(1, [("a", "i4")])[0]]:
+        with pytest.raises(mdl.StateError):
+            repo.commit({"bad": bad})
+
+
+HOSTILE = [
+    {"$": "torch.dtype", "value": "load"},
+    {"$": "torch.dtype", "value": "hub"},
+    {"$": "tensor", "file": "w.safetensors", "name": "w", "strides": [1 << 40]},
+    {"$": "tensor", "file": "w.safetensors", "name": "w", "dtype": "O", "shape": [2], "as": "numpy"},
+    {"$": "tensor", "file": "w.safetensors", "name": "w", "dtype": "load", "shape": [2]},
+    {"$": "tensor", "file": "w.safetensors", "name": "w", "dtype": "float64", "shape": [1 << 40]},
+    {"$": "tensor"},
+    {"$": "nothing"},
+    {"$": "custom", "type": "os.system", "value": "true"},
+    {"$": "namedtuple", "name": "x", "fields": ["class"], "items": [1]},
+    {"$": "int"},
+]
+
+
+@pytest.mark.parametrize("node", HOSTILE, ids=str)
+def test_a_hostile_document_is_an_error_and_no_more(repo: mdl.Repo, tmp_path: pathlib.Path, node: Any) -> None:
+    out = tmp_path / "d"
+    out.mkdir()
+    save_file({"w": torch.ones(4)}, out / "w.safetensors")
+    deep = '{"mdl_state": 1, "root": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    for text in (json.dumps({"mdl_state": 1, "root": {"x": node}}), deep):
+        (out / "state.json").write_text(text)
+        repo.commit_dir(out)
+        with pytest.raises(mdl.MdlError):
+            repo.load()
+
+
 def test_parameters_keep_their_kind(repo: mdl.Repo) -> None:
     layer = torch.nn.Linear(3, 2)
     layer.bias.requires_grad_(False)
@@ -279,6 +343,8 @@ def test_parts_of_a_state(repo: mdl.Repo) -> None:
     assert repo.load(only="optimizer.groups") == {"optimizer": {"groups": [{"lr": 0.1}]}}
     with pytest.raises(mdl.NotFoundError):
         repo.load(only="nothing")
+    repo.commit({"m": {"l": [torch.ones(1), torch.zeros(2)], "t": (torch.ones(3),)}}, wait=True)
+    assert [t.shape[0] for t in repo.load(only="m.l.0")["m"]["l"]] == [1, 2]
 
 
 def test_devices_that_are_not_there(repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,12 @@ impl Odb {
         &*self.engine
     }
 
+    /// Does without an index for good: in a forked child, where the threads that sled counts on are the parent's.
+    pub fn forgo_index(&mut self) {
+        self.index_dir = None;
+        self.release_index();
+    }
+
     /// Lets other processes have the index. It is opened again when needed.
     pub fn release_index(&self) {
         self.lock().index = IndexState::Closed;

@@ -181,6 +181,13 @@ impl Repo {
         })
     }
 
+    /// Does without the index for good (see [`Odb::forgo_index`]).
+    #[must_use]
+    pub fn without_index(mut self) -> Repo {
+        self.odb.forgo_index();
+        self
+    }
+
     /// The objects.
     pub fn odb(&self) -> &Odb {
         &self.odb

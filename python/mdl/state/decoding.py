@@ -25,16 +25,20 @@ class Reference:
 
 def references(node: Any, wanted: Callable[[str], bool], path: str = "") -> list[Reference]:
     """The tensors below a node, those at paths that are wanted."""
-    found: list[Reference] = []
-    for below, item in _below(node, path):
-        if isinstance(item, dict) and item.get(TAG) == "tensor":
-            if wanted(below):
-                found.append(Reference(item["file"], item["name"], item))
-        else:
-            found.extend(references(item, wanted, below))
-    if isinstance(node, dict) and node.get(TAG) == "tensor" and wanted(path):
-        found.append(Reference(node["file"], node["name"], node))
-    return found
+    if isinstance(node, dict) and node.get(TAG) == "tensor":
+        return [Reference(node["file"], node["name"], node)] if wanted(path) else []
+    if not _is_mapping(node) and isinstance(node, (dict, list)) and _any(node, wanted, path):
+        # Lists and the like come back whole.
+        wanted = _everything
+    return [found for below, item in _below(node, path) for found in references(item, wanted, below)]
+
+
+def _is_mapping(node: Any) -> bool:
+    return isinstance(node, dict) and (node.get(TAG) is None or node[TAG] in _MAPPINGS)
+
+
+def _everything(_: str) -> bool:
+    return True
 
 
 def _join(path: str, key: Any) -> str:
@@ -99,7 +103,7 @@ def _any(node: Any, wanted: Callable[[str], bool], path: str) -> bool:
 
 
 def _all(item: Any, tensor: Callable[[Any], Any], wanted: Callable[[str], bool], path: str) -> Any:
-    return _decode(item, tensor, lambda _: True, path)
+    return _decode(item, tensor, _everything, path)
 
 
 def _decode_mapping(

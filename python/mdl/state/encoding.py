@@ -77,7 +77,8 @@ class _Walk:
         #: Top-level key -> stem of its file; bare tensors at the top go to `model`.
         self.by_entry: dict[Any, str] = {}
         self._names: set[tuple[str, str]] = set()
-        self._shared: dict[Any, tuple[Leaf, dict[str, Any]]] = {}
+        #: With the tensor itself: while it lives nobody else gets its address.
+        self._shared: dict[Any, tuple[Leaf, dict[str, Any], Any]] = {}
         self._above: set[int] = set()
 
     def stems(self, state: Mapping[Any, Any]) -> None:
@@ -164,6 +165,10 @@ class _Walk:
         return out
 
     def pairs(self, items: list[tuple[Any, Any]], path: str) -> list[list[Any]]:
+        for key, _ in items:
+            if is_tensor(key) or (isinstance(key, (bytes, str)) and len(key) > INLINE_BYTES):
+                hint = "a state_dict has plain keys: optimizer.state_dict() instead of optimizer.state"
+                raise StateError(f"a key of {path} is a {type(key).__name__} that is no plain value", hint)
         return [[self.node(key, f"a key of {path}", "", "keys"), item] for key, item in items]
 
     def sequence(self, value: Any, path: str, name: str, stem: str | None) -> Any:
@@ -187,16 +192,20 @@ class _Walk:
         return {TAG: kind, "items": items}
 
     def bytes(self, value: bytes | bytearray, path: str, name: str, stem: str | None) -> Any:
+        kind = "bytearray" if isinstance(value, bytearray) else "bytes"
         if len(value) <= INLINE_BYTES:
-            return {TAG: type(value).__name__, "base64": base64.b64encode(value).decode()}
+            return {TAG: kind, "base64": base64.b64encode(value).decode()}
         node = self.tensor(np.frombuffer(value, np.uint8), path, name, stem)
-        return {TAG: type(value).__name__, "tensor": node}
+        return {TAG: kind, "tensor": node}
 
     def tensor(self, value: Any, path: str, name: str, stem: str | None) -> Any:
-        refuse(value, path)
-        key = key_of(value)
+        try:
+            refuse(value, path)
+            key = key_of(value)
+        except (RuntimeError, ValueError) as error:
+            raise StateError(f"{path} is a {type(value).__name__} that cannot be stored: {error}") from error
         if key is not None and key in self._shared:
-            leaf, said = self._shared[key]
+            leaf, said, _ = self._shared[key]
             stem, name = stem or "model", name or "value"
             if leaf.stem == stem and (stem, name) not in self._names:
                 self.aliases[stem, name] = leaf.name
@@ -205,7 +214,7 @@ class _Walk:
         leaf = Leaf(stem or "model", self.unique(stem or "model", name or "value"), run)
         self.leaves.append(leaf)
         if key is not None:
-            self._shared[key] = (leaf, said)
+            self._shared[key] = (leaf, said, value)
         return _reference(leaf, said)
 
     def unique(self, stem: str, name: str) -> str:

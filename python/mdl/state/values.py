@@ -66,8 +66,11 @@ def scalar(value: Any) -> dict[str, Any] | None:
         kind = type(value)
         return {TAG: "enum", "type": f"{kind.__module__}.{kind.__qualname__}", "name": value.name}
     if isinstance(value, np.generic):
-        if value.dtype.hasobject:
+        if value.dtype.hasobject or value.dtype.names is not None:
             return None
+        if not value.dtype.itemsize:
+            # numpy makes nothing of no bytes: an empty text is an array of one.
+            return {TAG: "numpy", "dtype": value.dtype.str, "bytes": ""}
         return {TAG: "numpy", "dtype": value.dtype.str, "bytes": value.tobytes().hex()}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.dtype.names is None:
         raw = base64.b64encode(value.tobytes()).decode()
@@ -127,7 +130,8 @@ def from_tag(node: Any, tag: str, tensor: Callable[[Any], Any], decode: Callable
         case "namedtuple":
             return collections.namedtuple(node["name"], node["fields"])(*items())
         case "numpy":
-            return np.frombuffer(bytes.fromhex(node["bytes"]), np.dtype(node["dtype"]))[0]
+            kind = np.dtype(node["dtype"])
+            return np.frombuffer(bytes.fromhex(node["bytes"]), kind)[0] if kind.itemsize else np.zeros((), kind)[()]
         case "ndarray":
             return np.frombuffer(raw(), np.dtype(node["dtype"])).reshape(node["shape"]).copy()
         case "numpy.dtype":
@@ -178,7 +182,8 @@ def _torch_value(node: Any, tag: str, items: Callable[[], list[Any]]) -> Any:
         return torch.Size(items())
     if tag == "torch.device":
         return torch.device(node["value"])
-    value = getattr(torch, node["value"], None)
-    if value is None:
+    kind = getattr(torch, tag.removeprefix("torch."), None)
+    value = vars(torch).get(node["value"])
+    if not isinstance(kind, type) or not isinstance(value, kind):
         raise StateError(f"this torch has no {node['value']}", "load with the version of torch that committed")
     return value
