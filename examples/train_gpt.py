@@ -30,7 +30,7 @@ class GPT(nn.Module):
         self.tokens = nn.Embedding(256, width)
         self.places = nn.Embedding(CONTEXT, width)
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.1, batch_first=True, norm_first=True)
-        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.head = nn.Linear(width, 256, bias=False)
         self.head.weight = self.tokens.weight
         nn.init.normal_(self.tokens.weight, std=0.02)
