@@ -18,25 +18,26 @@ import torch
 from support.cli import Mdl
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "train_gpt.py"
-#: Seconds until the program is killed.
-LIFE = 20.0
+#: Versions after which the program is killed.
+LIFE = 3
 
 
 class Interrupted(Exception):
     """Training did not end as it should have."""
 
 
-def train(say: Callable[[str], None], folder: Path, *args: str, kill_after: float | None = None) -> None:
-    """Runs the example in front of the reader; ends it by SIGKILL once its time is over and a version is there."""
+def train(say: Callable[[str], None], folder: Path, *args: str, kill_after: int | None = None) -> None:
+    """Runs the example in front of the reader; ends it by SIGKILL somewhere behind so many versions."""
     argv = [sys.executable, str(EXAMPLE), str(folder), *args]
     print(f"\n   $ python examples/train_gpt.py {folder.name} {' '.join(args)}")
-    began, versions = time.monotonic(), 0
+    versions = 0
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             say(line.rstrip())
             versions += line.startswith("step")
-            if kill_after is not None and versions > 1 and time.monotonic() - began > kill_after:
+            if versions == kill_after:
+                time.sleep(0.3)
                 process.send_signal(signal.SIGKILL)
                 break
     wanted = -signal.SIGKILL if kill_after is not None else 0
@@ -51,16 +52,16 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def show(title: Callable[[str], None], say: Callable[[str], None], root: Path) -> None:
     title("0. A training loop: commits in the background, a kill, an exact resume, a branch")
     folder, twin = root / "gpt", root / "never-killed"
-    train(say, folder, "--steps", "500", kill_after=LIFE)
-    say(f"Killed with SIGKILL after {LIFE:.0f} s. The same command goes on:")
-    train(say, folder, "--steps", "500")
+    train(say, folder, "--steps", "300", kill_after=LIFE)
+    say(f"Killed with SIGKILL after {LIFE} versions. The same command goes on:")
+    train(say, folder, "--steps", "300")
     repo = mdl.Repo.open(folder)
-    middle = repo.show("main@step=250")
-    say(f"{middle.short_id} of step 250 is {middle.resume}: {middle.tensors} tensors, {middle.ratio:.2f}x smaller.")
+    middle = repo.show("main@step=200")
+    say(f"{middle.short_id} of step 200 is {middle.resume}: {middle.tensors} tensors, {middle.ratio:.2f}x smaller.")
     say("From there another run, with a tenth of the rate:")
-    train(say, folder, "--from", "main@step=250", "--branch", "slow", "--lr", "2e-4", "--steps", "400")
+    train(say, folder, "--from", "main@step=200", "--branch", "slow", "--lr", "2e-4", "--steps", "300")
     say("And one that is never killed, to compare with:")
-    train(say, twin, "--steps", "500")
+    train(say, twin, "--steps", "300")
     killed, straight = repo.load("main")["model"], mdl.Repo.open(twin).load("main")["model"]
     if not same(killed, straight):
         raise Interrupted("the run that was killed ended with other weights")
