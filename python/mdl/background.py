@@ -172,11 +172,6 @@ class Worker:
                 raise TimeoutError(f"{self._open} commits are still being made after {timeout} s")
         self.check()
 
-    @property
-    def busy(self) -> bool:
-        """Whether something is under way."""
-        return self._open > 0
-
     def stop(self) -> None:
         """Ends the thread when its work is done; the next commit starts another."""
         with self._idle:

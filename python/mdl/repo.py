@@ -231,9 +231,7 @@ class Repo:
             if os.path.getsize(content) <= _IN_MEMORY:
                 out[name] = pathlib.Path(content).read_bytes()
                 continue
-            root = self.path / _LINKS
-            root.mkdir(exist_ok=True)
-            folder = aside.enter_context(tempfile.TemporaryDirectory(prefix="copy-", dir=root))
+            folder = aside.enter_context(tempfile.TemporaryDirectory(prefix="copy-", dir=self._room()))
             out[name] = pathlib.Path(shutil.copy(content, folder))
         return out
 
@@ -279,11 +277,15 @@ class Repo:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _links(self, path: Path) -> str | None:
-        """A directory of hard links to the files of another one; None where the file system does not take them."""
+    def _room(self) -> pathlib.Path:
+        """Where what waits for a commit lies."""
         root = self.path / _LINKS
         root.mkdir(exist_ok=True)
-        links = tempfile.mkdtemp(prefix="links-", dir=root)
+        return root
+
+    def _links(self, path: Path) -> str | None:
+        """A directory of hard links to the files of another one; None where the file system does not take them."""
+        links = tempfile.mkdtemp(prefix="links-", dir=self._room())
         try:
             shutil.copytree(path, links, copy_function=os.link, dirs_exist_ok=True)
         except (OSError, shutil.Error):

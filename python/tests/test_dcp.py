@@ -191,7 +191,6 @@ def test_errors_name_what_is_missing(tmp_path: Path) -> None:
         MdlReader(repo, newer)
 
 
-@pytest.mark.skipif(not hasattr(mdl.Repo, "prune"), reason="this build prunes nothing")
 def test_retention_is_applied(tmp_path: Path) -> None:
     repo = mdl.Repo.init(tmp_path)
     for step in range(4):
