@@ -207,13 +207,12 @@ class Compressor:
                 evaluate=trials,
                 grads=grads if gradients else None,
                 resumed_from=self._resumed_from,
+                retention=self._retention,
                 wait=True,
                 **self._gate,
                 **said,
             )
         self._resumed_from = None
-        if self._retention is not None:
-            self.repo.prune(self._retention, branch=self._branch)
         return commit
 
     def _written_policy(self, state: Mapping[str, Any], scratch: Path) -> str:

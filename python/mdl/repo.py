@@ -320,15 +320,16 @@ class Repo:
         branch: str | None = None,
         resumed_from: str | None = None,
         files: Mapping[str, Any] | None = None,
+        retention: Rule | None = None,
     ) -> Commit:
-        """Joins staged files, and further ``files``, into one version.
+        """Joins staged files, and further ``files``, into one version; ``retention`` prunes the branch after it.
 
         Raises:
             NotFoundError: something was staged too long ago and has been collected.
         """
         said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
         joined = [File.stored(s.path, s.words) for s in staged]
-        return self._make(said, None, None, joined + extra_files(files), None)
+        return self._make(said, None, None, joined + extra_files(files), None, retention)
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every commit in the background is durable.

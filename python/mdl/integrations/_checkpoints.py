@@ -65,8 +65,7 @@ class Checkpoints:
 
     def __init__(self, repo: RepoLike, *, retention: Any = None, **commit: Any) -> None:
         self.repo = find_repo(repo)
-        self._retention = retention
-        self._keywords = commit
+        self._keywords = {"retention": retention, **commit}
         self._pending: list[Any] = []
         self._resumed_from: str | None = None
 
@@ -83,7 +82,7 @@ class Checkpoints:
         return self._add(self.repo.commit_dir, path, message, about)
 
     def flush(self) -> None:
-        """Waits until everything is durable and pruned. Raises BackgroundError if a commit failed."""
+        """Waits until everything is durable, and pruned by the rules. Raises BackgroundError if a commit failed."""
         self._settle(wait=True)
         self.repo.flush()
 
@@ -97,14 +96,11 @@ class Checkpoints:
         return pending
 
     def _settle(self, *, wait: bool) -> None:
-        """Takes what is durable off the list. Pruning happens here, on the caller's thread, where its errors are
-        seen."""
+        """Takes what is durable off the list; what failed is raised."""
         durable = [pending for pending in self._pending if wait or pending.done()]
         self._pending = [pending for pending in self._pending if pending not in durable]
         for pending in durable:
             pending.result()
-        if durable and self._retention is not None:
-            self.repo.prune(self._retention, branch=self._keywords.get("branch"))
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -38,7 +38,7 @@ def save_state(
     registered objects. Every process calls it; they must see one file system.
 
     A `mdl.data.ResumableLoader` that is registered with `accelerator.register_for_checkpointing` brings the data order.
-    `retention`: rules of `mdl.retention`, applied once the version is durable; waits for it. `commit`: keywords of
+    `retention`: rules of `mdl.retention`, applied once the version is durable. `commit`: keywords of
     `Repo.commit_dir` (step, epoch, metrics, policy, branch, ...).
 
     Returns the commit (`wait`) or the pending commit on the main process, None on the others.
@@ -49,10 +49,7 @@ def save_state(
         accelerator.wait_for_everyone()
         if target is None:
             return None
-        made = target.commit_dir(folder, message, wait=wait or retention is not None, **commit)
-        if retention is not None:
-            target.prune(retention, branch=commit.get("branch"))
-        return made
+        return target.commit_dir(folder, message, wait=wait, retention=retention, **commit)
 
 
 def load_state(accelerator: Accelerator, repo: RepoLike = None, rev: str = "HEAD", **load: Any) -> Any:

@@ -53,7 +53,7 @@ class MdlWriter(StorageWriter):
     """Saves into a repository; one writer for each save, or one for all with `step` and `metrics` set in between.
 
     ``repo`` is a `Repo`, a path, or ``mdl://REPOSITORY[@BRANCH]``. ``branch`` is made from HEAD's version if it is new;
-    None is HEAD's. ``files`` are further files of the version, ``retention`` is what `Repo.prune` applies after it; all
+    None is HEAD's. ``files`` are further files of the version, ``retention`` prunes the branch after it; all
     else is said of the version as in `Repo.commit`. The coordinator's arguments count.
 
     After a save, ``metadata.storage_meta.save_id`` of what `dcp.save` returns is the version's id, on every rank, and
@@ -140,10 +140,9 @@ class MdlWriter(StorageWriter):
             branch=self.branch,
             resumed_from=self.resumed_from,
             files={**(self.files or {}), FILE: document},
+            retention=self.retention,
         )
         metadata.storage_meta.save_id = self.commit.id
-        if self.retention is not None:
-            self.repo.prune(self.retention, branch=self.commit.branch)
 
     def storage_meta(self) -> StorageMeta | None:
         """What planners are told."""
