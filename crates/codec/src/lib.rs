@@ -26,6 +26,8 @@ mod planes;
 pub mod quant;
 mod rans;
 mod scratch;
+#[doc(hidden)]
+pub mod seams;
 mod simd;
 mod sparse;
 mod tables;

@@ -28,7 +28,7 @@ pub(crate) struct EncSymbol {
 
 /// Encoding tables, 256 symbols for each context.
 #[derive(Debug)]
-pub(crate) struct EncTable {
+pub struct EncTable {
     symbols: Vec<EncSymbol>,
     /// The same for vectors: floor(2^32 / frequency) or 2^32 - 1 | frequency << 32 | start << 48.
     packed: Vec<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct EncTable {
 
 impl EncTable {
     /// Tables for contexts with these frequencies (each sums to 4096, or is all zero and never used).
-    pub(crate) fn new(contexts: &[[u16; 256]]) -> Self {
+    pub fn new(contexts: &[[u16; 256]]) -> Self {
         let mut symbols = vec![EncSymbol::default(); contexts.len() * 256];
         let mut packed = Vec::with_capacity(contexts.len() * 256);
         for (freqs, table) in contexts.iter().zip(symbols.chunks_exact_mut(256)) {
@@ -66,6 +66,12 @@ impl EncTable {
         EncTable { symbols, packed }
     }
 
+    /// The tables for a device, 256 symbols a context: reciprocal, then frequency | bias << 32.
+    pub fn words(&self) -> Vec<u64> {
+        let pair = |e: &EncSymbol| [e.reciprocal, u64::from(e.freq) | u64::from(e.bias) << 32];
+        self.symbols.iter().flat_map(pair).collect()
+    }
+
     /// The tables for vectors, 256 symbols a context.
     pub(crate) fn packed(&self) -> &[u64] {
         &self.packed
@@ -74,13 +80,16 @@ impl EncTable {
 
 /// Decoding tables, 4096 slots for each context: symbol | (slot - start) << 8 | (frequency - 1) << 20.
 #[derive(Debug)]
-pub(crate) struct DecTable {
+pub struct DecTable {
     slots: Vec<u32>,
 }
 
 impl DecTable {
     /// Tables for contexts with these frequencies, each of which sums to 4096.
-    pub(crate) fn new(contexts: &[[u16; 256]]) -> Result<Self, CodecError> {
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn new(contexts: &[[u16; 256]]) -> Result<Self, CodecError> {
         let mut slots = Vec::with_capacity(contexts.len() * SLOTS);
         for freqs in contexts {
             for (s, &f) in freqs.iter().enumerate().filter(|(_, f)| **f > 0) {
@@ -95,12 +104,12 @@ impl DecTable {
     }
 
     /// Number of contexts.
-    pub(crate) fn contexts(&self) -> usize {
+    pub fn contexts(&self) -> usize {
         self.slots.len() / SLOTS
     }
 
     /// All slots, context by context.
-    pub(crate) fn slots(&self) -> &[u32] {
+    pub fn slots(&self) -> &[u32] {
         &self.slots
     }
 }

@@ -13,7 +13,7 @@ pub(crate) const PROB_ONE: u32 = 1 << PROB_BITS;
 ///
 /// Each symbol gets its share rounded down; what is left goes to the largest remainders (ties: lower symbol first), and
 /// what rare symbols took too much is taken back from the largest frequencies one by one.
-pub(crate) fn normalise(counts: &[u32; 256]) -> [u16; 256] {
+pub fn normalise(counts: &[u32; 256]) -> [u16; 256] {
     let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
     let mut freqs = [0u16; 256];
     if total == 0 {

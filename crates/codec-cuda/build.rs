@@ -1,0 +1,45 @@
+//! Compiles the kernels as C++ where they are to run on the processor (feature `shim`). Without it there is nothing to do: kernels
+//! travel as text and are compiled where the GPU is.
+
+fn main() {
+    println!("cargo::rerun-if-changed=kernels");
+    println!("cargo::rerun-if-changed=shim");
+    #[cfg(feature = "shim")]
+    shim();
+}
+
+#[cfg(feature = "shim")]
+fn shim() {
+    use std::{env, fs, path::Path};
+    let out = env::var("OUT_DIR").expect("cargo says where");
+    let mut list: Vec<_> = fs::read_dir("kernels")
+        .expect("the kernels")
+        .map(|e| e.expect("an entry").file_name().into_string().expect("a plain name"))
+        .filter_map(|name| name.strip_suffix(".cu").map(str::to_owned))
+        .collect();
+    list.sort();
+    let lines = list.iter().map(|name| format!("namespace file_{name} {{\n#include \"{name}.cu\"\n}}\n"));
+    // What they share comes first, outside every namespace.
+    let mut shared: Vec<_> = fs::read_dir("kernels")
+        .expect("the kernels")
+        .map(|e| e.expect("an entry").file_name().into_string().expect("a plain name"))
+        .filter(|name| name.ends_with(".cuh"))
+        .collect();
+    shared.sort();
+    let shared = shared.iter().map(|name| format!("#include \"{name}\"\n"));
+    let text: String = shared.chain(lines).collect();
+    fs::write(Path::new(&out).join("files.inc"), text).expect("the list");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .file("shim/shim.cpp")
+        .include(&out)
+        .include("kernels")
+        .include("shim")
+        .opt_level(2)
+        .flag("-ffp-contract=off")
+        .flag("-fno-strict-aliasing")
+        .flag_if_supported("-Wno-unused-function")
+        .flag_if_supported("-Wno-unknown-pragmas")
+        .compile("mdl_shim");
+}

@@ -1,0 +1,202 @@
+// Fibers, the scheduler of a block, and the table of kernels.
+#include "shim.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace shim {
+thread_local Dim thread, block, block_size, grid_size;
+
+namespace {
+constexpr size_t STACK = 256 << 10;
+
+#if defined(__x86_64__)
+// Saves what the calling convention wants kept, and goes on where `to` was left.
+extern "C" void mdl_shim_switch(void** from, void* to);
+__asm__(R"(
+.text
+.globl mdl_shim_switch
+.type mdl_shim_switch, @function
+mdl_shim_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size mdl_shim_switch, .-mdl_shim_switch
+)");
+#endif
+
+struct Warp {
+    uint64_t value[2][32];
+    uint32_t arrived[2];
+};
+
+struct Fiber {
+    std::unique_ptr<char[]> stack;
+#if defined(__x86_64__)
+    void* at = nullptr;
+#else
+    ucontext_t at;
+#endif
+    bool done = false;
+    uint32_t collectives = 0, barriers = 0;
+};
+
+struct Block {
+    std::vector<Fiber> fibers;
+    std::vector<Warp> warps;
+    uint32_t size = 0, running = 0, waiting = 0, barriers = 0, current = 0;
+    Run run = nullptr;
+    void** params = nullptr;
+#if defined(__x86_64__)
+    void* home = nullptr;
+#else
+    ucontext_t home;
+#endif
+};
+thread_local Block the;
+
+[[noreturn]] void fail(const char* why) {
+    std::fprintf(stderr, "shim: %s\n", why);
+    std::abort();
+}
+
+void go(uint32_t from, uint32_t to) {
+    the.current = to;
+    thread.x = to;
+#if defined(__x86_64__)
+    mdl_shim_switch(&the.fibers[from].at, the.fibers[to].at);
+#else
+    swapcontext(&the.fibers[from].at, &the.fibers[to].at);
+#endif
+}
+
+// Lets the next fiber run that is not done.
+void yield() {
+    uint32_t me = the.current, next = me;
+    do next = next + 1 == the.size ? 0 : next + 1;
+    while (the.fibers[next].done);
+    if (next == me) fail("a collective that some thread of the block does not reach");
+    go(me, next);
+}
+
+void entry() {
+    the.run(the.params);
+    Fiber& me = the.fibers[the.current];
+    me.done = true;
+    if (--the.running == 0) {
+#if defined(__x86_64__)
+        void* unused;
+        mdl_shim_switch(&unused, the.home);
+#else
+        setcontext(&the.home);
+#endif
+    }
+    yield();
+    fail("a thread came back after its end");
+}
+
+void prepare(Fiber& f) {
+    if (!f.stack) f.stack.reset(new char[STACK]);
+    f.done = false;
+    f.collectives = f.barriers = 0;
+#if defined(__x86_64__)
+    auto top = reinterpret_cast<uintptr_t>(f.stack.get() + STACK) & ~uintptr_t(15);
+    auto words = reinterpret_cast<void**>(top);
+    *--words = nullptr;  // where `entry` would return to: keeps its stack aligned as after a call
+    *--words = reinterpret_cast<void*>(&entry);
+    for (int i = 0; i < 6; i++) *--words = nullptr;
+    f.at = words;
+#else
+    getcontext(&f.at);
+    f.at.uc_stack.ss_sp = f.stack.get();
+    f.at.uc_stack.ss_size = STACK;
+    f.at.uc_link = nullptr;
+    makecontext(&f.at, entry, 0);
+#endif
+}
+
+std::map<std::string, Run>& table() {
+    static std::map<std::string, Run> all;
+    return all;
+}
+}  // namespace
+
+Entry::Entry(const char* name, Run run) { table()[name] = run; }
+
+void sync_block() {
+    uint32_t mine = ++the.fibers[the.current].barriers;
+    if (++the.waiting == the.size) {
+        the.waiting = 0;
+        the.barriers = mine;
+        return;
+    }
+    while (the.barriers < mine) yield();
+}
+
+const uint64_t* exchange(uint64_t value) {
+    uint32_t tid = the.current, lane = tid & 31, slot = the.fibers[tid].collectives++ & 1;
+    Warp& w = the.warps[tid >> 5];
+    w.value[slot][lane] = value;
+    w.arrived[slot] |= 1u << lane;
+    // Whoever arrives here has read what the other slot held.
+    if (w.arrived[slot] == ~0u) w.arrived[slot ^ 1] = 0;
+    while (w.arrived[slot] != ~0u) yield();
+    return w.value[slot];
+}
+}  // namespace shim
+
+using namespace shim;
+
+extern "C" int mdl_shim_launch(const char* name, unsigned gx, unsigned gy, unsigned threads, void** params) {
+    auto found = table().find(name);
+    if (found == table().end()) return 1;
+    if (threads == 0 || threads % 32 || threads > 1024 || gx == 0 || gy == 0 || gy > 65535) return 2;
+    the.run = found->second;
+    the.params = params;
+    the.size = threads;
+    if (the.fibers.size() < threads) the.fibers.resize(threads);
+    block_size = {threads, 1, 1};
+    grid_size = {gx, gy, 1};
+    for (unsigned y = 0; y < gy; y++) {
+        for (unsigned x = 0; x < gx; x++) {
+            block = {x, y, 0};
+            the.warps.assign(threads / 32, Warp{});
+            the.running = threads;
+            the.waiting = the.barriers = 0;
+            for (unsigned t = 0; t < threads; t++) prepare(the.fibers[t]);
+            the.current = 0;
+            thread = {0, 0, 0};
+#if defined(__x86_64__)
+            mdl_shim_switch(&the.home, the.fibers[0].at);
+#else
+            swapcontext(&the.home, &the.fibers[0].at);
+#endif
+        }
+    }
+    return 0;
+}
+
+#include "../kernels/prelude.cuh"
+
+// One file after the other, each in its own namespace: helpers may share names.
+#include "files.inc"

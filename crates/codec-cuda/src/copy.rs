@@ -1,0 +1,48 @@
+//! Pieces of device memory brought to the host in one copy, and host bytes spread out on the device. Neighbours: the schemes' rooms,
+//! whose encodings are made of pieces. It must not know what they are.
+
+use crate::device::session::{Session, View};
+use crate::error::Result;
+use crate::kernels::Kernel;
+
+const COPY: Kernel = Kernel::new("copy", "copy_all");
+/// Alignment of pieces on their way: whole vector loads.
+const ALIGN: usize = 16;
+/// Bytes that a block of threads copies at a time.
+const PART: usize = 16384;
+/// Most copies of a launch: rows of a grid.
+const ROWS: usize = 65_535;
+
+/// Brings pieces to the host, in order.
+pub(crate) fn gather(session: &Session, pieces: &[View<'_>]) -> Result<Vec<Vec<u8>>> {
+    let mut at = 0;
+    let places: Vec<usize> = pieces
+        .iter()
+        .map(|p| {
+            let start = at;
+            at += p.len().next_multiple_of(ALIGN);
+            start
+        })
+        .collect();
+    let room = session.buffer(at)?;
+    let copies: Vec<[u64; 3]> = pieces
+        .iter()
+        .zip(&places)
+        .map(|(p, start)| [p.address(), room.address() + *start as u64, p.len() as u64])
+        .collect();
+    run(session, &copies)?;
+    let all = session.download(room.view())?;
+    let cut = |(p, start): (&View<'_>, &usize)| all[*start..*start + p.len()].to_vec();
+    Ok(pieces.iter().zip(&places).map(cut).collect())
+}
+
+/// Copies on the device: from, to, length.
+pub(crate) fn run(session: &Session, copies: &[[u64; 3]]) -> Result<()> {
+    for copies in copies.chunks(ROWS) {
+        let longest = copies.iter().map(|c| c[2]).max().unwrap_or(0) as usize;
+        let list = session.upload_u64(copies.as_flattened())?;
+        let columns = longest.div_ceil(PART).min(1024) as u32;
+        session.launch(COPY, (columns, copies.len() as u32), 256, &[list.arg()])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Memory, streams and launches of a device. Neighbours: `cuda` is a GPU, `shim` the same kernels on the processor; `session` is what
+//! the rooms above work with. It must not know what a kernel computes.
+
+pub(crate) mod session;
+#[cfg(feature = "shim")]
+pub(crate) mod shim;
+
+use crate::error::Result;
+use crate::kernels::Kernel;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An order of work on a device: what is put on one stream happens one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream(pub(crate) u64);
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Arg {
+    /// An address of the device, or 0.
+    Ptr(u64),
+    /// A `u32`.
+    U32(u32),
+    /// A `u64`.
+    U64(u64),
+}
+
+/// What a device must be able to do. Work on a stream is asynchronous where nothing else is said.
+///
+/// Invariant of all addresses: they are of memory that `alloc` gave, or that the engine's caller vouches for, and the length that goes
+/// with them lies in it. `Session` keeps it for its buffers; a kernel touches no more than the comment above it says, which the
+/// room that launches it has checked.
+pub(crate) trait Driver: Send + Sync + Debug {
+    /// Name for people, such as `cuda:0 (NVIDIA H100 80GB HBM3, sm_90)`.
+    fn name(&self) -> String;
+    /// Memory, aligned to 256 bytes, of unspecified content.
+    fn alloc(&self, len: usize) -> Result<u64>;
+    /// Gives memory back; nothing that uses it may be under way.
+    fn free(&self, address: u64);
+    /// A new stream.
+    fn stream(&self) -> Result<Stream>;
+    /// Copies to the device; `from` may change as soon as this returns.
+    fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()>;
+    /// Waits for the stream and copies from the device.
+    fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()>;
+    /// Sets bytes.
+    fn fill(&self, on: Stream, at: u64, len: usize, byte: u8) -> Result<()>;
+    /// Starts a kernel on a grid of blocks of `threads` (a multiple of 32).
+    fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()>;
+    /// Waits until everything on the stream has happened.
+    fn wait(&self, on: Stream) -> Result<()>;
+    /// Bytes moved so far.
+    fn traffic(&self) -> &Traffic;
+}
+
+/// Bytes that went over the bus.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    up: AtomicU64,
+    down: AtomicU64,
+}
+
+impl Traffic {
+    /// Bytes copied to the device so far.
+    pub fn up(&self) -> u64 {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// Bytes copied from the device so far.
+    pub fn down(&self) -> u64 {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_up(&self, bytes: usize) {
+        self.up.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_down(&self, bytes: usize) {
+        self.down.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,36 @@
+//! Why work on a device failed. Neighbours: everything here; `engine` falls back on the processor for most of it. It must not know
+//! codec errors, which are about bytes.
+
+use thiserror::Error;
+
+/// Work on a device did not come off.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No driver, no compiler or no device: the text says which, and what would help.
+    #[error("{0}")]
+    Absent(String),
+    /// The device has no memory left for `wanted` bytes.
+    #[error("the device has no memory left for {wanted} bytes")]
+    OutOfMemory {
+        /// Bytes that were asked for.
+        wanted: usize,
+    },
+    /// A kernel does not compile or load.
+    #[error("kernel {name}: {why}")]
+    Kernel {
+        /// File or function.
+        name: String,
+        /// The compiler's or driver's words.
+        why: String,
+    },
+    /// The driver refused or a kernel failed.
+    #[error("the device failed: {0}")]
+    Failed(String),
+    /// Encoded bytes that do not decode.
+    #[error("corrupt: {0}")]
+    Corrupt(&'static str),
+}
+
+/// Of device work.
+pub(crate) type Result<T> = std::result::Result<T, DeviceError>;
