@@ -15,25 +15,8 @@ const ROWS: usize = 65_535;
 
 /// Brings pieces to the host, in order.
 pub(crate) fn gather(session: &Session, pieces: &[View<'_>]) -> Result<Vec<Vec<u8>>> {
-    let mut at = 0;
-    let places: Vec<usize> = pieces
-        .iter()
-        .map(|p| {
-            let start = at;
-            at += p.len().next_multiple_of(ALIGN);
-            start
-        })
-        .collect();
-    let room = session.buffer(at)?;
-    let copies: Vec<[u64; 3]> = pieces
-        .iter()
-        .zip(&places)
-        .map(|(p, start)| [p.address(), room.address() + *start as u64, p.len() as u64])
-        .collect();
-    run(session, &copies)?;
-    let all = session.download(room.view())?;
-    let cut = |(p, start): (&View<'_>, &usize)| all[*start..*start + p.len()].to_vec();
-    Ok(pieces.iter().zip(&places).map(cut).collect())
+    let lists: Vec<Vec<View<'_>>> = pieces.iter().map(|p| vec![*p]).collect();
+    gather_lists(session, &lists)
 }
 
 /// Copies on the device: from, to, length.
@@ -45,4 +28,28 @@ pub(crate) fn run(session: &Session, copies: &[[u64; 3]]) -> Result<()> {
         session.launch(COPY, (columns, copies.len() as u32), 256, &[list.arg()])?;
     }
     Ok(())
+}
+
+/// Brings lists of pieces to the host, the pieces of each end to end.
+pub(crate) fn gather_lists(session: &Session, lists: &[Vec<View<'_>>]) -> Result<Vec<Vec<u8>>> {
+    let mut at = 0;
+    let mut copies = Vec::new();
+    let mut places = Vec::with_capacity(lists.len());
+    for list in lists {
+        let start = at;
+        for piece in list {
+            copies.push([piece.address(), at as u64, piece.len() as u64]);
+            at += piece.len();
+        }
+        places.push(start..at);
+        at = at.next_multiple_of(ALIGN);
+    }
+    if at == 0 {
+        return Ok(vec![Vec::new(); lists.len()]);
+    }
+    let room = session.buffer(at)?;
+    copies.iter_mut().for_each(|c| c[1] += room.address());
+    run(session, &copies)?;
+    let all = session.download(room.view())?;
+    Ok(places.into_iter().map(|p| all[p].to_vec()).collect())
 }

@@ -37,7 +37,7 @@ pub(crate) fn source(file: &str) -> Option<String> {
     Some(out)
 }
 
-fn expand<'a>(name: &str, seen: &mut Vec<&'a str>, out: &mut String) -> Option<()> {
+fn expand(name: &str, seen: &mut Vec<&str>, out: &mut String) -> Option<()> {
     let (name, text) = FILES.iter().find(|(n, _)| *n == name)?;
     if seen.contains(name) {
         return Some(());
@@ -73,7 +73,10 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
+            assert!(
+                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
+                "{file}"
+            );
         }
     }
 }

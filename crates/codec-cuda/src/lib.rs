@@ -2,15 +2,27 @@
 //! decides (which scheme, which tables), this crate does the passes over data; the binaries choose between the two. It must not
 //! know files, objects or packs.
 //!
-//! Rooms: `device` is memory, streams and launches, on a GPU through cudarc or, in tests, the same kernels on the processor;
-//! `kernels` has the sources and compiles them.
+//! Rooms: `open` chooses a device, `engine` and `resident` are what the house sees, `batch` decides with the codec's own rules, `schemes`
+//! hands to the schemes' rooms, which launch kernels on a `device` session: a GPU through cudarc or, in tests, the same kernels on the
+//! processor.
 
+mod batch;
 mod copy;
 mod device;
+mod engine;
 mod error;
+mod job;
 mod kernels;
+mod open;
+#[allow(dead_code)]
 mod rans;
+mod resident;
+mod schemes;
 #[cfg(test)]
 mod testing;
 
+pub use engine::CudaEngine;
 pub use error::DeviceError;
+#[cfg(feature = "shim")]
+pub use open::shim;
+pub use open::{Choice, Finding, engine, findings};

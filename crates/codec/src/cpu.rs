@@ -1,9 +1,9 @@
 //! The engine that runs on processors, and the reference for every other one. Neighbours: `estimate` chooses, `planes`,
 //! `delta` and `sparse` do the work. It must not know where segments come from.
 
+use crate::decide;
 use crate::diff::Numbers;
 use crate::estimate::{self, Choice};
-use crate::log2::COST_BITS;
 use crate::quant::lattice::{self, Hint};
 use crate::simd::Simd;
 use crate::{
@@ -11,10 +11,6 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Segments up to this many bytes are tried without the grandparent, too.
-const SHORT: usize = 1 << 20;
-/// What naming a grandparent costs a store, in a payload's header and in a pack's footer.
-const GRAND_BYTES: usize = 64;
 /// Level of zstd for segments that are stored so.
 const ZSTD_LEVEL: i32 = 3;
 
@@ -94,21 +90,25 @@ impl CpuEngine {
         let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
         let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
         match on {
-            Some((scheme, bytes)) if (bytes.len() as u64 * 8) << COST_BITS <= cost => Ok(shorter(scheme, bytes, raw)),
+            Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
             Some((scheme, bytes)) => {
-                let plain = self.chosen(choice, dtype, raw, relatives)?;
+                let plain = self.encode_chosen(choice, dtype, raw, relatives)?;
                 Ok(if bytes.len() <= plain.bytes.len() {
                     Encoded { bytes, scheme }
                 } else {
                     plain
                 })
             }
-            None => self.chosen(choice, dtype, raw, relatives),
+            None => self.encode_chosen(choice, dtype, raw, relatives),
         }
     }
 
-    /// Encodes as the estimate chose.
-    fn chosen(
+    /// Encodes as the estimate chose: what engines elsewhere leave to this one.
+    ///
+    /// # Errors
+    /// zstd refuses.
+    #[doc(hidden)]
+    pub fn encode_chosen(
         &self,
         choice: Choice,
         dtype: Dtype,
@@ -139,7 +139,11 @@ impl Default for CpuEngine {
     }
 }
 
-fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), CodecError> {
+/// Refuses lengths that break the rules of [`Engine::encode`].
+///
+/// # Errors
+/// [`CodecError::BadInput`].
+pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), CodecError> {
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
     }
@@ -176,7 +180,7 @@ fn stored(raw: &[u8]) -> Encoded {
 
 /// The encoding, unless it is longer than the bytes themselves.
 fn shorter(scheme: Scheme, bytes: Vec<u8>, raw: &[u8]) -> Encoded {
-    if bytes.len() <= raw.len() {
+    if decide::pays(bytes.len(), raw.len()) {
         Encoded { bytes, scheme }
     } else {
         stored(raw)
@@ -205,20 +209,14 @@ impl Engine for CpuEngine {
             return Ok(stored(raw));
         }
         let best = self.best(dtype, raw, relatives, hint)?;
-        if best.scheme.relatives() < 2 || raw.len() > SHORT {
+        if !decide::wants_without_grand(raw.len(), best.scheme) {
             return Ok(best);
         }
-        // A store names the grandparent: in a short segment that may be more than it saves.
         let base = Relatives {
             grand: None,
             ..relatives
         };
-        let one = self.best(dtype, raw, base, hint)?;
-        Ok(if one.bytes.len() <= best.bytes.len() + GRAND_BYTES {
-            one
-        } else {
-            best
-        })
+        Ok(decide::with_or_without_grand(best, self.best(dtype, raw, base, hint)?))
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError> {

@@ -17,6 +17,11 @@ pub(crate) struct Numbers {
     offset: u64,
 }
 
+/// Bytes of one of the numbers that `dtype` is made of.
+pub fn number_size(dtype: Dtype) -> usize {
+    Numbers::of(dtype).size
+}
+
 impl Numbers {
     /// The numbers that `dtype` is made of.
     pub(crate) fn of(dtype: Dtype) -> Self {

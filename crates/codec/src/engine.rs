@@ -1,7 +1,7 @@
 //! The `Engine` trait: what every compression engine (CPU here, CUDA elsewhere) offers to `mdl-repo`. Neighbours: the
 //! coders of this crate. It must not know about files, objects, packs or threads of its callers.
 
-use crate::{Dtype, error::CodecError, quant::lattice::Hint};
+use crate::{Device, Dtype, error::CodecError, quant::lattice::Hint};
 use std::ops::Range;
 
 /// Longest segment an engine is asked to encode, in bytes of decoded data (8 MiB). A longer tensor is cut into
@@ -152,6 +152,11 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError>;
+
+    /// What it can do with tensors in a device's memory; none where it works on the host alone.
+    fn device(&self) -> Option<&dyn Device> {
+        None
+    }
 }
 
 /// The scheme of an encoded segment, from its first byte.

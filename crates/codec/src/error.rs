@@ -14,4 +14,7 @@ pub enum CodecError {
     /// The caller's lengths disagree with the rules of [`crate::Engine`].
     #[error("bad input: {0}")]
     BadInput(&'static str),
+    /// A device could not do it, through no fault of the bytes: the host can.
+    #[error("{0}")]
+    Device(String),
 }

@@ -8,6 +8,7 @@ use crate::float::{Cut, Shape, head_at};
 use crate::log2::{COST_BITS, entropy};
 use crate::planes::Plan;
 use crate::{Dtype, delta, low, palette};
+use std::ops::Range;
 
 /// Elements of a run that the sample takes whole.
 const RUN: usize = 512;
@@ -16,7 +17,7 @@ const EXCEPTION_BITS: u64 = 32;
 
 /// Decides how to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub enum Choice {
     /// Try zstd.
     Zstd,
     /// Planes by this plan.
@@ -30,7 +31,7 @@ pub(crate) enum Choice {
 }
 
 /// Evenly spread runs of `RUN` elements of `size` bytes: at most 32Ki elements, at least a 16th of a small segment.
-fn sample_ranges(bytes: usize, size: usize) -> Vec<std::ops::Range<usize>> {
+pub fn sample_ranges(bytes: usize, size: usize) -> Vec<Range<usize>> {
     let n = bytes / size;
     let wanted = (n / 16).clamp(4096, 32768);
     if n <= wanted + RUN {
@@ -43,47 +44,60 @@ fn sample_ranges(bytes: usize, size: usize) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-fn sample(data: &[u8], ranges: &[std::ops::Range<usize>]) -> Vec<u8> {
+fn sample(data: &[u8], ranges: &[Range<usize>]) -> Vec<u8> {
     let mut part = Vec::with_capacity(ranges.iter().map(|r| r.len()).sum());
     ranges.iter().for_each(|r| part.extend_from_slice(&data[r.clone()]));
     part
 }
 
-/// Chooses for elements of `dtype`; the smallest estimate wins, the first of equals in the order delta or sparse, planes,
-/// zstd. Also says the estimate, in 1/1024 bits.
+/// Chooses for elements of `dtype`. Also says the estimate, in 1/1024 bits.
 pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
     let size = Numbers::of(dtype).size;
     let ranges = sample_ranges(raw.len(), size);
-    let part = sample(raw, &ranges);
+    let pieces = || sample(raw, &zstd_ranges(raw.len(), size));
+    let base = base.map(|b| sample(b, &ranges));
+    choose_by(dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
+}
+
+/// Chooses for a segment of `len` bytes of which only a sample is at hand: what lies in [`sample_ranges`], of its base too, and, where
+/// it is asked for, in [`zstd_ranges`]. The smallest estimate wins, the first of equals in the order delta or sparse, planes, zstd.
+pub fn choose_by(
+    dtype: Dtype,
+    len: usize,
+    part: &[u8],
+    base: Option<&[u8]>,
+    pieces: impl FnOnce() -> Vec<u8>,
+) -> (Choice, u64) {
+    let size = Numbers::of(dtype).size;
     // Costs of the sample are scaled to the segment in 1/1024 bits; tables are not scaled, they are paid once.
-    let scale = |cost: u64| (u128::from(cost) * raw.len() as u128 / part.len().max(1) as u128) as u64;
+    let scale = |cost: u64| (u128::from(cost) * len as u128 / part.len().max(1) as u128) as u64;
     let (plan, cost, tables) = match Shape::of(dtype) {
-        Some(shape) => float_plan(shape, &part),
+        Some(shape) => float_plan(shape, part),
         None => (Plan::BYTES, 0, 0),
     };
-    let stored = (raw.len() as u64 * 8) << COST_BITS;
+    let stored = (len as u64 * 8) << COST_BITS;
     let mut best = (Choice::Planes(plan), scale(cost) + tables);
     // Floats whose heads do not shrink are not really floats: their bytes may still be skewed one by one.
     if plan.cut.is_none() || best.1 > stored - stored / 32 {
-        let bytes = byte_planes(&part, size, size);
+        let bytes = byte_planes(part, size, size);
         if plan.cut.is_none() || scale(bytes.0) + bytes.1 < best.1 {
             best = (Choice::Planes(Plan::BYTES), scale(bytes.0) + bytes.1);
         }
     }
     // zstd is only tried where it has a chance: never on the noise of ordinary float weights.
     if plan.cut.is_none() || best.1 < stored / 8 * 5 {
-        let z = zstd_cost(raw, size);
+        let z = zstd_cost(&pieces(), len);
         if z < best.1 - best.1 / 64 {
             best = (Choice::Zstd, z);
         }
     }
     if let Some(base) = base {
-        let (choice, cost) = against(dtype, &part, &sample(base, &ranges), scale);
+        let (choice, cost) = against(dtype, part, base, scale);
         if cost <= best.1 {
             best = (choice, cost);
         }
     }
-    if let Some((coded, fixed)) = palette::cost(Numbers::of(dtype), &part, base.map(|b| sample(b, &ranges)).as_deref())
+    if let Some((coded, fixed)) = palette::cost(Numbers::of(dtype), part, base)
         && scale(coded) + fixed < best.1
     {
         best = (Choice::Palette, scale(coded) + fixed);
@@ -225,22 +239,19 @@ fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
     (lo as u16, cost, symbols.iter().filter(|&&c| c > 0).count())
 }
 
-/// What zstd makes of a small contiguous-pieces sample, scaled to the segment, in 1/1024 bits.
-fn zstd_cost(raw: &[u8], size: usize) -> u64 {
-    let wanted = (raw.len() / 64).clamp(8192, 65536) / size * size;
-    let pieces = if raw.len() <= wanted { 1 } else { 4 };
-    let len = (wanted / pieces / size * size).min(raw.len());
-    let stride = if pieces == 1 {
-        0
-    } else {
-        (raw.len() - len) / (pieces - 1)
-    };
-    let part: Vec<u8> = (0..pieces)
-        .flat_map(|p| &raw[p * stride..p * stride + len])
-        .copied()
-        .collect();
-    let coded = zstd::bulk::compress(&part, 1).map_or(usize::MAX / 1024, |z| z.len());
-    ((coded as u128 * raw.len() as u128 / part.len().max(1) as u128) as u64 * 8) << COST_BITS
+/// The contiguous pieces of a segment that zstd is tried on.
+pub fn zstd_ranges(bytes: usize, size: usize) -> Vec<Range<usize>> {
+    let wanted = (bytes / 64).clamp(8192, 65536) / size * size;
+    let pieces = if bytes <= wanted { 1 } else { 4 };
+    let len = (wanted / pieces / size * size).min(bytes);
+    let stride = if pieces == 1 { 0 } else { (bytes - len) / (pieces - 1) };
+    (0..pieces).map(|p| p * stride..p * stride + len).collect()
+}
+
+/// What zstd makes of those pieces, scaled to the `bytes` of the segment, in 1/1024 bits.
+fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
+    let coded = zstd::bulk::compress(part, 1).map_or(usize::MAX / 1024, |z| z.len());
+    ((coded as u128 * bytes as u128 / part.len().max(1) as u128) as u64 * 8) << COST_BITS
 }
 
 /// Delta or sparse, and its cost scaled to the segment.

@@ -10,7 +10,9 @@ mod blocks;
 mod coder;
 mod contexts;
 mod cpu;
+mod decide;
 mod delta;
+mod device;
 mod diff;
 mod dtype;
 mod engine;
@@ -34,6 +36,7 @@ mod tables;
 mod tree;
 
 pub use cpu::CpuEngine;
+pub use device::{Device, Held, Resident, Span, Stored};
 pub use dtype::Dtype;
 pub use engine::{Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::CodecError;

@@ -2,5 +2,10 @@
 //! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
 //! who is not an engine: it changes without notice.
 
+pub use crate::cpu::check;
+pub use crate::decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand};
+pub use crate::diff::number_size;
+pub use crate::estimate::{Choice, choose_by, sample_ranges, zstd_ranges};
+pub use crate::planes::Plan;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;

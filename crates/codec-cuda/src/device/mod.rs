@@ -1,6 +1,8 @@
 //! Memory, streams and launches of a device. Neighbours: `cuda` is a GPU, `shim` the same kernels on the processor; `session` is what
 //! the rooms above work with. It must not know what a kernel computes.
 
+pub(crate) mod compile;
+pub(crate) mod cuda;
 pub(crate) mod session;
 #[cfg(feature = "shim")]
 pub(crate) mod shim;
@@ -39,7 +41,7 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn free(&self, address: u64);
     /// A new stream.
     fn stream(&self) -> Result<Stream>;
-    /// Copies to the device; `from` may change as soon as this returns.
+    /// Copies to the device. `from` is pageable memory, or stays as it is until the stream was waited for.
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()>;
     /// Waits for the stream and copies from the device.
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()>;

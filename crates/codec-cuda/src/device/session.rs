@@ -112,6 +112,19 @@ impl Session {
         Ok(buffer)
     }
 
+    /// Copies bytes to a place on the device.
+    pub(crate) fn write(&self, to: View<'_>, bytes: &[u8]) -> Result<()> {
+        if to.len != bytes.len() {
+            return Err(DeviceError::Failed("a copy of unlike lengths".to_owned()));
+        }
+        self.driver.upload(self.stream, to.address, bytes)
+    }
+
+    /// Waits until everything that was started has happened.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.driver.wait(self.stream)
+    }
+
     /// Numbers on the device, little-endian.
     pub(crate) fn upload_u32(&self, values: &[u32]) -> Result<Buffer<'_>> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -145,7 +158,12 @@ impl Session {
     /// Waits, and copies numbers from the device.
     pub(crate) fn download_u32(&self, view: View<'_>) -> Result<Vec<u32>> {
         let bytes = self.download(view)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
+        Ok(bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|b| u32::from_le_bytes(*b))
+            .collect())
     }
 
     /// Starts a kernel, unless the grid is empty.

@@ -14,7 +14,7 @@ pub(crate) use encode::encode;
 
 /// What the header says besides the planes' coders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// How heads are cut; without it there is no head and every byte of an element is a plane of its own.
     pub(crate) cut: Option<Cut>,
     /// Whether low bytes are planes of their own rather than groups with shared trailing zeros.

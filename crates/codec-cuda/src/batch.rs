@@ -1,0 +1,233 @@
+//! Many segments encoded at once by the rules of the processor's engine: samples to the host, decisions there, passes here. Neighbours:
+//! `mdl_codec::seams` decides, `schemes` has the passes. It must not know where segments come from.
+
+use crate::copy::{gather, gather_lists};
+use crate::device::session::{Session, View};
+use crate::error::Result;
+use crate::job::Encode;
+use crate::schemes;
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::seams::{
+    Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
+    zstd_ranges,
+};
+use mdl_codec::{CpuEngine, Encoded, Relatives, Scheme};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A segment, and the lattice it is thought to lie on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub segment: Encode<'a>,
+    pub hint: Option<&'a Hint>,
+}
+
+/// What became of a segment.
+#[derive(Clone, Debug)]
+enum Outcome {
+    /// This encoding.
+    Coded(Scheme, Vec<u8>),
+    /// No encoding is shorter than the bytes.
+    Stored,
+}
+
+/// Encodes segments, none of them empty, as [`mdl_codec::Engine::encode`] does each.
+pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Encoded>> {
+    let all = best(session, cpu, jobs)?;
+    let mut done = finish(session, jobs, all)?;
+    let short = |(i, j): (usize, &Job<'_>)| wants_without_grand(j.segment.raw.len(), done[i].scheme).then_some(i);
+    let again: Vec<usize> = jobs.iter().enumerate().filter_map(short).collect();
+    let without: Vec<Job<'_>> = again.iter().map(|&i| without_grand(jobs[i])).collect();
+    let rest = finish(session, &without, best(session, cpu, &without)?)?;
+    for (i, without) in again.into_iter().zip(rest) {
+        let with = std::mem::replace(&mut done[i], nothing());
+        done[i] = with_or_without_grand(with, without);
+    }
+    Ok(done)
+}
+
+fn without_grand(job: Job<'_>) -> Job<'_> {
+    let segment = Encode {
+        grand: None,
+        ..job.segment
+    };
+    Job { segment, ..job }
+}
+
+fn nothing() -> Encoded {
+    Encoded {
+        bytes: Vec::new(),
+        scheme: Scheme::Stored,
+    }
+}
+
+/// The encodings; the bytes of segments that are stored as they are come now.
+fn finish(session: &Session, jobs: &[Job<'_>], all: Vec<Outcome>) -> Result<Vec<Encoded>> {
+    let stored = jobs.iter().zip(&all).filter(|(_, o)| matches!(o, Outcome::Stored));
+    let views: Vec<View<'_>> = stored.map(|(j, _)| j.segment.raw).collect();
+    let mut raw = gather(session, &views)?.into_iter();
+    let one = |outcome| match outcome {
+        Outcome::Coded(scheme, bytes) => Encoded { bytes, scheme },
+        Outcome::Stored => Encoded {
+            bytes: [vec![Scheme::Stored as u8], raw.next().unwrap_or_default()].concat(),
+            scheme: Scheme::Stored,
+        },
+    };
+    Ok(all.into_iter().map(one).collect())
+}
+
+/// The smallest encoding of each with these relatives.
+fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outcome>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (samples, chosen) = choose(session, jobs)?;
+    let hinted: Vec<(usize, (Encode<'_>, &Hint))> = jobs
+        .iter()
+        .enumerate()
+        .filter_map(|(i, j)| Some((i, (j.segment, j.hint?))))
+        .collect();
+    let on = schemes::lattice(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
+    let mut lattices: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
+    hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
+    let settled = |i: usize| matches!(&lattices[i], Some((_, bytes)) if lattice_wins(bytes.len(), chosen[i].1));
+    let open: Vec<usize> = (0..jobs.len()).filter(|&i| !settled(i)).collect();
+    let plain = as_chosen(session, cpu, jobs, &open, &chosen, samples)?;
+    let mut out: Vec<Outcome> = lattices
+        .iter()
+        .zip(jobs)
+        .map(|(l, j)| l.clone().map_or(Outcome::Stored, |(s, bytes)| shorter(s, bytes, j)))
+        .collect();
+    for (i, plain) in open.into_iter().zip(plain) {
+        let len = match &plain {
+            Outcome::Coded(_, bytes) => bytes.len(),
+            Outcome::Stored => jobs[i].segment.raw.len() + 1,
+        };
+        out[i] = match lattices[i].take() {
+            Some((scheme, bytes)) if bytes.len() <= len => Outcome::Coded(scheme, bytes),
+            _ => plain,
+        };
+    }
+    Ok(out)
+}
+
+fn shorter(scheme: Scheme, bytes: Vec<u8>, job: &Job<'_>) -> Outcome {
+    if pays(bytes.len(), job.segment.raw.len()) {
+        Outcome::Coded(scheme, bytes)
+    } else {
+        Outcome::Stored
+    }
+}
+
+type Chosen = Vec<(Choice, u64)>;
+
+/// What the estimate says of each, and the samples it says it from.
+fn choose(session: &Session, jobs: &[Job<'_>]) -> Result<(Vec<Vec<u8>>, Chosen)> {
+    let ranges = |j: &Job<'_>| sample_ranges(j.segment.raw.len(), number_size(j.segment.dtype));
+    let mut lists: Vec<Vec<View<'_>>> = jobs.iter().map(|j| parts(j.segment.raw, &ranges(j))).collect();
+    lists.extend(
+        jobs.iter()
+            .map(|j| j.segment.base.map_or_else(Vec::new, |b| parts(b, &ranges(j)))),
+    );
+    let mut samples = gather_lists(session, &lists)?;
+    let bases = samples.split_off(jobs.len());
+    let ask = |i: usize, pieces: &dyn Fn() -> Vec<u8>| {
+        let Job { segment, .. } = &jobs[i];
+        let base = segment.base.map(|_| bases[i].as_slice());
+        choose_by(segment.dtype, segment.raw.len(), &samples[i], base, pieces)
+    };
+    let first: Vec<((Choice, u64), bool)> = (0..jobs.len())
+        .into_par_iter()
+        .map(|i| {
+            let asked = AtomicBool::new(false);
+            let chosen = ask(i, &|| {
+                asked.store(true, Ordering::Relaxed);
+                Vec::new()
+            });
+            (chosen, asked.into_inner())
+        })
+        .collect();
+    // zstd is asked about few segments: only theirs come to the host.
+    let curious: Vec<usize> = (0..jobs.len()).filter(|&i| first[i].1).collect();
+    let wanted = |&i: &usize| {
+        let Encode { raw, dtype, .. } = jobs[i].segment;
+        parts(raw, &zstd_ranges(raw.len(), number_size(dtype)))
+    };
+    let pieces = gather_lists(session, &curious.iter().map(wanted).collect::<Vec<_>>())?;
+    let mut chosen: Chosen = first.into_iter().map(|f| f.0).collect();
+    let second: Chosen = curious
+        .par_iter()
+        .zip(&pieces)
+        .map(|(&i, p)| ask(i, &|| p.clone()))
+        .collect();
+    curious.iter().zip(second).for_each(|(&i, c)| chosen[i] = c);
+    Ok((samples, chosen))
+}
+
+fn parts<'a>(of: View<'a>, ranges: &[Range<usize>]) -> Vec<View<'a>> {
+    ranges.iter().map(|r| of.part(r.clone())).collect()
+}
+
+/// Encodes the segments `open` as the estimate chose.
+fn as_chosen(
+    session: &Session,
+    cpu: &CpuEngine,
+    jobs: &[Job<'_>],
+    open: &[usize],
+    chosen: &Chosen,
+    mut samples: Vec<Vec<u8>>,
+) -> Result<Vec<Outcome>> {
+    let (mut planes, mut deltas, mut sparse, mut palettes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut made: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
+    for &i in open {
+        let segment = jobs[i].segment;
+        match chosen[i].0 {
+            Choice::Delta if segment.base.is_some() => deltas.push((i, segment)),
+            Choice::Sparse if segment.base.is_some() => sparse.push((i, segment)),
+            Choice::Planes(plan) => planes.push((i, (segment, plan))),
+            Choice::Palette => palettes.push((i, (segment, std::mem::take(&mut samples[i])))),
+            _ => {}
+        }
+    }
+    let mut put = |places: Vec<usize>, list: Vec<Option<(Scheme, Vec<u8>)>>| {
+        places.into_iter().zip(list).for_each(|(i, done)| made[i] = done);
+    };
+    let (places, list): (Vec<_>, Vec<_>) = planes.into_iter().unzip();
+    put(places, schemes::planes(session, &list)?);
+    let (places, list): (Vec<_>, Vec<_>) = deltas.into_iter().unzip();
+    put(places, schemes::delta(session, &list)?);
+    let (places, list): (Vec<_>, Vec<_>) = sparse.into_iter().unzip();
+    put(places, schemes::sparse(session, &list)?);
+    let (places, list): (Vec<_>, Vec<_>) = palettes.into_iter().unzip();
+    put(places, schemes::palette(session, &list)?);
+    let one = |&i: &usize| match made[i].take() {
+        Some((scheme, bytes)) => Ok(shorter(scheme, bytes, &jobs[i])),
+        None => on_host(session, cpu, jobs[i].segment, chosen[i].0),
+    };
+    open.iter().map(one).collect()
+}
+
+/// What no pass on the device does: zstd, and the odd case that a scheme's room passes on.
+fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choice) -> Result<Outcome> {
+    let Encode {
+        dtype,
+        raw,
+        base,
+        grand,
+    } = segment;
+    let views: Vec<View<'_>> = [Some(raw), base, grand].into_iter().flatten().collect();
+    let bytes = gather(session, &views)?;
+    let at = |i: usize| bytes.get(i).map(Vec::as_slice);
+    let relatives = Relatives {
+        base: base.and(at(1)),
+        grand: base.and(grand).and(at(2)),
+    };
+    let encoded = schemes::on_host(cpu, dtype, at(0).unwrap_or_default(), relatives, choice);
+    match encoded {
+        Ok(e) if e.scheme == Scheme::Stored => Ok(Outcome::Stored),
+        Ok(e) => Ok(Outcome::Coded(e.scheme, e.bytes)),
+        // Lengths were checked before: what is left is that zstd refuses.
+        Err(_) => Ok(Outcome::Stored),
+    }
+}

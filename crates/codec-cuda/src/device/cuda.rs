@@ -1,0 +1,308 @@
+//! A GPU through cudarc: driver and compiler are found at run time, so that the same binary runs without either. Neighbours: `compile`
+//! makes the machine code. It must not know what a kernel computes. One of the rooms with unsafe code.
+
+use super::{Arg, Driver, Stream, Traffic, compile};
+use crate::error::{DeviceError, Result};
+use crate::kernels::Kernel;
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, cudaError_enum as Code};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result};
+use cudarc::nvrtc::Ptx;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Bytes of one of a stream's two halves of pinned memory, through which downloads go.
+const HALF: usize = 4 << 20;
+/// Least compute capability: kernels use what Ampere brought.
+const LEAST: (i32, i32) = (8, 0);
+
+/// A GPU's primary context, which it shares with PyTorch.
+pub(crate) struct Cuda {
+    context: Arc<CudaContext>,
+    name: String,
+    arch: u32,
+    /// Whose context it is: a forked child has none.
+    process: u32,
+    streams: RwLock<Vec<Lines>>,
+    functions: RwLock<HashMap<Kernel, CudaFunction>>,
+    /// Held while a file is compiled, so that no other thread compiles it too.
+    compiling: Mutex<()>,
+    traffic: Traffic,
+}
+
+/// A stream and its way back to the host.
+#[derive(Clone)]
+struct Lines {
+    stream: Arc<CudaStream>,
+    bounce: Arc<Mutex<Bounce>>,
+}
+
+/// Two halves of pinned memory: one is filled by the device while the other is read.
+struct Bounce(Option<*mut c_void>);
+
+// SAFETY: pinned memory may be used from any thread; the mutex around it lets one in at a time.
+unsafe impl Send for Bounce {}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cuda").field(&self.name).finish()
+    }
+}
+
+fn failed(e: DriverError) -> DeviceError {
+    DeviceError::Failed(format!("{:?}", e.0))
+}
+
+/// How many GPUs the driver shows.
+///
+/// # Errors
+/// [`DeviceError::Absent`]: no driver, or one that does not start.
+pub(crate) fn count() -> Result<u32> {
+    // SAFETY: opens the driver's library by its usual names.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(DeviceError::Absent("no CUDA driver (libcuda) was found".to_owned()));
+    }
+    let shown = result::init().and_then(|()| CudaContext::device_count());
+    shown
+        .map(|n| n.max(0) as u32)
+        .map_err(|e| DeviceError::Absent(format!("the CUDA driver does not start: {:?}", e.0)))
+}
+
+/// The driver's version, as the CUDA that it is for.
+///
+/// # Errors
+/// As [`count`].
+pub(crate) fn driver_version() -> Result<String> {
+    count()?;
+    let mut version = 0;
+    // SAFETY: a place for a number.
+    unsafe { sys::cuDriverGetVersion(&mut version) }
+        .result()
+        .map_err(failed)?;
+    Ok(format!("a driver for CUDA {}.{}", version / 1000, version % 1000 / 10))
+}
+
+impl Cuda {
+    /// GPU number `ordinal`.
+    pub(crate) fn new(ordinal: u32) -> Result<Cuda> {
+        let there = count()?;
+        if ordinal >= there {
+            return Err(DeviceError::Absent(match there {
+                0 => "the CUDA driver shows no GPU".to_owned(),
+                n => format!("there is no cuda:{ordinal}: the driver shows {n}"),
+            }));
+        }
+        let context = CudaContext::new(ordinal as usize).map_err(failed)?;
+        let capability = context.compute_capability().map_err(failed)?;
+        let name = context.name().map_err(failed)?;
+        if capability < LEAST {
+            return Err(DeviceError::Absent(format!(
+                "cuda:{ordinal} ({name}) has compute capability {}.{}; kernels need {}.{}",
+                capability.0, capability.1, LEAST.0, LEAST.1
+            )));
+        }
+        let arch = (10 * capability.0 + capability.1) as u32;
+        Ok(Cuda {
+            name: format!("cuda:{ordinal} ({name}, sm_{arch})"),
+            context,
+            arch,
+            process: std::process::id(),
+            streams: RwLock::default(),
+            functions: RwLock::default(),
+            compiling: Mutex::default(),
+            traffic: Traffic::default(),
+        })
+    }
+
+    /// Makes this thread's calls go to the device.
+    fn enter(&self) -> Result<()> {
+        if std::process::id() != self.process {
+            return Err(DeviceError::Absent(
+                "a forked process cannot use its parent's GPU".to_owned(),
+            ));
+        }
+        self.context.bind_to_thread().map_err(failed)
+    }
+
+    fn lines(&self, on: Stream) -> Result<Lines> {
+        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let found = streams.get(on.0 as usize).cloned();
+        found.ok_or_else(|| DeviceError::Failed("no such stream".to_owned()))
+    }
+
+    fn function(&self, kernel: Kernel) -> Result<CudaFunction> {
+        let known = |k: &Kernel| {
+            self.functions
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(k)
+                .cloned()
+        };
+        if let Some(f) = known(&kernel) {
+            return Ok(f);
+        }
+        let _one = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(f) = known(&kernel) {
+            return Ok(f);
+        }
+        let refused = |e: DriverError| DeviceError::Kernel {
+            name: kernel.name.to_owned(),
+            why: format!("{:?}", e.0),
+        };
+        let binary = compile::cubin(kernel.file, self.arch)?;
+        let module = self.context.load_module(Ptx::from_binary(binary)).map_err(refused)?;
+        let f = module.load_function(kernel.name).map_err(refused)?;
+        self.functions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(kernel, f.clone());
+        Ok(f)
+    }
+
+    /// What this device is, in numbers, for reports.
+    pub(crate) fn facts(&self) -> Result<[(&'static str, u64); 3]> {
+        self.enter()?;
+        let one = |a| self.context.attribute(a).map(|v| v.max(0) as u64).map_err(failed);
+        Ok([
+            (
+                "multiprocessors",
+                one(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            ),
+            ("l2_bytes", one(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+            ("memory_bytes", self.context.total_mem().map_err(failed)? as u64),
+        ])
+    }
+}
+
+impl Driver for Cuda {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn alloc(&self, len: usize) -> Result<u64> {
+        self.enter()?;
+        // SAFETY: the context is bound; the memory is freed by `free` alone.
+        match unsafe { result::malloc_sync(len.max(1)) } {
+            Err(DriverError(Code::CUDA_ERROR_OUT_OF_MEMORY)) => Err(DeviceError::OutOfMemory { wanted: len }),
+            other => other.map_err(failed),
+        }
+    }
+
+    fn free(&self, address: u64) {
+        if self.enter().is_ok() {
+            // SAFETY: `alloc` gave it; the caller has waited for whatever uses it.
+            let _ = unsafe { result::free_sync(address) };
+        }
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        self.enter()?;
+        // Training comes first: commits get the lowest priority there is.
+        let lowest = result::stream::get_priority_range().map_or(0, |(least, _)| least);
+        let stream = self.context.new_stream_with_priority(lowest).map_err(failed)?;
+        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        streams.push(Lines {
+            stream,
+            bounce: Arc::new(Mutex::new(Bounce(None))),
+        });
+        Ok(Stream(streams.len() as u64 - 1))
+    }
+
+    fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()> {
+        self.enter()?;
+        let lines = self.lines(on)?;
+        self.traffic.add_up(from.len());
+        // SAFETY: the invariant of addresses. Pageable bytes are staged before this returns; pinned ones outlive the stream's work.
+        unsafe { result::memcpy_htod_async(to, from, lines.stream.cu_stream()) }.map_err(failed)
+    }
+
+    fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()> {
+        self.enter()?;
+        let lines = self.lines(on)?;
+        self.traffic.add_down(to.len());
+        let mut bounce = lines.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+        bounce.download(&lines.stream, from, to).map_err(failed)
+    }
+
+    fn fill(&self, on: Stream, at: u64, len: usize, byte: u8) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        let lines = self.lines(on)?;
+        // SAFETY: the invariant of addresses.
+        unsafe { result::memset_d8_async(at, byte, len, lines.stream.cu_stream()) }.map_err(failed)
+    }
+
+    fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
+        self.enter()?;
+        let (lines, function) = (self.lines(on)?, self.function(kernel)?);
+        let mut launch = lines.stream.launch_builder(&function);
+        for arg in args {
+            match arg {
+                Arg::Ptr(v) | Arg::U64(v) => launch.arg(v),
+                Arg::U32(v) => launch.arg(v),
+            };
+        }
+        let config = LaunchConfig {
+            grid_dim: (grid.0, grid.1, 1),
+            block_dim: (threads, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the kernel's parameters are these, and touch what its room has checked (the invariant of addresses).
+        unsafe { launch.launch(config) }
+            .map(|_| ())
+            .map_err(|e| DeviceError::Kernel {
+                name: kernel.name.to_owned(),
+                why: format!("{:?}", e.0),
+            })
+    }
+
+    fn wait(&self, on: Stream) -> Result<()> {
+        self.enter()?;
+        self.lines(on)?.stream.synchronize().map_err(failed)
+    }
+
+    fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+}
+
+impl Bounce {
+    fn download(&mut self, stream: &CudaStream, from: u64, to: &mut [u8]) -> std::result::Result<(), DriverError> {
+        let pinned = match self.0 {
+            Some(at) => at,
+            // SAFETY: plain pinned memory, freed when this is dropped.
+            None => *self.0.insert(unsafe { result::malloc_host(2 * HALF, 0) }?),
+        };
+        // SAFETY: `pinned` has two halves; each is read only after the stream was waited for, and written by the device only after it was
+        // read. `from` is as long as `to` by the invariant of addresses.
+        unsafe {
+            let half =
+                |i: usize, len: usize| std::slice::from_raw_parts_mut(pinned.cast::<u8>().add(i % 2 * HALF), len);
+            let chunks: Vec<&mut [u8]> = to.chunks_mut(HALF).collect();
+            let lens: Vec<usize> = chunks.iter().map(|c| c.len()).collect();
+            let start = |i: usize| match lens.get(i) {
+                Some(&len) => result::memcpy_dtoh_async(half(i, len), from + (i * HALF) as u64, stream.cu_stream()),
+                None => Ok(()),
+            };
+            start(0)?;
+            for (i, chunk) in chunks.into_iter().enumerate() {
+                stream.synchronize()?;
+                start(i + 1)?;
+                chunk.copy_from_slice(half(i, lens[i]));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        if let Some(at) = self.0 {
+            // SAFETY: `malloc_host` gave it; downloads wait for the stream before they return.
+            let _ = unsafe { result::free_host(at) };
+        }
+    }
+}

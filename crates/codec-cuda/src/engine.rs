@@ -1,0 +1,194 @@
+//! The `Engine` on a device. Neighbours: `batch` and `schemes` do the work on a session, `resident` does it on tensors that are there
+//! already; what a device cannot do, the processor's engine does. It must not know which device.
+
+use crate::batch::{self, Job};
+use crate::device::Driver;
+use crate::device::session::{Lane, Session, View};
+use crate::error::{DeviceError, Result};
+use crate::job::{Decode, Encode};
+use crate::schemes;
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::seams::check;
+use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Compresses on a device: the bytes of [`CpuEngine`], wherever they are made.
+#[derive(Debug)]
+pub struct CudaEngine {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) ordinal: u32,
+    pub(crate) cpu: CpuEngine,
+    /// Shorter segments of the host's are not worth the way.
+    least: usize,
+    name: String,
+    idle: Mutex<Vec<Lane>>,
+    warned: AtomicBool,
+}
+
+impl CudaEngine {
+    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: u32, least: usize) -> CudaEngine {
+        CudaEngine {
+            name: driver.name(),
+            driver,
+            ordinal,
+            cpu: CpuEngine::new(),
+            least,
+            idle: Mutex::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Does work on a lane that nobody else uses, and waits for it.
+    pub(crate) fn on_session<T>(&self, work: impl Fn(&Session) -> Result<T>) -> Result<T> {
+        let once = || {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let session = Session::new(match idle {
+                Some(lane) => lane,
+                None => Lane::new(self.driver.clone())?,
+            });
+            let done = work(&session);
+            // What the caller lent must not be read any more once this returns, whatever became of the work.
+            let waited = session.wait();
+            let lane = session.end();
+            match (done, waited) {
+                (Ok(done), Ok(())) => {
+                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
+                    Ok(done)
+                }
+                (Err(e), _) | (_, Err(e)) => Err(e),
+            }
+        };
+        match once() {
+            // Others may be sitting on memory that they do not use.
+            Err(DeviceError::OutOfMemory { .. }) => {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                once()
+            }
+            other => other,
+        }
+    }
+
+    /// Says once why the processor does what the device was asked to.
+    pub(crate) fn warn(&self, why: &DeviceError) {
+        let unusual = !matches!(why, DeviceError::Unsupported(_) | DeviceError::Corrupt(_));
+        if unusual && !self.warned.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "warning: {} cannot go on ({why}); the processor does the rest",
+                self.name
+            );
+        }
+    }
+
+    fn encode_there(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
+        self.on_session(|session| {
+            let raw = session.upload(raw)?;
+            let base = relatives.base.map(|b| session.upload(b)).transpose()?;
+            let grand = relatives.base.and(relatives.grand);
+            let grand = grand.map(|b| session.upload(b)).transpose()?;
+            let segment = Encode {
+                dtype,
+                raw: raw.view(),
+                base: base.as_ref().map(|b| b.view()),
+                grand: grand.as_ref().map(|b| b.view()),
+            };
+            let mut done = batch::encode(session, &self.cpu, &[Job { segment, hint }])?;
+            done.pop().ok_or_else(|| DeviceError::Failed("no result".to_owned()))
+        })
+    }
+
+    fn decode_there(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
+        let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
+        let wanted = |given: Option<&'_ [u8]>, count| match given {
+            _ if scheme.relatives() < count => Ok(None),
+            Some(b) if b.len() == out.len() => Ok(Some(b.to_owned())),
+            _ => Err(DeviceError::Corrupt("a relative is missing or has another length")),
+        };
+        let (base, grand) = (wanted(relatives.base, 1)?, wanted(relatives.grand, 2)?);
+        let decoded = self.on_session(|session| {
+            let base = base.as_deref().map(|b| session.upload(b)).transpose()?;
+            let grand = grand.as_deref().map(|b| session.upload(b)).transpose()?;
+            let room = session.buffer(out.len())?;
+            let job = Decode {
+                dtype,
+                scheme,
+                body: &encoded[1..],
+                base: base.as_ref().map(|b| b.view()),
+                grand: grand.as_ref().map(|b| b.view()),
+                out: room.view(),
+            };
+            schemes::decode(session, scheme, &[job])?;
+            session.download(room.view())
+        })?;
+        out.copy_from_slice(&decoded);
+        Ok(())
+    }
+}
+
+impl Engine for CudaEngine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn encode(
+        &self,
+        dtype: Dtype,
+        raw: &[u8],
+        relatives: Relatives<'_>,
+        hint: Option<&Hint>,
+    ) -> std::result::Result<Encoded, CodecError> {
+        check(dtype, raw, relatives)?;
+        if !raw.is_empty() && raw.len() >= self.least {
+            match self.encode_there(dtype, raw, relatives, hint) {
+                Ok(done) => return Ok(done),
+                Err(e) => self.warn(&e),
+            }
+        }
+        self.cpu.encode(dtype, raw, relatives, hint)
+    }
+
+    fn decode(
+        &self,
+        dtype: Dtype,
+        encoded: &[u8],
+        relatives: Relatives<'_>,
+        out: &mut [u8],
+    ) -> std::result::Result<(), CodecError> {
+        let passes = !matches!(scheme_of(encoded), Ok(Scheme::Stored | Scheme::Zstd) | Err(_));
+        let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
+        if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
+            match self.decode_there(dtype, encoded, relatives, out) {
+                Ok(()) => return Ok(()),
+                Err(e) => self.warn(&e),
+            }
+        }
+        // Of what does not decode the processor's engine says why.
+        self.cpu.decode(dtype, encoded, relatives, out)
+    }
+
+    fn decode_range(
+        &self,
+        dtype: Dtype,
+        encoded: &[u8],
+        len: usize,
+        relatives: Relatives<'_>,
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> std::result::Result<(), CodecError> {
+        if range == (0..len / dtype.size()) && out.len() == len {
+            return Engine::decode(self, dtype, encoded, relatives, out);
+        }
+        // A part touches only its blocks: little work, and on the host.
+        self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
+    }
+
+    fn device(&self) -> Option<&dyn Device> {
+        Some(self)
+    }
+}
+
+/// A view of what is lent.
+pub(crate) fn view_of(span: mdl_codec::Span) -> View<'static> {
+    View::at(span.address(), span.len())
+}

@@ -1,0 +1,204 @@
+//! Which engine a process gets, and why. Neighbours: the binaries ask, once. It must not know what is compressed.
+
+use crate::copy;
+use crate::device::session::{Lane, Session};
+use crate::device::{Driver, compile, cuda};
+use crate::engine::CudaEngine;
+use crate::error::{DeviceError, Result};
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives};
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+/// Segments of the host's that are shorter stay there: copying and a score of launches take longer than the work.
+const LEAST: usize = 256 << 10;
+/// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a
+/// small commit.
+const WORTH: usize = 4 << 20;
+
+/// Where to compress: `--device`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// On a GPU where there is one and the work is worth it.
+    #[default]
+    Auto,
+    /// On the processor.
+    Cpu,
+    /// On this GPU, or not at all.
+    Cuda(u32),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(s: &str) -> std::result::Result<Choice, String> {
+        match (s, s.strip_prefix("cuda:").map(str::parse)) {
+            ("auto", _) => Ok(Choice::Auto),
+            ("cpu", _) => Ok(Choice::Cpu),
+            ("cuda", _) => Ok(Choice::Cuda(0)),
+            (_, Some(Ok(n))) => Ok(Choice::Cuda(n)),
+            _ => Err("a device is auto, cpu, cuda or cuda:N".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Auto => f.write_str("auto"),
+            Choice::Cpu => f.write_str("cpu"),
+            Choice::Cuda(n) => write!(f, "cuda:{n}"),
+        }
+    }
+}
+
+/// The engine of a choice. `Auto` never fails: without a GPU it is the processor's.
+///
+/// # Errors
+/// The GPU that was asked for is not there, or kernels cannot be had for it.
+pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
+    Ok(match choice {
+        Choice::Auto => Arc::new(Auto::default()),
+        Choice::Cpu => Arc::new(CpuEngine::new()),
+        Choice::Cuda(n) => Arc::new(start(n)?),
+    })
+}
+
+/// A GPU that can run kernels: driver, device and machine code are all tried.
+fn start(ordinal: u32) -> Result<CudaEngine> {
+    let driver = Arc::new(cuda::Cuda::new(ordinal)?);
+    try_out(driver.clone())?;
+    Ok(CudaEngine::new(driver, ordinal, LEAST))
+}
+
+/// Runs a kernel, and looks at what it did.
+fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
+    let session = Session::new(Lane::new(driver)?);
+    let there = session.upload(b"what was sent is what comes back")?;
+    let back = copy::gather(&session, &[there.view()])?;
+    if back.concat() == b"what was sent is what comes back" {
+        Ok(())
+    } else {
+        Err(DeviceError::Failed("a copy kernel ran and copied nothing".to_owned()))
+    }
+}
+
+/// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however short.
+#[cfg(feature = "shim")]
+#[doc(hidden)]
+pub fn shim(memory: usize) -> CudaEngine {
+    CudaEngine::new(Arc::new(crate::device::shim::Shim::new(memory)), 0, 0)
+}
+
+/// The processor's engine until a GPU is worth starting; then that one, if there is one.
+#[derive(Debug, Default)]
+struct Auto {
+    cpu: CpuEngine,
+    gpu: OnceLock<Option<CudaEngine>>,
+}
+
+impl Auto {
+    fn started(&self) -> Option<&CudaEngine> {
+        self.gpu.get_or_init(|| start(0).ok()).as_ref()
+    }
+
+    fn of(&self, bytes: usize) -> &dyn Engine {
+        let gpu = match self.gpu.get() {
+            Some(gpu) => gpu.as_ref(),
+            None if bytes >= WORTH => self.started(),
+            None => None,
+        };
+        gpu.map_or(&self.cpu, |g| g as &dyn Engine)
+    }
+}
+
+impl Engine for Auto {
+    fn name(&self) -> &str {
+        self.of(0).name()
+    }
+
+    fn encode(
+        &self,
+        dtype: Dtype,
+        raw: &[u8],
+        relatives: Relatives<'_>,
+        hint: Option<&Hint>,
+    ) -> std::result::Result<Encoded, CodecError> {
+        self.of(raw.len()).encode(dtype, raw, relatives, hint)
+    }
+
+    fn decode(
+        &self,
+        dtype: Dtype,
+        encoded: &[u8],
+        relatives: Relatives<'_>,
+        out: &mut [u8],
+    ) -> std::result::Result<(), CodecError> {
+        self.of(out.len()).decode(dtype, encoded, relatives, out)
+    }
+
+    fn decode_range(
+        &self,
+        dtype: Dtype,
+        encoded: &[u8],
+        len: usize,
+        relatives: Relatives<'_>,
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> std::result::Result<(), CodecError> {
+        self.of(out.len())
+            .decode_range(dtype, encoded, len, relatives, range, out)
+    }
+
+    fn device(&self) -> Option<&dyn Device> {
+        // Whoever asks has tensors on a device: a driver is running in this process already.
+        self.started().and_then(CudaEngine::device)
+    }
+}
+
+/// Something that `mdl doctor` looked at.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What: `driver`, `nvrtc`, `cuda:0`, ...
+    pub what: String,
+    /// Whether it is there and works.
+    pub good: bool,
+    /// What was found, or why not.
+    pub text: String,
+}
+
+/// Looks at everything that the GPU engine needs, in the order in which it needs it.
+pub fn findings() -> Vec<Finding> {
+    let of = |what: String, found: Result<String>| Finding {
+        what,
+        good: found.is_ok(),
+        text: found.unwrap_or_else(|e| e.to_string()),
+    };
+    let count = cuda::count();
+    let mut out = vec![of("driver".to_owned(), cuda::driver_version())];
+    out.push(of(
+        "nvrtc".to_owned(),
+        compile::version().map(|(a, b)| format!("NVRTC {a}.{b}")),
+    ));
+    let cache = compile::cache_dir().ok_or_else(|| DeviceError::Absent("no home directory".to_owned()));
+    out.push(of(
+        "kernels".to_owned(),
+        cache.map(|d| format!("kept in {}", d.display())),
+    ));
+    for n in 0..count.unwrap_or(0) {
+        let tried = cuda::Cuda::new(n).and_then(|gpu| {
+            let gpu = Arc::new(gpu);
+            try_out(gpu.clone())?;
+            let [(_, processors), _, (_, memory)] = gpu.facts()?;
+            Ok(format!(
+                "{}: {processors} multiprocessors, {} GiB, kernels run",
+                gpu.name(),
+                memory >> 30
+            ))
+        });
+        out.push(of(format!("cuda:{n}"), tried));
+    }
+    out
+}

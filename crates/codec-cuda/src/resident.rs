@@ -1,0 +1,249 @@
+//! Tensors that are on the device already: hashed, encoded and decoded there. Neighbours: `engine` has the lanes, `batch` encodes
+//! segments, `blake3` hashes. It must not copy a tensor to the host, unless it is asked for its bytes.
+
+use crate::batch::{self, Job};
+use crate::device::Driver;
+use crate::device::session::View;
+use crate::engine::{CudaEngine, view_of};
+use crate::error::{DeviceError, Result};
+use crate::job::{Decode, Encode};
+use crate::schemes;
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::{
+    CodecError, Device, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored, scheme_of,
+};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on the bus.
+const TILE: usize = 256 << 20;
+
+/// Memory of the device with a tensor in it.
+#[derive(Debug)]
+struct Room {
+    driver: Arc<dyn Driver>,
+    ordinal: u32,
+    address: u64,
+    len: usize,
+}
+
+impl Held for Room {
+    fn span(&self) -> Span {
+        // SAFETY: it is allocated while `self` is there, and was waited for when it was filled.
+        unsafe { Span::new(self.ordinal, self.address, self.len) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.driver.free(self.address);
+    }
+}
+
+/// What a caller is told: what is wrong with the bytes, or that the device cannot.
+fn told(e: DeviceError) -> CodecError {
+    match e {
+        DeviceError::Corrupt(why) => CodecError::Corrupt(why),
+        other => CodecError::Device(other.to_string()),
+    }
+}
+
+/// Where the segments of a tensor of `len` bytes are in it.
+fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len.div_ceil(SEGMENT_BYTES)).map(move |i| i * SEGMENT_BYTES..((i + 1) * SEGMENT_BYTES).min(len))
+}
+
+impl CudaEngine {
+    /// Refuses memory of another device.
+    fn own(&self, span: Span) -> std::result::Result<(), CodecError> {
+        if span.device() == self.ordinal {
+            Ok(())
+        } else {
+            Err(CodecError::Device(format!(
+                "{} cannot read cuda:{}",
+                self.name(),
+                span.device()
+            )))
+        }
+    }
+
+    /// Encodes jobs, halving the work where memory does not suffice.
+    fn tile(&self, jobs: &[Job<'_>]) -> Result<Vec<Encoded>> {
+        match self.on_session(|session| batch::encode(session, &self.cpu, jobs)) {
+            Err(DeviceError::OutOfMemory { .. }) if jobs.len() > 1 => {
+                let (a, b) = jobs.split_at(jobs.len() / 2);
+                let mut done = self.tile(a)?;
+                done.extend(self.tile(b)?);
+                Ok(done)
+            }
+            other => other,
+        }
+    }
+
+    fn decode_into(&self, tensor: Stored<'_>, room: View<'_>) -> Result<()> {
+        let mut by_scheme: BTreeMap<Scheme, Vec<Decode<'_>>> = BTreeMap::new();
+        let mut plain = Vec::new();
+        for (encoded, place) in tensor.segments.iter().zip(segments(tensor.len)) {
+            let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
+            let out = room.part(place.clone());
+            let wanted = |span: Option<Span>, count| match span {
+                _ if scheme.relatives() < count => Ok(None),
+                Some(s) if s.len() == tensor.len => Ok(Some(view_of(s).part(place.clone()))),
+                _ => Err(DeviceError::Corrupt("a relative is missing or has another length")),
+            };
+            let job = Decode {
+                dtype: tensor.dtype,
+                scheme,
+                body: &encoded[1..],
+                base: wanted(tensor.base, 1)?,
+                grand: wanted(tensor.grand, 2)?,
+                out,
+            };
+            match scheme {
+                Scheme::Stored | Scheme::Zstd => plain.push((encoded, out)),
+                _ => by_scheme.entry(scheme).or_default().push(job),
+            }
+        }
+        self.on_session(|session| {
+            for (encoded, out) in &plain {
+                session.write(*out, &self.plain(tensor, encoded, out.len())?)?;
+            }
+            for (scheme, jobs) in &by_scheme {
+                match schemes::decode(session, *scheme, jobs) {
+                    Err(DeviceError::Unsupported(_)) => jobs.iter().try_for_each(|job| {
+                        let bytes = self.by_host(session, job)?;
+                        session.write(job.out, &bytes)
+                    })?,
+                    other => other?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The bytes of a segment that needs no relatives.
+    fn plain(&self, tensor: Stored<'_>, encoded: &[u8], len: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        let decoded = self.cpu.decode(tensor.dtype, encoded, Relatives::NONE, &mut out);
+        decoded.map_err(|_| DeviceError::Corrupt("a segment does not decode"))?;
+        Ok(out)
+    }
+
+    /// The bytes of a segment that no kernel decodes.
+    fn by_host(&self, session: &crate::device::session::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
+        let bring = |v: Option<View<'_>>| v.map(|v| session.download(v)).transpose();
+        let (base, grand) = (bring(job.base)?, bring(job.grand)?);
+        let relatives = Relatives {
+            base: base.as_deref(),
+            grand: grand.as_deref(),
+        };
+        let mut out = vec![0; job.out.len()];
+        let encoded = [&[job.scheme as u8], job.body].concat();
+        let decoded = self.cpu.decode(job.dtype, &encoded, relatives, &mut out);
+        decoded.map_err(|_| DeviceError::Corrupt("a segment does not decode"))?;
+        Ok(out)
+    }
+}
+
+impl Device for CudaEngine {
+    fn ordinal(&self) -> u32 {
+        self.ordinal
+    }
+
+    fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> std::result::Result<Vec<[u8; 32]>, CodecError> {
+        tensors.iter().try_for_each(|(_, span)| self.own(*span))?;
+        let list: Vec<(Vec<u8>, View<'_>)> = tensors.iter().map(|(head, s)| (head.clone(), view_of(*s))).collect();
+        self.on_session(|session| schemes::hash(session, context, &list))
+            .map_err(told)
+    }
+
+    fn encode(&self, tensors: &[Resident<'_>]) -> std::result::Result<Vec<Vec<Encoded>>, CodecError> {
+        for t in tensors {
+            let relatives = [t.base, t.base.and(t.grand)];
+            let spans = relatives.into_iter().flatten();
+            if !t.content.len().is_multiple_of(t.dtype.size()) || spans.clone().any(|s| s.len() != t.content.len()) {
+                return Err(CodecError::BadInput("whole elements, and relatives as long"));
+            }
+            spans.chain([t.content]).try_for_each(|s| self.own(s))?;
+        }
+        let hints: Vec<Vec<Option<Hint>>> = tensors
+            .iter()
+            .map(|t| {
+                let hint = |r: Range<usize>| Some(Hint::new((*t.lattice?).clone(), r.start / t.dtype.size()));
+                segments(t.content.len()).map(hint).collect()
+            })
+            .collect();
+        let mut jobs = Vec::new();
+        for (t, hints) in tensors.iter().zip(&hints) {
+            for (place, hint) in segments(t.content.len()).zip(hints) {
+                let view = |s: Span| view_of(s).part(place.clone());
+                let segment = Encode {
+                    dtype: t.dtype,
+                    raw: view(t.content),
+                    base: t.base.map(view),
+                    grand: t.base.and(t.grand).map(view),
+                };
+                jobs.push(Job {
+                    segment,
+                    hint: hint.as_ref(),
+                });
+            }
+        }
+        let work = tiles(&jobs);
+        let done: Result<Vec<Vec<Encoded>>> = work.into_par_iter().map(|jobs| self.tile(jobs)).collect();
+        let mut done = done.map_err(told)?.into_iter().flatten();
+        Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
+    }
+
+    fn decode(&self, tensor: Stored<'_>) -> std::result::Result<Box<dyn Held>, CodecError> {
+        if tensor.segments.len() != tensor.len.div_ceil(SEGMENT_BYTES)
+            || !tensor.len.is_multiple_of(tensor.dtype.size())
+        {
+            return Err(CodecError::Corrupt("segments and length do not agree"));
+        }
+        [tensor.base, tensor.grand]
+            .into_iter()
+            .flatten()
+            .try_for_each(|s| self.own(s))?;
+        let room = Room {
+            address: self.driver.alloc(tensor.len).map_err(told)?,
+            driver: self.driver.clone(),
+            ordinal: self.ordinal,
+            len: tensor.len,
+        };
+        self.decode_into(tensor, view_of(room.span())).map_err(told)?;
+        Ok(Box::new(room))
+    }
+
+    fn read(&self, span: Span, out: &mut [u8]) -> std::result::Result<(), CodecError> {
+        self.own(span)?;
+        if span.len() != out.len() {
+            return Err(CodecError::BadInput("a copy of unlike lengths"));
+        }
+        let bytes = self
+            .on_session(|session| session.download(view_of(span)))
+            .map_err(told)?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn traffic(&self) -> (u64, u64) {
+        (self.driver.traffic().up(), self.driver.traffic().down())
+    }
+}
+
+/// Runs of jobs of about [`TILE`] bytes.
+fn tiles<'j, 'a>(jobs: &'j [Job<'a>]) -> Vec<&'j [Job<'a>]> {
+    let (mut out, mut start, mut sum) = (Vec::new(), 0, 0);
+    for (i, job) in jobs.iter().enumerate() {
+        if i > start && sum + job.segment.raw.len() > TILE {
+            out.push(&jobs[start..i]);
+            (start, sum) = (i, 0);
+        }
+        sum += job.segment.raw.len();
+    }
+    out.extend((start < jobs.len()).then(|| &jobs[start..]));
+    out
+}

@@ -1,0 +1,72 @@
+//! Which room does which scheme. Neighbours: `batch` encodes through it, `engine` decodes. It must not decide anything.
+
+use crate::device::session::{Session, View};
+use crate::error::Result;
+use crate::job::{Decode, Encode};
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::seams::{Choice, Plan};
+use mdl_codec::{CodecError, CpuEngine, Dtype, Encoded, Relatives, Scheme};
+
+/// An encoding and its scheme; none where the room passes the segment on to the host.
+pub(crate) type Made = Vec<Option<(Scheme, Vec<u8>)>>;
+
+fn with(scheme: Scheme, all: Vec<Option<Vec<u8>>>) -> Made {
+    all.into_iter().map(|bytes| Some((scheme, bytes?))).collect()
+}
+
+/// Scheme "planes" by the plans given.
+pub(crate) fn planes(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Made> {
+    let _ = session;
+    Ok(with(Scheme::Planes, vec![None; jobs.len()]))
+}
+
+/// Scheme "delta".
+pub(crate) fn delta(session: &Session, jobs: &[Encode<'_>]) -> Result<Made> {
+    let _ = session;
+    Ok(with(Scheme::Delta, vec![None; jobs.len()]))
+}
+
+/// Scheme "sparse".
+pub(crate) fn sparse(session: &Session, jobs: &[Encode<'_>]) -> Result<Made> {
+    let _ = session;
+    Ok(with(Scheme::Sparse, vec![None; jobs.len()]))
+}
+
+/// The schemes of few values, from the samples given; none where the sample has more.
+pub(crate) fn palette(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Made> {
+    let _ = session;
+    Ok(vec![None; jobs.len()])
+}
+
+/// The lattice's schemes; none where the values are not on it.
+pub(crate) fn lattice(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Made> {
+    let _ = session;
+    Ok(vec![None; jobs.len()])
+}
+
+/// Decodes segments of one scheme, which is not stored or zstd.
+pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> Result<()> {
+    let _ = (session, scheme, jobs);
+    Err(crate::DeviceError::Unsupported("no room"))
+}
+
+/// Encodes on the host as the estimate chose.
+pub(crate) fn on_host(
+    cpu: &CpuEngine,
+    dtype: Dtype,
+    raw: &[u8],
+    relatives: Relatives<'_>,
+    choice: Choice,
+) -> std::result::Result<Encoded, CodecError> {
+    cpu.encode_chosen(choice, dtype, raw, relatives)
+}
+
+/// BLAKE3 in key derivation mode for `context`, of head and content.
+pub(crate) fn hash(session: &Session, context: &str, list: &[(Vec<u8>, View<'_>)]) -> Result<Vec<[u8; 32]>> {
+    let one = |(head, content): &(Vec<u8>, View<'_>)| {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        hasher.update(head).update(&session.download(*content)?);
+        Ok(*hasher.finalize().as_bytes())
+    };
+    list.iter().map(one).collect()
+}

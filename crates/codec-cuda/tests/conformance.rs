@@ -1,0 +1,376 @@
+//! What every engine must do, run on each there is: the processor's plain code, the kernels on the shim, and a GPU where there is one
+//! (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
+
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
+use mdl_codec::quant::{Codebook, Cuts, Sketch, Values, restore};
+use mdl_codec::{CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme};
+use mdl_codec_cuda::{Choice, engine, shim};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Every engine that this machine has.
+fn engines() -> Vec<Arc<dyn Engine>> {
+    let mut all: Vec<Arc<dyn Engine>> = vec![Arc::new(CpuEngine::portable()), Arc::new(shim(1 << 30))];
+    match engine(Choice::Cuda(0)) {
+        Ok(gpu) => all.push(gpu),
+        Err(why) => {
+            assert!(std::env::var_os("MDL_REQUIRE_CUDA").is_none(), "{why}");
+            eprintln!("SKIPPED on a GPU: {why}");
+        }
+    }
+    all
+}
+
+/// Xorshift: the same numbers on every machine.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn weight(&mut self) -> f64 {
+        (0..4)
+            .map(|_| (self.next() >> 40) as f64 / f64::from(1 << 24) - 0.5)
+            .sum::<f64>()
+            * 0.05
+    }
+}
+
+/// A number as an element of a float dtype; of others, its bits in some way.
+fn put(dtype: Dtype, x: f64, out: &mut Vec<u8>) {
+    let narrow = (x as f32).to_bits();
+    match dtype {
+        Dtype::F64 => out.extend(x.to_le_bytes()),
+        Dtype::F32 => out.extend(narrow.to_le_bytes()),
+        Dtype::BF16 => out.extend(((narrow >> 16) as u16).to_le_bytes()),
+        Dtype::C64 => out.extend([narrow.to_le_bytes(), (narrow ^ 7).to_le_bytes()].concat()),
+        Dtype::C128 => out.extend([x.to_le_bytes(), (-x).to_le_bytes()].concat()),
+        // A half of about the right size: its exponent is the float's, moved.
+        Dtype::F16 => {
+            let sign = (narrow >> 16 & 0x8000) as u16;
+            let exponent = ((narrow >> 23 & 255) as i32 - 112).clamp(0, 30) as u16;
+            out.extend((sign | exponent << 10 | (narrow >> 13 & 0x3ff) as u16).to_le_bytes());
+        }
+        other => out.extend(&((x * 4000.0) as i64).to_le_bytes()[..other.size()]),
+    }
+}
+
+/// What a tensor may look like: itself, its base, its grandparent.
+type Family = [Vec<u8>; 3];
+
+fn families(dtype: Dtype, n: usize, seed: u64) -> Vec<(&'static str, Family)> {
+    let mut noise = Noise(seed | 1);
+    let mut make = |f: &mut dyn FnMut(&mut Noise, usize) -> f64| {
+        let mut out = Vec::new();
+        (0..n).for_each(|i| put(dtype, f(&mut noise, i), &mut out));
+        out
+    };
+    let weights = make(&mut |r, _| r.weight());
+    let step = |from: &[u8], share: u64, r: &mut Noise| {
+        let mut to = from.to_vec();
+        for e in to.chunks_exact_mut(dtype.size()) {
+            if r.next() % 100 < share {
+                e[0] = e[0].wrapping_add((r.next() % 5) as u8);
+            }
+        }
+        to
+    };
+    let levels = make(&mut |r, _| f64::from((r.weight() * 60.0) as i32) * 0.0078125);
+    let constant = make(&mut |_, _| 0.125);
+    let ramp = make(&mut |_, i| (i / 9) as f64);
+    let mut r = Noise(seed ^ 0x5555);
+    let bits: Vec<u8> = (0..n * dtype.size()).map(|_| r.next() as u8).collect();
+    let (parent, grand) = (step(&weights, 60, &mut r), step(&weights, 90, &mut r));
+    let (few, quantised) = (step(&weights, 1, &mut r), step(&levels, 0, &mut r));
+    let mut moved = quantised.clone();
+    let size = dtype.size();
+    for i in 0..n {
+        if r.next() % 20 == 0 {
+            let j = (r.next() % n as u64) as usize;
+            let other = quantised[j * size..(j + 1) * size].to_vec();
+            moved[i * size..(i + 1) * size].copy_from_slice(&other);
+        }
+    }
+    vec![
+        ("weights", [weights.clone(), parent, grand]),
+        ("nearly the base", [weights.clone(), few, weights.clone()]),
+        ("the base itself", [weights.clone(), weights.clone(), constant.clone()]),
+        ("levels", [levels, moved.clone(), moved]),
+        ("constant", [constant, weights, ramp.clone()]),
+        ("ramp", [ramp.clone(), bits.clone(), ramp]),
+        ("any bits", [bits.clone(), bits.iter().rev().copied().collect(), bits]),
+    ]
+}
+
+const SIZES: [usize; 9] = [0, 1, 31, 32, 33, 1000, (1 << 18) - 1, 1 << 18, (1 << 18) + 1];
+
+/// Encodes with one engine and decodes with it what the reference made; both must be the reference's.
+fn same(
+    engine: &dyn Engine,
+    what: &str,
+    dtype: Dtype,
+    raw: &[u8],
+    relatives: Relatives<'_>,
+    hint: Option<&Hint>,
+) -> Scheme {
+    let reference = CpuEngine::new();
+    let right = reference.encode(dtype, raw, relatives, hint).unwrap();
+    let made = engine.encode(dtype, raw, relatives, hint).unwrap();
+    assert_eq!(made.scheme, right.scheme, "{what} on {}", engine.name());
+    assert!(
+        made.bytes == right.bytes,
+        "{what} on {}: {} differs",
+        engine.name(),
+        made.scheme.name()
+    );
+    decodes(engine, what, dtype, &right, relatives, raw);
+    right.scheme
+}
+
+fn decodes(engine: &dyn Engine, what: &str, dtype: Dtype, encoded: &Encoded, relatives: Relatives<'_>, raw: &[u8]) {
+    let mut out = vec![0x5A; raw.len()];
+    engine.decode(dtype, &encoded.bytes, relatives, &mut out).unwrap();
+    assert!(
+        out == raw,
+        "{what} on {}: {} decodes to something else",
+        engine.name(),
+        encoded.scheme.name()
+    );
+}
+
+#[test]
+fn every_dtype_and_odd_size_gives_the_reference_bytes() {
+    let engines = engines();
+    let mut seen = BTreeSet::new();
+    for dtype in Dtype::ALL {
+        for n in SIZES {
+            // One MiB is enough for a slow device.
+            if n * dtype.size() > (1 << 20) + 64 {
+                continue;
+            }
+            for (kind, [raw, base, grand]) in families(dtype, n, 77 + n as u64) {
+                for relatives in [
+                    Relatives::NONE,
+                    Relatives::from(base.as_slice()),
+                    Relatives {
+                        base: Some(&base),
+                        grand: Some(&grand),
+                    },
+                ] {
+                    for engine in &engines {
+                        let what = format!(
+                            "{n} {dtype}, {kind}, {} relatives",
+                            relatives.base.iter().len() + relatives.grand.iter().len()
+                        );
+                        seen.insert(same(&**engine, &what, dtype, &raw, relatives, None));
+                    }
+                }
+            }
+        }
+    }
+    let all: BTreeSet<Scheme> = [
+        Scheme::Stored,
+        Scheme::Zstd,
+        Scheme::Planes,
+        Scheme::Delta,
+        Scheme::Sparse,
+        Scheme::Palette,
+        Scheme::PaletteDelta,
+        Scheme::PaletteDelta2,
+    ]
+    .into();
+    assert_eq!(seen, all, "every scheme that needs no hint is chosen by something here");
+}
+
+#[test]
+fn schemes_that_were_not_chosen_decode_too() {
+    let reference = CpuEngine::new();
+    for engine in engines() {
+        for dtype in Dtype::ALL {
+            for (kind, [raw, base, grand]) in families(dtype, 5003, 9) {
+                let relatives = Relatives {
+                    base: Some(&base),
+                    grand: Some(&grand),
+                };
+                for scheme in [
+                    Scheme::Zstd,
+                    Scheme::Planes,
+                    Scheme::Delta,
+                    Scheme::Sparse,
+                    Scheme::Palette,
+                    Scheme::PaletteDelta,
+                    Scheme::PaletteDelta2,
+                ] {
+                    let encoded = reference.encode_as(scheme, dtype, &raw, relatives, None).unwrap();
+                    decodes(&*engine, &format!("{dtype}, {kind}"), dtype, &encoded, relatives, &raw);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn lattices_give_the_reference_bytes() {
+    let mut seen = BTreeSet::new();
+    for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
+        for shape in [vec![1], vec![33], vec![7, 33], vec![64, 1000], vec![4100, 64]] {
+            let n: usize = shape.iter().product();
+            let mut noise = Noise(n as u64 + 5);
+            let mut raw = Vec::new();
+            (0..n).for_each(|_| put(dtype, noise.weight(), &mut raw));
+            let factor = |i: usize| [0x3F80u16, 0x4000, 0x3F00][i % 3];
+            let of = |step: i16| Params {
+                step,
+                rows: if shape.len() > 1 {
+                    (0..shape[0]).map(factor).collect()
+                } else {
+                    Vec::new()
+                },
+                cols: if shape.len() > 1 {
+                    (0..shape[1]).map(factor).collect()
+                } else {
+                    Vec::new()
+                },
+                seed: (step % 2 == 0).then_some(99),
+            };
+            for step in [-60, -97] {
+                let lattice = Arc::new(Lattice::new(&of(step), dtype, &shape).unwrap());
+                let quantised = |of: &Lattice, raw: &[u8]| {
+                    let mut out = vec![0; raw.len()];
+                    assert_eq!(of.quantise(0, raw, &mut out), Ok(Outcome::Quantised));
+                    out
+                };
+                let rec = quantised(&lattice, &raw);
+                let mut older = Vec::new();
+                for e in raw.chunks_exact(dtype.size()) {
+                    let mut e = e.to_vec();
+                    e[dtype.size() - 2] = e[dtype.size() - 2].wrapping_add((noise.next() % 3) as u8);
+                    older.extend(e);
+                }
+                let base = quantised(&lattice, &older);
+                let hint = Hint::new(lattice, 0);
+                for relatives in [
+                    Relatives::NONE,
+                    Relatives::from(base.as_slice()),
+                    Relatives {
+                        base: Some(&base),
+                        grand: Some(&older),
+                    },
+                ] {
+                    for engine in engines() {
+                        let what = format!("{shape:?} {dtype}, step {step}");
+                        seen.insert(same(&*engine, &what, dtype, &rec, relatives, Some(&hint)));
+                        // What is not on the lattice is encoded as if nothing had been said.
+                        same(&*engine, &what, dtype, &raw, relatives, Some(&hint));
+                    }
+                }
+            }
+        }
+    }
+    for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
+        assert!(seen.contains(&scheme), "{}", scheme.name());
+    }
+}
+
+#[test]
+fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
+    let cuts = Cuts {
+        prune_magnitude: 0.002,
+        protect_magnitude: 0.09,
+        ..Cuts::NONE
+    };
+    let mut noise = Noise(4);
+    let mut weights: Vec<f64> = (0..200_000).map(|_| noise.weight()).collect();
+    let mut versions = Vec::new();
+    for _ in 0..3 {
+        let mut raw = Vec::new();
+        weights.iter_mut().for_each(|w| {
+            *w += noise.weight() * 0.02;
+            put(Dtype::F32, *w, &mut raw);
+        });
+        let values = Values::new(Dtype::F32, &raw).unwrap();
+        let book = Codebook::exact(&Sketch::of(values), 12).unwrap();
+        let mut out = vec![0; raw.len()];
+        assert!(restore(values, None, &cuts, &book, &mut out).unwrap());
+        versions.push(out);
+    }
+    let [grand, base, raw] = [&versions[0], &versions[1], &versions[2]];
+    for engine in engines() {
+        let family = Relatives {
+            base: Some(base),
+            grand: Some(grand),
+        };
+        same(&*engine, "bins", Dtype::F32, raw, Relatives::NONE, None);
+        same(
+            &*engine,
+            "bins",
+            Dtype::F32,
+            raw,
+            Relatives::from(base.as_slice()),
+            None,
+        );
+        assert_eq!(
+            same(&*engine, "bins", Dtype::F32, raw, family, None),
+            Scheme::PaletteDelta2
+        );
+    }
+}
+
+#[test]
+fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
+    let reference = CpuEngine::new();
+    let (_, [raw, base, grand]) = families(Dtype::BF16, 300, 3).swap_remove(0);
+    let relatives = Relatives {
+        base: Some(&base),
+        grand: Some(&grand),
+    };
+    for engine in engines() {
+        for scheme in [
+            Scheme::Planes,
+            Scheme::Delta,
+            Scheme::Sparse,
+            Scheme::Zstd,
+            Scheme::Stored,
+        ] {
+            let whole = reference
+                .encode_as(scheme, Dtype::BF16, &raw, relatives, None)
+                .unwrap()
+                .bytes;
+            let mut bad: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
+            bad.extend((0..8 * whole.len()).step_by(7).map(|bit| {
+                let mut b = whole.clone();
+                b[bit / 8] ^= 1 << (bit % 8);
+                b
+            }));
+            for bytes in bad {
+                let (mut a, mut b) = (vec![0; raw.len()], vec![0; raw.len()]);
+                let right = reference.decode(Dtype::BF16, &bytes, relatives, &mut a);
+                let found = engine.decode(Dtype::BF16, &bytes, relatives, &mut b);
+                assert_eq!(right.is_ok(), found.is_ok(), "{} on {}", scheme.name(), engine.name());
+                assert!(right.is_err() || a == b, "{} on {}", scheme.name(), engine.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_device_without_memory_leaves_the_work_to_the_processor() {
+    let (_, [raw, base, _]) = families(Dtype::F32, 100_000, 8).swap_remove(0);
+    let relatives = Relatives::from(base.as_slice());
+    let right = CpuEngine::new().encode(Dtype::F32, &raw, relatives, None).unwrap();
+    for memory in [0, 5_000, 500_000, 900_000] {
+        let tight = shim(memory);
+        assert_eq!(
+            tight.encode(Dtype::F32, &raw, relatives, None).unwrap(),
+            right,
+            "{memory}"
+        );
+        let mut out = vec![0; raw.len()];
+        Engine::decode(&tight, Dtype::F32, &right.bytes, relatives, &mut out).unwrap();
+        assert!(out == raw, "{memory}");
+    }
+}
