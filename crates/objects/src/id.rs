@@ -167,13 +167,18 @@ impl IdHasher {
     }
 }
 
-/// Starts a tensor's id: its dtype code, then its counted dimensions; the caller adds the little-endian elements.
-pub fn tensor_hasher(dtype: Dtype, shape: &[u64]) -> IdHasher {
+/// What a tensor's id covers before the little-endian elements: its dtype code, then its counted dimensions.
+pub fn tensor_head(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
     let mut w = Writer::default();
     w.u8(dtype.code());
     w.dims(shape);
+    w.bytes
+}
+
+/// Starts a tensor's id with its head; the caller adds the elements.
+pub fn tensor_hasher(dtype: Dtype, shape: &[u64]) -> IdHasher {
     let mut h = IdHasher::new(Kind::Tensor);
-    h.update(&w.bytes);
+    h.update(&tensor_head(dtype, shape));
     h
 }
 

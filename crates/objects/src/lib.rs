@@ -11,7 +11,7 @@ mod tree;
 mod wire;
 
 pub use commit::{Commit, Resume, Signature, Summary};
-pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_id};
+pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_head, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};
 pub use names::Named;
 pub use tag::Tag;

@@ -7,6 +7,8 @@
 //!
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one encoded.
 
+mod device;
+
 use crate::{
     RepoError, Result,
     error::bad_encoding,

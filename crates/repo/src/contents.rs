@@ -7,6 +7,7 @@ use crate::{
     lossy::Scratch,
     reach::kind_of,
     repo::Repo,
+    source::Source,
     work::WorkFile,
 };
 use mdl_files::ReadAt;
@@ -40,7 +41,7 @@ pub enum Content {
     /// In a file on disk.
     Disk(PathBuf),
     /// In memory, laid out as the file is to be. They must not change until the commit is made.
-    Memory(Arc<dyn ReadAt>),
+    Memory(Arc<dyn Source>),
     /// In the repository, put there by [`Repo::stage`].
     Stored(Stored),
 }

@@ -34,6 +34,7 @@ mod restore;
 mod resume;
 mod retain;
 mod revision;
+mod source;
 mod stage;
 mod stats;
 mod status;
@@ -70,6 +71,7 @@ pub use restore::WriteAt;
 pub use retain::{
     BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
 };
+pub use source::Source;
 pub use stats::{BranchStats, NameStats, Stats, TensorStats};
 pub use status::{Change, Survey};
 pub use tensor::TensorHeader;

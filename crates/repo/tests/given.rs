@@ -2,8 +2,9 @@
 
 mod support;
 
-use mdl_files::ReadAt;
-use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Stored, storage::LocalStorage};
+use mdl_repo::{
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Source, Stored, storage::LocalStorage,
+};
 use std::sync::Arc;
 use support::{engine, place};
 use tempfile::TempDir;
@@ -31,7 +32,7 @@ fn noise(n: usize, seed: u32) -> Vec<f32> {
 }
 
 fn memory(rel: &str, bytes: &[u8]) -> NewFile {
-    let source: Arc<dyn ReadAt> = Arc::new(bytes.to_vec());
+    let source: Arc<dyn Source> = Arc::new(bytes.to_vec());
     NewFile {
         rel: rel.to_owned(),
         executable: false,

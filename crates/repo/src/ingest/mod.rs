@@ -3,6 +3,7 @@
 //! commits.
 
 mod bytes;
+mod device;
 mod hints;
 mod report;
 mod tensors;
@@ -16,9 +17,10 @@ use crate::{
     odb::{Odb, add_object},
     pack::PackWriter,
     progress::Progress,
+    source::Source,
 };
 use bytes::{Gaps, cut};
-use mdl_files::{FileSource, Format, Layout, ReadAt, ScanError, scan};
+use mdl_files::{FileSource, Format, Layout, ScanError, scan};
 use mdl_objects::{Chunk, Entry, Id, Kind, Manifest, Mode, ViewRef};
 use std::{collections::HashMap, path::Path};
 
@@ -83,7 +85,7 @@ impl Ingest<'_> {
     }
 
     /// The same for the bytes of a file, wherever they are; errors speak of `path`.
-    pub fn source(&mut self, source: &dyn ReadAt, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
+    pub fn source(&mut self, source: &dyn Source, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
         let layout = match scan(source, Path::new(rel)) {
             Ok(layout) => layout,
             Err(ScanError::Damaged { .. }) if self.policy.allow_damaged => Layout::plain(),
@@ -113,7 +115,7 @@ impl Ingest<'_> {
         }
     }
 
-    fn layout(&mut self, source: &dyn ReadAt, layout: Layout, rel: &str, bases: &Bases) -> Result<Ingested> {
+    fn layout(&mut self, source: &dyn Source, layout: Layout, rel: &str, bases: &Bases) -> Result<Ingested> {
         let size = source.size();
         if layout.extents.is_empty() && size <= SMALL_FILE {
             let mut content = vec![0; size as usize];
@@ -160,7 +162,7 @@ impl Ingest<'_> {
         }
     }
 
-    fn skeleton(&mut self, source: &dyn ReadAt, layout: &Layout, rel: &str) -> Result<Vec<Chunk>> {
+    fn skeleton(&mut self, source: &dyn Source, layout: &Layout, rel: &str) -> Result<Vec<Chunk>> {
         let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
         let mut chunks = Vec::new();
         cut(Gaps::new(source, layout), |group| {

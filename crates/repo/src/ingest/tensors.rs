@@ -4,23 +4,28 @@
 //! Small tensors go through memory in batches, read once; a large one is read twice (hashed, then encoded and hashed
 //! again), so that memory stays bounded and unchanged tensors cost only their hash.
 
+use super::device::span_of;
 use super::{Bases, Ingest, Sink, TensorReport};
 use crate::{
     RepoError, Result,
     chain::TensorReader,
     odb::Odb,
     pack::{NewObject, PackWriter},
+    source::Source,
     tensor::{TensorHeader, segment_count, segment_len},
 };
 use mdl_codec::quant::lattice::{Hint, Lattice};
-use mdl_codec::{Encoded, Relatives, SEGMENT_BYTES, Scheme};
-use mdl_files::{Extent, Layout, ReadAt};
+use mdl_codec::{Encoded, Relatives, SEGMENT_BYTES, Scheme, Span};
+use mdl_files::{Extent, Layout};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
 use rayon::prelude::*;
 use std::{collections::HashSet, sync::Arc};
 
 /// Bytes of small tensors that are in memory at once.
 const BATCH: u64 = 64 << 20;
+
+/// Bytes of tensors in a device's memory that are worked on at once: their bases are decoded beside them.
+const DEVICE_BATCH: u64 = 512 << 20;
 
 /// A tensor whose payload is ready to be written.
 struct Ready {
@@ -29,10 +34,10 @@ struct Ready {
 }
 
 #[derive(Clone, Copy)]
-struct BaseRef {
+pub(super) struct BaseRef {
     id: Id,
     /// Its own base, which deltas to it may use too.
-    grand: Option<Id>,
+    pub(super) grand: Option<Id>,
     /// At least that of both.
     depth: u8,
 }
@@ -41,16 +46,22 @@ impl Ingest<'_> {
     /// Ingests every extent, in order.
     pub(super) fn tensors(
         &mut self,
-        source: &dyn ReadAt,
+        source: &dyn Source,
         layout: &Layout,
         rel: &str,
         bases: &Bases,
     ) -> Result<Vec<TensorRef>> {
         let mut out = Vec::with_capacity(layout.extents.len());
-        for batch in batches(&layout.extents) {
-            let ids = match batch {
-                [one] if one.byte_len().unwrap_or(0) > BATCH => vec![self.large(source, one, rel, bases)?],
-                _ => self.batch(source, batch, rel, bases)?,
+        let spans: Vec<Option<Span>> = layout.extents.iter().map(|e| span_of(source, e)).collect();
+        let mut rest = (&layout.extents[..], &spans[..]);
+        while let Some(there) = rest.1.first().map(Option::is_some) {
+            let run = rest.1.iter().take_while(|s| s.is_some() == there).count();
+            let ((batch, extents), (places, spans)) = (rest.0.split_at(run), rest.1.split_at(run));
+            rest = (extents, spans);
+            let places: Vec<Span> = places.iter().copied().flatten().collect();
+            let ids = match there {
+                true => self.there(source, batch, &places, rel, bases)?,
+                false => self.here(source, batch, rel, bases)?,
             };
             out.extend(batch.iter().zip(ids).map(|(e, id)| TensorRef {
                 name: e.name.clone(),
@@ -64,7 +75,39 @@ impl Ingest<'_> {
         Ok(out)
     }
 
-    fn batch(&mut self, source: &dyn ReadAt, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+    /// Tensors that a device has, some at a time; what it cannot do is done here.
+    fn there(
+        &mut self,
+        source: &dyn Source,
+        list: &[Extent],
+        spans: &[Span],
+        rel: &str,
+        bases: &Bases,
+    ) -> Result<Vec<Id>> {
+        let mut ids = Vec::with_capacity(list.len());
+        for batch in batches(list, DEVICE_BATCH) {
+            let places = &spans[ids.len()..ids.len() + batch.len()];
+            ids.extend(match self.on_device(batch, places, rel, bases)? {
+                Some(done) => done,
+                None => self.here(source, batch, rel, bases)?,
+            });
+        }
+        Ok(ids)
+    }
+
+    /// Tensors that are read.
+    fn here(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+        let mut ids = Vec::with_capacity(list.len());
+        for batch in batches(list, BATCH) {
+            match batch {
+                [one] if one.byte_len().unwrap_or(0) > BATCH => ids.push(self.large(source, one, rel, bases)?),
+                _ => ids.extend(self.batch(source, batch, rel, bases)?),
+            }
+        }
+        Ok(ids)
+    }
+
+    fn batch(&mut self, source: &dyn Source, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
         let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
         let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
@@ -109,7 +152,7 @@ impl Ingest<'_> {
         Ok(ids)
     }
 
-    fn large(&mut self, source: &dyn ReadAt, e: &Extent, rel: &str, bases: &Bases) -> Result<Id> {
+    fn large(&mut self, source: &dyn Source, e: &Extent, rel: &str, bases: &Bases) -> Result<Id> {
         let len = e.byte_len().unwrap_or(0);
         let segments = segment_count(len) as usize;
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
@@ -134,7 +177,7 @@ impl Ingest<'_> {
     /// Appends the segments of a large tensor to the pack, a few at a time. `None`: the base is not what its id says.
     fn encode_large(
         &mut self,
-        source: &dyn ReadAt,
+        source: &dyn Source,
         e: &Extent,
         id: Id,
         rel: &str,
@@ -181,20 +224,27 @@ impl Ingest<'_> {
         Ok(Some(parts))
     }
 
-    fn pack(&mut self) -> Result<&mut PackWriter> {
+    pub(super) fn pack(&mut self) -> Result<&mut PackWriter> {
         match &mut self.sink {
             Sink::Pack(pack) => Ok(pack),
             Sink::Ids => Err(RepoError::user("nothing is to be stored here", "")),
         }
     }
 
-    fn has(&self, id: &Id) -> Result<bool> {
+    pub(super) fn has(&self, id: &Id) -> Result<bool> {
         let in_pack = matches!(&self.sink, Sink::Pack(pack) if pack.get(id).is_some());
         Ok(in_pack || self.odb.contains(id)?)
     }
 
     /// Ends the payload of a tensor whose segments were appended, and reports it.
-    fn place(&mut self, e: &Extent, id: Id, rel: &str, parts: &[(Scheme, u32)], base: Option<BaseRef>) -> Result<()> {
+    pub(super) fn place(
+        &mut self,
+        e: &Extent,
+        id: Id,
+        rel: &str,
+        parts: &[(Scheme, u32)],
+        base: Option<BaseRef>,
+    ) -> Result<()> {
         // A base that no segment needed is no base: the tensor stands alone.
         let most = parts.iter().map(|(s, _)| s.relatives()).max().unwrap_or(0);
         let base = base.filter(|_| most > 0);
@@ -246,12 +296,12 @@ pub(crate) fn scheme_name(mut schemes: impl Iterator<Item = Scheme>) -> &'static
 }
 
 /// Runs of extents that fit a batch; a larger extent is a batch of its own.
-fn batches(extents: &[Extent]) -> Vec<&[Extent]> {
+fn batches(extents: &[Extent], most: u64) -> Vec<&[Extent]> {
     let mut out = Vec::new();
     let (mut start, mut sum) = (0, 0);
     for (i, e) in extents.iter().enumerate() {
         let len = e.byte_len().unwrap_or(0);
-        if i > start && sum + len > BATCH {
+        if i > start && sum + len > most {
             out.push(&extents[start..i]);
             (start, sum) = (i, 0);
         }
@@ -264,11 +314,11 @@ fn batches(extents: &[Extent]) -> Vec<&[Extent]> {
 }
 
 /// Scheme and stored length of each segment.
-type Parts = Vec<(Scheme, u32)>;
+pub(super) type Parts = Vec<(Scheme, u32)>;
 
-struct Base<'a> {
-    reader: TensorReader<'a>,
-    at: BaseRef,
+pub(super) struct Base<'a> {
+    pub(super) reader: TensorReader<'a>,
+    pub(super) at: BaseRef,
 }
 
 impl Base<'_> {
@@ -291,7 +341,7 @@ impl Base<'_> {
 
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
 /// that cannot be read is none: the commit must not fail for damage elsewhere.
-fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
+pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
     let reader = odb.tensor(&id).ok()?;
@@ -305,7 +355,7 @@ fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8)
     })
 }
 
-fn read_segment(source: &dyn ReadAt, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
+fn read_segment(source: &dyn Source, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
     let mut bytes = vec![0; segment_len(e.byte_len().unwrap_or(0), i)];
     let offset = e.offset + (i * SEGMENT_BYTES) as u64;
     source
