@@ -2,10 +2,11 @@
 //! `commands`. It must not know how a verb is done.
 
 use crate::commands::{
-    branch, cat, checkout, commit, compact, compare, completions, config, diff, fsck, gc, init, log, ls, man, merge,
-    plan, policy, prune, reflog, reset, show, stats, status, switch, tag, verify, watch,
+    branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
+    merge, plan, policy, prune, reflog, reset, show, stats, status, switch, tag, verify, watch,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mdl_codec_cuda::Choice;
 use std::{ffi::OsString, path::PathBuf};
 
 const AFTER: &str = "\
@@ -40,6 +41,10 @@ pub struct Global {
     /// current directory.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub repo: Option<PathBuf>,
+    /// Where to compress: `auto` (a GPU where there is one and the tensors are worth it), `cpu`, `cuda` or `cuda:N`. The bytes are the same.
+    /// Default: MDL_DEVICE where it is set, else auto.
+    #[arg(long, global = true, value_name = "DEVICE", help_heading = "Global options")]
+    pub device: Option<Choice>,
     /// Print one JSON document for programs: sizes in bytes, ids in full. Errors become JSON on standard error.
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
@@ -95,6 +100,7 @@ pub enum Verb {
     Compact(compact::Args),
     Compare(compare::Args),
     Stats(stats::Args),
+    Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),
 }

@@ -3,17 +3,19 @@
 
 use crate::{
     args::{Color, Global},
-    engine::engine,
+    engine::{choice, engine},
     errors::Result,
     progress::Bars,
     render::Paint,
 };
+use mdl_codec::Engine;
 use mdl_repo::Repo;
 use serde::Serialize;
 use std::{
     env, io,
     io::{BufWriter, IsTerminal, Stdout, Write},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 /// Options and output of one run.
@@ -51,11 +53,16 @@ impl Context {
         Paint::new(wants_color(self.global.color, io::stderr().is_terminal()))
     }
 
+    /// The engine that was asked for.
+    pub fn engine(&self) -> Result<Arc<dyn Engine>> {
+        engine(choice(self.global.device)?)
+    }
+
     /// Opens the repository that was named, or the one around the current directory.
     pub fn repo(&self) -> Result<Repo> {
         let repo = match &self.global.repo {
-            Some(path) => Repo::open(path, engine()),
-            None => Repo::discover(Path::new("."), engine()),
+            Some(path) => Repo::open(path, self.engine()?),
+            None => Repo::discover(Path::new("."), self.engine()?),
         };
         let repo = repo?;
         if let Some(problem) = repo.config().problem() {

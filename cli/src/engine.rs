@@ -1,10 +1,29 @@
 //! The one place where the compression engine is chosen. Neighbours: `context` hands it to the repository. It must not
 //! know what is compressed.
 
-use mdl_codec::{CpuEngine, Engine};
-use std::sync::Arc;
+use crate::{commands::refused, errors::Result};
+use mdl_codec::Engine;
+use mdl_codec_cuda::Choice;
+use std::{env, sync::Arc};
 
-/// The engine every command uses.
-pub fn engine() -> Arc<dyn Engine> {
-    Arc::new(CpuEngine::new())
+/// Where to compress, where no option says.
+const DEVICE: &str = "MDL_DEVICE";
+
+/// The choice of the option, else of the environment, else automatic.
+pub fn choice(option: Option<Choice>) -> Result<Choice> {
+    // Set to nothing counts as not set.
+    let named = || env::var(DEVICE).ok().filter(|v| !v.is_empty());
+    match (option, named()) {
+        (Some(choice), _) => Ok(choice),
+        (None, Some(text)) => text
+            .parse()
+            .map_err(|why| refused(format!("{DEVICE} is {text:?}: {why}"), "set it to auto, or to nothing")),
+        (None, None) => Ok(Choice::Auto),
+    }
+}
+
+/// The engine of a choice.
+pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
+    let hint = "`mdl doctor` says what is there; `--device auto` does without a GPU where there is none";
+    mdl_codec_cuda::engine(choice).map_err(|why| refused(format!("no work on {choice}: {why}"), hint))
 }

@@ -1,7 +1,7 @@
 //! `mdl init`: makes a repository. Neighbours: `Repo::init`. It must not know what a repository is made of.
 
 use super::shared::refused;
-use crate::{context::Context, engine::engine, errors::Result};
+use crate::{context::Context, errors::Result};
 use mdl_repo::{Head, Repo};
 use serde_json::json;
 use std::{io::Write, path::PathBuf};
@@ -32,7 +32,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return Err(refused(format!("{} is a file", dir.display()), "name a directory"));
     }
     let wanted = args.branch.as_deref().unwrap_or("main");
-    let (repo, made) = Repo::init(&dir, args.bare, wanted, engine())?;
+    let (repo, made) = Repo::init(&dir, args.bare, wanted, context.engine()?)?;
     let branch = match repo.refs().head()? {
         Head::Branch(name) => Some(name),
         Head::Detached(_) => None,

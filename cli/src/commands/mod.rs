@@ -12,6 +12,7 @@ pub mod completions;
 pub mod config;
 mod contract;
 pub mod diff;
+pub mod doctor;
 mod editor;
 pub mod fsck;
 pub mod gc;
@@ -33,6 +34,8 @@ pub mod switch;
 pub mod tag;
 pub mod verify;
 pub mod watch;
+
+pub use shared::refused;
 
 use crate::{args::Verb, context::Context, errors::Result};
 
@@ -65,6 +68,7 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Compact(args) => compact::run(context, &args),
         Verb::Compare(args) => compare::run(context, &args),
         Verb::Stats(args) => stats::run(context, &args),
+        Verb::Doctor(args) => doctor::run(context, &args),
         Verb::Completions(args) => completions::run(context, &args),
         Verb::Man(args) => man::run(context, &args),
     }

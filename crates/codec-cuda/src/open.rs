@@ -5,10 +5,12 @@ use crate::device::session::{Lane, Session};
 use crate::device::{Driver, compile, cuda};
 use crate::engine::CudaEngine;
 use crate::error::{DeviceError, Result};
+use crate::kernels::files;
 use mdl_codec::quant::lattice::Hint;
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives};
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
@@ -101,7 +103,17 @@ struct Auto {
 
 impl Auto {
     fn started(&self) -> Option<&CudaEngine> {
-        self.gpu.get_or_init(|| start(0).ok()).as_ref()
+        let start = || match start(0) {
+            Ok(gpu) => Some(gpu),
+            Err(why) => {
+                // A machine without a GPU is nothing to tell; one whose GPU is of no use is.
+                if cuda::count().is_ok_and(|n| n > 0) {
+                    eprintln!("warning: the GPU is not used: {why}");
+                }
+                None
+            }
+        };
+        self.gpu.get_or_init(start).as_ref()
     }
 
     fn of(&self, bytes: usize) -> &dyn Engine {
@@ -201,4 +213,18 @@ pub fn findings() -> Vec<Finding> {
         out.push(of(format!("cuda:{n}"), tried));
     }
     out
+}
+
+/// Compiles all kernels for GPUs of compute capability `arch` / 10 and keeps them where GPUs find them. Gives the files.
+///
+/// # Errors
+/// No NVRTC, an architecture that it does not know, no place to keep anything.
+pub fn prepare(arch: u32) -> Result<Vec<PathBuf>> {
+    let none = || DeviceError::Absent("there is no directory to keep kernels in".to_owned());
+    let one = |file: &'static str| {
+        compile::cubin(file, arch)?;
+        let path = compile::kept_at(file, arch)?.ok_or_else(none)?;
+        if path.is_file() { Ok(path) } else { Err(none()) }
+    };
+    files().map(one).collect()
 }

@@ -30,8 +30,7 @@ pub(crate) struct Compiled {
 
 /// The machine code of a file for an architecture (90 for sm_90): kept from before, or compiled now and kept.
 pub(crate) fn cubin(file: &str, arch: u32) -> Result<Vec<u8>> {
-    let text = text_of(file)?;
-    let kept = cache_dir().map(|dir| dir.join(name_of(file, &text, arch)));
+    let kept = kept_at(file, arch)?;
     if let Some(found) = kept.as_deref().and_then(read) {
         return Ok(found);
     }
@@ -41,6 +40,12 @@ pub(crate) fn cubin(file: &str, arch: u32) -> Result<Vec<u8>> {
         let _ = write(&path, &made);
     }
     Ok(made)
+}
+
+/// Where the machine code of a file is kept, if anywhere.
+pub(crate) fn kept_at(file: &str, arch: u32) -> Result<Option<PathBuf>> {
+    let text = text_of(file)?;
+    Ok(cache_dir().map(|dir| dir.join(name_of(file, &text, arch))))
 }
 
 /// Compiles a file and keeps nothing.

@@ -1,0 +1,86 @@
+//! `mdl doctor`: where work would be done, and what is missing for a GPU. Neighbours: `mdl-codec-cuda` looks. It must not need a
+//! repository.
+
+use super::shared::refused;
+use crate::{
+    context::Context,
+    engine::{choice, engine},
+    errors::Result,
+    render::{Align, Table},
+};
+use mdl_codec::Engine;
+use mdl_codec_cuda::{Choice, Finding, findings, prepare};
+use serde_json::json;
+use std::io::Write;
+
+/// Say where tensors would be compressed, and why
+///
+/// Looks for the CUDA driver, for NVRTC (which compiles the kernels once for each kind of GPU), and runs a kernel on every GPU. All of
+/// it is found at run time: the same program works without.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  mdl doctor\n  mdl doctor --json | jq .engine\n  mdl doctor --compile 90  # for a machine without NVRTC: MDL_KERNEL_CACHE=DIR, here and there"
+)]
+pub struct Args {
+    /// Compile the kernels for these kinds of GPU (90 for compute capability 9.0) and keep them; needs NVRTC, but no GPU.
+    #[arg(long, value_name = "ARCH", value_delimiter = ',')]
+    compile: Vec<u32>,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let mut kept = Vec::new();
+    for arch in &args.compile {
+        let made = prepare(*arch).map_err(|e| {
+            refused(
+                format!("no kernels for sm_{arch}: {e}"),
+                "see the lines of `mdl doctor`",
+            )
+        });
+        kept.extend(made?);
+    }
+    let found = findings();
+    let choice = choice(context.global.device)?;
+    let engine = match choice {
+        // What "auto" would come to, once a tensor is worth it.
+        Choice::Auto => engine(Choice::Cuda(0)).or_else(|_| engine(Choice::Cpu))?,
+        named => engine(named)?,
+    };
+    if context.global.json {
+        let list: Vec<_> = found
+            .iter()
+            .map(|f| json!({"what": f.what, "good": f.good, "text": f.text}))
+            .collect();
+        return context.json(&json!({
+            "device": choice.to_string(),
+            "engine": engine.name(),
+            "threads": rayon::current_num_threads(),
+            "findings": list,
+            "compiled": kept.iter().map(|p| p.display().to_string()).collect::<Vec<_>>(),
+        }));
+    }
+    show(context, choice, &*engine, &found)?;
+    for path in kept {
+        writeln!(context.out, "compiled {}", path.display())?;
+    }
+    Ok(())
+}
+
+fn show(context: &mut Context, choice: Choice, engine: &dyn Engine, found: &[Finding]) -> Result<()> {
+    let threads = rayon::current_num_threads();
+    let mut table = Table::new(&[Align::Left, Align::Left]);
+    table.row(vec!["processor".to_owned(), format!("{threads} threads")]);
+    for f in found {
+        let mark = if f.good { "" } else { "not usable: " };
+        table.row(vec![f.what.clone(), format!("{mark}{}", f.text)]);
+    }
+    for line in table.lines(0) {
+        writeln!(context.out, "{line}")?;
+    }
+    let name = engine.name();
+    let text = match (choice, name) {
+        (Choice::Auto, "cpu") => "auto: work is done on the processor".to_owned(),
+        (Choice::Auto, name) => format!("auto: tensors that are worth it go to {name}, the others to the processor"),
+        (_, name) => format!("{choice}: work is done on {name}"),
+    };
+    Ok(writeln!(context.out, "{text}")?)
+}
