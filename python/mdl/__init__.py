@@ -10,7 +10,7 @@ Neighbours: every module beside this; `mdl.integrations` has the frameworks. Imp
 from typing import TYPE_CHECKING, Any
 
 from . import retention
-from ._native import __version__
+from ._native import __version__, set_device
 from .background import PendingCommit
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorDiff, TensorInfo
 from .errors import (
@@ -57,6 +57,7 @@ __all__ = [
     "register",
     "retention",
     "rng_state",
+    "set_device",
     "set_rng_state",
 ]
 

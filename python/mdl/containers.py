@@ -34,7 +34,7 @@ def safetensors(rel: str, leaves: Sequence[Leaf], aliases: Mapping[str, str]) ->
         at = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    runs = [(leaf.run.address, leaf.run.nbytes, leaf.run.owner) for leaf in ordered]
+    runs = [(leaf.run.address, leaf.run.nbytes, leaf.run.owner, leaf.run.device) for leaf in ordered]
     return File.memory(rel, len(text).to_bytes(8, "little") + text, runs)
 
 

@@ -21,6 +21,7 @@ from ._native import Repo as Native
 from .background import PendingCommit, Worker
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
+from .devices import taking
 from .errors import ConflictError, MdlError, NotFoundError, UsageError
 from .handle import Handle, made, opened
 from .labels import label_of
@@ -145,7 +146,9 @@ class Repo:
         said["resume"] = resume or label_of(state)
         contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
-            made = files_of(encode(state)) + extra_files(files)
+            with taking(aside=False) as devices:
+                made = files_of(encode(state)) + extra_files(files)
+            devices.wait()
             commit = self._make(said, contract, evaluate, made, None, retention)
             return commit if wait else PendingCommit.made(commit)
         return self._later(said, contract, state, files, retention)
@@ -210,13 +213,15 @@ class Repo:
         said["background"] = True
         # Room first: what is copied on the way to the host counts too.
         with self._worker.room() as handed, contextlib.ExitStack() as aside:
-            made = files_of(encode(state)) + extra_files(self._aside(files, aside))
+            with taking(aside=True) as devices:
+                made = files_of(encode(state)) + extra_files(self._aside(files, aside))
             box = [self._arena.snapshot(made)]
             del made
             kept = aside.pop_all()
 
             def work() -> Commit:
                 with kept:
+                    devices.wait()
                     return self._make(said, contract, None, box.pop(), None, retention, flushed=True)
 
             self._worker.hand_over(handed, pending, work)

@@ -1,6 +1,7 @@
 """Tensors and arrays as runs of bytes: where they are, how they are named in a file, and how they are made again.
 
-Neighbours: `state` finds them in a nested state, `containers` puts them into files. Knows no files and no repository.
+Neighbours: `state` finds them in a nested state, `containers` puts them into files, `devices` says what stays on a GPU.
+Knows no files and no repository.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from .devices import current
 from .dtypes import numpy_stored, torch_loaded, torch_stored
 from .errors import StateError
 
 
 @dataclass
 class Run:
-    """A tensor's bytes, contiguous, in C order: address, length, and the object that keeps them."""
+    """A tensor's bytes, contiguous, in C order: address, length, what keeps them, and the GPU they are on."""
 
     stored: str
     shape: tuple[int, ...]
     address: int
     nbytes: int
     owner: Any
+    device: int | None = None
 
 
 def is_tensor(value: Any) -> bool:
@@ -86,12 +89,17 @@ def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
             said["strides"] = list(strides)
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
-    plain = plain.cpu().contiguous() if plain.device.type != "cpu" else plain.contiguous()
+    taken = devices.take(torch, plain) if (devices := current()) else None
+    device = None if taken is None else taken.device.index
+    if taken is None:
+        taken = plain.cpu().contiguous() if plain.device.type != "cpu" else plain.contiguous()
+    plain = taken
     stored = torch_stored(plain.dtype)
     if stored is None:
         said["dtype"], said["shape"] = str(plain.dtype).removeprefix("torch."), list(plain.shape)
         plain, stored = plain.reshape(-1).view(torch.uint8), "U8"
-    return Run(stored, tuple(plain.shape), plain.data_ptr(), plain.numel() * plain.element_size(), plain), said
+    nbytes = plain.numel() * plain.element_size()
+    return Run(stored, tuple(plain.shape), plain.data_ptr(), nbytes, plain, device), said
 
 
 def refuse(tensor: Any, path: str) -> None:

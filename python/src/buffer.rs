@@ -1,6 +1,7 @@
 //! Memory that belongs to Python objects, seen as bytes. Neighbours: `files` reads tensors through this, `read` fills them. It must not
 //! know what the bytes mean. The only unsafe code of this crate.
 
+use mdl_codec::Span;
 use pyo3::prelude::*;
 
 /// Bytes of a Python object that lives elsewhere.
@@ -47,5 +48,38 @@ impl Lent {
         }
         // SAFETY: as above, and the borrow of `self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
+    }
+}
+
+/// Bytes of a Python object in a GPU's memory.
+///
+/// Invariant, kept by `python/mdl`: the GPU's memory there is the owner's, nothing on any stream writes to it any more, and it is in place
+/// as long as the owner is.
+#[derive(Debug)]
+pub struct There {
+    span: Span,
+    /// Keeps the memory.
+    owner: Py<PyAny>,
+}
+
+impl There {
+    /// Memory at an address of GPU number `device`.
+    pub fn new(device: u32, address: usize, len: usize, owner: Py<PyAny>) -> There {
+        // SAFETY: the invariant above.
+        let span = unsafe { Span::new(device, address as u64, len) };
+        There { span, owner }
+    }
+
+    /// Where it is.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// The same memory, kept once more.
+    pub fn shared(&self, py: Python<'_>) -> There {
+        There {
+            span: self.span,
+            owner: self.owner.clone_ref(py),
+        }
     }
 }

@@ -2,9 +2,11 @@
 //! memory, `repo` commits. It must not know repositories.
 
 use crate::{
-    buffer::Lent,
+    buffer::{Lent, There},
+    engine,
     pools::{Priority, on},
 };
+use mdl_codec::Span;
 use mdl_files::ReadAt;
 use mdl_repo::{Content, NewFile, RepoError};
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -26,15 +28,24 @@ enum Piece {
     Lent(Lent),
     /// Offset and length in a snapshot.
     Kept(Arc<Buffer>, usize, usize),
+    /// On a GPU, and nobody writes to it any more.
+    There(There),
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
-        match self {
+    /// Fills `out` with the bytes from `from` on, all of which are there.
+    fn read(&self, from: usize, out: &mut [u8]) -> io::Result<()> {
+        let bytes = match self {
             Piece::Own(bytes) => bytes,
             Piece::Lent(lent) => lent.bytes(),
             Piece::Kept(buffer, at, len) => buffer.bytes.get(*at..*at + *len).unwrap_or_default(),
-        }
+            Piece::There(there) => {
+                let span = there.span().part(from, out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+                return engine::read(span, out).map_err(io::Error::other);
+            }
+        };
+        out.copy_from_slice(bytes.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 
     fn len(&self) -> usize {
@@ -42,6 +53,7 @@ impl Piece {
             Piece::Own(bytes) => bytes.len(),
             Piece::Lent(lent) => lent.len(),
             Piece::Kept(_, _, len) => *len,
+            Piece::There(there) => there.span().len(),
         }
     }
 }
@@ -82,13 +94,24 @@ impl ReadAt for Pieces {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             let from = (at - start) as usize;
-            let part = &piece.bytes()[from..];
-            let n = part.len().min(rest.len());
+            let n = (piece.len() - from).min(rest.len());
             let (now, later) = rest.split_at_mut(n);
-            now.copy_from_slice(&part[..n]);
+            piece.read(from, now)?;
             (at, rest, index) = (at + n as u64, later, index + 1);
         }
         Ok(())
+    }
+}
+
+impl mdl_repo::Source for Pieces {
+    fn on_device(&self, offset: u64, len: u64) -> Option<Span> {
+        let index = self.starts.partition_point(|&start| start <= offset).checked_sub(1)?;
+        match self.pieces.get(index)? {
+            Piece::There(there) => there
+                .span()
+                .part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?),
+            _ => None,
+        }
     }
 }
 
@@ -107,8 +130,8 @@ pub struct File {
     source: Source,
 }
 
-/// Address, length in bytes, and what keeps the memory.
-type Address = (usize, usize, Py<PyAny>);
+/// Address, length in bytes, what keeps the memory, and the GPU it is of, if it is.
+type Address = (usize, usize, Py<PyAny>, Option<u32>);
 
 #[pymethods]
 impl File {
@@ -126,16 +149,19 @@ impl File {
         File { rel, source }
     }
 
-    /// A file of a header and, behind it, runs of memory: address, length in bytes, owner.
+    /// A file of a header and, behind it, runs of memory: address, length in bytes, owner, number of the GPU or None.
     #[staticmethod]
     fn memory(rel: String, header: Vec<u8>, runs: Vec<Address>) -> PyResult<File> {
-        if runs.iter().any(|(start, len, _)| *start == 0 && *len > 0) {
+        if runs.iter().any(|(start, len, ..)| *start == 0 && *len > 0) {
             return Err(PyValueError::new_err("a tensor without memory"));
         }
-        let lent = runs
-            .into_iter()
-            .map(|(start, len, owner)| Piece::Lent(Lent::new(start, len, owner)));
-        let pieces = std::iter::once(Piece::Own(header)).chain(lent).collect();
+        let piece = |(start, len, owner, device): Address| match device {
+            None => Piece::Lent(Lent::new(start, len, owner)),
+            Some(device) => Piece::There(There::new(device, start, len, owner)),
+        };
+        let pieces = std::iter::once(Piece::Own(header))
+            .chain(runs.into_iter().map(piece))
+            .collect();
         let source = Source::Memory(Arc::new(Pieces::new(pieces)));
         Ok(File { rel, source })
     }
@@ -187,7 +213,7 @@ impl File {
     }
 
     /// The same file with the bytes that a snapshot holds from `at` on; moves `at` behind them.
-    fn kept(&self, buffer: &Arc<Buffer>, at: &mut usize) -> File {
+    fn kept(&self, py: Python<'_>, buffer: &Arc<Buffer>, at: &mut usize) -> File {
         let source = match &self.source {
             Source::Memory(pieces) => {
                 let pieces = pieces.pieces.iter().map(|p| match p {
@@ -198,6 +224,7 @@ impl File {
                     }
                     Piece::Own(bytes) => Piece::Own(bytes.clone()),
                     Piece::Kept(buffer, at, len) => Piece::Kept(buffer.clone(), *at, *len),
+                    Piece::There(there) => Piece::There(there.shared(py)),
                 });
                 Source::Memory(Arc::new(Pieces::new(pieces.collect())))
             }
@@ -256,7 +283,7 @@ impl Arena {
             home: self.spare.clone(),
         });
         let mut at = 0;
-        Ok(files.iter().map(|f| f.kept(&buffer, &mut at)).collect())
+        Ok(files.iter().map(|f| f.kept(py, &buffer, &mut at)).collect())
     }
 
     /// Bytes of memory that wait for the next snapshot.

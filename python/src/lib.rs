@@ -2,6 +2,7 @@
 //! of `python/mdl` above, which are what users see. It must not know torch, numpy or how a state becomes files.
 
 mod buffer;
+mod engine;
 mod errors;
 mod evaluate;
 mod files;
@@ -16,6 +17,7 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use super::{
+        engine::{engine_facts, reaches, set_device},
         files::{Arena, File},
         repo::Repo,
     };

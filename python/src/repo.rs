@@ -2,13 +2,13 @@
 //! users call. It must not know how anything is stored.
 
 use crate::{
+    engine::engine,
     errors::{Outcome, free, raise},
     evaluate::judged,
     files::File,
     pools::{Priority, on},
     show,
 };
-use mdl_codec::CpuEngine;
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile,
@@ -18,7 +18,6 @@ use pyo3::{prelude::*, types::PyDict};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 /// A repository.
@@ -89,10 +88,6 @@ fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
     files.iter().map(|f| f.get().to_new()).collect()
 }
 
-fn engine() -> Arc<CpuEngine> {
-    Arc::new(CpuEngine::new())
-}
-
 impl Repo {
     fn wanted(&self, said: &Said, files: Option<Vec<NewFile>>, source: Option<PathBuf>) -> Outcome<CommitRequest> {
         let resumed_from = said
@@ -143,7 +138,7 @@ impl Repo {
     #[staticmethod]
     fn init(py: Python<'_>, path: PathBuf, bare: bool, branch: &str, index: bool) -> PyResult<Repo> {
         opened(py, || {
-            let repo = mdl_repo::Repo::init(&path, bare, branch, engine())?.0;
+            let repo = mdl_repo::Repo::init(&path, bare, branch, engine()?)?.0;
             Ok(if index { repo } else { repo.without_index() })
         })
     }
@@ -153,8 +148,8 @@ impl Repo {
     fn open(py: Python<'_>, path: PathBuf, search: bool, index: bool) -> PyResult<Repo> {
         opened(py, || {
             let repo = match search {
-                true => mdl_repo::Repo::discover(&path, engine())?,
-                false => mdl_repo::Repo::open(&path, engine())?,
+                true => mdl_repo::Repo::discover(&path, engine()?)?,
+                false => mdl_repo::Repo::open(&path, engine()?)?,
             };
             Ok(if index { repo } else { repo.without_index() })
         })

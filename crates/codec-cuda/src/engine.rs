@@ -183,8 +183,8 @@ impl Engine for CudaEngine {
         self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
     }
 
-    fn device(&self) -> Option<&dyn Device> {
-        Some(self)
+    fn device(&self, ordinal: u32) -> Option<&dyn Device> {
+        (ordinal == self.ordinal).then_some(self as &dyn Device)
     }
 }
 

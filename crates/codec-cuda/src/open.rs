@@ -94,16 +94,28 @@ pub fn shim(memory: usize) -> CudaEngine {
     CudaEngine::new(Arc::new(crate::device::shim::Shim::new(memory)), 0, 0)
 }
 
-/// The processor's engine until a GPU is worth starting; then that one, if there is one.
-#[derive(Debug, Default)]
+/// GPUs of a host that tensors may lie on.
+const MOST: usize = 64;
+
+/// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on there.
+#[derive(Debug)]
 struct Auto {
     cpu: CpuEngine,
-    gpu: OnceLock<Option<CudaEngine>>,
+    gpus: [OnceLock<Option<CudaEngine>>; MOST],
+}
+
+impl Default for Auto {
+    fn default() -> Self {
+        Auto {
+            cpu: CpuEngine::new(),
+            gpus: std::array::from_fn(|_| OnceLock::new()),
+        }
+    }
 }
 
 impl Auto {
-    fn started(&self) -> Option<&CudaEngine> {
-        let start = || match start(0) {
+    fn started(&self, ordinal: u32) -> Option<&CudaEngine> {
+        let start = || match start(ordinal) {
             Ok(gpu) => Some(gpu),
             Err(why) => {
                 // A machine without a GPU is nothing to tell; one whose GPU is of no use is.
@@ -113,14 +125,15 @@ impl Auto {
                 None
             }
         };
-        self.gpu.get_or_init(start).as_ref()
+        self.gpus.get(ordinal as usize)?.get_or_init(start).as_ref()
     }
 
     fn of(&self, bytes: usize) -> &dyn Engine {
-        let gpu = match self.gpu.get() {
-            Some(gpu) => gpu.as_ref(),
-            None if bytes >= WORTH => self.started(),
-            None => None,
+        // One that runs already, whichever it is: a training process has its own.
+        let running = self.gpus.iter().find_map(|g| g.get().and_then(Option::as_ref));
+        let gpu = match running {
+            None if bytes >= WORTH => self.started(0),
+            other => other,
         };
         gpu.map_or(&self.cpu, |g| g as &dyn Engine)
     }
@@ -164,9 +177,9 @@ impl Engine for Auto {
             .decode_range(dtype, encoded, len, relatives, range, out)
     }
 
-    fn device(&self) -> Option<&dyn Device> {
-        // Whoever asks has tensors on a device: a driver is running in this process already.
-        self.started().and_then(CudaEngine::device)
+    fn device(&self, ordinal: u32) -> Option<&dyn Device> {
+        // Whoever asks has tensors there: a driver is running in this process already.
+        self.started(ordinal).map(|gpu| gpu as &dyn Device)
     }
 }
 

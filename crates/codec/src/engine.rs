@@ -153,8 +153,9 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         out: &mut [u8],
     ) -> Result<(), CodecError>;
 
-    /// What it can do with tensors in a device's memory; none where it works on the host alone.
-    fn device(&self) -> Option<&dyn Device> {
+    /// What it can do with tensors in the memory of device number `ordinal`; none where it cannot reach it.
+    fn device(&self, ordinal: u32) -> Option<&dyn Device> {
+        let _ = ordinal;
         None
     }
 }

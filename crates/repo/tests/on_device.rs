@@ -247,7 +247,8 @@ fn a_device_without_room_is_done_without() {
 
 #[test]
 fn the_engine_is_asked_for_a_device_only_by_tensors_on_one() {
-    assert!(engine().device().is_none());
+    assert!(engine().device(0).is_none());
     let device = shim(1 << 20);
-    assert_eq!(device.device().map(Device::ordinal), Some(0));
+    assert!(device.device(1).is_none());
+    assert_eq!(device.device(0).map(Device::ordinal), Some(0));
 }

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Bytes of one of a stream's two halves of pinned memory, through which downloads go.
 const HALF: usize = 4 << 20;
+/// One part in so many of the device's memory is left to others.
+const SPARED: usize = 16;
 /// Least compute capability: kernels use what Ampere brought.
 const LEAST: (i32, i32) = (8, 0);
 
@@ -182,6 +184,11 @@ impl Driver for Cuda {
 
     fn alloc(&self, len: usize) -> Result<u64> {
         self.enter()?;
+        let (free, total) = self.context.mem_get_info().map_err(failed)?;
+        // Training that finds no memory dies; a commit goes another way.
+        if free < len.saturating_add(total / SPARED) {
+            return Err(DeviceError::OutOfMemory { wanted: len });
+        }
         // SAFETY: the context is bound; the memory is freed by `free` alone.
         match unsafe { result::malloc_sync(len.max(1)) } {
             Err(DriverError(Code::CUDA_ERROR_OUT_OF_MEMORY)) => Err(DeviceError::OutOfMemory { wanted: len }),

@@ -40,7 +40,8 @@ impl Ingest<'_> {
         bases: &Bases,
     ) -> Result<Option<Vec<Id>>> {
         let odb = self.odb;
-        let Some(device) = odb.engine().device() else {
+        // All of a batch lie on one device: what does not is refused below, and read.
+        let Some(device) = spans.first().and_then(|s| odb.engine().device(s.device())) else {
             return Ok(None);
         };
         let heads = batch.iter().map(|e| tensor_head(e.dtype, &e.shape));

@@ -54,14 +54,15 @@ impl Ingest<'_> {
         let mut out = Vec::with_capacity(layout.extents.len());
         let spans: Vec<Option<Span>> = layout.extents.iter().map(|e| span_of(source, e)).collect();
         let mut rest = (&layout.extents[..], &spans[..]);
-        while let Some(there) = rest.1.first().map(Option::is_some) {
-            let run = rest.1.iter().take_while(|s| s.is_some() == there).count();
+        let device = |s: &Option<Span>| s.map(|s| s.device());
+        while let Some(there) = rest.1.first().map(device) {
+            let run = rest.1.iter().take_while(|s| device(s) == there).count();
             let ((batch, extents), (places, spans)) = (rest.0.split_at(run), rest.1.split_at(run));
             rest = (extents, spans);
             let places: Vec<Span> = places.iter().copied().flatten().collect();
             let ids = match there {
-                true => self.there(source, batch, &places, rel, bases)?,
-                false => self.here(source, batch, rel, bases)?,
+                Some(_) => self.there(source, batch, &places, rel, bases)?,
+                None => self.here(source, batch, rel, bases)?,
             };
             out.extend(batch.iter().zip(ids).map(|(e, id)| TensorRef {
                 name: e.name.clone(),

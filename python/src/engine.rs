@@ -1,0 +1,87 @@
+//! The engine of this process, and what it can reach. Neighbours: `repo` opens repositories with it, `files` reads tensors on a device
+//! through it. It must not know torch.
+//!
+//! One for the whole process: a GPU's memory and streams are worth keeping. A forked child makes its own.
+
+use crate::errors::free;
+use mdl_codec::{CodecError, Engine, Span};
+use mdl_codec_cuda::Choice;
+use mdl_repo::RepoError;
+use pyo3::prelude::*;
+use std::{
+    env,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+/// Where to compress, where nobody said.
+const DEVICE: &str = "MDL_DEVICE";
+
+struct Mine {
+    process: u32,
+    engine: Arc<dyn Engine>,
+}
+
+static ENGINE: RwLock<Option<Mine>> = RwLock::new(None);
+
+/// The engine of this process.
+pub fn engine() -> Result<Arc<dyn Engine>, RepoError> {
+    let process = std::process::id();
+    if let Some(mine) = &*ENGINE.read().unwrap_or_else(PoisonError::into_inner)
+        && mine.process == process
+    {
+        return Ok(mine.engine.clone());
+    }
+    set(&env::var(DEVICE)
+        .ok()
+        .filter(|v| !v.is_empty())
+        .unwrap_or_else(|| "auto".to_owned()))
+}
+
+fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
+    let choice: Choice = text
+        .parse()
+        .map_err(|why| RepoError::usage(format!("no device {text:?}: {why}"), "name one of these"))?;
+    let engine = mdl_codec_cuda::engine(choice)
+        .map_err(|why| RepoError::user(format!("no work on {choice}: {why}"), "\"auto\" does without a GPU"))?;
+    let mut all = ENGINE.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(old) = all.take().filter(|old| old.process != std::process::id()) {
+        // A forked child must not give back what is its parent's.
+        std::mem::forget(old);
+    }
+    *all = Some(Mine {
+        process: std::process::id(),
+        engine: engine.clone(),
+    });
+    Ok(engine)
+}
+
+/// Copies bytes from a device.
+pub fn read(span: Span, out: &mut [u8]) -> Result<(), CodecError> {
+    let none = |why: String| CodecError::Device(why);
+    let engine = engine().map_err(|e| none(e.to_string()))?;
+    let device = engine
+        .device(span.device())
+        .ok_or_else(|| none(format!("cuda:{} is out of reach", span.device())))?;
+    device.read(span, out)
+}
+
+/// Chooses where repositories that are opened from now on compress: `auto`, `cpu`, `cuda` or `cuda:N`.
+#[pyfunction]
+pub fn set_device(py: Python<'_>, device: &str) -> PyResult<()> {
+    free(py, || set(device).map(|_| ()))
+}
+
+/// Whether tensors in the memory of this GPU are compressed there. Starts the engine on it.
+#[pyfunction]
+pub fn reaches(py: Python<'_>, ordinal: u32) -> bool {
+    py.detach(|| engine().is_ok_and(|e| e.device(ordinal).is_some()))
+}
+
+/// Name of the engine, and bytes copied to and from this GPU so far.
+#[pyfunction]
+pub fn engine_facts(py: Python<'_>, ordinal: u32) -> (String, Option<(u64, u64)>) {
+    py.detach(|| match engine() {
+        Ok(e) => (e.name().to_owned(), e.device(ordinal).map(|d| d.traffic())),
+        Err(_) => ("none".to_owned(), None),
+    })
+}
