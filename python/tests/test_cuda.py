@@ -1,5 +1,5 @@
-"""CUDA tensors: committed where they are, as they were, with only encodings on the bus. Needs a GPU; without one it skips and
-says so, and under MDL_REQUIRE_CUDA=1 it fails. What of it needs none is tested with stand-ins.
+"""CUDA tensors: committed where they are, as they were, with only encodings on the bus. Needs a GPU; without one it
+skips and says so, and under MDL_REQUIRE_CUDA=1 it fails. What of it needs none is tested with stand-ins.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import mdl
+import pytest
 from mdl import devices
 from mdl.tensors import run_of
 
