@@ -2,5 +2,9 @@
 //! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
 //! who is not an engine: it changes without notice.
 
+pub use crate::quant::deviation::deviation_of_parts;
+pub use crate::quant::partition::class_borders;
+pub use crate::quant::restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words};
+pub use crate::quant::sketch::sketch_of_pairs;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;
