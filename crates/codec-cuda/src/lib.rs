@@ -3,7 +3,7 @@
 //! know files, objects or packs.
 //!
 //! Rooms: `device` is memory, streams and launches, on a GPU through cudarc or, in tests, the same kernels on the processor;
-//! `kernels` has the sources and compiles them. `sketch`, `restore` and `deviation` are the quantiser's passes, `blake3` hashes.
+//! `kernels` has the sources and compiles them.
 
 #[allow(dead_code)] // wired in by engine
 mod blake3;
