@@ -186,27 +186,30 @@ KERNEL(sketch_rest, (const SketchJob* jobs)) {
 }
 
 // Block b: of the 65,536 counters of row b those that are not 0, as key | count << 32 in ascending order to pairs[65536 b..], and
-// how many to lengths[b]. 1,024 threads.
+// how many to lengths[b]. 1,024 threads: a warp has 2,048 neighbours, counts them, and reads them again.
 KERNEL(sketch_pack, (const u32* counters, u64* pairs, u32* lengths)) {
     __shared__ u32 sums[32];
+    u32 first = warp_id() * 2048u + lane_id() * 4u, found = 0;
     const u32* row = counters + (u64)blockIdx.x * 65536u;
     u64* out = pairs + (u64)blockIdx.x * 65536u;
-    u32 at = 0;
-    for (u32 tile = 0; tile < 65536u; tile += 4096u) {
-        u32 key = tile + threadIdx.x * 4u;
-        uint4 v = *(const uint4*)(row + key);
-        u32 n[4] = {v.x, v.y, v.z, v.w};
-        u32 mine = (v.x != 0u) + (v.y != 0u) + (v.z != 0u) + (v.w != 0u);
-        u32 before = warp_before(mine);
-        if (lane_id() == 31u) sums[warp_id()] = before + mine;
-        __syncthreads();
-        u32 lower = warp_sum(lane_id() < warp_id() ? sums[lane_id()] : 0u), all = warp_sum(sums[lane_id()]);
-        u32 place = at + lower + before;
+#pragma unroll 8
+    for (u32 i = 0; i < 2048u; i += 128u) {
+        uint4 v = *(const uint4*)(row + first + i);
+        found += (v.x != 0u) + (v.y != 0u) + (v.z != 0u) + (v.w != 0u);
+    }
+    found = warp_sum(found);
+    if (lane_id() == 0u) sums[warp_id()] = found;
+    __syncthreads();
+    u32 at = warp_sum(lane_id() < warp_id() ? sums[lane_id()] : 0u);
+    if (threadIdx.x == 1023u) lengths[blockIdx.x] = at + found;
+#pragma unroll 2
+    for (u32 i = 0; i < 2048u; i += 128u) {
+        uint4 v = *(const uint4*)(row + first + i);
+        u32 n[4] = {v.x, v.y, v.z, v.w}, mine = (v.x != 0u) + (v.y != 0u) + (v.z != 0u) + (v.w != 0u);
+        u32 before = warp_before(mine), place = at + before;
 #pragma unroll
         for (u32 j = 0; j < 4; j++)
-            if (n[j]) out[place++] = (u64)(key + j) | (u64)n[j] << 32;
-        at += all;
-        __syncthreads();
+            if (n[j]) out[place++] = (u64)(first + i + j) | (u64)n[j] << 32;
+        at += __shfl_sync(ALL, before + mine, 31);
     }
-    if (threadIdx.x == 0) lengths[blockIdx.x] = at;
 }

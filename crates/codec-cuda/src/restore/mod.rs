@@ -65,7 +65,7 @@ pub(crate) fn run_all(session: &Session, jobs: &[Job<'_>]) -> Result<Vec<bool>> 
     let tables = session.upload(&tables)?;
     let flags = session.zeroed(4 * jobs.len())?;
     let total: usize = jobs.iter().map(|j| j.out.len()).sum();
-    let part = (total / 1024).clamp(16 * TILE, 128 * TILE).next_multiple_of(TILE);
+    let part = (total / 1024).clamp(16 * TILE, 64 * TILE).next_multiple_of(TILE);
     for (kernel, with) in [(PLAIN, false), (SENSITIVE, true)] {
         let mut blocks: Vec<[u64; 8]> = Vec::new();
         for (i, (job, place)) in jobs

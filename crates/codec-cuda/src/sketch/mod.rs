@@ -161,7 +161,7 @@ fn count(session: &Session, kernel: Kernel, jobs: &[Job<'_>]) -> Result<Vec<[Ske
 fn blocks(jobs: &[Job<'_>], slices: &[Slice], rows: impl Fn(usize) -> [u64; 2]) -> Vec<[u64; 8]> {
     let size = |s: &Slice| jobs[s.job].weights.0.size();
     let total: usize = slices.iter().map(|s| s.len * size(s)).sum();
-    let part = (total / 1024).clamp(8 * TILE, 128 * TILE).next_multiple_of(TILE);
+    let part = (total / 1024).clamp(8 * TILE, 64 * TILE).next_multiple_of(TILE);
     let mut out = Vec::new();
     for (i, slice) in slices.iter().enumerate() {
         let (job, [keys, sensitivities]) = (&jobs[slice.job], rows(i));

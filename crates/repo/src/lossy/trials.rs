@@ -7,8 +7,8 @@ use super::hearing::{Halt, Hearing};
 use super::keys::Book;
 use super::make::{Choice, Made, Maker};
 use crate::Result;
-use mdl_codec::quant::{Deviation, Metric};
 use mdl_codec::quant::search::{Direction, Gate, ahead};
+use mdl_codec::quant::{Deviation, Metric};
 use std::path::Path;
 
 /// Candidates made on a guess, only for their size, for each that the evaluator measures side by side.
