@@ -7,6 +7,11 @@ const FILES: &[(&str, &str)] = &[
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
+    ("numbers.cuh", include_str!("../kernels/numbers.cuh")),
+    ("sketch.cu", include_str!("../kernels/sketch.cu")),
+    ("restore.cu", include_str!("../kernels/restore.cu")),
+    ("deviation.cu", include_str!("../kernels/deviation.cu")),
+    ("blake3.cu", include_str!("../kernels/blake3.cu")),
 ];
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.

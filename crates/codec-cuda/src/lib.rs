@@ -7,7 +7,11 @@
 //! processor.
 
 mod batch;
+#[allow(dead_code)] // wired in by engine
+mod blake3;
 mod copy;
+#[allow(dead_code)] // wired in by engine
+mod deviation;
 mod device;
 mod engine;
 mod error;
@@ -17,7 +21,11 @@ mod open;
 #[allow(dead_code)]
 mod rans;
 mod resident;
+#[allow(dead_code)] // wired in by engine
+mod restore;
 mod schemes;
+#[allow(dead_code)] // wired in by engine
+mod sketch;
 #[cfg(test)]
 mod testing;
 

@@ -7,5 +7,9 @@ pub use crate::decide::{lattice_wins, pays, wants_without_grand, with_or_without
 pub use crate::diff::number_size;
 pub use crate::estimate::{Choice, choose_by, sample_ranges, zstd_ranges};
 pub use crate::planes::Plan;
+pub use crate::quant::deviation::deviation_of_parts;
+pub use crate::quant::partition::class_borders;
+pub use crate::quant::restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words};
+pub use crate::quant::sketch::sketch_of_pairs;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;

@@ -29,23 +29,25 @@
 mod bins;
 pub(crate) mod cluster;
 mod config;
+pub(crate) mod deviation;
 mod kmeans;
 pub mod lattice;
 pub mod moments;
 pub mod neuzip;
 pub(crate) mod numbers;
 pub mod paper;
-mod partition;
+pub(crate) mod partition;
 mod points;
 mod priced;
-mod restore;
+pub(crate) mod restore;
 mod roles;
 pub mod search;
-mod sketch;
+pub(crate) mod sketch;
 
 pub use bins::{Codebook, MAX_BINS, Quantised, quantise, reconstruct};
 pub use cluster::cluster;
 pub use config::{Config, Metric};
+pub use deviation::Deviation;
 pub use kmeans::{kmeans, lloyd, plus_plus, uniform};
 pub use numbers::{Grid, Values};
 pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of};

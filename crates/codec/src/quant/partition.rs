@@ -11,6 +11,8 @@ use rayon::prelude::*;
 
 /// Elements handled at a time: their keys and classes stay in the cache.
 pub(crate) const BLOCK: usize = 1 << 14;
+/// The key of a sensitivity that is no number.
+const NAN_KEY: u32 = 0x7FC0;
 
 /// What a [`Survey`] says to a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,8 @@ impl Survey {
         if let Some(gradient) = gradient {
             let counts = fold_blocks(weights, Some(gradient), |counts, block| {
                 for s in &block.sensitivities {
-                    counts[(s.to_bits() >> 16) as usize] += 1;
+                    // A NaN is one key, whatever payload a machine gives it.
+                    counts[(s.to_bits() >> 16).min(NAN_KEY) as usize] += 1;
                 }
             });
             self.sensitivity[role as usize].merge(&Sketch::from_counts(Grid::F32, counts));
@@ -73,6 +76,16 @@ impl Survey {
         }
         self.magnitude[role as usize].merge(sketch);
         Verdict::Counted
+    }
+
+    /// As [`add`](Self::add) with a gradient, from the sketches of a tensor's weights and of its sensitivities (as f32, on
+    /// [`Grid::F32`]), counted elsewhere.
+    pub fn add_counted(&mut self, role: Role, weights: &Sketch, sensitivities: &Sketch) -> Verdict {
+        let verdict = self.add_sketch(role, weights);
+        if verdict == Verdict::Counted {
+            self.sensitivity[role as usize].merge(sensitivities);
+        }
+        verdict
     }
 
     /// Adds what another survey counted.
@@ -192,6 +205,27 @@ impl Cuts {
             decided => decided,
         }
     }
+}
+
+/// The decisions by magnitude of a grid's keys without sign, up to that of infinity, for another engine: keys from the second border
+/// on are protected, of the others those below the first are pruned.
+pub fn class_borders(cuts: &Cuts, grid: Grid) -> [u16; 2] {
+    // Keys ascend with magnitude.
+    let first = |beyond: &dyn Fn(Class) -> bool| {
+        let (mut low, mut high) = (0, grid.infinity() + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match beyond(cuts.of_key(grid, middle)) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        low
+    };
+    [
+        first(&|class| class != Class::Prune),
+        first(&|class| class == Class::Protect),
+    ]
 }
 
 /// What happens to a number.

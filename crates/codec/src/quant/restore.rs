@@ -12,11 +12,11 @@ use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// In a word: the number itself is kept, in bf16.
-const PROTECT: u32 = 1;
+pub const PROTECT: u32 = 1;
 /// In a word: NaNs and infinities.
-const NON_FINITE: u32 = 2;
+pub const NON_FINITE: u32 = 2;
 /// In a word: a bin is needed and there is none.
-const NO_BIN: u32 = 4;
+pub const NO_BIN: u32 = 4;
 
 /// Writes what [`quantise`] and then [`reconstruct`] give for `weights` to `out`, which is as long as they are; much faster where
 /// there is no gradient.
@@ -70,7 +70,7 @@ pub fn restore(
 }
 
 /// The words of all keys.
-fn words(dtype: Dtype, grid: Grid, cuts: &Cuts, codebook: &Codebook) -> Box<[u32; KEYS]> {
+pub fn words(dtype: Dtype, grid: Grid, cuts: &Cuts, codebook: &Codebook) -> Box<[u32; KEYS]> {
     let mut words = Box::new([NON_FINITE; KEYS]);
     let (bins, bits) = (codebook.len(), codebook.bits());
     codebook.runs(grid, cuts, |keys, level| {

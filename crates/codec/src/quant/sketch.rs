@@ -184,6 +184,11 @@ impl Sketch {
     }
 }
 
+/// A sketch of keys that another engine counted: those that occur, ascending, and how often.
+pub fn sketch_of_pairs(grid: Grid, counts: Vec<(u16, u64)>) -> Sketch {
+    Sketch::of_pairs(grid, counts)
+}
+
 thread_local! {
     /// Counters of a thread, all zero between two uses.
     static LANES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };

@@ -6,9 +6,9 @@ use super::bins::{Books, Shelves, needs_gradients};
 use super::candidate::{Draft, Scratch, link_rest};
 use super::keys::Book;
 use super::model::{Model, Part};
+use super::refused;
 use super::relatives::Decoded;
 use super::sensitivity::Sensitivity;
-use super::{Error, refused};
 use crate::{
     Result,
     ingest::{Bases, Hints, below, measure},
@@ -16,7 +16,7 @@ use crate::{
     work::WorkFile,
 };
 use mdl_codec::quant::lattice::{Lattice, Outcome};
-use mdl_codec::quant::{Config, Role, Values, restore};
+use mdl_codec::quant::{Config, Deviation, Role, Values, restore};
 use mdl_codec::{CodecError, Dtype};
 use mdl_objects::tensor_id;
 use std::{
@@ -44,7 +44,7 @@ pub(crate) struct Made {
     /// Bytes that the weights' encodings take.
     pub bytes: u64,
     /// By `FILE:EXTENT`: how far the reconstruction is from the weights.
-    pub errors: BTreeMap<String, Error>,
+    pub errors: BTreeMap<String, Deviation>,
     /// The lattice of each tensor that was put on one.
     pub hints: Hints,
     /// Weights that had to stay as they are.
@@ -141,7 +141,7 @@ impl Maker<'_> {
         let rel = self.model.files[part.file].file.rel.clone();
         made.errors.insert(
             format!("{rel}:{}", part.extent.name),
-            Error::between(part.extent.dtype, &raw, &done.bytes),
+            Deviation::between(part.extent.dtype, &raw, &done.bytes).map_err(refused)?,
         );
         draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {

@@ -38,8 +38,7 @@ pub(crate) use drive::Prepared;
 pub use mdl_codec::quant::search::{Direction, Gate};
 
 use crate::RepoError;
-use crate::values::to_f64;
-use mdl_codec::{CodecError, Dtype};
+use mdl_codec::CodecError;
 use std::path::{Path, PathBuf};
 
 /// Measures checkpoints.
@@ -82,47 +81,6 @@ impl std::fmt::Debug for LossyRequest<'_> {
         f.debug_struct("LossyRequest")
             .field("policy", &self.policy.name)
             .finish_non_exhaustive()
-    }
-}
-
-/// How far a reconstruction is from its tensor.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Error {
-    /// Largest deviation of an element.
-    pub max_abs: f64,
-    /// Sums of squares: of the deviations, of the elements.
-    pub deviation: f64,
-    pub weight: f64,
-}
-
-impl Error {
-    pub fn between(dtype: Dtype, raw: &[u8], rec: &[u8]) -> Error {
-        let (mut a, mut b) = (Vec::new(), Vec::new());
-        to_f64(dtype, raw, &mut a);
-        to_f64(dtype, rec, &mut b);
-        let add = |e: Error, (a, b): (&f64, &f64)| Error {
-            max_abs: e.max_abs.max((a - b).abs()),
-            deviation: e.deviation + (a - b) * (a - b),
-            weight: e.weight + a * a,
-        };
-        a.iter().zip(&b).fold(Error::default(), add)
-    }
-
-    pub fn and(self, other: Error) -> Error {
-        Error {
-            max_abs: self.max_abs.max(other.max_abs),
-            deviation: self.deviation + other.deviation,
-            weight: self.weight + other.weight,
-        }
-    }
-
-    /// Euclidean norm of the deviation over that of the tensor.
-    pub fn rel_l2(&self) -> f64 {
-        if self.weight > 0.0 {
-            (self.deviation / self.weight).sqrt()
-        } else {
-            0.0
-        }
     }
 }
 

@@ -7,8 +7,8 @@ use super::hearing::{Halt, Hearing};
 use super::keys::Book;
 use super::make::{Choice, Made, Maker};
 use crate::Result;
-use mdl_codec::quant::Metric;
 use mdl_codec::quant::search::{Direction, Gate, ahead};
+use mdl_codec::quant::{Deviation, Metric};
 use std::path::Path;
 
 /// Candidates made on a guess, only for their size, for each that the evaluator measures side by side.
@@ -234,7 +234,7 @@ impl Court<'_> {
 }
 
 fn unmeasured(choice: &Choice, made: &Made) -> Trial {
-    let error = made.errors.values().fold(super::Error::default(), |a, b| a.and(*b));
+    let error = made.errors.values().fold(Deviation::default(), |a, b| a.and(*b));
     Trial {
         configuration: describe(choice),
         bytes: made.bytes,

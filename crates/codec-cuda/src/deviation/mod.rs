@@ -1,0 +1,67 @@
+//! How far a reconstruction that is on the device is from its tensor. Neighbours: `mdl_codec::quant::Deviation` says in which order
+//! sums are made and ends the tree, the kernel begins it. It must not know how a reconstruction came to be.
+
+#[cfg(test)]
+mod tests;
+
+use crate::device::session::{Session, View};
+use crate::error::{DeviceError, Result};
+use crate::kernels::Kernel;
+use crate::sketch::kind;
+use mdl_codec::Dtype;
+use mdl_codec::quant::Deviation;
+use mdl_codec::seams::deviation_of_parts;
+
+const RUNS: Kernel = Kernel::new("deviation", "deviation_runs");
+const THREADS: u32 = 512;
+/// Elements of a block of threads: 16 runs.
+const PART: usize = 1 << 16;
+
+/// `Deviation::between`, bit for bit.
+pub(crate) fn between(session: &Session, dtype: Dtype, raw: View<'_>, rec: View<'_>) -> Result<Deviation> {
+    Ok(between_all(session, &[(dtype, raw, rec)])?
+        .first()
+        .copied()
+        .unwrap_or_default())
+}
+
+/// As [`between`], of many tensors at once.
+pub(crate) fn between_all(session: &Session, jobs: &[(Dtype, View<'_>, View<'_>)]) -> Result<Vec<Deviation>> {
+    let mut blocks: Vec<[u64; 4]> = Vec::new();
+    let mut counts = Vec::with_capacity(jobs.len());
+    for &(dtype, raw, rec) in jobs {
+        if raw.len() != rec.len() {
+            return Err(DeviceError::Failed(
+                "the reconstruction is as long as the tensor".to_owned(),
+            ));
+        }
+        let (kind, size) = (kind((dtype, raw))?, dtype.size());
+        let len = raw.len() / size;
+        counts.push(len.div_ceil(PART));
+        blocks.extend((0..len).step_by(PART).map(|at| {
+            let skip = (at * size) as u64;
+            [
+                raw.address() + skip,
+                rec.address() + skip,
+                kind,
+                PART.min(len - at) as u64,
+            ]
+        }));
+    }
+    let list = session.upload_u64(blocks.as_flattened())?;
+    let out = session.buffer(24 * blocks.len())?;
+    session.launch(RUNS, (blocks.len() as u32, 1), THREADS, &[list.arg(), out.arg()])?;
+    let out = session.download(out.view())?;
+    let mut parts = out.as_chunks::<24>().0.iter().map(|b| {
+        let [max_abs, deviation, weight] = [0, 8, 16].map(|i| f64::from_le_bytes(std::array::from_fn(|k| b[i + k])));
+        Deviation {
+            max_abs,
+            deviation,
+            weight,
+        }
+    });
+    Ok(counts
+        .into_iter()
+        .map(|n| deviation_of_parts(parts.by_ref().take(n).collect()))
+        .collect())
+}
