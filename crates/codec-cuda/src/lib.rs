@@ -8,8 +8,14 @@
 mod copy;
 mod device;
 mod error;
+#[allow(dead_code)] // wired in by engine
+mod job;
 mod kernels;
+#[allow(dead_code)] // wired in by engine
+mod palette;
 mod rans;
+#[allow(dead_code)] // wired in by engine
+mod tables;
 #[cfg(test)]
 mod testing;
 

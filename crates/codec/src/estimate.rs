@@ -92,7 +92,7 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, 
 }
 
 /// The elements that stand for the segment.
-pub(crate) fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
+pub fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
     sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size))
 }
 

@@ -2,5 +2,7 @@
 //! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
 //! who is not an engine: it changes without notice.
 
+pub use crate::estimate::sampled;
+pub use crate::palette::plan as palette;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;
