@@ -58,7 +58,7 @@ DEVICE void look(const Segment* segments, Tile tile, u32 length) {
     __shared__ u32 hist[HIST];
     __shared__ PaletteTable<N> table;
     const Segment s = segments[tile.segment];
-    for (u32 i = threadIdx.x; i < HIST; i += blockDim.x) hist[i] = 0;
+    for (u32 i = threadIdx.x; i < min((s.cells | 1u) * s.copies, HIST); i += blockDim.x) hist[i] = 0;
     palette_fill(table, s.table, s.values);
     __syncthreads();
     bool is_float = s.flags & PALETTE_FLOAT, full = s.flags & FULL;

@@ -5,12 +5,12 @@
 const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
-    ("palette.cu", include_str!("../kernels/palette.cu")),
-    ("palette.cuh", include_str!("../kernels/palette.cuh")),
-    ("palette_decode.cu", include_str!("../kernels/palette_decode.cu")),
-    ("tables.cu", include_str!("../kernels/tables.cu")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
+    ("palette.cuh", include_str!("../kernels/palette.cuh")),
+    ("palette.cu", include_str!("../kernels/palette.cu")),
+    ("palette_decode.cu", include_str!("../kernels/palette_decode.cu")),
+    ("tables.cu", include_str!("../kernels/tables.cu")),
 ];
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.
@@ -77,10 +77,7 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(
-                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
-                "{file}"
-            );
+            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! is wrong with them shows on the device.
 
 use super::open::{Open, open};
-use super::{FLOAT, Layout, THREADS, Tiles, device_table, levels, pair, shape};
+use super::{FLOAT, Layout, THREADS, Tiles, WIDE, device_table, levels, pair, shape};
 use crate::device::Arg;
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
@@ -107,12 +107,8 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let args = [blocks.arg(), Arg::U32(count as u32), bad.arg(), strays.arg()];
     session.launch(STREAMS, (count.div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)?;
     pass(NUMBERS)?;
-    session.launch(
-        MEND,
-        (count as u32, 1),
-        THREADS,
-        &[blocks.arg(), strays.arg(), bad.arg()],
-    )?;
+    let args = [blocks.arg(), strays.arg(), bad.arg()];
+    session.launch(MEND, (count as u32, 1), WIDE, &args)?;
     if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
         return Err(DeviceError::Corrupt(
             "a block of a palette does not end where it should",

@@ -17,9 +17,12 @@ use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("palette", "palette_contexts");
 
+/// A scheme, and the bytes of a segment in it, that of the scheme first.
+pub(crate) type Encoding = (Scheme, Vec<u8>);
+
 /// Encodes segments by the values of their samples, with their relatives as context where that pays; scheme byte first. Nothing where a
 /// sample has no palette.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<(Scheme, Vec<u8>)>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
     if jobs
         .iter()
         .any(|(j, _)| [j.base, j.grand].iter().flatten().any(|r| r.len() != j.raw.len()))
@@ -40,13 +43,13 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
             grand: j.grand.filter(|_| j.base.is_some()),
         });
     }
-    let mut out: Vec<Option<(Scheme, Vec<u8>)>> = jobs.iter().map(|_| None).collect();
+    let mut out: Vec<Option<Encoding>> = jobs.iter().map(|_| None).collect();
     if segments.is_empty() {
         return Ok(out);
     }
     let looked = look(session, &segments)?;
     let strays = strays::find(session, &segments, &looked)?;
-    let heads = plan::heads(&segments, looked.counts(session)?, &strays);
+    let heads = plan::heads(&segments, &looked.counts(session)?, &strays.summaries);
     contexts(session, &segments, &looked, &heads)?;
     let done = coded(session, &segments, &looked, &strays, &heads)?;
     for ((i, head), bytes) in which.into_iter().zip(heads).zip(done) {

@@ -116,11 +116,35 @@ impl Looked<'_> {
         self.room.view().part(range)
     }
 
-    /// Of each segment: counts by place (or nothing, where those by raw context say the same), and by raw context.
-    pub(super) fn counts(&self, session: &Session) -> Result<Vec<(Vec<u32>, Vec<u32>)>> {
-        let all = session.download_u32(self.counts.view())?;
-        let cut = |r: &Range<usize>| all.get(r.start / 4..r.end / 4).unwrap_or_default().to_vec();
-        Ok(self.places.iter().map(|p| (cut(&p.near), cut(&p.far))).collect())
+    /// All counts.
+    pub(super) fn counts(&self, session: &Session) -> Result<Counts> {
+        Ok(Counts {
+            bytes: session.download(self.counts.view())?,
+            places: self.places.iter().map(|p| [p.near.clone(), p.far.clone()]).collect(),
+        })
+    }
+}
+
+/// Counts of segments, as they came.
+#[derive(Debug)]
+pub(super) struct Counts {
+    bytes: Vec<u8>,
+    places: Vec<[Range<usize>; 2]>,
+}
+
+impl Counts {
+    /// Of segment i: counts by place (or nothing, where those by raw context say the same), and by raw context.
+    pub(super) fn of(&self, i: usize) -> [Vec<u32>; 2] {
+        let ranges = self.places.get(i).cloned().unwrap_or_default();
+        ranges.map(|r| {
+            let bytes = self.bytes.get(r).unwrap_or_default();
+            bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|b| u32::from_le_bytes(*b))
+                .collect()
+        })
     }
 }
 

@@ -21,8 +21,9 @@ pub(crate) use encode::encode;
 use crate::kernels::Kernel;
 use mdl_codec::seams::palette::Table;
 
-/// Threads of a block, in all kernels but that of the streams.
+/// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after the other.
 const THREADS: u32 = 256;
+const WIDE: u32 = 512;
 /// Numbers of a block of the format, as encoders cut.
 const BLOCK_LOG: u32 = 18;
 /// Tiles that fill a large GPU: tiles are no larger than leaves as many.

@@ -2,7 +2,7 @@
 //! them, `plan` asks what the differences cost, `encode` puts bytes or raw bits behind the streams. It must not choose between these.
 
 use super::look::{Looked, Segment};
-use super::{BLOCK_LOG, Layout, THREADS, shape};
+use super::{BLOCK_LOG, Layout, WIDE, shape};
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;
 use crate::kernels::Kernel;
@@ -22,15 +22,24 @@ struct Block {
     bits: usize,
 }
 
+/// What a plan must know about the exceptions of a segment.
+#[derive(Clone, Debug)]
+pub(super) struct Summary {
+    /// How many there are.
+    pub count: usize,
+    /// Low bytes that are zero in all of them.
+    pub zero: u8,
+    /// With two relatives: how often each symbol of a difference occurs, and the bytes of raw bits in all blocks.
+    pub classes: [u32; 256],
+    pub low: usize,
+}
+
 /// Exceptions of segments.
 #[derive(Debug)]
 pub(super) struct Strays<'s> {
     room: Buffer<'s>,
     blocks: Vec<Vec<Block>>,
-    /// Of each segment: low bytes that are zero in its exceptions.
-    pub zero: Vec<u8>,
-    /// Of each segment with two relatives: how often each symbol of a difference occurs.
-    pub classes: Vec<[u32; 256]>,
+    pub summaries: Vec<Summary>,
 }
 
 impl Strays<'_> {
@@ -40,18 +49,6 @@ impl Strays<'_> {
             .and_then(|b| b.get(block))
             .cloned()
             .unwrap_or_default()
-    }
-
-    /// How many there are in a segment.
-    pub(super) fn count(&self, segment: usize) -> usize {
-        self.blocks.get(segment).map_or(0, |b| b.iter().map(|b| b.count).sum())
-    }
-
-    /// Bytes of raw bits in all blocks of a segment.
-    pub(super) fn low(&self, segment: usize) -> usize {
-        self.blocks
-            .get(segment)
-            .map_or(0, |b| b.iter().map(|b| b.bits.div_ceil(8)).sum())
     }
 
     /// The bytes of a block's exceptions.
@@ -70,7 +67,7 @@ impl Strays<'_> {
         let n = s.n().saturating_sub(first).min(1 << BLOCK_LOG);
         let offset = (first * s.table.number_bytes()) as u64;
         let room = self.room.address();
-        let zero = self.zero.get(segment).copied().unwrap_or_default();
+        let zero = self.summaries.get(segment).map_or(0, |s| s.zero);
         [
             looked.symbols(segment).address() + first as u64,
             s.raw.address() + offset,
@@ -94,14 +91,19 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
         let at = layout.take(bytes);
         at..at + bytes
     };
-    let zero = |(s, m): (&Segment<'_>, &(u64, Vec<usize>))| s.table.zero_low_bytes(m.0);
-    let zero: Vec<u8> = segments.iter().zip(&looked.marks).map(zero).collect();
+    let summary = |(s, (bits, counts)): (&Segment<'_>, &(u64, Vec<usize>))| Summary {
+        count: counts.iter().sum(),
+        zero: s.table.zero_low_bytes(*bits),
+        classes: [0; 256],
+        low: 0,
+    };
+    let summaries: Vec<Summary> = segments.iter().zip(&looked.marks).map(summary).collect();
     let blocks: Vec<Vec<Block>> = segments
         .iter()
         .zip(&looked.marks)
-        .zip(&zero)
-        .map(|((s, (_, counts)), zero)| {
-            let each = s.table.number_bytes() - usize::from(*zero);
+        .zip(&summaries)
+        .map(|((s, (_, counts)), summary)| {
+            let each = s.table.number_bytes() - usize::from(summary.zero);
             let block = |&count: &usize| Block {
                 count,
                 bytes: take(count * each),
@@ -113,9 +115,8 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
         .collect();
     let mut strays = Strays {
         room: session.buffer(layout.len)?,
-        zero,
-        classes: vec![[0; 256]; segments.len()],
         blocks,
+        summaries,
     };
     let with: Vec<(usize, usize)> = strays
         .blocks
@@ -145,14 +146,15 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
         })
         .collect();
     let list = session.upload_u64(jobs.as_flattened())?;
-    session.launch(STRAYS, (jobs.len() as u32, 1), THREADS, &[list.arg()])?;
+    session.launch(STRAYS, (jobs.len() as u32, 1), WIDE, &[list.arg()])?;
     let counted = session.download_u32(counted.view())?;
     let (classes, bits) = counted.split_at(bits_at / 4);
-    for (to, from) in strays.classes.iter_mut().zip(classes.as_chunks::<256>().0) {
-        *to = *from;
+    for (to, from) in strays.summaries.iter_mut().zip(classes.as_chunks::<256>().0) {
+        to.classes = *from;
     }
     for (&(i, b), &n) in with.iter().zip(bits) {
         strays.blocks[i][b].bits = n as usize;
+        strays.summaries[i].low += n.div_ceil(8) as usize;
     }
     Ok(strays)
 }
@@ -213,6 +215,6 @@ pub(super) fn low<'s>(
         })
         .collect();
     let list = session.upload_u64(jobs.as_flattened())?;
-    session.launch(LOW, (jobs.len() as u32, 1), THREADS, &[list.arg()])?;
+    session.launch(LOW, (jobs.len() as u32, 1), WIDE, &[list.arg()])?;
     Ok(Low { room, places })
 }

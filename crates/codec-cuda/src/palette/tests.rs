@@ -188,7 +188,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     for (k, n) in [5000, 64, 20_000, 4097].into_iter().enumerate() {
         for relatives in 0..3 {
             // One bin; few; what fits shared counters in part; more values than raw contexts have steps.
-            for bins in [1, 6, 40, 150] {
+            for bins in [1, 6, 40, 150, 250] {
                 cases.push(family(
                     [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::I16][k],
                     n,
@@ -338,6 +338,7 @@ fn damaged_segments_are_refused_as_the_processor_refuses_them() {
         let Some((scheme, bytes)) = c.expected() else {
             panic!("no palette")
         };
+        assert_eq!(u64::from(scheme.relatives()), relatives);
         let buffers = [&c.base, &c.grand].map(|b| b.as_ref().map(|b| put(&session, b, 0)));
         let out = session.buffer(c.raw.len()).unwrap();
         let body = &bytes[1..];
@@ -346,7 +347,7 @@ fn damaged_segments_are_refused_as_the_processor_refuses_them() {
         }
         agree(&session, &c, scheme, &[body, &[0]].concat(), &buffers, &out);
         let mut noise = Noise(9);
-        for i in 0..1500 {
+        for i in 0..body.len() + 200 {
             let mut bad = body.to_vec();
             let bit = if i < body.len() {
                 8 * i + i % 8
