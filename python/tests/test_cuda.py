@@ -122,7 +122,7 @@ def test_a_tensor_within_reach_stays_and_is_copied_only_where_it_may_change(
     real = torch.arange(6, dtype=torch.float32)
 
     class There:
-        device = types.SimpleNamespace(type="cuda", index=3)
+        device = torch.device("cuda:3")
 
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)

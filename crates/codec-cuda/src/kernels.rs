@@ -12,6 +12,10 @@ const FILES: &[(&str, &str)] = &[
     ("restore.cu", include_str!("../kernels/restore.cu")),
     ("deviation.cu", include_str!("../kernels/deviation.cu")),
     ("blake3.cu", include_str!("../kernels/blake3.cu")),
+    ("palette.cuh", include_str!("../kernels/palette.cuh")),
+    ("palette.cu", include_str!("../kernels/palette.cu")),
+    ("palette_decode.cu", include_str!("../kernels/palette_decode.cu")),
+    ("tables.cu", include_str!("../kernels/tables.cu")),
 ];
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.

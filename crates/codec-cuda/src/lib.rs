@@ -7,10 +7,8 @@
 //! processor.
 
 mod batch;
-#[allow(dead_code)] // wired in by engine
 mod blake3;
 mod copy;
-#[allow(dead_code)] // wired in by engine
 mod deviation;
 mod device;
 mod engine;
@@ -18,14 +16,13 @@ mod error;
 mod job;
 mod kernels;
 mod open;
-#[allow(dead_code)]
+mod palette;
 mod rans;
 mod resident;
-#[allow(dead_code)] // wired in by engine
 mod restore;
 mod schemes;
-#[allow(dead_code)] // wired in by engine
 mod sketch;
+mod tables;
 #[cfg(test)]
 mod testing;
 

@@ -34,8 +34,7 @@ pub(crate) fn sparse(session: &Session, jobs: &[Encode<'_>]) -> Result<Made> {
 
 /// The schemes of few values, from the samples given; none where the sample has more.
 pub(crate) fn palette(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Made> {
-    let _ = session;
-    Ok(vec![None; jobs.len()])
+    crate::palette::encode(session, jobs)
 }
 
 /// The lattice's schemes; none where the values are not on it.
@@ -46,8 +45,10 @@ pub(crate) fn lattice(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result
 
 /// Decodes segments of one scheme, which is not stored or zstd.
 pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> Result<()> {
-    let _ = (session, scheme, jobs);
-    Err(crate::DeviceError::Unsupported("no room"))
+    match scheme {
+        Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => crate::palette::decode(session, jobs),
+        _ => Err(crate::DeviceError::Unsupported("no room")),
+    }
 }
 
 /// Encodes on the host as the estimate chose.
@@ -63,10 +64,5 @@ pub(crate) fn on_host(
 
 /// BLAKE3 in key derivation mode for `context`, of head and content.
 pub(crate) fn hash(session: &Session, context: &str, list: &[(Vec<u8>, View<'_>)]) -> Result<Vec<[u8; 32]>> {
-    let one = |(head, content): &(Vec<u8>, View<'_>)| {
-        let mut hasher = blake3::Hasher::new_derive_key(context);
-        hasher.update(head).update(&session.download(*content)?);
-        Ok(*hasher.finalize().as_bytes())
-    };
-    list.iter().map(one).collect()
+    crate::blake3::hash_all(session, context, list)
 }

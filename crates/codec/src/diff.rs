@@ -60,6 +60,11 @@ impl Numbers {
         }
     }
 
+    /// Whether the top bit is a sign and the others a magnitude.
+    pub(crate) fn is_float(self) -> bool {
+        self.float
+    }
+
     fn bits(self) -> u32 {
         8 * self.size as u32
     }

@@ -106,7 +106,7 @@ pub fn choose_by(
 }
 
 /// The elements that stand for the segment.
-pub(crate) fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
+pub fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
     sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size))
 }
 

@@ -11,5 +11,7 @@ pub use crate::quant::deviation::deviation_of_parts;
 pub use crate::quant::partition::class_borders;
 pub use crate::quant::restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words};
 pub use crate::quant::sketch::sketch_of_pairs;
+pub use crate::estimate::sampled;
+pub use crate::palette::plan as palette;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;

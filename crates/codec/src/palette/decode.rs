@@ -11,15 +11,19 @@ use crate::diff::Numbers;
 use crate::rans::DecTable;
 use crate::scratch::with_scratch;
 use crate::tables::get_freqs;
-use crate::{CodecError, delta, rans, simd::Simd};
+use crate::{CodecError, Dtype, delta, rans, simd::Simd};
 use std::ops::Range;
+
+/// Numbers of a block, its stream, what follows the stream.
+pub type Part<'a> = (Range<usize>, &'a [u8], &'a [u8]);
 
 /// A segment whose header is read.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     table: Table,
     grid: Grid,
     zero: u8,
+    lists: Vec<[u16; 256]>,
     freqs: DecTable,
     map: [u8; 256],
     with_base: bool,
@@ -57,10 +61,51 @@ impl<'a> Reader<'a> {
             grid,
             zero,
             freqs: DecTable::new(&freqs)?,
+            lists: freqs,
             map: delta::context_map(firsts.into_iter()),
             with_base,
             blocks,
         })
+    }
+
+    /// As [`new`](Self::new), for an engine elsewhere.
+    ///
+    /// # Errors
+    /// A header that no encoder writes.
+    pub fn open(dtype: Dtype, with_base: bool, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        Self::new(Numbers::of(dtype), with_base, body, n)
+    }
+
+    /// The values.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Low bytes of exceptions that are zero and not there.
+    pub fn zero(&self) -> u8 {
+        self.zero
+    }
+
+    /// The contexts' frequencies.
+    pub fn frequencies(&self) -> &[[u16; 256]] {
+        &self.lists
+    }
+
+    /// The context of each place.
+    pub fn map(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Numbers of each block, its stream, and its exceptions' bytes.
+    ///
+    /// # Errors
+    /// A block that ends before its stream does.
+    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
+        let one = |(b, data): (usize, &&'a [u8])| {
+            let (stream, rest) = split(data)?;
+            Ok((self.grid.elements(b), stream, rest))
+        };
+        self.blocks.iter().enumerate().map(one).collect()
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment, where the scheme needs one.
@@ -91,13 +136,12 @@ impl<'a> Reader<'a> {
     ) -> Result<(), CodecError> {
         let (numbers, values) = (self.table.numbers, self.table.values.len());
         let n = out.len() / numbers.size;
-        let mut cursor = Cursor::new(data);
-        let len = cursor.u32()? as usize;
-        let stream = cursor.take(len)?;
+        let (stream, rest) = split(data)?;
+        let mut cursor = Cursor::new(rest);
         with_scratch(if base.is_some() { 3 * n } else { n }, |scratch| {
-            let (symbols, rest) = scratch.split_at_mut(n);
+            let (symbols, more) = scratch.split_at_mut(n);
             if let Some((near, base)) = base {
-                let (places, ctx) = rest.split_at_mut(n);
+                let (places, ctx) = more.split_at_mut(n);
                 near.places(base, places);
                 ctx.iter_mut()
                     .zip(places.iter())
@@ -116,4 +160,11 @@ impl<'a> Reader<'a> {
             cursor.done()
         })
     }
+}
+
+/// The stream of a block, and what follows it.
+fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.u32()? as usize;
+    Ok((cursor.take(len)?, cursor.rest()))
 }

@@ -1,17 +1,17 @@
-//! Writes palettes. Neighbours: `find` has the table, `contexts` merges, `rans` codes, `blocks` cuts. It must not decide
-//! whether a palette is worth it.
+//! Writes palettes. Neighbours: `find` has the table, `plan` decides, `rans` codes, `blocks` cuts. It must not decide whether a palette
+//! is worth it.
 
+use super::family::Family;
 use super::lookup::Nearest;
+use super::plan::Plan;
 use super::values::turn_all_back;
-use super::{Table, count, family, find, put_number, scheme};
+use super::{Table, count, find, put_number};
 use crate::blocks::Grid;
-use crate::contexts::{self, ByExponent, Context};
+use crate::contexts::ByExponent;
 use crate::diff::Numbers;
-use crate::log2::COST_BITS;
 use crate::rans::EncTable;
 use crate::scratch::with_scratch;
-use crate::tables::{normalise, put};
-use crate::{Relatives, Scheme, delta, rans, simd::Simd};
+use crate::{Relatives, Scheme, rans, simd::Simd};
 use rayon::prelude::*;
 
 /// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme byte first.
@@ -55,44 +55,31 @@ fn with_table(
     }
     let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
     let zero = Table::zero_bytes(table.numbers, all);
-    let alone = contexts::cluster(&alone);
-    let mut best = (alone.0, alone.1, None);
+    let mut joint = None;
     if let Some(base) = relatives.base {
         let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
         by_block.for_each(|(out, base)| near.places(base, out));
-        let places = &*places;
-        let joint = blocks
+        let counts = blocks
             .zip(places.par_chunks(block))
             .map(|(s, p)| count::joint(s, p, values));
-        let with = contexts::cluster(&joint.reduce(ByExponent::new, merged));
-        if with.1 < alone.1 {
-            best = (with.0, with.1, Some(places));
-        }
+        joint = Some(counts.reduce(ByExponent::new, merged));
     }
-    let (list, cost, places) = best;
+    let plan = Plan::new(&alone, joint.as_ref());
     if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
-        let each = table.numbers.size - usize::from(zero);
-        let bytes = exceptions.len() * each + grid.blocks() * rans::STATE_BYTES;
-        let family = family::Plan::new(&near, zero, raw, base, grand);
-        if family.cost < cost + ((8 * bytes as u64) << COST_BITS) {
+        let family = Family::new(&near, zero, raw, base, grand);
+        if plan.loses_to(&family.plan, table, grid.n, exceptions.len(), zero) {
             return (Scheme::PaletteDelta2, family.encode(simd, &near, zero));
         }
     }
-    let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
+    let head = plan.head(table, zero);
+    let places = plan.with_base().then_some(&*places);
     let coder = Encoder {
         simd,
         table,
-        freqs: EncTable::new(&freqs),
-        map: delta::context_map(list.iter().map(|c| c.first)),
+        freqs: EncTable::new(&head.freqs),
+        map: &head.map,
     };
-    let scheme = scheme(places.is_some());
-    let mut out = vec![scheme as u8, grid.log];
-    table.put(&mut out);
-    out.push(zero);
-    if places.is_some() {
-        put_contexts(&mut out, &list);
-    }
-    freqs.iter().for_each(|f| put(&mut out, f, true));
+    let mut out = head.bytes;
     grid.put_blocks(&mut out, |b, out| {
         let elements = grid.elements(b);
         coder.block(&symbols[elements.clone()], places.map(|p| &p[elements.clone()]), out);
@@ -101,19 +88,14 @@ fn with_table(
             put_number(out, table.numbers, table.numbers.load(raw, i as usize), zero);
         }
     });
-    (scheme, out)
-}
-
-fn put_contexts(out: &mut Vec<u8>, list: &[Context]) {
-    out.push(list.len() as u8);
-    out.extend(list.iter().skip(1).map(|c| c.first));
+    (head.scheme, out)
 }
 
 struct Encoder<'a> {
     simd: Simd,
     table: &'a Table,
     freqs: EncTable,
-    map: [u8; 256],
+    map: &'a [u8],
 }
 
 impl Encoder<'_> {

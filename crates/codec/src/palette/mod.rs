@@ -1,6 +1,6 @@
 //! Schemes "palette" and "palette delta": a tensor of few distinct values (a quantiser's levels, whatever made them) as a table
 //! of values and entropy-coded indices; with a base, in the context of where the base's value falls in the same table.
-//! Neighbours: `find` makes the table, `encode` and `decode` use it, `family` where there are two relatives, `estimate` asks what
+//! Neighbours: `find` makes the table, `plan` decides what is done with it, `encode` and `decode` do it, `family` where there are two relatives, `estimate` asks what
 //! it would cost. It must not know how
 //! the values came about.
 //!
@@ -14,6 +14,7 @@ mod encode;
 pub(crate) mod family;
 mod find;
 mod lookup;
+pub mod plan;
 mod values;
 
 use crate::bits::Cursor;
@@ -30,7 +31,7 @@ const MAX: usize = 255;
 
 /// The distinct values, in the order of their monotone integers read as signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub struct Table {
     numbers: Numbers,
     values: Vec<u64>,
 }
@@ -50,7 +51,7 @@ impl Table {
     }
 
     /// For every index but the first, the least monotone integer that is nearer to it than to the one before (or as near).
-    fn bounds(&self) -> Vec<i64> {
+    pub fn bounds(&self) -> Vec<i64> {
         let middle = |p: &[u64]| {
             let (a, b) = (self.numbers.ordered(p[0]), self.numbers.ordered(p[1]));
             let apart = b.wrapping_sub(a) as u64;

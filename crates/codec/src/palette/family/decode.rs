@@ -2,6 +2,7 @@
 //! byte of what it reads.
 
 use super::super::Table;
+use super::super::decode::Part;
 use super::super::lookup::{Nearest, turn};
 use super::{CLASS_BITS, TREES, axes, look};
 use crate::bits::{BitReader, Cursor};
@@ -12,12 +13,12 @@ use crate::rans::DecTable;
 use crate::scratch::with_scratch;
 use crate::tables::get_freqs;
 use crate::tree::Tree;
-use crate::{CodecError, Relatives, simd::Simd};
+use crate::{CodecError, Dtype, Relatives, simd::Simd};
 use std::ops::Range;
 
 /// A segment whose header is read.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     table: Table,
     grid: Grid,
     lanes: u8,
@@ -25,6 +26,7 @@ pub(crate) struct Reader<'a> {
     /// The leaf of each raw context.
     map: Vec<u8>,
     /// The leaves' tables, then the strangers', if there are any.
+    lists: Vec<[u16; 256]>,
     freqs: DecTable,
     leaves: u8,
     bases: [(u64, u32); 256],
@@ -64,10 +66,61 @@ impl<'a> Reader<'a> {
             zero,
             map,
             freqs: DecTable::new(&freqs)?,
+            lists: freqs,
             leaves: leaves as u8,
             bases: symbol_bases(CLASS_BITS),
             blocks: grid.get_blocks(&mut cursor)?,
         })
+    }
+
+    /// As [`new`](Self::new), for an engine elsewhere.
+    ///
+    /// # Errors
+    /// A header that no encoder writes.
+    pub fn open(dtype: Dtype, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        Self::new(Numbers::of(dtype), body, n)
+    }
+
+    /// The values.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// log2 of the lanes, whatever was read.
+    pub fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    /// Low bytes of strangers that are zero.
+    pub fn zero(&self) -> u8 {
+        self.zero
+    }
+
+    /// The leaves' frequencies, then the strangers', if there are any.
+    pub fn frequencies(&self) -> &[[u16; 256]] {
+        &self.lists
+    }
+
+    /// The leaf of each raw context.
+    pub fn map(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// How many leaves there are: the context of strangers.
+    pub fn leaves(&self) -> u8 {
+        self.leaves
+    }
+
+    /// Numbers of each block, its stream, and its raw bits.
+    ///
+    /// # Errors
+    /// A block that ends before its stream does.
+    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
+        let one = |(b, data): (usize, &&'a [u8])| {
+            let (stream, rest) = split(data)?;
+            Ok((self.grid.elements(b), stream, rest))
+        };
+        self.blocks.iter().enumerate().map(one).collect()
     }
 
     /// Decodes the numbers of `range` into `out`; `relatives` are of the whole segment.
@@ -98,9 +151,8 @@ impl<'a> Reader<'a> {
     ) -> Result<(), CodecError> {
         let (numbers, values) = (self.table.numbers, &self.table.values);
         let (axes, n) = (axes(&self.table), out.len() / numbers.size);
-        let mut cursor = Cursor::new(data);
-        let len = cursor.varint()?;
-        let mut stream = Stream::new(self.lanes, cursor.take(len)?)?;
+        let (stream, low) = split(data)?;
+        let mut stream = Stream::new(self.lanes, stream)?;
         with_scratch(3 * n, |scratch| {
             let (symbols, rest) = scratch.split_at_mut(n);
             let (places, ctx) = rest.split_at_mut(n);
@@ -115,7 +167,7 @@ impl<'a> Reader<'a> {
             let mut classes = vec![0; count];
             stream.take(simd, &self.freqs, &apart, &mut classes)?;
             stream.done()?;
-            let mut low = BitReader::new(cursor.rest());
+            let mut low = BitReader::new(low);
             let (heads, shift) = (numbers.heads(self.zero), 8 * u32::from(self.zero));
             let mut classes = classes.into_iter();
             for (i, (&s, &p)) in symbols.iter().zip(places.iter()).enumerate() {
@@ -137,4 +189,11 @@ impl<'a> Reader<'a> {
             }
         })
     }
+}
+
+/// The stream of a block, and what follows it.
+fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.varint()?;
+    Ok((cursor.take(len)?, cursor.rest()))
 }

@@ -1,28 +1,21 @@
-//! Writes palettes with two relatives. Neighbours: `palette::encode` has the table and asks what this would cost; `lanes` codes,
-//! `blocks` cuts. It must not decide whether it is worth it.
+//! Writes palettes with two relatives. Neighbours: `plan` decides by what is counted here, `palette::encode` asks what this would cost;
+//! `lanes` codes, `blocks` cuts. It must not decide whether it is worth it.
 
 use super::super::lookup::{Nearest, each, turn_back};
-use super::{CLASS_BITS, TREES, axes, look};
+use super::plan::Plan;
+use super::{CLASS_BITS, axes, look};
 use crate::bits::{BitWriter, put_varint};
 use crate::blocks::Grid;
-use crate::coder::Counts as Histogram;
 use crate::diff::{class_base, symbol_of};
-use crate::log2::{COST_BITS, entropy};
 use crate::rans::EncTable;
-use crate::tables::{normalise, put};
-use crate::tree::{Counts, Tree};
-use crate::{Relatives, Scheme, lanes, simd::Simd};
+use crate::{Relatives, lanes, simd::Simd};
 use rayon::prelude::*;
 
-/// A segment as symbols, how their contexts merge, and what that costs.
-pub(in super::super) struct Plan {
+/// A segment as symbols, and what was decided about them.
+pub(in super::super) struct Family {
     grid: Grid,
     blocks: Vec<Block>,
-    counts: Counts,
-    strangers: Histogram,
-    tree: Tree,
-    /// In 1/1024 bits.
-    pub(in super::super) cost: u64,
+    pub(in super::super) plan: Plan,
 }
 
 /// A block as symbols.
@@ -35,9 +28,9 @@ struct Block {
     low: Vec<u8>,
 }
 
-impl Plan {
+impl Family {
     /// Looks at a segment; `zero` low bytes of its strangers are zero.
-    pub(in super::super) fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], base: &[u8], grand: &[u8]) -> Plan {
+    pub(in super::super) fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], base: &[u8], grand: &[u8]) -> Family {
         let size = near.table.numbers.size;
         let grid = Grid::new(raw.len() / size);
         let one = |b| {
@@ -50,43 +43,29 @@ impl Plan {
         };
         let blocks: Vec<Block> = (0..grid.blocks()).into_par_iter().map(one).collect();
         let counts = count(near, &blocks);
-        let (tree, cost) = counts.grow(TREES);
         let mut strangers = [0; 256];
         let all = blocks.iter().flat_map(|b| &b.strangers);
         all.for_each(|&s| strangers[usize::from(s)] += 1);
         let low: usize = blocks.iter().map(|b| b.low.len()).sum();
-        let distinct = strangers.iter().filter(|&&c| c > 0).count();
-        Plan {
+        Family {
             grid,
             blocks,
-            counts,
-            strangers,
-            tree,
-            cost: cost + entropy(&strangers) + ((8 * (low + distinct) as u64) << COST_BITS),
+            plan: Plan::of_counts(near.table, counts, strangers, low),
         }
     }
 
     /// The whole segment.
     pub(in super::super) fn encode(&self, simd: Simd, near: &Nearest<'_>, zero: u8) -> Vec<u8> {
-        let (map, leaves) = self.tree.map(self.counts.axes);
-        let mut freqs = self.counts.frequencies(&map, leaves);
-        if self.strangers.iter().any(|&c| c > 0) {
-            freqs.push(normalise(&self.strangers));
-        }
-        let lanes = lanes::lanes_for((self.cost >> (COST_BITS + 3)) / self.blocks.len() as u64);
-        let mut out = vec![Scheme::PaletteDelta2 as u8, self.grid.log, lanes];
-        near.table.put(&mut out);
-        out.push(zero);
-        self.tree.put(TREES, &mut out);
-        freqs.iter().for_each(|f| put(&mut out, f, true));
-        let table = EncTable::new(&freqs);
+        let head = self.plan.head(near.table, self.grid.n, zero);
+        let table = EncTable::new(&head.freqs);
+        let mut out = head.bytes;
         self.grid.put_blocks(&mut out, |b, out| {
             let block = &self.blocks[b];
-            let ctx: Vec<u8> = block.raw.iter().map(|&c| map[usize::from(c)]).collect();
-            let apart = vec![leaves as u8; block.strangers.len()];
+            let ctx: Vec<u8> = block.raw.iter().map(|&c| head.map[usize::from(c)]).collect();
+            let apart = vec![head.contexts; block.strangers.len()];
             let mut coded = Vec::with_capacity(block.symbols.len() / 8);
             let parts = [(&block.symbols[..], &ctx[..]), (&block.strangers, &apart)];
-            lanes::put(simd, &table, lanes, &parts, &mut coded);
+            lanes::put(simd, &table, head.lanes, &parts, &mut coded);
             put_varint(out, coded.len() as u64);
             out.extend_from_slice(&coded);
             out.extend_from_slice(&block.low);
@@ -128,10 +107,10 @@ impl Block {
 }
 
 /// Counts the symbols of all blocks by raw context.
-fn count(near: &Nearest<'_>, blocks: &[Block]) -> Counts {
+fn count(near: &Nearest<'_>, blocks: &[Block]) -> Vec<u32> {
     let (axes, alphabet) = (axes(near.table), near.table.values.len() + 1);
     let none = || vec![0u32; axes.iter().product::<usize>() * alphabet];
-    let counts = blocks
+    blocks
         .par_iter()
         .fold(none, |mut counts, b| {
             for (&s, &c) in b.symbols.iter().zip(&b.raw) {
@@ -142,6 +121,5 @@ fn count(near: &Nearest<'_>, blocks: &[Block]) -> Counts {
         .reduce(none, |mut a, b| {
             a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
             a
-        });
-    Counts { axes, alphabet, counts }
+        })
 }

@@ -1,5 +1,5 @@
 //! Scheme "palette delta 2": levels in the context of what parent and grandparent have there, seen from the child's own table.
-//! Neighbours: `lookup` finds places, `crate::tree` merges contexts, `encode` and `decode` do segments. It must not know
+//! Neighbours: `lookup` finds places, `crate::tree` merges contexts, `plan` decides, `encode` and `decode` do segments. It must not know
 //! codebooks or bin counts other than the child's.
 //!
 //! A table for each pair of places would not fit a cache, nor pay for itself: a tree over the parent's place, its last move, and
@@ -8,13 +8,14 @@
 
 mod decode;
 mod encode;
+pub(super) mod plan;
 
 use super::Table;
 use super::lookup::Nearest;
 use crate::tree::{Axes, Limits};
 
-pub(crate) use decode::Reader;
-pub(super) use encode::Plan;
+pub use decode::Reader;
+pub(super) use encode::Family;
 
 /// How the tree of contexts may grow.
 const TREES: Limits = Limits { leaves: 32, bits: 6 };
@@ -27,7 +28,7 @@ const KINDS: usize = 3;
 /// Bits under the top one in the class of a stranger's difference.
 const CLASS_BITS: u32 = 1;
 
-fn axes(table: &Table) -> Axes {
+pub(super) fn axes(table: &Table) -> Axes {
     [table.values.len().min(PLACES), 2 * FAR as usize + 1, KINDS]
 }
 

@@ -1,0 +1,70 @@
+//! What is decided about a segment with two relatives once its symbols are counted: the tree of contexts, tables, lanes, the header.
+//! Neighbours: `encode` counts here, an engine elsewhere counts on its own; `palette::plan` compares. It must not see an element.
+
+use super::super::Table;
+use super::super::plan::Head;
+use super::{TREES, axes};
+use crate::blocks::Grid;
+use crate::coder::Counts as Histogram;
+use crate::log2::{COST_BITS, entropy};
+use crate::tables::{normalise, put};
+use crate::tree::{Counts, Tree};
+use crate::{Scheme, lanes};
+
+/// How a segment is coded against two relatives.
+#[derive(Debug)]
+pub struct Plan {
+    counts: Counts,
+    strangers: Histogram,
+    tree: Tree,
+    cost: u64,
+}
+
+impl Plan {
+    /// By counts of symbols, a row of one more than there are values for each raw context; of the strangers' symbols; and by the bytes
+    /// of their raw bits over all blocks.
+    pub fn of_counts(table: &Table, counts: Vec<u32>, strangers: [u32; 256], low: usize) -> Plan {
+        let counts = Counts {
+            axes: axes(table),
+            alphabet: table.values.len() + 1,
+            counts,
+        };
+        let (tree, cost) = counts.grow(TREES);
+        let distinct = strangers.iter().filter(|&&c| c > 0).count();
+        Plan {
+            counts,
+            tree,
+            cost: cost + entropy(&strangers) + ((8 * (low + distinct) as u64) << COST_BITS),
+            strangers,
+        }
+    }
+
+    /// In 1/1024 bits.
+    pub(in super::super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The header of a segment of `n` numbers whose strangers have `zero` low bytes of zeros.
+    pub fn head(&self, table: &Table, n: usize, zero: u8) -> Head {
+        let grid = Grid::new(n);
+        let (map, leaves) = self.tree.map(self.counts.axes);
+        let mut freqs = self.counts.frequencies(&map, leaves);
+        if self.strangers.iter().any(|&c| c > 0) {
+            freqs.push(normalise(&self.strangers));
+        }
+        let lanes = lanes::lanes_for((self.cost >> (COST_BITS + 3)) / grid.blocks().max(1) as u64);
+        let mut bytes = vec![Scheme::PaletteDelta2 as u8, grid.log, lanes];
+        table.put(&mut bytes);
+        bytes.push(zero);
+        self.tree.put(TREES, &mut bytes);
+        freqs.iter().for_each(|f| put(&mut bytes, f, true));
+        Head {
+            scheme: Scheme::PaletteDelta2,
+            bytes,
+            freqs,
+            map,
+            contexts: leaves as u8,
+            lanes,
+        }
+    }
+}
