@@ -5,6 +5,9 @@
 const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
+    ("lattice.cuh", include_str!("../kernels/lattice.cuh")),
+    ("lattice.cu", include_str!("../kernels/lattice.cu")),
+    ("lattice_decode.cu", include_str!("../kernels/lattice_decode.cu")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
 ];
@@ -73,7 +76,10 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
+            assert!(
+                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
+                "{file}"
+            );
         }
     }
 }

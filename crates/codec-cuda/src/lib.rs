@@ -8,7 +8,11 @@
 mod copy;
 mod device;
 mod error;
+#[allow(dead_code)] // wired in by engine
+mod job;
 mod kernels;
+#[allow(dead_code)] // wired in by engine
+mod lattice;
 mod rans;
 #[cfg(test)]
 mod testing;

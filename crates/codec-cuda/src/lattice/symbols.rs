@@ -1,0 +1,245 @@
+//! Segments as symbols in raw contexts, counted. Neighbours: `encode` decides what becomes of them; the kernels are in `lattice.cu`. It must
+//! not know tables.
+
+use super::words::{Layout, Load, PIECE, Placed, pair};
+use super::{FOUR, GROUP, ROWS, THREADS, columns};
+use crate::device::session::{Buffer, Session, View};
+use crate::error::Result;
+use crate::kernels::Kernel;
+use crate::rans::Part;
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::seams::lattice::{BLOCK_LOG, Piece, Plan, axes, period};
+use rayon::prelude::*;
+use std::rc::Rc;
+
+const SYMBOLS: Kernel = Kernel::new("lattice", "lattice_symbols");
+const BEFORE: Kernel = Kernel::new("lattice", "lattice_before");
+const STEPS: Kernel = Kernel::new("lattice", "lattice_steps");
+const COUNT: Kernel = Kernel::new("lattice", "lattice_count");
+/// Blocks of threads to a row of `lattice_steps`, and threads of each.
+const TILES: (u32, u32) = (16, 128);
+/// Elements that a block of threads counts: so many that its counters are a small part of the work.
+const COUNTED: usize = 1 << 16;
+/// Words of `LatticeEncode`.
+const WORDS: usize = PIECE + 20;
+
+/// A segment, and the relatives that it is to be looked at with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'a> {
+    pub job: usize,
+    pub hint: &'a Hint,
+    pub n: usize,
+    pub raw: View<'a>,
+    pub relatives: [Option<View<'a>>; 2],
+}
+
+/// Segments as symbols; None where a value is not on the lattice.
+#[derive(Debug)]
+pub(super) struct Looked<'s> {
+    pub coded: Vec<Option<Coded<'s>>>,
+}
+
+/// A segment as symbols, and what their counts decide.
+#[derive(Debug)]
+pub(super) struct Coded<'s> {
+    pub n: usize,
+    /// Raw bits of each block.
+    pub bits: Vec<u32>,
+    pub plan: Plan,
+    words: [u64; WORDS],
+    /// What the words point to.
+    _rooms: Rc<[Buffer<'s>; 2]>,
+}
+
+impl Coded<'_> {
+    /// Its blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.bits.len()
+    }
+
+    /// Words of `LatticeEncode`.
+    pub(super) fn words(&self) -> [u64; WORDS] {
+        self.words
+    }
+
+    /// Where the map of contexts is, the words of raw bits before each block, and the room for these.
+    pub(super) fn place(&mut self, map: u64, before: u64, low: u64) {
+        self.words[PIECE + 13..PIECE + 16].copy_from_slice(&[map, low, before]);
+    }
+
+    /// Symbols and contexts of each block.
+    pub(super) fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let [symbols, ctx] = [PIECE + 3, PIECE + 6].map(|i| self.words[i]);
+        (0..self.n).step_by(1 << BLOCK_LOG).map(move |at| {
+            let view = |list: u64| View::at(list + at as u64, (self.n - at).min(1 << BLOCK_LOG));
+            Part {
+                symbols: view(symbols),
+                ctx: Some(view(ctx)),
+            }
+        })
+    }
+}
+
+/// Looks at segments: at most so many that their blocks are rows of a grid.
+pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result<Looked<'s>> {
+    if subjects.is_empty() {
+        return Ok(Looked { coded: Vec::new() });
+    }
+    let mut load = Load::default();
+    let placed = subjects
+        .iter()
+        .map(|s| Piece::of(s.hint, s.raw.len()).map(|p| Placed::new(p, &mut load)))
+        .collect::<std::result::Result<Vec<_>, _>>()
+        .map_err(super::refused)?;
+    let load = load.send(session)?;
+    let (mut layout, mut facts) = (Layout::default(), 0);
+    let places: Vec<Places> = subjects
+        .iter()
+        .map(|s| Places::new(s.n, &mut layout, &mut facts))
+        .collect();
+    let room = session.buffer(layout.len())?;
+    let facts = session.zeroed(facts)?;
+    let mut words: Vec<[u64; WORDS]> = subjects
+        .iter()
+        .zip(&placed)
+        .zip(&places)
+        .map(|((s, piece), places)| places.words(s, piece, &load, &room, &facts))
+        .collect();
+    let longest = subjects.iter().map(|s| s.n).max().unwrap_or(0);
+    let rows = subjects.len() as u32;
+    let list = session.upload_u64(words.as_flattened())?;
+    session.launch(
+        SYMBOLS,
+        (columns(longest, THREADS as usize * FOUR), rows),
+        THREADS,
+        &[list.arg()],
+    )?;
+    let warps = longest.div_ceil(1 << BLOCK_LOG);
+    session.launch(BEFORE, (columns(warps, 4), rows), 128, &[list.arg()])?;
+    let blocks: Vec<u32> = subjects
+        .iter()
+        .zip(0u32..)
+        .flat_map(|(s, j)| (0..s.n.div_ceil(1 << BLOCK_LOG) as u32).flat_map(move |b| [j, b]))
+        .collect();
+    for blocks in blocks.chunks(2 * ROWS) {
+        let blocks_there = session.upload_u32(blocks)?;
+        let grid = (TILES.0, blocks.len() as u32 / 2);
+        session.launch(STEPS, grid, TILES.1, &[list.arg(), blocks_there.arg()])?;
+    }
+    let facts_here = session.download_u32(facts.view())?;
+    let fact = |places: &Places, i: usize| facts_here.get(places.facts as usize / 4 + i).copied().unwrap_or(1);
+
+    // Counts of those that are on their lattice, side by side.
+    let mut at = 0;
+    let counted: Vec<Option<(usize, [usize; 3], usize)>> = subjects
+        .iter()
+        .zip(&places)
+        .map(|(s, places)| {
+            let (axes, alphabet) = (axes(s.relatives[0].is_some()), fact(places, 1) as usize + 1);
+            (fact(places, 0) == 0).then(|| {
+                let here = at;
+                at += axes.iter().product::<usize>() * alphabet;
+                (here, axes, alphabet)
+            })
+        })
+        .collect();
+    if at == 0 {
+        return Ok(Looked {
+            coded: subjects.iter().map(|_| None).collect(),
+        });
+    }
+    let counts = session.zeroed(4 * at)?;
+    for (words, counted) in words.iter_mut().zip(&counted) {
+        if let Some((at, _, alphabet)) = counted {
+            words[PIECE + 12] = counts.address() + 4 * *at as u64;
+            words[PIECE + 19] = *alphabet as u64;
+        }
+    }
+    let good: Vec<u64> = words
+        .iter()
+        .zip(&counted)
+        .filter(|(_, c)| c.is_some())
+        .flat_map(|(w, _)| *w)
+        .collect();
+    let list = session.upload_u64(&good)?;
+    session.launch(
+        COUNT,
+        (columns(longest, COUNTED), (good.len() / WORDS) as u32),
+        THREADS,
+        &[list.arg()],
+    )?;
+    let counts = session.download_u32(counts.view())?;
+    let bits: Vec<Vec<u32>> = subjects
+        .iter()
+        .zip(&places)
+        .map(|(s, places)| (0..s.n.div_ceil(1 << BLOCK_LOG)).map(|b| fact(places, 2 + b)).collect())
+        .collect();
+    let plans: Vec<Option<Plan>> = counted
+        .par_iter()
+        .zip(&bits)
+        .map(|(counted, bits)| {
+            let (at, axes, alphabet) = (*counted)?;
+            let counts = counts[at..at + axes.iter().product::<usize>() * alphabet].to_vec();
+            let low = bits.iter().map(|b| u64::from(b.div_ceil(8))).sum();
+            Some(Plan::new(axes, alphabet, counts, low))
+        })
+        .collect();
+    let rooms = Rc::new([room, load]);
+    let all = subjects.iter().zip(plans).zip(bits).zip(words);
+    let coded = all.map(|(((s, plan), bits), words)| {
+        plan.map(|plan| Coded {
+            n: s.n,
+            bits,
+            plan,
+            words,
+            _rooms: rooms.clone(),
+        })
+    });
+    Ok(Looked { coded: coded.collect() })
+}
+
+/// Where the lists of a segment are: in the room, and (`facts`) among the facts.
+struct Places {
+    /// Symbols, far, classes, contexts; groups; activity and raw bits before them.
+    lists: [u64; 7],
+    facts: u64,
+}
+
+impl Places {
+    fn new(n: usize, layout: &mut Layout, facts: &mut usize) -> Places {
+        let groups = n.div_ceil(GROUP);
+        let lists = [n, n, n, n, 4 * groups, 2 * groups, 4 * groups].map(|len| layout.take(len));
+        let at = *facts as u64;
+        *facts += 4 * (2 + n.div_ceil(1 << BLOCK_LOG));
+        Places { lists, facts: at }
+    }
+
+    fn words(
+        &self,
+        s: &Subject<'_>,
+        piece: &Placed,
+        load: &Buffer<'_>,
+        room: &Buffer<'_>,
+        facts: &Buffer<'_>,
+    ) -> [u64; WORDS] {
+        let address = |v: Option<View<'_>>| v.map_or(0, |v| v.address());
+        let axes = axes(s.relatives[0].is_some());
+        let cols = piece.piece().cols;
+        let block = 1usize << BLOCK_LOG;
+        let kept = [block, (s.n - 1) % block + 1].map(|n| period(cols, n) as u32);
+        let facts = facts.address() + self.facts;
+        let mut words = [0; WORDS];
+        let lists = self.lists.map(|at| room.address() + at);
+        let tail = [
+            pair(s.n as u32, BLOCK_LOG.into()),
+            pair(kept[0], kept[1]),
+            pair((axes[1] * axes[2]) as u32, axes[0] as u32 - 1),
+        ];
+        words[..PIECE].copy_from_slice(&piece.words(load.address(), 0, s.n));
+        words[PIECE..PIECE + 3].copy_from_slice(&[s.raw.address(), address(s.relatives[0]), address(s.relatives[1])]);
+        words[PIECE + 3..PIECE + 10].copy_from_slice(&lists);
+        words[PIECE + 10..PIECE + 12].copy_from_slice(&[facts + 8, facts]);
+        words[PIECE + 16..PIECE + 19].copy_from_slice(&tail);
+        words
+    }
+}
