@@ -79,7 +79,9 @@ DEVICE u32 bits_at(const u32* words, u32 bytes, u32 at, u32 width) {
 
 // Brings what is read soon nearer. The shim has nothing far away.
 DEVICE void fetch(const void* p) {
-#ifndef MDL_SHIM
+#ifdef MDL_SHIM
+    (void)p;
+#else
     asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 #endif
 }

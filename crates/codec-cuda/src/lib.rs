@@ -11,7 +11,7 @@ mod error;
 #[allow(dead_code)] // wired in by engine
 mod job;
 mod kernels;
-#[allow(dead_code)] // wired in by engine
+#[allow(dead_code, unused_imports)] // wired in by engine
 mod lattice;
 mod rans;
 #[cfg(test)]

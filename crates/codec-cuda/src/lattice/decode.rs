@@ -1,5 +1,5 @@
-//! Segments back to reconstructions. Neighbours: `mdl_codec::seams::lattice` reads headers, the kernels are in `lattice_decode.cu`. It must not
-//! trust what it decodes.
+//! Segments back to reconstructions. Neighbours: `mdl_codec::seams::lattice` reads headers, the kernels are in `lattice_decode.cu`. It
+//! must not trust what it decodes.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns, refused};

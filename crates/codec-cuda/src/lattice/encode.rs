@@ -1,5 +1,5 @@
-//! Reconstructions to segments. Neighbours: `symbols` turns them into symbols and counts, `mdl_codec` decides from the counts, `crate::rans`
-//! makes the streams. It must not look at values.
+//! Reconstructions to segments. Neighbours: `symbols` turns them into symbols and counts, `mdl_codec` decides from the counts,
+//! `crate::rans` makes the streams. It must not look at values.
 
 use super::symbols::{Coded, Subject, look};
 use super::words::{Layout, Load};
@@ -19,9 +19,12 @@ const LOW: Kernel = Kernel::new("lattice", "lattice_low");
 /// Segments at a time: their blocks are rows of a grid.
 const JOBS: usize = 2048;
 
+/// How a segment came to be stored, and its bytes, scheme byte first.
+pub(crate) type Segment = (Scheme, Vec<u8>);
+
 /// Encodes segments on the lattices of their hints, with the relatives where that pays: what `CpuEngine::encode_as` gives for a
 /// lattice. None where the values are not on the lattice, or the CPU would refuse for another reason.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<(Scheme, Vec<u8>)>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
     let mut out = Vec::with_capacity(jobs.len());
     for jobs in jobs.chunks(JOBS) {
         out.extend(batch(session, jobs)?);
@@ -37,7 +40,7 @@ struct Chosen<'a> {
     head: Head,
 }
 
-fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<(Scheme, Vec<u8>)>>> {
+fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
     let subjects: Vec<Subject<'_>> = jobs
         .iter()
         .enumerate()
@@ -56,7 +59,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<(
     let with = look(session, &subjects)?;
     let poor: Vec<Subject<'_>> = subjects
         .iter()
-        .zip(&with.coded)
+        .zip(&with)
         .filter(|(s, c)| s.relatives[0].is_some() && c.as_ref().is_some_and(|c| c.plan.is_poor(s.n)))
         .map(|(s, _)| Subject {
             relatives: [None; 2],
@@ -65,11 +68,11 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<(
         .collect();
     let alone = look(session, &poor)?;
     let mut alone_of: Vec<Option<Coded<'_>>> = jobs.iter().map(|_| None).collect();
-    for (s, c) in poor.iter().zip(alone.coded) {
+    for (s, c) in poor.iter().zip(alone) {
         alone_of[s.job] = c;
     }
     let mut chosen = Vec::with_capacity(subjects.len());
-    for (s, coded) in subjects.iter().zip(with.coded) {
+    for (s, coded) in subjects.iter().zip(with) {
         let Some(coded) = coded else { continue };
         let scheme = match s.relatives {
             [_, Some(_)] => Scheme::LatticeDelta2,
@@ -89,7 +92,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<(
         });
     }
     let blocks = write(session, &mut chosen)?;
-    let mut out: Vec<Option<(Scheme, Vec<u8>)>> = jobs.iter().map(|_| None).collect();
+    let mut out: Vec<Option<Segment>> = jobs.iter().map(|_| None).collect();
     let mut blocks = blocks.into_iter();
     for one in chosen {
         let parts: Vec<[Vec<u8>; 2]> = blocks.by_ref().take(one.coded.blocks()).collect();

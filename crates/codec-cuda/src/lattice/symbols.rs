@@ -1,5 +1,5 @@
-//! Segments as symbols in raw contexts, counted. Neighbours: `encode` decides what becomes of them; the kernels are in `lattice.cu`. It must
-//! not know tables.
+//! Segments as symbols in raw contexts, counted. Neighbours: `encode` decides what becomes of them; the kernels are in `lattice.cu`. It
+//! must not know tables.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns};
@@ -31,12 +31,6 @@ pub(super) struct Subject<'a> {
     pub n: usize,
     pub raw: View<'a>,
     pub relatives: [Option<View<'a>>; 2],
-}
-
-/// Segments as symbols; None where a value is not on the lattice.
-#[derive(Debug)]
-pub(super) struct Looked<'s> {
-    pub coded: Vec<Option<Coded<'s>>>,
 }
 
 /// A segment as symbols, and what their counts decide.
@@ -80,10 +74,25 @@ impl Coded<'_> {
     }
 }
 
-/// Looks at segments: at most so many that their blocks are rows of a grid.
-pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result<Looked<'s>> {
+/// What the counts of a segment go by.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    /// Numbers before it, among all counts.
+    at: usize,
+    axes: [usize; 3],
+    alphabet: usize,
+}
+
+impl Table {
+    fn len(self) -> usize {
+        self.axes.iter().product::<usize>() * self.alphabet
+    }
+}
+
+/// Looks at segments: at most so many that there is a row of a grid for each. None where a value is not on the lattice.
+pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result<Vec<Option<Coded<'s>>>> {
     if subjects.is_empty() {
-        return Ok(Looked { coded: Vec::new() });
+        return Ok(Vec::new());
     }
     let mut load = Load::default();
     let placed = subjects
@@ -105,83 +114,37 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         .zip(&places)
         .map(|((s, piece), places)| places.words(s, piece, &load, &room, &facts))
         .collect();
-    let longest = subjects.iter().map(|s| s.n).max().unwrap_or(0);
-    let rows = subjects.len() as u32;
-    let list = session.upload_u64(words.as_flattened())?;
-    session.launch(
-        SYMBOLS,
-        (columns(longest, THREADS as usize * FOUR), rows),
-        THREADS,
-        &[list.arg()],
-    )?;
-    let warps = longest.div_ceil(1 << BLOCK_LOG);
-    session.launch(BEFORE, (columns(warps, 4), rows), 128, &[list.arg()])?;
-    let blocks: Vec<u32> = subjects
+    passes(session, subjects, &words)?;
+    let facts = session.download_u32(facts.view())?;
+    let fact = |places: &Places, i: usize| facts.get(places.facts as usize / 4 + i).copied().unwrap_or(1);
+    let bits: Vec<Vec<u32>> = subjects
         .iter()
-        .zip(0u32..)
-        .flat_map(|(s, j)| (0..s.n.div_ceil(1 << BLOCK_LOG) as u32).flat_map(move |b| [j, b]))
+        .zip(&places)
+        .map(|(s, places)| (0..blocks(s.n)).map(|b| fact(places, 2 + b)).collect())
         .collect();
-    for blocks in blocks.chunks(2 * ROWS) {
-        let blocks_there = session.upload_u32(blocks)?;
-        let grid = (TILES.0, blocks.len() as u32 / 2);
-        session.launch(STEPS, grid, TILES.1, &[list.arg(), blocks_there.arg()])?;
-    }
-    let facts_here = session.download_u32(facts.view())?;
-    let fact = |places: &Places, i: usize| facts_here.get(places.facts as usize / 4 + i).copied().unwrap_or(1);
-
-    // Counts of those that are on their lattice, side by side.
+    // Counts of those that are on their lattice lie side by side.
     let mut at = 0;
-    let counted: Vec<Option<(usize, [usize; 3], usize)>> = subjects
+    let tables: Vec<Option<Table>> = subjects
         .iter()
         .zip(&places)
         .map(|(s, places)| {
             let (axes, alphabet) = (axes(s.relatives[0].is_some()), fact(places, 1) as usize + 1);
             (fact(places, 0) == 0).then(|| {
-                let here = at;
-                at += axes.iter().product::<usize>() * alphabet;
-                (here, axes, alphabet)
+                let table = Table { at, axes, alphabet };
+                at += table.len();
+                table
             })
         })
         .collect();
-    if at == 0 {
-        return Ok(Looked {
-            coded: subjects.iter().map(|_| None).collect(),
-        });
-    }
-    let counts = session.zeroed(4 * at)?;
-    for (words, counted) in words.iter_mut().zip(&counted) {
-        if let Some((at, _, alphabet)) = counted {
-            words[PIECE + 12] = counts.address() + 4 * *at as u64;
-            words[PIECE + 19] = *alphabet as u64;
-        }
-    }
-    let good: Vec<u64> = words
-        .iter()
-        .zip(&counted)
-        .filter(|(_, c)| c.is_some())
-        .flat_map(|(w, _)| *w)
-        .collect();
-    let list = session.upload_u64(&good)?;
-    session.launch(
-        COUNT,
-        (columns(longest, COUNTED), (good.len() / WORDS) as u32),
-        THREADS,
-        &[list.arg()],
-    )?;
-    let counts = session.download_u32(counts.view())?;
-    let bits: Vec<Vec<u32>> = subjects
-        .iter()
-        .zip(&places)
-        .map(|(s, places)| (0..s.n.div_ceil(1 << BLOCK_LOG)).map(|b| fact(places, 2 + b)).collect())
-        .collect();
-    let plans: Vec<Option<Plan>> = counted
+    let counts = count(session, &mut words, &tables, at)?;
+    let plans: Vec<Option<Plan>> = tables
         .par_iter()
         .zip(&bits)
-        .map(|(counted, bits)| {
-            let (at, axes, alphabet) = (*counted)?;
-            let counts = counts[at..at + axes.iter().product::<usize>() * alphabet].to_vec();
+        .map(|(table, bits)| {
+            let table = (*table)?;
             let low = bits.iter().map(|b| u64::from(b.div_ceil(8))).sum();
-            Some(Plan::new(axes, alphabet, counts, low))
+            let counts = counts.get(table.at..table.at + table.len())?.to_vec();
+            Some(Plan::new(table.axes, table.alphabet, counts, low))
         })
         .collect();
     let rooms = Rc::new([room, load]);
@@ -195,7 +158,54 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
             _rooms: rooms.clone(),
         })
     });
-    Ok(Looked { coded: coded.collect() })
+    Ok(coded.collect())
+}
+
+/// Blocks of `n` elements.
+fn blocks(n: usize) -> usize {
+    n.div_ceil(1 << BLOCK_LOG)
+}
+
+/// Makes symbols, classes and steps of activity, and finds out what is a matter of facts.
+fn passes(session: &Session, subjects: &[Subject<'_>], words: &[[u64; WORDS]]) -> Result<()> {
+    let longest = subjects.iter().map(|s| s.n).max().unwrap_or(0);
+    let rows = subjects.len() as u32;
+    let list = session.upload_u64(words.as_flattened())?;
+    let everything = (columns(longest, THREADS as usize * FOUR), rows);
+    session.launch(SYMBOLS, everything, THREADS, &[list.arg()])?;
+    session.launch(BEFORE, (columns(blocks(longest), 4), rows), 128, &[list.arg()])?;
+    let each: Vec<u32> = subjects
+        .iter()
+        .zip(0u32..)
+        .flat_map(|(s, j)| (0..blocks(s.n) as u32).flat_map(move |b| [j, b]))
+        .collect();
+    for each in each.chunks(2 * ROWS) {
+        let there = session.upload_u32(each)?;
+        let grid = (TILES.0, each.len() as u32 / 2);
+        session.launch(STEPS, grid, TILES.1, &[list.arg(), there.arg()])?;
+    }
+    Ok(())
+}
+
+/// Counts the symbols of the segments that have tables, `len` numbers in all, and tells their words where.
+fn count(session: &Session, words: &mut [[u64; WORDS]], tables: &[Option<Table>], len: usize) -> Result<Vec<u32>> {
+    if len == 0 {
+        return Ok(Vec::new());
+    }
+    let counts = session.zeroed(4 * len)?;
+    let (mut good, mut longest) = (Vec::new(), 0);
+    for (words, table) in words.iter_mut().zip(tables) {
+        if let Some(table) = table {
+            words[PIECE + 12] = counts.address() + 4 * table.at as u64;
+            words[PIECE + 19] = table.alphabet as u64;
+            good.extend_from_slice(words);
+            longest = longest.max(words[PIECE + 16] as u32);
+        }
+    }
+    let grid = (columns(longest as usize, COUNTED), (good.len() / WORDS) as u32);
+    let list = session.upload_u64(&good)?;
+    session.launch(COUNT, grid, THREADS, &[list.arg()])?;
+    session.download_u32(counts.view())
 }
 
 /// Where the lists of a segment are: in the room, and (`facts`) among the facts.
