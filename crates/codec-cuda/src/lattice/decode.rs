@@ -9,6 +9,7 @@ use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
 use mdl_codec::seams::lattice::{Coded, Front, period};
+use rayon::prelude::*;
 
 const CLASSES: Kernel = Kernel::new("lattice_decode", "lattice_classes");
 const SLOTS: Kernel = Kernel::new("lattice_decode", "lattice_slots");
@@ -151,7 +152,7 @@ fn words(read: &Read<'_>, places: &Places, first_block: usize, rooms: &Rooms<'_,
 }
 
 fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
-    let reads = jobs.iter().map(read).collect::<Result<Vec<_>>>()?;
+    let reads = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let (mut load, mut room, mut tables) = (Load::default(), Layout::default(), 0);
     let mut places = Vec::with_capacity(reads.len());
     for (read, j) in reads.iter().zip(0u32..) {
@@ -192,7 +193,8 @@ fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let freqs = load.view().part(freqs as usize..load.view().len());
     session.launch(SLOTS, (tables as u32, 1), 256, &[freqs.arg(), slots.arg()])?;
     let longest = reads.iter().map(|r| r.n).max().unwrap_or(0);
-    let everything = (columns(longest, THREADS as usize * FOUR), reads.len() as u32);
+    let rows = reads.len() as u32;
+    let everything = (columns(longest, THREADS as usize * FOUR, rows), rows);
     if reads.iter().any(|r| r.relatives[0].is_some()) {
         session.launch(CLASSES, everything, THREADS, &[list.arg()])?;
     }

@@ -13,6 +13,7 @@ use crate::rans;
 use mdl_codec::Scheme;
 use mdl_codec::quant::lattice::Hint;
 use mdl_codec::seams::lattice::{Head, elements};
+use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("lattice", "lattice_contexts");
 const LOW: Kernel = Kernel::new("lattice", "lattice_low");
@@ -38,6 +39,8 @@ struct Chosen<'a> {
     scheme: Scheme,
     coded: Coded<'a>,
     head: Head,
+    /// Of `RansSymbol`.
+    table: Vec<u64>,
 }
 
 fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
@@ -79,24 +82,49 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
             [Some(_), _] => Scheme::LatticeDelta,
             _ => Scheme::Lattice,
         };
-        let (scheme, coded) = match alone_of[s.job].take() {
-            Some(alone) if coded.plan.is_beaten_by(&alone.plan) => (Scheme::Lattice, alone),
-            _ => (scheme, coded),
-        };
-        let head = coded.plan.head(scheme, s.hint, s.n).map_err(super::refused)?;
-        chosen.push(Chosen {
+        chosen.push(match alone_of[s.job].take() {
+            Some(alone) if coded.plan.is_beaten_by(&alone.plan) => (s, Scheme::Lattice, alone),
+            _ => (s, scheme, coded),
+        });
+    }
+    let plans: Vec<_> = chosen
+        .iter()
+        .map(|(s, scheme, coded)| (&coded.plan, *scheme, s.hint, s.n))
+        .collect();
+    let heads = plans
+        .into_par_iter()
+        .map(|(plan, scheme, hint, n)| {
+            let head = plan.head(scheme, hint, n).map_err(super::refused)?;
+            let table = head.table.words();
+            Ok((head, table))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut chosen: Vec<Chosen<'_>> = chosen
+        .into_iter()
+        .zip(heads)
+        .map(|((s, scheme, coded), (head, table))| Chosen {
             job: s.job,
             scheme,
             coded,
             head,
-        });
-    }
-    let blocks = write(session, &mut chosen)?;
+            table,
+        })
+        .collect();
+    let mut blocks = write(session, &mut chosen)?.into_iter();
+    let parts: Vec<_> = chosen
+        .into_iter()
+        .map(|c| {
+            let blocks: Vec<[Vec<u8>; 2]> = blocks.by_ref().take(c.coded.blocks()).collect();
+            (c.job, c.scheme, c.head, blocks)
+        })
+        .collect();
+    let done: Vec<_> = parts
+        .into_par_iter()
+        .map(|(job, scheme, head, blocks)| (job, (scheme, head.finish(&blocks))))
+        .collect();
     let mut out: Vec<Option<Segment>> = jobs.iter().map(|_| None).collect();
-    let mut blocks = blocks.into_iter();
-    for one in chosen {
-        let parts: Vec<[Vec<u8>; 2]> = blocks.by_ref().take(one.coded.blocks()).collect();
-        out[one.job] = Some((one.scheme, one.head.finish(&parts)));
+    for (job, segment) in done {
+        out[job] = Some(segment);
     }
     Ok(out)
 }
@@ -120,7 +148,7 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
             [
                 load.put_slice(&c.head.map),
                 load.put(before.iter().flat_map(|w| w.to_le_bytes())),
-                load.put(c.head.table.words().iter().flat_map(|w| w.to_le_bytes())),
+                load.put_words(&c.table),
                 low.take(4 * words as usize),
             ]
         })
@@ -137,22 +165,20 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
     }
     let list = session.upload_u64(&list)?;
     let rows = chosen.len() as u32;
-    let contexts = (columns(longest, THREADS as usize * 16), rows);
+    let contexts = (columns(longest, THREADS as usize * 16, rows), rows);
     session.launch(CONTEXTS, contexts, THREADS, &[list.arg()])?;
     if wide {
         let warps = THREADS as usize / 32;
         session.launch(
             LOW,
-            (columns(longest, warps * 32 * GROUP), rows),
+            (columns(longest, warps * 32 * GROUP, rows), rows),
             THREADS,
             &[list.arg()],
         )?;
     }
     let mut streams = Vec::new();
     for (c, [_, _, table, _]) in chosen.iter().zip(&places) {
-        let table = load
-            .view()
-            .part(*table as usize..*table as usize + c.head.table.words().len() * 8);
+        let table = load.view().part(*table as usize..*table as usize + 8 * c.table.len());
         streams.extend(c.coded.parts().map(|part| rans::Encode {
             parts: vec![part],
             table,

@@ -28,6 +28,8 @@ const THREADS: u32 = 256;
 const FOUR: usize = 4;
 /// Elements of a group.
 const GROUP: usize = 32;
+/// Blocks of threads that keep any device busy to the end.
+const BLOCKS: u32 = 16_384;
 /// Most rows of a grid.
 const ROWS: usize = 65_535;
 
@@ -39,7 +41,9 @@ fn refused(e: CodecError) -> DeviceError {
     }
 }
 
-/// Columns of a grid for `n` elements at most, each of its blocks taking `share`.
-fn columns(n: usize, share: usize) -> u32 {
-    n.div_ceil(share).clamp(1, 4096) as u32
+/// Columns of a grid of `rows` rows for `n` elements at most, each of its blocks of threads taking `share` or, where there are more blocks
+/// than any device has room for, that again and again.
+fn columns(n: usize, share: usize, rows: u32) -> u32 {
+    let most = (BLOCKS / rows.max(1)).max(64) as usize;
+    n.div_ceil(share).clamp(1, most) as u32
 }

@@ -55,10 +55,8 @@ pub(crate) fn quantise(
     let words = shares.len() / n.div_ceil(SHARE);
     for shares in shares.chunks(words * super::ROWS) {
         let list = session.upload_u64(shares)?;
-        let grid = (
-            columns(n.min(SHARE), THREADS as usize * FOUR),
-            (shares.len() / words) as u32,
-        );
+        let rows = (shares.len() / words) as u32;
+        let grid = (columns(n.min(SHARE), THREADS as usize * FOUR, rows), rows);
         session.launch(QUANTISE, grid, THREADS, &[list.arg()])?;
     }
     Ok(match session.download_u32(worst.view())?.first() {

@@ -171,9 +171,9 @@ fn passes(session: &Session, subjects: &[Subject<'_>], words: &[[u64; WORDS]]) -
     let longest = subjects.iter().map(|s| s.n).max().unwrap_or(0);
     let rows = subjects.len() as u32;
     let list = session.upload_u64(words.as_flattened())?;
-    let everything = (columns(longest, THREADS as usize * FOUR), rows);
+    let everything = (columns(longest, THREADS as usize * FOUR, rows), rows);
     session.launch(SYMBOLS, everything, THREADS, &[list.arg()])?;
-    session.launch(BEFORE, (columns(blocks(longest), 4), rows), 128, &[list.arg()])?;
+    session.launch(BEFORE, (columns(blocks(longest), 4, rows), rows), 128, &[list.arg()])?;
     let each: Vec<u32> = subjects
         .iter()
         .zip(0u32..)
@@ -202,7 +202,8 @@ fn count(session: &Session, words: &mut [[u64; WORDS]], tables: &[Option<Table>]
             longest = longest.max(words[PIECE + 16] as u32);
         }
     }
-    let grid = (columns(longest as usize, COUNTED), (good.len() / WORDS) as u32);
+    let rows = (good.len() / WORDS) as u32;
+    let grid = (columns(longest as usize, COUNTED, rows), rows);
     let list = session.upload_u64(&good)?;
     session.launch(COUNT, grid, THREADS, &[list.arg()])?;
     session.download_u32(counts.view())

@@ -395,6 +395,27 @@ fn blocks_and_batches_are_coded_as_the_cpu_does() {
 }
 
 #[test]
+fn many_short_segments_share_launches() {
+    let cases: Vec<Case> = (0..540)
+        .map(|i| {
+            let (dtype, n, step) = (DTYPES[i % 3], 1 + i % 70, -(i as i16 % 40));
+            case(&Shape {
+                dtype,
+                shape: &[n],
+                start: 0,
+                n,
+                step,
+                seed: Some(i as u64),
+                gap: 0.1,
+                relatives: i % 3,
+                odd: false,
+            })
+        })
+        .collect();
+    check(&cases, false);
+}
+
+#[test]
 fn tensors_are_quantised_as_the_cpu_does() {
     let session = session();
     for dtype in DTYPES {

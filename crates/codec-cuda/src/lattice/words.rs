@@ -52,6 +52,15 @@ impl Load {
         at as u64
     }
 
+    /// As [`put`](Self::put), of words.
+    pub(super) fn put_words(&mut self, words: &[u64]) -> u64 {
+        let at = self.0.len();
+        self.0.resize((at + 8 * words.len() + 8).next_multiple_of(16), 0);
+        let to = self.0[at..].as_chunks_mut::<8>().0;
+        to.iter_mut().zip(words).for_each(|(to, w)| *to = w.to_le_bytes());
+        at as u64
+    }
+
     /// All of it on the device.
     pub(super) fn send<'s>(&self, session: &'s Session) -> Result<Buffer<'s>> {
         // No copy is empty.
