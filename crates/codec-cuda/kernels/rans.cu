@@ -1,5 +1,5 @@
 // Streams of symbols that lie ready, with or without contexts: a warp to a stream.
-#include "rans.cuh"
+#include "rans_few.cuh"
 
 // Two parts, coded one after the other on the same states; the second may be empty.
 struct RansJob {
@@ -25,7 +25,11 @@ KERNEL(rans_encode, (const RansJob* jobs, u32 count, u32* lengths)) {
     u32 x = RANS_LOW;
     u16* out = (u16*)job.stream;
     u32 at = 0;
-    for (u32 p = 2; p-- > 0;) at = rans_put_part(table, job.symbols[p], job.ctx[p], job.n[p], job.lanes, x, out, at);
+    for (u32 p = 2; p-- > 0;) {
+        // No run-time index into the structure: it would have to lie in memory.
+        const u8 *symbols = p ? job.symbols[1] : job.symbols[0], *ctx = p ? job.ctx[1] : job.ctx[0];
+        at = rans_put_any(table, symbols, ctx, p ? job.n[1] : job.n[0], job.lanes, x, out, at);
+    }
     if (lane_id() < job.lanes) store_u32(job.stream + 2u * at + 4u * lane_id(), x);
     if (lane_id() == 0) lengths[j] = 2u * at + 4u * job.lanes;
 }

@@ -5,6 +5,10 @@
 const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
+    ("rans_few.cuh", include_str!("../kernels/rans_few.cuh")),
+    ("lattice.cuh", include_str!("../kernels/lattice.cuh")),
+    ("lattice.cu", include_str!("../kernels/lattice.cu")),
+    ("lattice_decode.cu", include_str!("../kernels/lattice_decode.cu")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
     ("numbers.cuh", include_str!("../kernels/numbers.cuh")),

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod job;
 mod kernels;
+mod lattice;
 mod open;
 mod palette;
 mod rans;

@@ -39,14 +39,14 @@ pub(crate) fn palette(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resu
 
 /// The lattice's schemes; none where the values are not on it.
 pub(crate) fn lattice(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Made> {
-    let _ = session;
-    Ok(vec![None; jobs.len()])
+    crate::lattice::encode(session, jobs)
 }
 
 /// Decodes segments of one scheme, which is not stored or zstd.
 pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> Result<()> {
     match scheme {
         Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => crate::palette::decode(session, jobs),
+        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => crate::lattice::decode(session, jobs),
         _ => Err(crate::DeviceError::Unsupported("no room")),
     }
 }

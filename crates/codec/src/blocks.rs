@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// log2 of the elements of a block that encoders choose.
-pub(crate) const BLOCK_LOG: u8 = 18;
+pub const BLOCK_LOG: u8 = 18;
 /// The largest block that decoders accept: one that holds a whole segment of bytes.
 const MAX_LOG: u8 = 23;
 

@@ -16,6 +16,14 @@ pub(crate) fn lanes_for(bytes: u64) -> u8 {
     }
 }
 
+/// log2 of lanes, if streams come on so many.
+pub(crate) fn checked(lanes: u8) -> Result<u8, CodecError> {
+    match lanes {
+        0 | 2 | 5 => Ok(lanes),
+        _ => Err(CodecError::Corrupt("bad count of lanes")),
+    }
+}
+
 /// Symbols, and the context of each.
 pub(crate) type Part<'a> = (&'a [u8], &'a [u8]);
 
@@ -60,7 +68,7 @@ pub(crate) enum Stream<'a> {
 impl<'a> Stream<'a> {
     /// Reads the states.
     pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self, CodecError> {
-        Ok(match lanes {
+        Ok(match checked(lanes)? {
             0 => {
                 let (s, words) = states(stream)?;
                 Stream::One(s, words)
@@ -69,11 +77,10 @@ impl<'a> Stream<'a> {
                 let (s, words) = states(stream)?;
                 Stream::Four(s, words)
             }
-            5 => {
+            _ => {
                 let (s, words) = states(stream)?;
                 Stream::Full(s, words)
             }
-            _ => return Err(CodecError::Corrupt("bad count of lanes")),
         })
     }
 

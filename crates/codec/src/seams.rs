@@ -15,3 +15,13 @@ pub use crate::estimate::sampled;
 pub use crate::palette::plan as palette;
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;
+
+/// Lattices.
+pub mod lattice {
+    pub use crate::blocks::BLOCK_LOG;
+    pub use crate::quant::lattice::activity::period;
+    pub use crate::quant::lattice::decode::{Coded, Front};
+    pub use crate::quant::lattice::encode::{Head, Plan, elements};
+    pub use crate::quant::lattice::piece::Piece;
+    pub use crate::quant::lattice::symbols::axes;
+}

@@ -14,7 +14,7 @@ pub(crate) use grow::Counts;
 const BAD: CodecError = CodecError::Corrupt("bad tree of contexts");
 
 /// Lengths of the axes. A raw context is `(first * axes[1] + second) * axes[2] + third`.
-pub(crate) type Axes = [usize; 3];
+pub type Axes = [usize; 3];
 
 /// How large a tree may grow.
 #[derive(Clone, Copy, Debug)]

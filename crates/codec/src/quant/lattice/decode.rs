@@ -6,12 +6,13 @@ use super::cells::{Lattice, number};
 use super::half::narrow;
 use super::header::{self, Header};
 use super::known::{Known, mirrored};
+use super::piece::Piece;
 use super::symbols::{CLASS_BITS, axes};
 use super::{CHUNK, LIMIT, TREES};
 use crate::bits::{BitReader, Cursor};
 use crate::blocks::Grid;
 use crate::diff::symbol_bases;
-use crate::lanes::Stream;
+use crate::lanes::{self, Stream};
 use crate::rans::{DecTable, LANES};
 use crate::simd::{Simd, Work};
 use crate::tables::get_freqs;
@@ -23,18 +24,38 @@ use std::ops::Range;
 const PLAIN: u8 = 2 * ((1 << (CLASS_BITS + 1)) - 1);
 
 /// Room for every raw context: a power of two, so that no lookup has to be checked.
-const CONTEXTS: usize = 1024;
+pub(crate) const CONTEXTS: usize = 1024;
 
-/// A segment whose header is read.
-pub(crate) struct Reader<'a> {
+/// What comes before the blocks of a segment, and where they are.
+#[derive(Debug)]
+pub struct Front<'a> {
     lattice: Lattice,
     lanes: u8,
     axes: Axes,
-    map: [u8; CONTEXTS],
-    table: DecTable,
-    bases: [(u64, u32); 256],
+    /// The table of each raw context; the first one's for numbers that are none.
+    pub map: [u8; CONTEXTS],
+    /// The tables: each sums to 4096.
+    pub freqs: Vec<[u16; 256]>,
     grid: Grid,
     blocks: Vec<&'a [u8]>,
+}
+
+/// A segment that can be decoded.
+pub(crate) struct Reader<'a> {
+    front: Front<'a>,
+    table: DecTable,
+    bases: [(u64, u32); 256],
+}
+
+/// A block's elements, its stream and its raw bits.
+#[derive(Clone, Debug)]
+pub struct Coded<'a> {
+    /// Counted in the segment.
+    pub elements: Range<usize>,
+    /// Words and states.
+    pub stream: &'a [u8],
+    /// Bit fields.
+    pub low: &'a [u8],
 }
 
 /// What all blocks share while they are decoded.
@@ -43,9 +64,12 @@ struct Shared<'a> {
     simd: Simd,
 }
 
-impl<'a> Reader<'a> {
-    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements.
-    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+impl<'a> Front<'a> {
+    /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
+    ///
+    /// # Errors
+    /// Bytes that no encoder wrote.
+    pub fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let mut cursor = Cursor::new(body);
         let Header { lattice, lanes } = header::get(&mut cursor, dtype, n)?;
         let grid = Grid::get(&mut cursor, n)?;
@@ -56,15 +80,61 @@ impl<'a> Reader<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let mut padded = [0u8; CONTEXTS];
         padded.iter_mut().zip(&map).for_each(|(to, &from)| *to = from);
-        Ok(Reader {
+        Ok(Front {
             lattice,
             lanes,
             axes,
             map: padded,
-            table: DecTable::new(&freqs)?,
-            bases: symbol_bases(CLASS_BITS),
+            freqs,
             grid,
             blocks: grid.get_blocks(&mut cursor)?,
+        })
+    }
+
+    /// What its elements need of their lattice.
+    ///
+    /// # Errors
+    /// None that a header which was read could give.
+    pub fn piece(&self) -> Result<Piece, CodecError> {
+        let (lattice, n) = (&self.lattice, self.grid.n);
+        Piece::new(lattice, lattice.known.start, n * lattice.dtype.size())
+    }
+
+    /// Lanes of its streams.
+    ///
+    /// # Errors
+    /// None that a decoder knows.
+    pub fn lanes(&self) -> Result<u32, CodecError> {
+        Ok(1 << lanes::checked(self.lanes)?)
+    }
+
+    /// log2 of the elements of a block.
+    pub fn block_log(&self) -> u8 {
+        self.grid.log
+    }
+
+    /// Its blocks.
+    ///
+    /// # Errors
+    /// One is too short.
+    pub fn coded(&self) -> Result<Vec<Coded<'a>>, CodecError> {
+        let one = |(b, data): (usize, &&'a [u8])| {
+            let (stream, low) = split(data)?;
+            let elements = self.grid.elements(b);
+            Ok(Coded { elements, stream, low })
+        };
+        self.blocks.iter().enumerate().map(one).collect()
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
+    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let front = Front::new(dtype, scheme, body, n)?;
+        Ok(Reader {
+            table: DecTable::new(&front.freqs)?,
+            bases: symbol_bases(CLASS_BITS),
+            front,
         })
     }
 
@@ -77,21 +147,29 @@ impl<'a> Reader<'a> {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let size = self.lattice.dtype.size();
+        let size = self.front.lattice.dtype.size();
         let shared = Shared { segment: self, simd };
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
+        self.front
+            .grid
+            .decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
                 let bytes = elements.start * size..elements.end * size;
                 let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
                 simd.compiled(OneBlock {
                     shared: &shared,
-                    start: self.lattice.known.start + elements.start,
+                    start: self.front.lattice.known.start + elements.start,
                     data,
                     relatives: cut,
                     out,
                 })
             })
     }
+}
+
+/// The stream and the raw bits of a block.
+fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.varint()?;
+    Ok((cursor.take(len)?, cursor.rest()))
 }
 
 /// What [`Shared::block`] is asked for.
@@ -122,20 +200,19 @@ impl Shared<'_> {
         relatives: [Option<&[u8]>; 2],
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let size = self.segment.lattice.dtype.size();
+        let size = self.segment.front.lattice.dtype.size();
         let n = out.len() / size;
-        let mut cursor = Cursor::new(data);
-        let len = cursor.varint()?;
-        let mut stream = Stream::new(self.segment.lanes, cursor.take(len)?)?;
-        let mut low = BitReader::new(cursor.rest());
+        let (stream, low) = split(data)?;
+        let mut stream = Stream::new(self.segment.front.lanes, stream)?;
+        let mut low = BitReader::new(low);
         let mut known = Known::new(self.simd);
-        let mut activity = Activity::new(self.segment.lattice.cols, n, self.segment.axes[0]);
+        let mut activity = Activity::new(self.segment.front.lattice.cols, n, self.segment.front.axes[0]);
         let mut values = [0f32; CHUNK];
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
             let (from, count) = (c * CHUNK, out.len() / size);
             let bytes = from * size..(from + count) * size;
             let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(&self.segment.lattice, start + from, count, parent, grand);
+            known.look(&self.segment.front.lattice, start + from, count, parent, grand);
             let mut moved = [0i32; CHUNK];
             for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
                 let class = &known.class[g * LANES..(g + 1) * LANES];
@@ -150,7 +227,7 @@ impl Shared<'_> {
             if !good {
                 return Err(CodecError::Corrupt("level out of range"));
             }
-            narrow(self.segment.lattice.dtype, &values[..count], out);
+            narrow(self.segment.front.lattice.dtype, &values[..count], out);
         }
         stream.done()?;
         if low.ended_well() {
@@ -173,10 +250,10 @@ impl Shared<'_> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
-        let width = (self.segment.axes[1] * self.segment.axes[2]) as u16;
+        let width = (self.segment.front.axes[1] * self.segment.front.axes[2]) as u16;
         for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
             let raw = u16::from(step) * width + u16::from(class);
-            *ctx = self.segment.map[usize::from(raw) % CONTEXTS];
+            *ctx = self.segment.front.map[usize::from(raw) % CONTEXTS];
         }
         stream.take(self.simd, &self.segment.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];

@@ -27,56 +27,149 @@ pub(crate) fn encode(
     rec: &[u8],
     relatives: Relatives<'_>,
 ) -> Result<(Scheme, Vec<u8>), CodecError> {
+    let n = elements(
+        hint,
+        dtype,
+        rec.len(),
+        [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)),
+    )?;
     let (lattice, start) = (&*hint.lattice, hint.start);
-    let size = lattice.dtype.size();
-    let n = rec.len() / size;
-    lattice.check(start, n, rec.len())?;
     let given = [relatives.base, relatives.base.and(relatives.grand)];
-    if dtype != lattice.dtype || n == 0 || rec.len() > SEGMENT_BYTES {
-        return Err(CodecError::BadInput(
-            "the lattice has another dtype, or the segment is empty or too long",
-        ));
-    }
-    if given.into_iter().flatten().any(|p| p.len() != rec.len()) {
-        return Err(CodecError::BadInput("segments of unlike length"));
-    }
     let grid = Grid::new(n);
-    let plan = |given| Plan::new(simd, lattice, grid, start, rec, given);
+    let plan = |given| Planned::new(simd, lattice, grid, start, rec, given);
     let mut best = plan(given)?;
     let mut scheme = match given {
         [_, Some(_)] => Scheme::LatticeDelta2,
         [Some(_), _] => Scheme::LatticeDelta,
         _ => Scheme::Lattice,
     };
-    // A parent that has nothing to do with its child costs more than none; one that helps leaves few bits.
-    if best.cost > (n as u64) << COST_BITS && scheme != Scheme::Lattice {
+    if scheme != Scheme::Lattice && best.plan.is_poor(n) {
         let alone = plan([None; 2])?;
-        if alone.cost <= best.cost {
+        if best.plan.is_beaten_by(&alone.plan) {
             (best, scheme) = (alone, Scheme::Lattice);
         }
     }
-    let (map, leaves) = best.tree.map(best.counts.axes);
-    let freqs = best.counts.frequencies(&map, leaves);
-    let lanes = lanes::lanes_for((best.cost >> (COST_BITS + 3)) / best.blocks.len() as u64);
-    let mut out = vec![scheme as u8];
-    header::put(lattice, start, n, lanes, &mut out)?;
-    out.push(grid.log);
-    best.tree.put(TREES, &mut out);
-    freqs.iter().for_each(|f| put(&mut out, f, true));
-    let table = EncTable::new(&freqs);
+    let Head {
+        bytes: mut out,
+        map,
+        table,
+        lanes,
+        ..
+    } = best.plan.head(scheme, hint, n)?;
     grid.put_blocks(&mut out, |b, out| best.blocks[b].put(simd, &table, lanes, &map, out));
     Ok((scheme, out))
 }
 
-/// The symbols with given relatives, how their contexts merge, and what that costs in 1/1024 bits.
-struct Plan {
-    blocks: Vec<Block>,
+/// How many elements a segment of `bytes` bytes has, if it may be encoded on the hint's lattice with relatives of these lengths.
+///
+/// # Errors
+/// Lengths or dtypes that disagree; no elements.
+pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize, CodecError> {
+    let lattice = &*hint.lattice;
+    let n = bytes / lattice.dtype.size();
+    lattice.check(hint.start, n, bytes)?;
+    let given = [relatives[0], relatives[0].and(relatives[1])];
+    if dtype != lattice.dtype || n == 0 || bytes > SEGMENT_BYTES {
+        return Err(CodecError::BadInput(
+            "the lattice has another dtype, or the segment is empty or too long",
+        ));
+    }
+    if given.into_iter().flatten().any(|len| len != bytes) {
+        return Err(CodecError::BadInput("segments of unlike length"));
+    }
+    Ok(n)
+}
+
+/// What the counts of a segment's symbols decide: how contexts merge, and what all of it costs.
+#[derive(Debug)]
+pub struct Plan {
     counts: Counts,
     tree: Tree,
+    /// In 1/1024 bits.
     cost: u64,
 }
 
+/// A segment up to its blocks, and what they are coded with.
+#[derive(Debug)]
+pub struct Head {
+    /// From the scheme byte to the tables.
+    pub bytes: Vec<u8>,
+    /// The table of each raw context.
+    pub map: Vec<u8>,
+    /// The tables.
+    pub table: EncTable,
+    /// log2 of the lanes of each stream.
+    pub lanes: u8,
+    grid: Grid,
+}
+
+impl Head {
+    /// The segment, from the stream and the raw bits of each block.
+    pub fn finish(mut self, blocks: &[[Vec<u8>; 2]]) -> Vec<u8> {
+        self.grid.put_blocks(&mut self.bytes, |b, out| {
+            if let Some([stream, low]) = blocks.get(b) {
+                put_block(stream, low, out);
+            }
+        });
+        self.bytes
+    }
+}
+
 impl Plan {
+    /// From counts of the symbols below `alphabet` in each raw context, and the bytes of raw bits in all blocks.
+    pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> Plan {
+        let counts = Counts { axes, alphabet, counts };
+        let (tree, cost) = counts.grow(TREES);
+        Plan {
+            counts,
+            tree,
+            cost: cost + ((low * 8) << COST_BITS),
+        }
+    }
+
+    /// Whether it leaves so much of `n` elements that one without relatives is worth a look: a parent that has nothing to do with its
+    /// child costs more than none; one that helps leaves few bits.
+    pub fn is_poor(&self, n: usize) -> bool {
+        self.cost > (n as u64) << COST_BITS
+    }
+
+    /// Whether the plan without relatives is to be taken instead.
+    pub fn is_beaten_by(&self, alone: &Plan) -> bool {
+        alone.cost <= self.cost
+    }
+
+    /// What comes before the blocks of a segment of `n` elements (at least 1).
+    ///
+    /// # Errors
+    /// The hint's lattice does not know the elements.
+    pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head, CodecError> {
+        let grid = Grid::new(n);
+        let (map, leaves) = self.tree.map(self.counts.axes);
+        let freqs = self.counts.frequencies(&map, leaves);
+        let lanes = lanes::lanes_for((self.cost >> (COST_BITS + 3)) / grid.blocks() as u64);
+        let mut bytes = vec![scheme as u8];
+        header::put(&hint.lattice, hint.start, n, lanes, &mut bytes)?;
+        bytes.push(grid.log);
+        self.tree.put(TREES, &mut bytes);
+        freqs.iter().for_each(|f| put(&mut bytes, f, true));
+        let table = EncTable::new(&freqs);
+        Ok(Head {
+            bytes,
+            map,
+            table,
+            lanes,
+            grid,
+        })
+    }
+}
+
+/// The symbols with given relatives, and what they decide.
+struct Planned {
+    blocks: Vec<Block>,
+    plan: Plan,
+}
+
+impl Planned {
     fn new(
         simd: Simd,
         lattice: &Lattice,
@@ -84,26 +177,18 @@ impl Plan {
         start: usize,
         rec: &[u8],
         given: [Option<&[u8]>; 2],
-    ) -> Result<Plan, CodecError> {
+    ) -> Result<Planned, CodecError> {
         let axes = axes(given[0].is_some());
         let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
-        let counts = count(&blocks, axes);
-        let (tree, mut cost) = counts.grow(TREES);
-        cost += blocks
-            .iter()
-            .map(|b| (b.low.len() as u64 * 8) << COST_BITS)
-            .sum::<u64>();
-        Ok(Plan {
-            blocks,
-            counts,
-            tree,
-            cost,
-        })
+        let (alphabet, counts) = count(&blocks, axes);
+        let low = blocks.iter().map(|b| b.low.len() as u64).sum();
+        let plan = Plan::new(axes, alphabet, counts, low);
+        Ok(Planned { blocks, plan })
     }
 }
 
-/// Counts the symbols of all blocks by raw context.
-fn count(blocks: &[Block], axes: Axes) -> Counts {
+/// The alphabet, and counts of the symbols of all blocks by raw context.
+fn count(blocks: &[Block], axes: Axes) -> (usize, Vec<u32>) {
     let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
     let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
     let contexts: usize = axes.iter().product();
@@ -121,17 +206,22 @@ fn count(blocks: &[Block], axes: Axes) -> Counts {
             a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
             a
         });
-    Counts { axes, alphabet, counts }
+    (alphabet, counts)
 }
 
 impl Block {
-    /// Appends the length of the stream, the stream, the bits under the classes.
+    /// Appends the block as coded with these tables.
     fn put(&self, simd: Simd, table: &EncTable, lanes: u8, map: &[u8], out: &mut Vec<u8>) {
         let ctx: Vec<u8> = self.raw.iter().map(|&c| map[usize::from(c)]).collect();
         let mut coded = Vec::with_capacity(self.symbols.len() / 4);
         lanes::put(simd, table, lanes, &[(&self.symbols, &ctx)], &mut coded);
-        put_varint(out, coded.len() as u64);
-        out.extend_from_slice(&coded);
-        out.extend_from_slice(&self.low);
+        put_block(&coded, &self.low, out);
     }
+}
+
+/// Appends the length of the stream, the stream, the bits under the classes.
+fn put_block(stream: &[u8], low: &[u8], out: &mut Vec<u8>) {
+    put_varint(out, stream.len() as u64);
+    out.extend_from_slice(stream);
+    out.extend_from_slice(low);
 }

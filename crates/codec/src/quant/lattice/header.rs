@@ -6,6 +6,7 @@
 use super::cells::Lattice;
 use super::half::to_bf16;
 use super::params::{factor, step_is_valid};
+use super::piece::Piece;
 use crate::bits::{Cursor, put_varint};
 use crate::{CodecError, CpuEngine, Dtype, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
 
@@ -27,6 +28,7 @@ pub(super) struct Header {
 
 /// Appends what `n` elements (at least 1) of `lattice` from `start` on need.
 pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let piece = Piece::new(lattice, start, n * lattice.dtype.size())?;
     let flag = |set: bool, f: u8| if set { f } else { 0 };
     out.push(
         flag(!lattice.rows.is_empty(), ROWS)
@@ -38,24 +40,13 @@ pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mu
     put_varint(out, start as u64);
     put_varint(out, lattice.cols as u64);
     out.extend(lattice.seed.iter().flat_map(|s| s.to_le_bytes()));
-    let rows = lattice.rows_of(start, n);
-    let skipped = rows.start - lattice.known.start / lattice.cols;
-    put_factors(lattice.rows.iter().skip(skipped).take(rows.len()), out)?;
-    let turn = (start - lattice.known.start) % lattice.cols;
-    let round = lattice.factors.iter().cycle().skip(turn);
-    put_factors(
-        round.take(if lattice.factors.is_empty() {
-            0
-        } else {
-            n.min(lattice.cols)
-        }),
-        out,
-    )
+    put_factors(&piece.rows, out)?;
+    put_factors(&piece.factors, out)
 }
 
 /// Appends factors, if there are any, as an encoded bf16 segment after its length.
-fn put_factors<'a>(list: impl Iterator<Item = &'a f32>, out: &mut Vec<u8>) -> Result<(), CodecError> {
-    let raw: Vec<u8> = list.flat_map(|f| to_bf16(*f).to_le_bytes()).collect();
+fn put_factors(list: &[f32], out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let raw: Vec<u8> = list.iter().flat_map(|f| to_bf16(*f).to_le_bytes()).collect();
     if !raw.is_empty() {
         // Never zstd, so that these bytes do not change with its releases.
         let one = |scheme| CpuEngine::new().encode_as(scheme, Dtype::BF16, &raw, Relatives::NONE, None);

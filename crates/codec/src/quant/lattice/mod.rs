@@ -2,7 +2,7 @@
 //! `crate::rans` codes, `crate::blocks` cuts. It must not know who picks the step, or whether the result is good enough.
 //!
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it, `hint` which
-//! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
+//! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says what some elements need of it, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
 //! elements before it say, `symbols` puts both together, `crate::tree` merges contexts to at most 16, `encode` and `decode` do
 //! segments.
 //!
@@ -11,17 +11,18 @@
 //! restore does not. Why steps in proportion to sensitivity^(-1/3): it equalises what a row costs and what it harms, as
 //! reverse water-filling does for weights whose rate is far below one bit.
 
-mod activity;
+pub(crate) mod activity;
 pub(crate) mod cells;
-mod decode;
-mod encode;
+pub(crate) mod decode;
+pub(crate) mod encode;
 mod half;
 mod header;
 mod hint;
 mod known;
 mod params;
+pub(crate) mod piece;
 mod quantise;
-mod symbols;
+pub(crate) mod symbols;
 
 pub use cells::Lattice;
 pub(crate) use decode::Reader;

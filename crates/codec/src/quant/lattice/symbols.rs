@@ -18,7 +18,7 @@ use rayon::prelude::*;
 pub(super) const CLASS_BITS: u32 = 2;
 
 /// The axes of contexts with and without a parent: activity, place in the cell, last move.
-pub(super) fn axes(parent: bool) -> Axes {
+pub fn axes(parent: bool) -> Axes {
     if parent {
         [STEPS, PLACES, MOVES]
     } else {
