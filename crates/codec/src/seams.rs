@@ -2,5 +2,11 @@
 //! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
 //! who is not an engine: it changes without notice.
 
+pub use crate::blocks::Grid;
+pub use crate::coder::{Counts, PlaneDecoder, PlaneEncoder};
+pub use crate::estimate::plan;
+pub use crate::float::{Cut, Shape};
+pub use crate::low::GROUP;
+pub use crate::planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, number_size, reference, stride};
 pub use crate::rans::{DecTable, EncTable};
 pub use crate::tables::normalise;
