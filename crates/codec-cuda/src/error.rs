@@ -30,6 +30,9 @@ pub enum DeviceError {
     /// Encoded bytes that do not decode.
     #[error("corrupt: {0}")]
     Corrupt(&'static str),
+    /// Sound as it may be, only the processor does this.
+    #[error("not done on a device: {0}")]
+    Unsupported(&'static str),
 }
 
 /// Of device work.

@@ -6,6 +6,11 @@ const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
+    ("exceptions.cu", include_str!("../kernels/exceptions.cu")),
+    ("groups.cu", include_str!("../kernels/groups.cu")),
+    ("huffman.cu", include_str!("../kernels/huffman.cu")),
+    ("planes.cuh", include_str!("../kernels/planes.cuh")),
+    ("planes.cu", include_str!("../kernels/planes.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
 ];
 
@@ -73,7 +78,10 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
+            assert!(
+                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
+                "{file}"
+            );
         }
     }
 }

@@ -8,7 +8,11 @@
 mod copy;
 mod device;
 mod error;
+mod huffman;
+mod job;
 mod kernels;
+#[allow(dead_code, unused_imports)] // wired in by engine
+mod planes;
 mod rans;
 #[cfg(test)]
 mod testing;

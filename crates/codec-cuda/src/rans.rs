@@ -93,7 +93,12 @@ pub(crate) struct Streams<'s> {
     places: Vec<(usize, usize)>,
 }
 
-impl Streams<'_> {
+impl<'s> Streams<'s> {
+    /// Streams in `room`: where each begins, and how long it is.
+    pub(crate) fn new(room: Buffer<'s>, places: Vec<(usize, usize)>) -> Self {
+        Streams { room, places }
+    }
+
     /// Stream `i`.
     pub(crate) fn get(&self, i: usize) -> View<'_> {
         let (at, len) = self.places.get(i).copied().unwrap_or_default();
@@ -127,7 +132,10 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     let args = [list.arg(), teams.arg(), lengths.arg()];
     session.launch(ENCODE, (count, 1), 32 * WARPS as u32, &args)?;
     let lengths = session.download_u32(lengths.view())?;
-    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
+    let places = starts
+        .into_iter()
+        .zip(lengths.into_iter().map(|l| l as usize))
+        .collect();
     Ok(Streams { room, places })
 }
 
@@ -136,6 +144,9 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
 /// # Errors
 /// [`DeviceError::Corrupt`] where one does not end where it should.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
     let words = jobs
         .iter()
         .map(|j| job(&j.parts, j.table, j.stream.address(), j.lanes, j.stream.len() as u32))
@@ -175,7 +186,10 @@ mod tests {
                 let symbols: Vec<u8> = (0..n).map(|_| (noise.next() & noise.next() & 31) as u8).collect();
                 let ctx: Vec<u8> = (0..n).map(|i| (i / 5 % 3) as u8).collect();
                 let mut counts = [[0u32; 256]; 3];
-                symbols.iter().zip(&ctx).for_each(|(&s, &c)| counts[usize::from(c)][usize::from(s)] += 1);
+                symbols
+                    .iter()
+                    .zip(&ctx)
+                    .for_each(|(&s, &c)| counts[usize::from(c)][usize::from(s)] += 1);
                 counts.iter_mut().for_each(|c| c[200] += 1);
                 let freqs = counts.map(|c| normalise(&c));
                 let table = session.upload_u64(&EncTable::new(&freqs).words()).unwrap();

@@ -119,7 +119,15 @@ impl<'a> Reader<'a> {
             let heads = &mut heads[..2 * symbols.len()];
             simd.heads(cut, symbols, planes, heads);
             if self.plan.grouped(size) {
-                low::get(simd, &mut groups, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
+                low::get(
+                    simd,
+                    &mut groups,
+                    size,
+                    low,
+                    &counts[c * CHUNK / low::GROUP..],
+                    heads,
+                    out,
+                )?;
                 continue;
             }
             let bytes = size.min(2);
