@@ -152,8 +152,10 @@ DEVICE void join(const PlanesBlock* blocks, const u32* tiles) {
     const PlanesBlock* job = blocks + tiles[2u * blockIdx.x];
     u32 start = tiles[2u * blockIdx.x + 1u] * JOIN_TILE, lane = lane_id();
     Cut cut = job->cut;
-    u32 n = job->n, mode = job->mode, bits = cut.bits;
-    bool aligned = ((u64)job->out & 15u) == 0u;
+    u32 n = job->n, mode = job->mode, bits = cut.bits, symbol = job->symbol * 0x01010101u;
+    u8* out = job->out;
+    const u8 *symbols = job->symbols, *fields = job->fields;
+    bool aligned = ((u64)out & 15u) == 0u;
     for (u32 u = 0; u < JOIN_TILE / 2048u; u++) {
         u32 i = start + u * 2048u + warp_id() * 256u + 8u * lane;
         if (i >= n) break;
@@ -161,9 +163,9 @@ DEVICE void join(const PlanesBlock* blocks, const u32* tiles) {
         Eight<SIZE> v;
         clear(v);
         if (bits) {
-            u32 s[2] = {job->symbol * 0x01010101u, job->symbol * 0x01010101u}, f[2] = {0u, 0u};
-            if (job->symbols) load_bytes(job->symbols + i, m, s);
-            const u8* planes = job->fields + (u64)(i / 32u) * 4u * bits + (i / 8u & 3u);
+            u32 s[2] = {symbol, symbol}, f[2] = {0u, 0u};
+            if (symbols) load_bytes(symbols + i, m, s);
+            const u8* planes = fields + (u64)(i / 32u) * 4u * bits + (i / 8u & 3u);
 #pragma unroll
             for (u32 j = 0; j < 8; j++) {
                 if (j >= bits) continue;
@@ -193,7 +195,7 @@ DEVICE void join(const PlanesBlock* blocks, const u32* tiles) {
                 put_byte_plane(v, p, b);
             }
         }
-        store_eight(v, job->out + (u64)i * SIZE, m, aligned);
+        store_eight(v, out + (u64)i * SIZE, m, aligned);
     }
 }
 

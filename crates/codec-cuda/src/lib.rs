@@ -9,6 +9,7 @@ mod copy;
 mod device;
 mod error;
 mod huffman;
+#[allow(dead_code)] // wired in by engine
 mod job;
 mod kernels;
 #[allow(dead_code, unused_imports)] // wired in by engine

@@ -1,7 +1,7 @@
 //! Puts segments together on the device. Neighbours: `mdl_codec::seams::Reader` reads headers and finds the parts of blocks; `rans` and `huffman`
 //! decode planes. It must not trust a byte: what kernels index by comes from lengths that were checked here, or on the device before.
 
-use super::{codec, cut_words, launch, launch_sizes, pair, place, tiles};
+use super::{codec, cut_words, groups, launch, launch_sizes, pair, place, tiles};
 use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
@@ -17,7 +17,6 @@ const JOIN: [(usize, Kernel); 4] = [
     (4, Kernel::new("planes", "planes_join4")),
     (8, Kernel::new("planes", "planes_join8")),
 ];
-const PLACE: Kernel = Kernel::new("groups", "groups_place");
 const PATCH: Kernel = Kernel::new("exceptions", "exceptions_put");
 /// `JOIN_TILE` in `planes.cu`.
 const TILE: usize = 8192;
@@ -25,24 +24,24 @@ const TILE: usize = 8192;
 const LANES: u32 = 32;
 
 /// A segment whose header and blocks are read.
-struct Item<'a> {
-    size: usize,
-    reader: Reader<'a>,
-    blocks: Vec<Pieces<'a>>,
+pub(super) struct Item<'a> {
+    pub size: usize,
+    pub reader: Reader<'a>,
+    pub blocks: Vec<Pieces<'a>>,
     body: &'a [u8],
     out: View<'a>,
 }
 
 /// A plane of a block.
 #[derive(Clone, Copy, Debug)]
-enum Plane<'a> {
+pub(super) enum Plane<'a> {
     Const(u8),
     At(View<'a>),
 }
 
 impl Plane<'_> {
     /// Its address or 0, and its symbol where it has but one.
-    fn words(self) -> (u64, u8) {
+    pub(super) fn words(self) -> (u64, u8) {
         match self {
             Plane::Const(s) => (0, s),
             Plane::At(view) => (view.address(), 0),
@@ -83,13 +82,13 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let rooms: Vec<Vec<Range<usize>>> = items.iter().map(|i| rooms(i, &mut at)).collect();
     let room = session.buffer(at)?;
     let planes = code(session, &items, &bodies, &rooms, room.view())?;
-    let places = find_groups(session, &items, &bodies, &planes)?;
+    let places = groups::find(session, &items, &bodies, &planes)?;
     join(session, &items, &bodies, &planes, &places)?;
     patch(session, &items)
 }
 
 /// The part of an uploaded body that a piece of it is.
-fn uploaded<'a>(item: &Item<'_>, body: &'a Buffer<'_>, piece: &[u8]) -> View<'a> {
+pub(super) fn uploaded<'a>(item: &Item<'_>, body: &'a Buffer<'_>, piece: &[u8]) -> View<'a> {
     let at = (piece.as_ptr() as usize).saturating_sub(item.body.as_ptr() as usize);
     body.view().part(at..at + piece.len())
 }
@@ -168,60 +167,6 @@ fn code<'v>(
     rans::decode(session, &rans)?;
     huffman::decode(session, &huffman)?;
     Ok(planes)
-}
-
-/// Finds where the groups of low bytes begin, and that they are all there. Gives memory, and in it the place of each item's first.
-fn find_groups<'s>(
-    session: &'s Session,
-    items: &[Item<'_>],
-    bodies: &[Buffer<'_>],
-    planes: &[Vec<Vec<Plane<'_>>>],
-) -> Result<(Buffer<'s>, Vec<usize>)> {
-    let mut at = 0;
-    let firsts: Vec<usize> = items
-        .iter()
-        .map(|i| {
-            let first = at;
-            at += if i.reader.plan.grouped(i.size) {
-                i.reader.grid.n.div_ceil(GROUP)
-            } else {
-                0
-            };
-            first
-        })
-        .collect();
-    let room = session.buffer(4 * at)?;
-    let (mut words, mut wanted) = (Vec::new(), Vec::new());
-    for (((item, body), planes), first) in items.iter().zip(bodies).zip(planes).zip(&firsts) {
-        if !item.reader.plan.grouped(item.size) {
-            continue;
-        }
-        for (b, (pieces, planes)) in item.blocks.iter().zip(planes).enumerate() {
-            let range = item.reader.grid.elements(b);
-            let (counts, count) = planes.get(1).map_or((0, 0), |p| p.words());
-            words.push([
-                0,
-                counts,
-                room.address() + 4 * (first + range.start / GROUP) as u64,
-                uploaded(item, body, pieces.groups).address(),
-                pair(range.len(), item.reader.plan.low(item.size)),
-                count.into(),
-            ]);
-            wanted.push(pieces.groups.len() as u32);
-        }
-    }
-    if !words.is_empty() {
-        let list = session.upload_u64(words.as_flattened())?;
-        let totals = session.buffer(8 * words.len())?;
-        session.launch(PLACE, (words.len() as u32, 1), 256, &[list.arg(), totals.arg()])?;
-        let totals = session.download_u32(totals.view())?;
-        for (total, wanted) in totals.as_chunks::<2>().0.iter().zip(wanted) {
-            if *total != [wanted, 0] {
-                return Err(DeviceError::Corrupt("groups of low bytes do not end where they should"));
-            }
-        }
-    }
-    Ok((room, firsts))
 }
 
 /// Puts heads and low bytes together.

@@ -1,14 +1,16 @@
 //! Takes segments apart on the device and codes their planes. Neighbours: `mdl_codec::seams::Coding` decides from the counts; `exceptions` here
 //! lists what is outside the window. It must not decode, nor look at a tensor's bytes on the host.
 
-use super::{ALIGN, codec, cut_words, launch_sizes, pair, place};
+use super::item::{Item, lengths};
+use super::{ALIGN, codec, groups, launch_sizes, place};
+use crate::copy::{self, Gathered};
 use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::Encode;
 use crate::kernels::Kernel;
 use crate::planes::exceptions::{self, Listed};
 use crate::rans::Streams;
-use crate::{copy, huffman, rans};
+use crate::{huffman, rans};
 use mdl_codec::seams::{Coding, Counts, Exceptions, GROUP, Grid, Plan, PlaneEncoder, number_size, stride};
 use rayon::prelude::*;
 
@@ -18,96 +20,10 @@ const SPLIT: [(usize, Kernel); 4] = [
     (4, Kernel::new("planes", "planes_split4")),
     (8, Kernel::new("planes", "planes_split8")),
 ];
-const PLACE: Kernel = Kernel::new("groups", "groups_place");
-const PACK: [(usize, Kernel); 2] = [
-    (4, Kernel::new("groups", "groups_pack4")),
-    (8, Kernel::new("groups", "groups_pack8")),
-];
 /// `TILE` in `planes.cu`.
 const TILE: usize = 16_384;
-/// `PACKED` in `groups.cu`.
-const PACKED: usize = 8192;
 /// Lanes of a stream.
 const LANES: u32 = 32;
-
-/// A segment, and where its parts lie.
-#[derive(Debug)]
-pub(super) struct Item<'a> {
-    pub raw: View<'a>,
-    pub plan: Plan,
-    pub size: usize,
-    pub grid: Grid,
-    /// Of the heads.
-    pub symbols: View<'a>,
-    fields: View<'a>,
-    /// Of low bytes: a count for each group, or planes `pitch` apart.
-    low: View<'a>,
-    pitch: usize,
-    /// Place of its first counts.
-    counts: usize,
-}
-
-/// Lengths of an item's symbols, fields and low planes or counts; the latter are none where the bytes of the segment are the plane.
-fn lengths(plan: Plan, size: usize, n: usize) -> [usize; 3] {
-    let pitch = n.next_multiple_of(ALIGN);
-    let low = match plan.low(size) {
-        _ if plan.grouped(size) => n.div_ceil(GROUP),
-        1 if size == 1 => 0,
-        low => low * pitch,
-    };
-    let fields = plan.cut.map_or(0, |c| n.div_ceil(32) * 4 * c.field_bits() as usize);
-    [plan.cut.map_or(0, |_| pitch), fields, low]
-}
-
-impl<'a> Item<'a> {
-    /// How many planes it has.
-    fn planes(&self) -> usize {
-        self.plan.plane_sizes(self.size, 0).len()
-    }
-
-    /// The symbols of a plane's block.
-    fn plane(&self, p: usize, block: usize) -> View<'a> {
-        let range = self.grid.elements(block);
-        let low = p - usize::from(self.plan.cut.is_some()).min(p);
-        if p == 0 && self.plan.cut.is_some() {
-            self.symbols.part(range)
-        } else if self.plan.grouped(self.size) {
-            self.low.part(range.start / GROUP..range.end.div_ceil(GROUP))
-        } else if self.size == 1 {
-            self.raw.part(range)
-        } else {
-            self.low
-                .part(low * self.pitch + range.start..low * self.pitch + range.end)
-        }
-    }
-
-    /// The bit planes of a block's fields.
-    fn fields(&self, block: usize) -> View<'a> {
-        let bits = self.plan.cut.map_or(0, |c| 4 * c.field_bits() as usize);
-        let range = self.grid.elements(block);
-        self.fields.part(range.start / 32 * bits..range.end.div_ceil(32) * bits)
-    }
-
-    /// The words of `PlanesJob`.
-    fn words(&self, counts: &Buffer<'_>) -> [u64; 10] {
-        let [cut, lo] = cut_words(self.plan.cut);
-        let low = self.plan.low(self.size);
-        let mode = usize::from(low > 0) + usize::from(low > 0 && !self.plan.grouped(self.size));
-        let address = |v: View<'_>| if v.len() == 0 { 0 } else { v.address() };
-        [
-            self.raw.address(),
-            address(self.symbols),
-            address(self.fields),
-            address(self.low),
-            counts.address() + 1024 * self.counts as u64,
-            self.pitch as u64,
-            cut,
-            lo,
-            pair(self.grid.n, mode),
-            pair(low, stride(self.plan, self.grid.n)),
-        ]
-    }
-}
 
 /// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment without bytes.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -227,57 +143,6 @@ fn code<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Coding]) -> Res
     })
 }
 
-/// The groups of low bytes: memory, and for each item where its blocks lie.
-fn pack<'s>(session: &'s Session, items: &[Item<'_>]) -> Result<(Buffer<'s>, Vec<Vec<std::ops::Range<usize>>>)> {
-    let grouped: Vec<_> = items.iter().filter(|i| i.plan.grouped(i.size)).collect();
-    let (mut at, mut offsets) = (0, 0);
-    let starts: Vec<usize> = grouped
-        .iter()
-        .map(|i| place(&mut at, i.grid.n * i.plan.low(i.size)))
-        .collect();
-    let room = session.buffer(at)?;
-    let places = session.buffer(4 * grouped.iter().map(|i| i.grid.n.div_ceil(GROUP)).sum::<usize>())?;
-    let (mut words, mut lengths) = (Vec::new(), Vec::new());
-    for (item, start) in grouped.iter().zip(&starts) {
-        let low = item.plan.low(item.size);
-        for b in 0..item.grid.blocks() {
-            let range = item.grid.elements(b);
-            let counts = item.plane(1, b);
-            words.push([
-                item.raw.address() + (range.start * item.size) as u64,
-                counts.address(),
-                places.address() + 4 * offsets as u64,
-                room.address() + (start + range.start * low) as u64,
-                pair(range.len(), low),
-                0,
-            ]);
-            offsets += counts.len();
-            lengths.push((item.size, range.len()));
-        }
-    }
-    let list = session.upload_u64(words.as_flattened())?;
-    let totals = session.buffer(8 * words.len())?;
-    session.launch(PLACE, (words.len() as u32, 1), 256, &[list.arg(), totals.arg()])?;
-    launch_sizes(session, &PACK, list.view(), &lengths, PACKED)?;
-    let totals = session.download_u32(totals.view())?;
-    let mut totals = totals.iter().step_by(2);
-    let mut starts = starts.into_iter();
-    let found = items
-        .iter()
-        .map(|i| {
-            let Some(start) = Some(i).filter(|i| i.plan.grouped(i.size)).and_then(|_| starts.next()) else {
-                return Vec::new();
-            };
-            let block = |b: usize| {
-                let at = start + i.grid.elements(b).start * i.plan.low(i.size);
-                at..at + totals.next().map_or(0, |&t| t as usize)
-            };
-            (0..i.grid.blocks()).map(block).collect()
-        })
-        .collect();
-    Ok((room, found))
-}
-
 /// A part of a block: bytes of the host, or a piece that is gathered.
 enum Part {
     Bytes(Vec<u8>),
@@ -285,10 +150,10 @@ enum Part {
 }
 
 impl Part {
-    fn bytes<'a>(&'a self, pieces: &'a [Vec<u8>]) -> &'a [u8] {
+    fn bytes<'a>(&'a self, pieces: &'a Gathered) -> &'a [u8] {
         match self {
             Part::Bytes(b) => b,
-            Part::Piece(i) => &pieces[*i],
+            Part::Piece(i) => pieces.get(*i),
         }
     }
 }
@@ -297,7 +162,7 @@ fn encode_items(session: &Session, items: &[Item<'_>], counts: usize) -> Result<
     let codings = split(session, items, counts)?;
     let marked = exceptions::mark(session, items, &codings)?;
     let coded = code(session, items, &codings)?;
-    let (groups, ranges) = pack(session, items)?;
+    let (groups, ranges) = groups::pack(session, items)?;
     let listed = marked.list(session, items)?;
     let mut pieces = Vec::new();
     let mut parts: Vec<Vec<Vec<Part>>> = Vec::with_capacity(items.len());
@@ -333,12 +198,9 @@ fn encode_items(session: &Session, items: &[Item<'_>], counts: usize) -> Result<
         };
         parts.push((0..item.grid.blocks()).map(&mut block).collect());
     }
-    let pieces = copy::gather(session, &pieces)?;
-    Ok(codings
-        .iter()
-        .zip(&parts)
-        .map(|(c, blocks)| assemble(c, blocks, &pieces))
-        .collect())
+    let pieces = copy::gather_together(session, &pieces)?;
+    let segments = codings.par_iter().zip(&parts);
+    Ok(segments.map(|(c, blocks)| assemble(c, blocks, &pieces)).collect())
 }
 
 fn exceptions_of(listed: &Listed, item: usize, block: usize) -> Vec<u8> {
@@ -350,7 +212,7 @@ fn exceptions_of(listed: &Listed, item: usize, block: usize) -> Vec<u8> {
 }
 
 /// The segment: its header, the lengths of all blocks but the last, the blocks.
-fn assemble(coding: &Coding, blocks: &[Vec<Part>], pieces: &[Vec<u8>]) -> Vec<u8> {
+fn assemble(coding: &Coding, blocks: &[Vec<Part>], pieces: &Gathered) -> Vec<u8> {
     let lengths: Vec<usize> = blocks
         .iter()
         .map(|b| b.iter().map(|p| p.bytes(pieces).len()).sum())

@@ -1,7 +1,7 @@
 //! Keys outside the window: marked, counted and listed. Neighbours: `encode` asks. Few as a rule: only runs that have one are listed, and
 //! only their lists come to the host. It must not know how the list is stored.
 
-use super::encode::Item;
+use super::item::Item;
 use super::{cut_words, launch, pair, tiles};
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session};

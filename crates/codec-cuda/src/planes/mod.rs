@@ -6,6 +6,8 @@
 mod decode;
 mod encode;
 mod exceptions;
+mod groups;
+mod item;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,7 @@ use super::{decode, encode};
 use crate::device::session::{Buffer, Session, View};
 use crate::job::{Decode, Encode};
 use crate::testing::{Noise, SIZES, session};
-use mdl_codec::seams::{Cut, Plan, Shape, plan, reference};
+use mdl_codec::seams::{Cut, Plan, PlaneDecoder, Reader, Shape, number_size, plan, reference};
 use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
 
 /// Most bytes of a test's segment.
@@ -84,7 +84,8 @@ fn put<'s>(session: &'s Session, raw: &[u8], off: usize) -> Buffer<'s> {
     session.upload(&[&vec![0; off], raw].concat()).unwrap()
 }
 
-fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) {
+/// Both ways; says which plane coders were met: raw, constant, rANS, Huffman.
+fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
     let session = session();
     let shift = |d: Dtype| off * d.size().min(8);
     let buffers: Vec<_> = cases.iter().map(|(d, raw, _)| put(&session, raw, shift(*d))).collect();
@@ -121,13 +122,24 @@ fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) {
         .map(|(((dtype, _, _), out), bytes)| job(*dtype, bytes.as_deref().unwrap(), view(out, *dtype)))
         .collect();
     decode(&session, &jobs).unwrap();
+    let mut met = [false; 4];
     for ((dtype, raw, plan), job) in cases.iter().zip(&jobs) {
         assert!(
             session.download(job.out).unwrap() == *raw,
             "{dtype} {} {plan:?}",
             raw.len()
         );
+        let size = number_size(*dtype);
+        for coder in Reader::new(*dtype, size, job.body, raw.len() / size).unwrap().coders {
+            met[match coder {
+                PlaneDecoder::Raw => 0,
+                PlaneDecoder::Const(_) => 1,
+                PlaneDecoder::Rans(_) => 2,
+                PlaneDecoder::Huffman(_) => 3,
+            }] = true;
+        }
     }
+    met
 }
 
 fn job<'a>(dtype: Dtype, bytes: &'a [u8], out: View<'a>) -> Decode<'a> {
@@ -160,6 +172,7 @@ fn every_type_and_length_gives_the_processors_bytes_and_comes_back() {
 
 #[test]
 fn every_plan_gives_the_processors_bytes() {
+    let mut met = [false; 4];
     for n in [33, 1000, 4099] {
         for off in [0, 1] {
             let mut cases = Vec::new();
@@ -177,9 +190,10 @@ fn every_plan_gives_the_processors_bytes() {
                     cases.extend(plans(dtype, &raw).into_iter().map(|p| (dtype, raw.clone(), p)));
                 }
             }
-            check(&cases, off);
+            met.iter_mut().zip(check(&cases, off)).for_each(|(m, now)| *m |= now);
         }
     }
+    assert_eq!(met, [true; 4]);
 }
 
 #[test]
