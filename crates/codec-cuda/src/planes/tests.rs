@@ -262,3 +262,77 @@ fn broken_segments_are_refused_or_decode_as_on_the_processor() {
         }
     }
 }
+
+/// A segment in small blocks, as no encoder writes it: raw planes, exceptions, groups of every kind.
+fn small_blocks(shape: Shape, k: u32, log: u32, n: usize, noise: &mut Noise) -> Vec<u8> {
+    let cut = Cut { shape, k, lo: 1 };
+    let low = shape.low_bytes();
+    let mut out = vec![Scheme::Planes as u8, log as u8, k as u8, 0];
+    if cut.windowed() {
+        out.extend(cut.lo.to_le_bytes());
+    }
+    out.push(0);
+    if low > 0 {
+        out.push(0);
+    }
+    let blocks: Vec<Vec<u8>> = (0..n)
+        .step_by(1 << log)
+        .map(|start| {
+            let m = (n - start).min(1 << log);
+            let mut bytes = |n: usize| (0..n).map(|_| noise.next() as u8).collect::<Vec<_>>();
+            let mut block = Vec::new();
+            if cut.windowed() {
+                // Two of them, the second as far as it goes: gaps 0 and m - 2.
+                block.extend([2, 0, 5, 0]);
+                block.push((m - 2) as u8 | if m > 129 { 0x80 } else { 0 });
+                block.extend((m > 129).then_some(((m - 2) >> 7) as u8));
+                block.extend([200, 0]);
+            }
+            block.extend(bytes(m));
+            block.extend(bytes(m.div_ceil(32) * 4 * cut.field_bits() as usize));
+            if low > 0 {
+                let counts: Vec<u8> = bytes(m.div_ceil(128)).iter().map(|b| b % (8 * low as u8 + 1)).collect();
+                let counts: Vec<u8> = counts.iter().map(|c| if c % 3 == 0 { 0 } else { *c }).collect();
+                block.extend(&counts);
+                for (g, &c) in counts.iter().enumerate() {
+                    let n = (m - 128 * g).min(128);
+                    block.extend(bytes(match c {
+                        0 => n * low,
+                        _ => n.div_ceil(32) * 4 * (8 * low - usize::from(c)),
+                    }));
+                }
+            }
+            block
+        })
+        .collect();
+    for block in &blocks[..blocks.len() - 1] {
+        out.extend((block.len() as u32).to_le_bytes());
+    }
+    out.extend(blocks.concat());
+    out
+}
+
+#[test]
+fn blocks_of_every_size_decode() {
+    let session = session();
+    let mut noise = Noise(31);
+    for (dtype, k) in [
+        (Dtype::F64, 0),
+        (Dtype::F64, 3),
+        (Dtype::F32, 0),
+        (Dtype::F32, 3),
+        (Dtype::BF16, 2),
+        (Dtype::F16, 3),
+        (Dtype::F8E5M2, 1),
+    ] {
+        let shape = Shape::of(dtype).unwrap();
+        for (log, n) in [(7, 1000), (7, 1026), (8, 1000), (10, 3000), (7, 640), (23, 999)] {
+            let bytes = small_blocks(shape, k, log, n, &mut noise);
+            let mut out = vec![0; n * dtype.size()];
+            let read = CpuEngine::new().decode(dtype, &bytes, Relatives::NONE, &mut out);
+            assert_eq!(read, Ok(()), "{dtype} {k} {log} {n}");
+            compare(&session, dtype, &bytes, out.len());
+            compare(&session, dtype, &bytes[..bytes.len() - 1], out.len());
+        }
+    }
+}
