@@ -77,14 +77,6 @@ DEVICE u32 bits_at(const u32* words, u32 bytes, u32 at, u32 width) {
     return __funnelshift_r(low, high, at & 31u) & ((1u << width) - 1u);
 }
 
-// Brings what is read soon nearer. The shim has nothing far away.
-DEVICE void fetch(const void* p) {
-#ifdef MDL_SHIM
-    (void)p;
-#else
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
-#endif
-}
 DEVICE u32 group_sum(u32 v) {
 #ifdef MDL_SHIM
     return warp_sum(v);
@@ -152,8 +144,6 @@ KERNEL(lattice_walk, (const LatticeDecode* jobs, const LatticeBlock* blocks, u32
             u32 then = first + 128u + lane * 4u;
             next = classes && then < n ? classes[then / 4u] : 0u;
         }
-        // The words of the next groups.
-        if (lane == 0 && s.left > 128u) fetch(s.words + 2u * (s.left - 128u));
         u32 col = at + lane;
         if (col >= columns) col -= columns;
         u32 average = lately, v = lately;

@@ -3,33 +3,30 @@
 #pragma once
 #include "rans.cuh"
 
-template <u32 L>
-DEVICE u32 rans_put_lanes(const RansSymbol* table, const u8* symbols, const u8* ctx, u32 n, u32& x, u16* out, u32 at) {
+template <u32 L, class Table>
+DEVICE u32 rans_put_lanes(const Table* table, const u8* symbols, const u8* ctx, u32 n, u32& x, u16* out, u32 at) {
     u32 lane = lane_id(), groups = (n + WARP - 1u) / WARP;
     // A row of the table for each symbol of a group; 0, which there is, for those past the end.
     auto row_of = [&](u32 group) {
         u32 i = group * WARP + lane;
         return group < groups && i < n ? (ctx ? (u32)ctx[i] << 8 : 0u) | symbols[i] : 0u;
     };
-    RansSymbol next = table[row_of(groups - 1u)];
+    RansPacked next = rans_entry(table, row_of(groups - 1u));
     u32 row = row_of(groups - 2u);
     for (u32 g = groups; g-- > 0;) {
-        RansSymbol own = next;
-        next = table[row];
+        RansPacked own = next;
+        next = rans_entry(table, row);
         // Below the first group there is none: its number is beyond the last one's.
         row = row_of(g - 2u);
         u32 left = min(WARP, n - g * WARP);
         // A symbol that is alone in its table leaves a state as it is.
-        if (__all_sync(ALL, own.freq == 4096u || lane >= left)) continue;
-        u32 packed = own.freq | own.bias << 16;
+        if (__all_sync(ALL, (own.rest & 0xffffu) == 4096u || lane >= left)) continue;
 #pragma unroll 8
         for (u32 k = WARP / L; k-- > 0;) {
             u32 from = k * L + (lane & (L - 1u));
-            RansSymbol e;
+            RansPacked e;
             e.reciprocal = __shfl_sync(ALL, own.reciprocal, from);
-            u32 both = __shfl_sync(ALL, packed, from);
-            e.freq = both & 0xffffu;
-            e.bias = both >> 16;
+            e.rest = __shfl_sync(ALL, own.rest, from);
             at = rans_put(e, lane < L && from < left, x, out, at);
         }
     }
@@ -37,10 +34,10 @@ DEVICE u32 rans_put_lanes(const RansSymbol* table, const u8* symbols, const u8* 
 }
 
 // As rans_put_part, on any number of lanes.
-DEVICE u32 rans_put_any(const RansSymbol* table, const u8* symbols, const u8* ctx, u32 n, u32 lanes, u32& x, u16* out,
-                        u32 at) {
+template <class Table>
+DEVICE u32 rans_put_any(const Table* table, const u8* symbols, const u8* ctx, u32 n, u32 lanes, u32& x, u16* out, u32 at) {
     if (n == 0) return at;
-    if (lanes == 1u) return rans_put_lanes<1>(table, symbols, ctx, n, x, out, at);
-    if (lanes == 4u) return rans_put_lanes<4>(table, symbols, ctx, n, x, out, at);
+    if (lanes == 1u) return rans_put_lanes<1u>(table, symbols, ctx, n, x, out, at);
+    if (lanes == 4u) return rans_put_lanes<4u>(table, symbols, ctx, n, x, out, at);
     return rans_put_part(table, symbols, ctx, n, lanes, x, out, at);
 }

@@ -13,10 +13,47 @@ const PART: usize = 16384;
 /// Most copies of a launch: rows of a grid.
 const ROWS: usize = 65_535;
 
+/// Pieces that were brought to the host.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    bytes: Vec<u8>,
+    places: Vec<(usize, usize)>,
+}
+
+impl Gathered {
+    /// Piece `i`.
+    pub(crate) fn get(&self, i: usize) -> &[u8] {
+        let (at, len) = self.places.get(i).copied().unwrap_or_default();
+        &self.bytes[at..at + len]
+    }
+}
+
 /// Brings pieces to the host, in order.
 pub(crate) fn gather(session: &Session, pieces: &[View<'_>]) -> Result<Vec<Vec<u8>>> {
-    let lists: Vec<Vec<View<'_>>> = pieces.iter().map(|p| vec![*p]).collect();
-    gather_lists(session, &lists)
+    let all = gather_together(session, pieces)?;
+    Ok((0..pieces.len()).map(|i| all.get(i).to_vec()).collect())
+}
+
+/// As [`gather`], in one piece of memory.
+pub(crate) fn gather_together(session: &Session, pieces: &[View<'_>]) -> Result<Gathered> {
+    let mut at = 0;
+    let places: Vec<(usize, usize)> = pieces
+        .iter()
+        .map(|p| {
+            let start = at;
+            at += p.len().next_multiple_of(ALIGN);
+            (start, p.len())
+        })
+        .collect();
+    let room = session.buffer(at)?;
+    let copies: Vec<[u64; 3]> = pieces
+        .iter()
+        .zip(&places)
+        .map(|(p, (start, len))| [p.address(), room.address() + *start as u64, *len as u64])
+        .collect();
+    run(session, &copies)?;
+    let bytes = session.download(room.view())?;
+    Ok(Gathered { bytes, places })
 }
 
 /// Copies on the device: from, to, length.

@@ -27,12 +27,12 @@ pub enum DeviceError {
     /// The driver refused or a kernel failed.
     #[error("the device failed: {0}")]
     Failed(String),
-    /// What no kernel does.
-    #[error("not on a device: {0}")]
-    Unsupported(&'static str),
     /// Encoded bytes that do not decode.
     #[error("corrupt: {0}")]
     Corrupt(&'static str),
+    /// Sound as it may be, only the processor does this.
+    #[error("not done on a device: {0}")]
+    Unsupported(&'static str),
 }
 
 /// Of device work.

@@ -66,6 +66,25 @@ fn job(parts: &[Part<'_>], table: View<'_>, stream: u64, lanes: u32, len: u32) -
     ])
 }
 
+/// Bytes of a table of 256 `RansSymbol`, and of 4,096 slots.
+const SYMBOLS: usize = 4096;
+const SLOTS: usize = 16_384;
+
+/// The words of `RansTeam` in `rans.cu`: streams that follow each other and have the same table share a block of threads, and the
+/// table's copy in its shared memory. `context` is the size of a context's table.
+fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32> {
+    let mut teams: Vec<[u32; 4]> = Vec::new();
+    let mut last = None;
+    for (j, table) in tables.enumerate() {
+        match teams.last_mut() {
+            Some([_, count, ..]) if last == Some(table.address()) && *count < WARPS as u32 => *count += 1,
+            _ => teams.push([j as u32, 1, (table.len() / context) as u32, 0]),
+        }
+        last = Some(table.address());
+    }
+    teams.concat()
+}
+
 /// The streams, in memory that `room` keeps.
 #[derive(Debug)]
 pub(crate) struct Streams<'s> {
@@ -74,7 +93,12 @@ pub(crate) struct Streams<'s> {
     places: Vec<(usize, usize)>,
 }
 
-impl Streams<'_> {
+impl<'s> Streams<'s> {
+    /// Streams in `room`: where each begins, and how long it is.
+    pub(crate) fn new(room: Buffer<'s>, places: Vec<(usize, usize)>) -> Self {
+        Streams { room, places }
+    }
+
     /// Stream `i`.
     pub(crate) fn get(&self, i: usize) -> View<'_> {
         let (at, len) = self.places.get(i).copied().unwrap_or_default();
@@ -102,8 +126,11 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
         .collect::<Result<Vec<_>>>()?;
     let list = session.upload_u64(words.as_flattened())?;
     let lengths = session.buffer(4 * jobs.len())?;
-    let args = [list.arg(), crate::device::Arg::U32(jobs.len() as u32), lengths.arg()];
-    session.launch(ENCODE, (jobs.len().div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)?;
+    let teams = teams(jobs.iter().map(|j| j.table), SYMBOLS);
+    let count = (teams.len() / 4) as u32;
+    let teams = session.upload_u32(&teams)?;
+    let args = [list.arg(), teams.arg(), lengths.arg()];
+    session.launch(ENCODE, (count, 1), 32 * WARPS as u32, &args)?;
     let lengths = session.download_u32(lengths.view())?;
     let places = starts
         .into_iter()
@@ -117,14 +144,20 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
 /// # Errors
 /// [`DeviceError::Corrupt`] where one does not end where it should.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
     let words = jobs
         .iter()
         .map(|j| job(&j.parts, j.table, j.stream.address(), j.lanes, j.stream.len() as u32))
         .collect::<Result<Vec<_>>>()?;
     let list = session.upload_u64(words.as_flattened())?;
     let bad = session.buffer(4 * jobs.len())?;
-    let args = [list.arg(), crate::device::Arg::U32(jobs.len() as u32), bad.arg()];
-    session.launch(DECODE, (jobs.len().div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)?;
+    let teams = teams(jobs.iter().map(|j| j.table), SLOTS);
+    let count = (teams.len() / 4) as u32;
+    let teams = session.upload_u32(&teams)?;
+    let args = [list.arg(), teams.arg(), bad.arg()];
+    session.launch(DECODE, (count, 1), 32 * WARPS as u32, &args)?;
     if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
         return Err(DeviceError::Corrupt("stream does not end where it should"));
     }

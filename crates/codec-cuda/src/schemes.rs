@@ -16,8 +16,7 @@ fn with(scheme: Scheme, all: Vec<Option<Vec<u8>>>) -> Made {
 
 /// Scheme "planes" by the plans given.
 pub(crate) fn planes(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Made> {
-    let _ = session;
-    Ok(with(Scheme::Planes, vec![None; jobs.len()]))
+    Ok(with(Scheme::Planes, crate::planes::encode(session, jobs)?))
 }
 
 /// Scheme "delta".
@@ -47,6 +46,7 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
     match scheme {
         Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => crate::palette::decode(session, jobs),
         Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => crate::lattice::decode(session, jobs),
+        Scheme::Planes => crate::planes::decode(session, jobs),
         _ => Err(crate::DeviceError::Unsupported("no room")),
     }
 }

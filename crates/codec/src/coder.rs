@@ -15,7 +15,7 @@ const TAG_RANS: u8 = 2;
 const TAG_HUFFMAN: u8 = 3;
 
 /// Counts of each symbol of a plane.
-pub(crate) type Counts = [u32; 256];
+pub type Counts = [u32; 256];
 
 /// Counts symbols in four partial histograms, which keeps equal neighbours from waiting for each other.
 pub(crate) struct Histogram {
@@ -51,7 +51,7 @@ impl Histogram {
 
 /// The way a plane is coded, ready to encode its blocks.
 #[derive(Debug)]
-pub(crate) enum PlaneEncoder {
+pub enum PlaneEncoder {
     /// One byte a symbol.
     Raw,
     /// Nothing a symbol.
@@ -64,7 +64,10 @@ pub(crate) enum PlaneEncoder {
 
 impl PlaneEncoder {
     /// Picks by the rule above for symbols with these counts, spread over `blocks` blocks.
-    pub(crate) fn choose(counts: &Counts, blocks: usize) -> Result<Self, CodecError> {
+    ///
+    /// # Errors
+    /// None that counts could lead to.
+    pub fn choose(counts: &Counts, blocks: usize) -> Result<Self, CodecError> {
         let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
         let distinct = counts.iter().filter(|&&c| c > 0).count();
         if distinct <= 1 {
@@ -99,7 +102,7 @@ impl PlaneEncoder {
     }
 
     /// Appends the tag and the table.
-    pub(crate) fn put_header(&self, out: &mut Vec<u8>) {
+    pub fn put_header(&self, out: &mut Vec<u8>) {
         match self {
             PlaneEncoder::Raw => out.push(TAG_RAW),
             PlaneEncoder::Const(s) => out.extend_from_slice(&[TAG_CONST, *s]),
@@ -147,7 +150,7 @@ pub(crate) fn scaled_cost(counts: &Counts, freqs: &[u16; 256]) -> u64 {
 
 /// The way a plane is coded, ready to decode its blocks.
 #[derive(Debug)]
-pub(crate) enum PlaneDecoder {
+pub enum PlaneDecoder {
     /// One byte a symbol.
     Raw,
     /// Nothing a symbol.
@@ -170,25 +173,30 @@ impl PlaneDecoder {
         })
     }
 
+    /// Takes the body of one block of `n` symbols, without the length before it.
+    pub(crate) fn take<'a>(&self, cursor: &mut Cursor<'a>, n: usize) -> Result<&'a [u8], CodecError> {
+        let len = match self {
+            PlaneDecoder::Raw => n,
+            PlaneDecoder::Const(_) => 0,
+            PlaneDecoder::Rans(_) | PlaneDecoder::Huffman(_) => cursor.u32()? as usize,
+        };
+        cursor.take(len)
+    }
+
     /// Reads one block of `out.len()` symbols.
     pub(crate) fn decode(&self, simd: Simd, cursor: &mut Cursor<'_>, out: &mut [u8]) -> Result<(), CodecError> {
+        self.decode_body(simd, self.take(cursor, out.len())?, out)
+    }
+
+    /// Decodes what [`take`](Self::take) took for as many symbols.
+    pub(crate) fn decode_body(&self, simd: Simd, body: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         match self {
-            PlaneDecoder::Raw => {
-                out.copy_from_slice(cursor.take(out.len())?);
-                Ok(())
-            }
-            PlaneDecoder::Const(s) => {
-                out.fill(*s);
-                Ok(())
-            }
-            PlaneDecoder::Rans(table) => {
-                let len = cursor.u32()? as usize;
-                rans::decode(simd, table, cursor.take(len)?, None, out)
-            }
-            PlaneDecoder::Huffman(decoder) => {
-                let len = cursor.u32()? as usize;
-                decoder.decode(cursor.take(len)?, out)
-            }
+            PlaneDecoder::Raw if body.len() != out.len() => return Err(CodecError::Corrupt("truncated")),
+            PlaneDecoder::Raw => out.copy_from_slice(body),
+            PlaneDecoder::Const(s) => out.fill(*s),
+            PlaneDecoder::Rans(table) => rans::decode(simd, table, body, None, out)?,
+            PlaneDecoder::Huffman(decoder) => decoder.decode(body, out)?,
         }
+        Ok(())
     }
 }

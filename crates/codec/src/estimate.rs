@@ -111,7 +111,7 @@ pub fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
 }
 
 /// The plan for planes, whether they are worth it or not.
-pub(crate) fn plan(dtype: Dtype, raw: &[u8]) -> Plan {
+pub fn plan(dtype: Dtype, raw: &[u8]) -> Plan {
     let part = sampled(dtype, raw);
     Shape::of(dtype).map_or(Plan::BYTES, |shape| float_plan(shape, &part).0)
 }

@@ -9,18 +9,18 @@ use crate::Dtype;
 
 /// How the bits of a float dtype are laid out, from the top: sign, exponent, mantissa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub struct Shape {
     /// Bytes of an element.
-    pub(crate) size: usize,
+    pub size: usize,
     /// Exponent bits.
-    pub(crate) exponent: u32,
+    pub exponent: u32,
     /// Bits of the head: the top two bytes, or the only one.
-    pub(crate) head_bits: u32,
+    pub head_bits: u32,
 }
 
 impl Shape {
     /// The layout of `dtype`, if it is a float.
-    pub(crate) fn of(dtype: Dtype) -> Option<Shape> {
+    pub fn of(dtype: Dtype) -> Option<Shape> {
         let (exponent, head_bits) = match dtype {
             Dtype::F64 => (11, 16),
             Dtype::F32 | Dtype::BF16 => (8, 16),
@@ -37,7 +37,7 @@ impl Shape {
     }
 
     /// Bytes of an element below its head.
-    pub(crate) fn low_bytes(self) -> usize {
+    pub fn low_bytes(self) -> usize {
         self.size - self.head_bits as usize / 8
     }
 }
@@ -47,13 +47,13 @@ impl Shape {
 /// Key 0 is symbol 0, keys `lo..lo + 254` are symbols 1 to 254, any other key is an exception (symbol 255). Where the
 /// key has at most 8 bits `lo` is 1 and the symbol is the key: there are no exceptions then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub struct Cut {
     /// The dtype's layout.
-    pub(crate) shape: Shape,
+    pub shape: Shape,
     /// Mantissa bits in the key.
-    pub(crate) k: u32,
+    pub k: u32,
     /// First key of the window.
-    pub(crate) lo: u16,
+    pub lo: u16,
 }
 
 /// The symbol of an element whose key is outside the window.
@@ -61,17 +61,17 @@ pub(crate) const EXCEPTION: u8 = 255;
 
 impl Cut {
     /// Whether there is a window at all.
-    pub(crate) fn windowed(self) -> bool {
+    pub fn windowed(self) -> bool {
         self.shape.exponent + self.k > 8
     }
 
     /// Bits of the raw field, sign included.
-    pub(crate) fn field_bits(self) -> u32 {
+    pub fn field_bits(self) -> u32 {
         self.shape.head_bits - self.shape.exponent - self.k
     }
 
     /// Whether this is a cut that a decoder can follow.
-    pub(crate) fn valid(self) -> bool {
+    pub fn valid(self) -> bool {
         let key_bits = self.shape.exponent + self.k;
         let fits = key_bits < self.shape.head_bits && self.field_bits() <= 8;
         fits && if self.windowed() {

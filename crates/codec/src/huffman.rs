@@ -101,7 +101,7 @@ pub(crate) fn cost_bits(counts: &[u32; 256], lens: &[u16; 256]) -> u64 {
 
 /// Codes ready for encoding.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub struct Encoder {
     codes: [u16; 256],
     lens: [u16; 256],
 }
@@ -113,6 +113,12 @@ impl Encoder {
             codes: codes(lens)?,
             lens: *lens,
         })
+    }
+
+    /// The table for a device, a word for each symbol: code, first bit lowest | length << 16.
+    pub fn words(&self) -> Vec<u32> {
+        let word = |(&c, &l): (&u16, &u16)| u32::from(c) | u32::from(l) << 16;
+        self.codes.iter().zip(&self.lens).map(word).collect()
     }
 
     /// Appends the code bits of `symbols`, padded to a byte.
@@ -130,7 +136,7 @@ impl Encoder {
 
 /// Decoding table: symbol | length << 8 for every 12-bit window; 0 where no code lies.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     slots: Vec<u16>,
 }
 
@@ -148,6 +154,11 @@ impl Decoder {
             }
         }
         Ok(Decoder { slots })
+    }
+
+    /// All 4096 slots.
+    pub fn slots(&self) -> &[u16] {
+        &self.slots
     }
 
     /// Decodes exactly `out.len()` symbols, which must use `data` up to its last byte.

@@ -10,7 +10,7 @@ use crate::bits::Cursor;
 use crate::simd::{CHUNK, Simd};
 
 /// Elements that share a count.
-pub(crate) const GROUP: usize = 128;
+pub const GROUP: usize = 128;
 
 /// The counts of the elements in `raw`, elements of `size` bytes of which the first `low` are low bytes.
 pub(crate) fn counts(raw: &[u8], size: usize, low: usize) -> Vec<u8> {

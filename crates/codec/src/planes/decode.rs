@@ -1,7 +1,7 @@
-//! Reads segments of the scheme "planes". Neighbours: `coder`, `bitplane` and `low` read the parts, `simd` joins them, `blocks`
-//! finds the blocks. It must not trust a byte of what it reads.
+//! Reads segments of the scheme "planes". Neighbours: `pieces` and `blocks` find the parts; `coder`, `bitplane` and `low` read them, `simd`
+//! joins them. It must not trust a byte of what it reads.
 
-use super::Plan;
+use super::{Pieces, Plan};
 use crate::bits::Cursor;
 use crate::blocks::Grid;
 use crate::coder::PlaneDecoder;
@@ -13,17 +13,23 @@ use std::ops::Range;
 
 /// A segment whose header is read.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
-    plan: Plan,
+pub struct Reader<'a> {
+    /// What the header says besides coders.
+    pub plan: Plan,
     size: usize,
-    grid: Grid,
-    coders: Vec<PlaneDecoder>,
+    /// The blocks.
+    pub grid: Grid,
+    /// How each plane is coded.
+    pub coders: Vec<PlaneDecoder>,
     blocks: Vec<&'a [u8]>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements.
-    pub(crate) fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements of `size` bytes.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let plan = Plan::get(&mut cursor, dtype)?;
@@ -49,28 +55,32 @@ impl<'a> Reader<'a> {
             })
     }
 
+    /// The parts of block `b`.
+    ///
+    /// # Errors
+    /// They are not all there, or more is.
+    pub fn pieces(&self, b: usize) -> Result<Pieces<'a>, CodecError> {
+        let data = self.blocks.get(b).copied().unwrap_or_default();
+        Pieces::get(self.plan, self.size, &self.coders, data, self.grid.elements(b).len())
+    }
+
     fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         let (plan, size) = (self.plan, self.size);
         let n = out.len() / size;
-        let mut cursor = Cursor::new(data);
-        let (heads, coders) = self.coders.split_at(usize::from(plan.cut.is_some()));
+        let pieces = Pieces::get(plan, size, &self.coders, data, n)?;
+        let planes = self.coders.iter().zip(&pieces.planes);
         with_scratch(n, |symbols| {
-            let mut exceptions = Vec::new();
-            if let Some((cut, coder)) = plan.cut.zip(heads.first()) {
-                if cut.windowed() {
-                    exceptions = get_exceptions(&mut cursor, cut, n)?;
-                }
-                coder.decode(simd, &mut cursor, symbols)?;
-                let planes = cursor.take(bitplane::size(n, cut.field_bits()))?;
-                self.join(simd, cut, symbols, planes, &mut cursor, out)?;
-                for (i, key) in exceptions {
+            if let Some((cut, (coder, body))) = plan.cut.zip(planes.clone().next()) {
+                coder.decode_body(simd, body, symbols)?;
+                self.join(simd, cut, symbols, &pieces, out)?;
+                for &(i, key) in &pieces.exceptions {
                     let field = cut.field(head_at(out, size, i));
                     out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&cut.head_of_key(key, field).to_le_bytes());
                 }
             }
             if plan.low_planes {
-                for (b, coder) in coders.iter().enumerate() {
-                    coder.decode(simd, &mut cursor, symbols)?;
+                for (b, (coder, body)) in planes.skip(usize::from(plan.cut.is_some())).enumerate() {
+                    coder.decode_body(simd, body, symbols)?;
                     out.iter_mut()
                         .skip(b)
                         .step_by(size)
@@ -79,8 +89,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Ok(())
-        })?;
-        cursor.done()
+        })
     }
 
     /// Puts heads together, and with the low bytes where those come in groups, a cacheful at a time.
@@ -89,21 +98,20 @@ impl<'a> Reader<'a> {
         simd: Simd,
         cut: Cut,
         symbols: &[u8],
-        planes: &[u8],
-        cursor: &mut Cursor<'_>,
+        pieces: &Pieces<'_>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let (size, low) = (self.size, self.plan.low(self.size));
         let mut counts = Vec::new();
+        let mut groups = Cursor::new(pieces.groups);
         if self.plan.grouped(size) {
             counts.resize(symbols.len().div_ceil(low::GROUP), 0);
-            self.coders
-                .get(1)
-                .map_or(Ok(()), |c| c.decode(simd, cursor, &mut counts))?;
+            let plane = self.coders.get(1).zip(pieces.planes.get(1));
+            plane.map_or(Ok(()), |(c, body)| c.decode_body(simd, body, &mut counts))?;
         }
         let mut heads = [0u8; 2 * CHUNK];
         for (c, (symbols, out)) in symbols.chunks(CHUNK).zip(out.chunks_mut(CHUNK * size)).enumerate() {
-            let planes = &planes[bitplane::size(c * CHUNK, cut.field_bits())..];
+            let planes = &pieces.fields[bitplane::size(c * CHUNK, cut.field_bits())..];
             if size == 2 {
                 simd.heads(cut, symbols, planes, out);
                 continue;
@@ -111,7 +119,15 @@ impl<'a> Reader<'a> {
             let heads = &mut heads[..2 * symbols.len()];
             simd.heads(cut, symbols, planes, heads);
             if self.plan.grouped(size) {
-                low::get(simd, cursor, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
+                low::get(
+                    simd,
+                    &mut groups,
+                    size,
+                    low,
+                    &counts[c * CHUNK / low::GROUP..],
+                    heads,
+                    out,
+                )?;
                 continue;
             }
             let bytes = size.min(2);
@@ -119,25 +135,6 @@ impl<'a> Reader<'a> {
                 e[size - bytes..].copy_from_slice(&h[..bytes]);
             }
         }
-        Ok(())
+        groups.done()
     }
-}
-
-fn get_exceptions(cursor: &mut Cursor<'_>, cut: Cut, n: usize) -> Result<Vec<(usize, u16)>, CodecError> {
-    const BAD: CodecError = CodecError::Corrupt("bad exception");
-    let count = cursor.varint()?;
-    if count > n {
-        return Err(BAD);
-    }
-    let mut list = Vec::with_capacity(count.min(cursor.rest().len() / 3));
-    let mut next = 0;
-    for _ in 0..count {
-        let (i, key) = (next + cursor.varint()?, cursor.u16()?);
-        if i >= n || u32::from(key) >> (cut.shape.exponent + cut.k) != 0 {
-            return Err(BAD);
-        }
-        list.push((i, key));
-        next = i + 1;
-    }
-    Ok(list)
 }

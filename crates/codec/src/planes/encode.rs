@@ -8,7 +8,7 @@ use crate::coder::{Counts, Histogram, PlaneEncoder};
 use crate::float::{Cut, EXCEPTION, head_at};
 use crate::scratch::with_scratch;
 use crate::simd::{CHUNK, Simd};
-use crate::{CodecError, Scheme, low};
+use crate::{CodecError, Dtype, Scheme, low};
 use rayon::prelude::*;
 
 /// From twice so many elements on, the heads of every second chunk are counted, from four times on of every fourth, and so on.
@@ -18,7 +18,7 @@ const SPARSEST: usize = 8;
 
 /// How many chunks there are to one whose heads are counted. A table from 2^18 counts costs 0.007 % more than an exact one,
 /// and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a place.
-fn stride(plan: Plan, n: usize) -> usize {
+pub fn stride(plan: Plan, n: usize) -> usize {
     if plan.cut.is_some_and(Cut::windowed) {
         (n / COUNTED).clamp(1, SPARSEST)
     } else {
@@ -65,7 +65,7 @@ impl Parts<'_> {
 
     /// Makes everything outside the window an exception, and lists the exceptions.
     fn list_exceptions(&mut self, cut: Cut, window: Window, raw: &[u8]) {
-        let (mut count, mut list, mut next) = (0, Vec::new(), 0);
+        let mut list = Exceptions::default();
         for (c, chunk) in self.planes[0].chunks_mut(256).enumerate() {
             // All of a chunk without a branch, so that the compiler makes vectors of it: most have no exception.
             if chunk.iter().fold(true, |all, &s| all & window.keeps(s)) {
@@ -74,22 +74,44 @@ impl Parts<'_> {
             for (i, s) in chunk.iter_mut().enumerate().filter(|(_, s)| !window.keeps(**s)) {
                 *s = EXCEPTION;
                 let i = c * 256 + i;
-                put_varint(&mut list, (i - next) as u64);
-                list.extend_from_slice(&cut.key(head_at(raw, cut.shape.size, i)).to_le_bytes());
-                next = i + 1;
-                count += 1;
+                list.push(i, cut.key(head_at(raw, cut.shape.size, i)));
             }
         }
-        put_varint(&mut self.exceptions, count);
-        self.exceptions.append(&mut list);
+        list.put(&mut self.exceptions);
+    }
+}
+
+/// The exceptions of a block, as it lists them.
+#[derive(Debug, Default)]
+pub struct Exceptions {
+    count: u64,
+    list: Vec<u8>,
+    next: usize,
+}
+
+impl Exceptions {
+    /// The next one: its place in the block, after those before it, and its key.
+    pub fn push(&mut self, i: usize, key: u16) {
+        put_varint(&mut self.list, (i - self.next) as u64);
+        self.list.extend_from_slice(&key.to_le_bytes());
+        self.next = i + 1;
+        self.count += 1;
+    }
+
+    /// Appends the list.
+    pub fn put(self, out: &mut Vec<u8>) {
+        put_varint(out, self.count);
+        out.extend_from_slice(&self.list);
     }
 }
 
 /// The symbols that stay: 0 and one range.
 #[derive(Clone, Copy, Debug)]
-struct Window {
-    first: u8,
-    kept: u8,
+pub struct Window {
+    /// First symbol of the range, at least 1.
+    pub first: u8,
+    /// How many it has.
+    pub kept: u8,
 }
 
 impl Window {
@@ -126,6 +148,49 @@ impl Window {
     fn keeps(self, s: u8) -> bool {
         (s == 0) | (s.wrapping_sub(self.first) < self.kept)
     }
+}
+
+/// What counts decide.
+#[derive(Debug)]
+pub struct Coding {
+    /// The symbols that stay, where there is a window: all others become exceptions.
+    pub window: Option<Window>,
+    /// How each plane is coded.
+    pub coders: Vec<PlaneEncoder>,
+    /// The segment up to the lengths of the blocks, scheme byte first.
+    pub header: Vec<u8>,
+}
+
+impl Coding {
+    /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`], for `n` elements.
+    ///
+    /// # Errors
+    /// None that counts could lead to.
+    pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self, CodecError> {
+        let grid = Grid::new(n);
+        let mut window = None;
+        if let Some(counts) = plan.cut.filter(|c| c.windowed()).and(counts.first_mut()) {
+            let kept = Window::trim(counts);
+            kept.scale(counts, stride(plan, n));
+            window = Some(kept);
+        }
+        let coders = counts
+            .iter()
+            .map(|c| PlaneEncoder::choose(c, grid.blocks()))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut header = vec![Scheme::Planes as u8, grid.log];
+        plan.put(&mut header);
+        coders.iter().for_each(|c| c.put_header(&mut header));
+        Ok(Coding { window, coders, header })
+    }
+}
+
+/// The encoding that every engine must give for elements of `dtype`, made with plain instructions.
+///
+/// # Errors
+/// As for [`Coding::new`].
+pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+    encode(Simd::scalar(), plan, crate::diff::number_size(dtype), raw)
 }
 
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
@@ -168,20 +233,13 @@ fn encode_parts(
     let stride = stride(plan, grid.n);
     each(&mut all, |b, parts| parts.fill(simd, plan, slice(b), size, stride));
     let planes = all.first().map_or(0, |a| a.planes.len());
-    let mut counts: Vec<Counts> = (0..planes).map(|p| sum(all.iter().map(|a| &a.counts[p]))).collect();
-    if let Some((cut, counts)) = plan.cut.filter(|c| c.windowed()).zip(counts.first_mut()) {
-        let window = Window::trim(counts);
-        window.scale(counts, stride);
+    let counts: Vec<Counts> = (0..planes).map(|p| sum(all.iter().map(|a| &a.counts[p]))).collect();
+    let Coding { window, coders, header } = Coding::new(plan, grid.n, counts)?;
+    if let Some((cut, window)) = plan.cut.zip(window) {
         each(&mut all, |b, parts| parts.list_exceptions(cut, window, slice(b)));
     }
-    let coders = counts
-        .iter()
-        .map(|c| PlaneEncoder::choose(c, grid.blocks()))
-        .collect::<Result<Vec<_>, _>>()?;
     let mut out = Vec::with_capacity(raw.len() + raw.len() / 16 + 1024);
-    out.extend_from_slice(&[Scheme::Planes as u8, grid.log]);
-    plan.put(&mut out);
-    coders.iter().for_each(|c| c.put_header(&mut out));
+    out.extend_from_slice(&header);
     grid.put_blocks(&mut out, |b, out| {
         encode_block(simd, plan, size, slice(b), &all[b], &coders, out)
     });

@@ -4,21 +4,25 @@
 
 mod decode;
 mod encode;
+mod pieces;
 
 use crate::bits::Cursor;
+
 use crate::float::{Cut, Shape};
 use crate::{CodecError, Dtype, low};
 
-pub(crate) use decode::Reader;
+pub use decode::Reader;
 pub(crate) use encode::encode;
+pub use encode::{Coding, Exceptions, Window, reference, stride};
+pub use pieces::Pieces;
 
 /// What the header says besides the planes' coders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How heads are cut; without it there is no head and every byte of an element is a plane of its own.
-    pub(crate) cut: Option<Cut>,
+    pub cut: Option<Cut>,
     /// Whether low bytes are planes of their own rather than groups with shared trailing zeros.
-    pub(crate) low_planes: bool,
+    pub low_planes: bool,
 }
 
 /// Value of the header's `k` that says "no head".
@@ -26,16 +30,18 @@ const NO_HEAD: u8 = 255;
 
 impl Plan {
     /// Every byte a plane.
-    pub(crate) const BYTES: Plan = Plan {
+    pub const BYTES: Plan = Plan {
         cut: None,
         low_planes: true,
     };
 
-    fn low(self, size: usize) -> usize {
+    /// Low bytes of an element of `size` bytes.
+    pub fn low(self, size: usize) -> usize {
         self.cut.map_or(size, |c| c.shape.low_bytes())
     }
 
-    fn grouped(self, size: usize) -> bool {
+    /// Whether low bytes come in groups.
+    pub fn grouped(self, size: usize) -> bool {
         self.low(size) > 0 && !self.low_planes
     }
 
@@ -84,7 +90,7 @@ impl Plan {
     }
 
     /// Symbols of every plane in a block of `m` elements.
-    fn plane_sizes(self, size: usize, m: usize) -> Vec<usize> {
+    pub fn plane_sizes(self, size: usize, m: usize) -> Vec<usize> {
         let mut sizes = vec![m; usize::from(self.cut.is_some())];
         if self.grouped(size) {
             sizes.push(m.div_ceil(low::GROUP));
