@@ -18,7 +18,9 @@ fn shim() {
         .filter_map(|name| name.strip_suffix(".cu").map(str::to_owned))
         .collect();
     list.sort();
-    let lines = list.iter().map(|name| format!("namespace file_{name} {{\n#include \"{name}.cu\"\n}}\n"));
+    let lines = list
+        .iter()
+        .map(|name| format!("namespace file_{name} {{\n#include \"{name}.cu\"\n}}\n"));
     // What they share comes first, outside every namespace.
     let mut shared: Vec<_> = fs::read_dir("kernels")
         .expect("the kernels")

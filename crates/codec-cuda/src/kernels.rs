@@ -5,8 +5,11 @@
 const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
+    ("numbers.cuh", include_str!("../kernels/numbers.cuh")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
+    ("delta.cu", include_str!("../kernels/delta.cu")),
+    ("sparse.cu", include_str!("../kernels/sparse.cu")),
 ];
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.
@@ -73,7 +76,10 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
+            assert!(
+                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
+                "{file}"
+            );
         }
     }
 }

@@ -6,10 +6,22 @@
 //! `kernels` has the sources and compiles them.
 
 mod copy;
+// wired in by engine
+#[allow(dead_code)]
+mod delta;
 mod device;
 mod error;
+// wired in by engine
+#[allow(dead_code)]
+mod job;
 mod kernels;
+mod numbers;
+#[cfg(test)]
+mod pairs;
 mod rans;
+// wired in by engine
+#[allow(dead_code)]
+mod sparse;
 #[cfg(test)]
 mod testing;
 

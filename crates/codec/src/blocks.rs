@@ -13,16 +13,16 @@ const MAX_LOG: u8 = 23;
 
 /// How many elements there are, and in which blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grid {
+pub struct Grid {
     /// log2 of the elements of a block.
-    pub(crate) log: u8,
+    pub log: u8,
     /// Elements of the segment.
-    pub(crate) n: usize,
+    pub n: usize,
 }
 
 impl Grid {
     /// The grid that encoders choose for `n` elements.
-    pub(crate) fn new(n: usize) -> Self {
+    pub fn new(n: usize) -> Self {
         Grid { log: BLOCK_LOG, n }
     }
 
@@ -36,12 +36,12 @@ impl Grid {
     }
 
     /// Number of blocks.
-    pub(crate) fn blocks(self) -> usize {
+    pub fn blocks(self) -> usize {
         self.n.div_ceil(1 << self.log)
     }
 
     /// Elements of block `b`.
-    pub(crate) fn elements(self, b: usize) -> Range<usize> {
+    pub fn elements(self, b: usize) -> Range<usize> {
         b << self.log..((b + 1) << self.log).min(self.n)
     }
 
@@ -77,6 +77,12 @@ impl Grid {
             put(out, b, block.len());
             out.extend_from_slice(block);
         }
+    }
+
+    /// Appends the lengths of all blocks but the last, given those of all.
+    pub(crate) fn put_lengths(self, out: &mut Vec<u8>, lengths: impl Iterator<Item = usize>) {
+        let all_but_last = lengths.take(self.blocks().saturating_sub(1));
+        out.extend(all_but_last.flat_map(|len| (len as u32).to_le_bytes()));
     }
 
     /// Reads the offset table; the cursor must then hold exactly the blocks.

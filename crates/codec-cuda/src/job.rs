@@ -1,0 +1,24 @@
+//! What the schemes' rooms are asked to do. Neighbours: `engine` asks, the rooms do it. It must not know how.
+
+use crate::device::session::View;
+use mdl_codec::{Dtype, Scheme};
+
+/// A segment to be encoded: at most `mdl_codec::SEGMENT_BYTES`, a whole number of elements, not empty; relatives have the same length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encode<'a> {
+    pub dtype: Dtype,
+    pub raw: View<'a>,
+    pub base: Option<View<'a>>,
+    pub grand: Option<View<'a>>,
+}
+
+/// A segment to be decoded: `body` is what follows the scheme byte, on the host; `out` is as long as the decoded segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decode<'a> {
+    pub dtype: Dtype,
+    pub scheme: Scheme,
+    pub body: &'a [u8],
+    pub base: Option<View<'a>>,
+    pub grand: Option<View<'a>>,
+    pub out: View<'a>,
+}
