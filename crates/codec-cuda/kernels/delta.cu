@@ -117,6 +117,42 @@ KERNEL(delta_scan, (const DeltaBlock* blocks, u32 count, uint4* totals)) {
 // Words of a warp's bits on their way: what 32 lanes have, 128 bits each, after up to 31 bits of before.
 #define STAGE 132u
 
+// Moves 128 bits up by `width`, which is below that of a number, and puts v in its place.
+template <u32 SIZE>
+DEVICE void bits_push(Pack& x, Number<SIZE> v, u32 width) {
+    if constexpr (SIZE == 8) {
+        u64 low = x.w[0] | (u64)x.w[1] << 32, high = x.w[2] | (u64)x.w[3] << 32;
+        high = high << width | (low >> 1) >> (63u - width);
+        low = low << width | v;
+        x = {{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}};
+    } else {
+        x.w[3] = __funnelshift_l(x.w[2], x.w[3], width);
+        x.w[2] = __funnelshift_l(x.w[1], x.w[2], width);
+        x.w[1] = __funnelshift_l(x.w[0], x.w[1], width);
+        x.w[0] = x.w[0] << width | v;
+    }
+}
+
+// Takes the lowest `width` of 128 bits, fewer than a number has, and moves the others down.
+template <u32 SIZE>
+DEVICE Number<SIZE> bits_pop(Pack& x, u32 width) {
+    Number<SIZE> v;
+    if constexpr (SIZE == 8) {
+        u64 low = x.w[0] | (u64)x.w[1] << 32, high = x.w[2] | (u64)x.w[3] << 32;
+        v = low & ((1ull << width) - 1ull);
+        low = low >> width | (high << 1) << (63u - width);
+        high >>= width;
+        x = {{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}};
+    } else {
+        v = x.w[0] & ((1u << width) - 1u);
+        x.w[0] = __funnelshift_r(x.w[0], x.w[1], width);
+        x.w[1] = __funnelshift_r(x.w[1], x.w[2], width);
+        x.w[2] = __funnelshift_r(x.w[2], x.w[3], width);
+        x.w[3] >>= width;
+    }
+    return v;
+}
+
 // Where a warp's bits go: the next word, and bits already in stage[0]. The first word may be another tile's, too.
 struct BitRun {
     u32* words;
@@ -124,16 +160,15 @@ struct BitRun {
     bool shared;
 };
 
-// Appends `width` bits of this lane, after those of the lanes below.
-DEVICE void put_lanes(BitRun& run, u32* stage, u64 low, u64 high, u32 width) {
+// Appends the first `width` of this lane's bits, after those of the lanes below; the others are zeros.
+DEVICE void put_lanes(BitRun& run, u32* stage, const Pack& bits, u32 width) {
     u32 lane = lane_id(), before = warp_before(width);
     u32 end = run.fill + __shfl_sync(ALL, before + width, 31);
     if (end == run.fill) return;
     u32 pos = run.fill + before, word = pos >> 5, shift = pos & 31u;
-    u32 x[4] = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
 #pragma unroll
     for (u32 k = 0; k < 5; k++) {
-        u32 v = __funnelshift_l(k > 0 ? x[k - 1] : 0u, k < 4 ? x[k] : 0u, shift);
+        u32 v = __funnelshift_l(k > 0 ? bits.w[k - 1] : 0u, k < 4 ? bits.w[k] : 0u, shift);
         if (v) atomicOr(&stage[word + k], v);
     }
     __syncwarp();
@@ -162,8 +197,7 @@ DEVICE void emit_tile(const DeltaBlock& b, u32 tile, u32* stage) {
     for (u32 at = tile * NUMBER_TILE; at < end; at += WARP * V) {
         u32 i = at + lane * V;
         Pack now = pack_load<SIZE>(b.raw, i, b.n), old = pack_load<SIZE>(b.base, i, b.n);
-        Pack symbols = {{0, 0, 0, 0}}, ctx = {{0, 0, 0, 0}};
-        u64 low = 0, high = 0;
+        Pack symbols = {{0, 0, 0, 0}}, ctx = {{0, 0, 0, 0}}, bits = {{0, 0, 0, 0}};
         u32 total = 0;
         // From the last to the first: each pushes those after it up. Past the end there are zeros on both sides, of no width.
 #pragma unroll
@@ -175,13 +209,12 @@ DEVICE void emit_tile(const DeltaBlock& b, u32 tile, u32* stage) {
             u32 p = top_of(m), width = width_of(p, b.t);
             symbols.w[k >> 2] |= symbol_of(class_of(m, p, b.t), positive) << 8 * (k & 3);
             if (b.ctx && i + k < end) ctx.w[k >> 2] |= (u32)b.map[exponent_of<SIZE>(b.numbers, o)] << 8 * (k & 3);
-            high = high << width | (low >> 1) >> (63u - width);
-            low = low << width | ((u64)m & ((1ull << width) - 1ull));
+            bits_push<SIZE>(bits, m & (((Number<SIZE>)1 << width) - 1u), width);
             total += width;
         }
         bytes_store<SIZE>(b.symbols, i, b.n, symbols);
         if (b.ctx) bytes_store<SIZE>(b.ctx, i, b.n, ctx);
-        put_lanes(run, stage, low, high, total);
+        put_lanes(run, stage, bits, total);
     }
     if (lane == 0 && run.fill) atomicOr(run.words, stage[0]);
 }
@@ -298,33 +331,43 @@ DEVICE void apply_tile(const DeltaCoded& b, u32 tile) {
     u32 skew = (u32)((u64)b.bits & 3) * 8u;
     const u32* words = (const u32*)((u64)b.bits & ~3ull);
     for (u32 first = tile * NUMBER_TILE; first < end; first += WARP * V) {
-        u32 i = first + lane * V, total = 0;
+        u32 i = first + lane * V, total = 0, widest = 0;
         Pack symbols = bytes_load<SIZE>(b.symbols, i, b.n), old = pack_load<SIZE>(b.base, i, b.n), now = {{0, 0, 0, 0}};
 #pragma unroll
-        for (u32 k = 0; k < V; k++) total += symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
+        for (u32 k = 0; k < V; k++) {
+            u32 width = symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
+            total += width;
+            widest = max(widest, width);
+        }
         u32 pos = start + warp_before(total);
         start = __shfl_sync(ALL, pos + total, 31);
-        // What an encoder makes of 16 bytes is no longer than they are.
-        bool fits = total <= 128u;
+        if (total > 128u || (SIZE < 8 && widest > 31u)) {
+            // No encoder makes such numbers: one by one.
+#pragma unroll 1
+            for (u32 j = i; j < min(i + V, b.n); j++) {
+                u32 s = b.symbols[j], width = symbol_width(s, b.t);
+                u64 m = class_least<u64>((s + 1u) >> 1, b.t) + read_bits(b.bits, pos, width);
+                pos += width;
+                number_store<SIZE>(b.out, j, apply<SIZE>(b.numbers, number_load<SIZE>(b.base, j), (Number<SIZE>)m, s & 1u));
+            }
+            continue;
+        }
         u32 skip = (pos + skew) & 31u, x[5] = {0, 0, 0, 0, 0};
-        if (fits && total) {
+        Pack bits;
+        if (total) {
             const u32* at = words + ((pos + skew) >> 5);
 #pragma unroll
             for (u32 k = 0; k < 5; k++)
                 if (k * 32u < skip + total) x[k] = at[k];
         }
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) x[k] = __funnelshift_r(x[k], x[k + 1], skip);
-        u64 low = x[0] | (u64)x[1] << 32, high = x[2] | (u64)x[3] << 32;
+        for (u32 k = 0; k < 4; k++) bits.w[k] = __funnelshift_r(x[k], x[k + 1], skip);
 #pragma unroll
         for (u32 k = 0; k < V; k++) {
             u32 s = symbols.w[k >> 2] >> 8 * (k & 3) & 255u, width = symbol_width(s, b.t);
-            u64 m = fits ? low & ((1ull << width) - 1ull) : read_bits(b.bits, pos, width);
-            low = low >> width | (high << 1) << (63u - width);
-            high >>= width;
-            pos += width;
-            Number<SIZE> magnitude = (Number<SIZE>)(class_least((s + 1u) >> 1, b.t) + m);
-            pack_set<SIZE>(now, k, apply<SIZE>(b.numbers, pack_get<SIZE>(old, k), magnitude, s & 1u));
+            u32 c = (s + 1u) >> 1;
+            Number<SIZE> m = bits_pop<SIZE>(bits, width) + class_least<Number<SIZE>>(c, b.t);
+            pack_set<SIZE>(now, k, apply<SIZE>(b.numbers, pack_get<SIZE>(old, k), m, s & 1u));
         }
         pack_store<SIZE>(b.out, i, b.n, now);
     }

@@ -235,12 +235,13 @@ DEVICE u32 symbol_width(u32 s, u32 t) {
     u32 c = (s + 1u) >> 1;
     return min(max(c >> t, 1u) - 1u, 63u);
 }
-// The least magnitude of a class, modulo 2^64.
-DEVICE u64 class_least(u32 c, u32 t) {
+// The least magnitude of a class, modulo 2 to the bits of T.
+template <class T>
+DEVICE T class_least(u32 c, u32 t) {
     if (c >> t < 2u) return c;
     u32 raw = (c >> t) - 1u;
-    u64 head = 1u << t | (c & ((1u << t) - 1u));
-    return raw < 64u ? head << raw : 0ull;
+    T head = 1u << t | (c & ((1u << t) - 1u));
+    return raw < 8u * sizeof(T) ? head << raw : 0;
 }
 
 // `width` bits (63 at most) from bit `pos` of data on. All of them lie in it, and so does the aligned word around each of its bytes in

@@ -47,18 +47,18 @@ DEVICE u32 next_before(u32 mask, u32 some, u32 i, u32& next) {
     return out;
 }
 
-// Raw bits of a lane's changes.
+// Raw bits of a lane's changes: numbers i + k for the bits k of mask. They are few: read again, one by one.
 template <u32 SIZE>
-DEVICE u32 change_bits(const Numbers& numbers, const Pack& now, const Pack& old, u32 mask, u32 i, u32 next) {
-    const u32 V = 16 / SIZE;
+DEVICE u32 change_bits(const SparseBlock& b, u32 mask, u32 i, u32 next) {
     u32 bits = 0;
-#pragma unroll
-    for (u32 k = 0; k < V; k++) {
-        if (!(mask >> k & 1)) continue;
-        if (next != NOWHERE) bits += gap_width(i + k - next);
-        next = i + k + 1u;
+#pragma unroll 1
+    for (; mask; mask &= mask - 1u) {
+        u32 at = i + (u32)__ffs((i32)mask) - 1u;
         bool positive;
-        bits += width_of(top_of(difference<SIZE>(numbers, pack_get<SIZE>(now, k), pack_get<SIZE>(old, k), positive)), most_t<SIZE>());
+        bits += next == NOWHERE ? 0u : gap_width(at - next);
+        bits += width_of(top_of(difference<SIZE>(b.numbers, number_load<SIZE>(b.raw, at), number_load<SIZE>(b.base, at), positive)),
+                         most_t<SIZE>());
+        next = at + 1u;
     }
     return bits;
 }
@@ -77,7 +77,7 @@ DEVICE void count_tile(const SparseBlock& b, u32 tile) {
         first = min(first, leads);
         u32 before = next_before(mask, some, i, next);
         count += (u32)__popc(mask);
-        if (mask) bits += change_bits<SIZE>(b.numbers, now, old, mask, i, before);
+        bits += change_bits<SIZE>(b, mask, i, before);
     }
     count = warp_sum(count);
     bits = warp_sum(bits);
@@ -133,7 +133,7 @@ KERNEL(sparse_scan, (const SparseBlock* blocks, u32 count, uint2* totals)) {
     if (lane == 0) totals[j] = make_uint2(changes, bits);
 }
 
-// Ors `width` bits (63 at most) of v into words of zeros.
+// Ors v, of at most 63 bits, into words of zeros.
 DEVICE void or_bits(u32* words, u32 pos, u64 v) {
     u32 shift = pos & 31u;
     u64 low = v << shift, high = (v >> 1) >> (63u - shift);
@@ -153,21 +153,19 @@ DEVICE void emit_tile(const SparseBlock& b, u32 tile, uint4 start) {
         u32 mask = differing<SIZE>(now, old), some = __ballot_sync(ALL, mask != 0);
         if (!some) continue;
         u32 before = next_before(mask, some, i, next), count = (u32)__popc(mask);
-        u32 bits = mask ? change_bits<SIZE>(b.numbers, now, old, mask, i, before) : 0u;
+        u32 bits = change_bits<SIZE>(b, mask, i, before);
         u32 c = start.x + warp_before(count), pos = start.w + warp_before(bits);
         start.x = __shfl_sync(ALL, c + count, 31);
         start.w = __shfl_sync(ALL, pos + bits, 31);
-        if (!mask) continue;
-#pragma unroll
-        for (u32 k = 0; k < V; k++) {
-            if (!(mask >> k & 1)) continue;
-            u32 gap = i + k - before, p = top_of(gap), width = width_of(p, GAP_T);
-            before = i + k + 1u;
+#pragma unroll 1
+        for (; mask; mask &= mask - 1u) {
+            u32 j = i + (u32)__ffs((i32)mask) - 1u, gap = j - before, p = top_of(gap), width = width_of(p, GAP_T);
+            before = j + 1u;
             b.gaps[c] = (u8)class_of(gap, p, GAP_T);
             or_bits(b.bits, pos, gap & ((1u << width) - 1u));
             pos += width;
             bool positive;
-            Number<SIZE> m = difference<SIZE>(b.numbers, pack_get<SIZE>(now, k), pack_get<SIZE>(old, k), positive);
+            Number<SIZE> m = difference<SIZE>(b.numbers, number_load<SIZE>(b.raw, j), number_load<SIZE>(b.base, j), positive);
             p = top_of(m);
             width = width_of(p, most_t<SIZE>());
             b.symbols[c] = (u8)symbol_of(class_of(m, p, most_t<SIZE>()), positive);
@@ -233,7 +231,7 @@ DEVICE u32 block_before(u32 v, u32* room, u32& all) {
 
 template <u32 SIZE>
 DEVICE void change(const SparseCoded& b, u32 at, u32 s, u64 raw) {
-    Number<SIZE> magnitude = (Number<SIZE>)(class_least((s + 1u) >> 1, most_t<SIZE>()) + raw);
+    Number<SIZE> magnitude = (Number<SIZE>)(class_least<u64>((s + 1u) >> 1, most_t<SIZE>()) + raw);
     number_store<SIZE>(b.out, at, apply<SIZE>(b.numbers, number_load<SIZE>(b.base, at), magnitude, s & 1u));
 }
 
@@ -256,7 +254,7 @@ KERNEL(sparse_apply, (const SparseCoded* blocks, u32* bad)) {
         u32 pos = bits + block_before(wide + width, room[0], all);
         bits += all;
         bool inside = pos + wide + width <= 8ull * b.len;
-        u64 gap = class_least(g, GAP_T) + (inside ? read_bits(b.bits, pos, wide) : 0ull);
+        u64 gap = class_least<u64>(g, GAP_T) + (inside ? read_bits(b.bits, pos, wide) : 0ull);
         u32 less = gap < b.n ? (u32)gap : b.n;
         u32 at = next + less + block_before(live ? less + 1u : 0u, room[1], all);
         next += all;

@@ -7,12 +7,12 @@
 
 mod copy;
 // wired in by engine
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod delta;
 mod device;
 mod error;
 // wired in by engine
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod job;
 mod kernels;
 mod numbers;
@@ -20,7 +20,7 @@ mod numbers;
 mod pairs;
 mod rans;
 // wired in by engine
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod sparse;
 #[cfg(test)]
 mod testing;
