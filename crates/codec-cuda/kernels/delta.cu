@@ -1,5 +1,5 @@
 // Scheme "delta": symbols, contexts and raw bits of numbers against their base, and back.
-#include "numbers.cuh"
+#include "diff.cuh"
 
 // A block of the format that is being encoded: n numbers, 2^18 at most.
 struct DeltaBlock {
@@ -17,16 +17,16 @@ struct DeltaBlock {
     const u8* map;
     // Words of zeros, enough for the raw bits.
     u32* bits;
-    Numbers numbers;
+    DiffNumbers numbers;
     u32 n;
     u32 t;
 };
 
-#define ROWS 32u
+#define DELTA_ROWS 32u
 
 // Counts one symbol. Exponents e and e + 32 want the same row; it belongs to the first that comes, others count in global memory.
 DEVICE void tally(u32* counts, u32* owner, const DeltaBlock& b, u32 e, u32 s) {
-    u32 row = e & (ROWS - 1u);
+    u32 row = e & (DELTA_ROWS - 1u);
     u32 own = owner[row];
     if (own == 0) {
         own = atomicCAS(&owner[row], 0u, e + 1u);
@@ -43,21 +43,21 @@ DEVICE void tally(u32* counts, u32* owner, const DeltaBlock& b, u32 e, u32 s) {
 template <u32 SIZE>
 DEVICE void count_tile(const DeltaBlock& b, u32 tile, u32* counts, u32* owner) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE), lane = lane_id();
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
     u32 sums[4] = {0, 0, 0, 0};
-    for (u32 i = tile * NUMBER_TILE + lane * V; i < end; i += WARP * V) {
-        Pack now = pack_load<SIZE>(b.raw, i, b.n), old = pack_load<SIZE>(b.base, i, b.n);
+    for (u32 i = tile * DIFF_TILE + lane * V; i < end; i += WARP * V) {
+        DiffPack now = diff_load<SIZE>(b.raw, i, b.n), old = diff_load<SIZE>(b.base, i, b.n);
 #pragma unroll
         for (u32 k = 0; k < V; k++) {
             if (i + k >= end) continue;
             bool positive;
-            Number<SIZE> o = pack_get<SIZE>(old, k);
-            Number<SIZE> m = difference<SIZE>(b.numbers, pack_get<SIZE>(now, k), o, positive);
-            u32 p = top_of(m);
+            DiffNumber<SIZE> o = diff_get<SIZE>(old, k);
+            DiffNumber<SIZE> m = diff_of<SIZE>(b.numbers, diff_get<SIZE>(now, k), o, positive);
+            u32 p = diff_top(m);
 #pragma unroll
-            for (u32 t = 0; t < 4; t++) sums[t] += width_of(p, t);
-            u32 s = symbol_of(class_of(m, p, most_t<SIZE>()), positive);
-            tally(counts, owner, b, exponent_of<SIZE>(b.numbers, o), s);
+            for (u32 t = 0; t < 4; t++) sums[t] += diff_width(p, t);
+            u32 s = diff_symbol(diff_class(m, p, diff_most_t<SIZE>()), positive);
+            tally(counts, owner, b, diff_exponent<SIZE>(b.numbers, o), s);
         }
     }
 #pragma unroll
@@ -68,16 +68,16 @@ DEVICE void count_tile(const DeltaBlock& b, u32 tile, u32* counts, u32* owner) {
 // groups[x] = block | group << 32: its tiles group * w to group * w + w - 1, for w warps. Reads raw and base, writes their tiles, adds
 // to counts and sets seen.
 KERNEL(delta_count, (const DeltaBlock* blocks, const u64* groups)) {
-    __shared__ uint4 room[ROWS * 64];
-    __shared__ u32 owner[ROWS];
+    __shared__ uint4 room[DELTA_ROWS * 64];
+    __shared__ u32 owner[DELTA_ROWS];
     u32* counts = (u32*)room;
     u64 group = groups[blockIdx.x];
     DeltaBlock b = blocks[(u32)group];
-    for (u32 i = threadIdx.x; i < ROWS * 64u; i += blockDim.x) room[i] = make_uint4(0, 0, 0, 0);
-    if (threadIdx.x < ROWS) owner[threadIdx.x] = 0;
+    for (u32 i = threadIdx.x; i < DELTA_ROWS * 64u; i += blockDim.x) room[i] = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < DELTA_ROWS) owner[threadIdx.x] = 0;
     __syncthreads();
     u32 tile = (u32)(group >> 32) * (blockDim.x / WARP) + warp_id();
-    if (tile * NUMBER_TILE < b.n) {
+    if (tile * DIFF_TILE < b.n) {
         if (b.numbers.size == 1)
             count_tile<1>(b, tile, counts, owner);
         else if (b.numbers.size == 2)
@@ -88,9 +88,9 @@ KERNEL(delta_count, (const DeltaBlock* blocks, const u64* groups)) {
             count_tile<8>(b, tile, counts, owner);
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < ROWS * 256u; i += blockDim.x)
+    for (u32 i = threadIdx.x; i < DELTA_ROWS * 256u; i += blockDim.x)
         if (counts[i]) atomicAdd(&b.counts[(owner[i >> 8] - 1u) << 8 | (i & 255u)], counts[i]);
-    if (threadIdx.x < ROWS && owner[threadIdx.x]) b.seen[owner[threadIdx.x] - 1u] = 1;
+    if (threadIdx.x < DELTA_ROWS && owner[threadIdx.x]) b.seen[owner[threadIdx.x] - 1u] = 1;
 }
 
 // Turns the sums of each block's tiles into those before them; totals[j] becomes block j's. A warp to a block.
@@ -98,7 +98,7 @@ KERNEL(delta_scan, (const DeltaBlock* blocks, u32 count, uint4* totals)) {
     u32 j = blockIdx.x * (blockDim.x / WARP) + warp_id();
     if (j >= count) return;
     uint4* tiles = blocks[j].tiles;
-    u32 have = (blocks[j].n + NUMBER_TILE - 1u) / NUMBER_TILE, lane = lane_id();
+    u32 have = (blocks[j].n + DIFF_TILE - 1u) / DIFF_TILE, lane = lane_id();
     uint4 sum = make_uint4(0, 0, 0, 0);
     for (u32 at = 0; at < have; at += WARP) {
         bool live = at + lane < have;
@@ -115,11 +115,11 @@ KERNEL(delta_scan, (const DeltaBlock* blocks, u32 count, uint4* totals)) {
 }
 
 // Words of a warp's bits on their way: what 32 lanes have, 128 bits each, after up to 31 bits of before.
-#define STAGE 132u
+#define DELTA_STAGE 132u
 
 // Moves 128 bits up by `width`, which is below that of a number, and puts v in its place.
 template <u32 SIZE>
-DEVICE void bits_push(Pack& x, Number<SIZE> v, u32 width) {
+DEVICE void bits_push(DiffPack& x, DiffNumber<SIZE> v, u32 width) {
     if constexpr (SIZE == 8) {
         u64 low = x.w[0] | (u64)x.w[1] << 32, high = x.w[2] | (u64)x.w[3] << 32;
         high = high << width | (low >> 1) >> (63u - width);
@@ -135,8 +135,8 @@ DEVICE void bits_push(Pack& x, Number<SIZE> v, u32 width) {
 
 // Takes the lowest `width` of 128 bits, fewer than a number has, and moves the others down.
 template <u32 SIZE>
-DEVICE Number<SIZE> bits_pop(Pack& x, u32 width) {
-    Number<SIZE> v;
+DEVICE DiffNumber<SIZE> bits_pop(DiffPack& x, u32 width) {
+    DiffNumber<SIZE> v;
     if constexpr (SIZE == 8) {
         u64 low = x.w[0] | (u64)x.w[1] << 32, high = x.w[2] | (u64)x.w[3] << 32;
         v = low & ((1ull << width) - 1ull);
@@ -161,7 +161,7 @@ struct BitRun {
 };
 
 // Appends the first `width` of this lane's bits, after those of the lanes below; the others are zeros.
-DEVICE void put_lanes(BitRun& run, u32* stage, const Pack& bits, u32 width) {
+DEVICE void put_lanes(BitRun& run, u32* stage, const DiffPack& bits, u32 width) {
     u32 lane = lane_id(), before = warp_before(width);
     u32 end = run.fill + __shfl_sync(ALL, before + width, 31);
     if (end == run.fill) return;
@@ -190,30 +190,30 @@ DEVICE void put_lanes(BitRun& run, u32* stage, const Pack& bits, u32 width) {
 template <u32 SIZE>
 DEVICE void emit_tile(const DeltaBlock& b, u32 tile, u32* stage) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE), lane = lane_id();
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
     uint4 starts = b.tiles[tile];
     u32 start = b.t == 0 ? starts.x : b.t == 1 ? starts.y : b.t == 2 ? starts.z : starts.w;
     BitRun run = {b.bits + (start >> 5), start & 31u, (start & 31u) != 0};
-    for (u32 at = tile * NUMBER_TILE; at < end; at += WARP * V) {
+    for (u32 at = tile * DIFF_TILE; at < end; at += WARP * V) {
         u32 i = at + lane * V;
-        Pack now = pack_load<SIZE>(b.raw, i, b.n), old = pack_load<SIZE>(b.base, i, b.n);
-        Pack symbols = {{0, 0, 0, 0}}, ctx = {{0, 0, 0, 0}}, bits = {{0, 0, 0, 0}};
+        DiffPack now = diff_load<SIZE>(b.raw, i, b.n), old = diff_load<SIZE>(b.base, i, b.n);
+        DiffPack symbols = {{0, 0, 0, 0}}, ctx = {{0, 0, 0, 0}}, bits = {{0, 0, 0, 0}};
         u32 total = 0;
         // From the last to the first: each pushes those after it up. Past the end there are zeros on both sides, of no width.
 #pragma unroll
         for (u32 r = 0; r < V; r++) {
             const u32 k = V - 1u - r;
             bool positive;
-            Number<SIZE> o = pack_get<SIZE>(old, k);
-            Number<SIZE> m = difference<SIZE>(b.numbers, pack_get<SIZE>(now, k), o, positive);
-            u32 p = top_of(m), width = width_of(p, b.t);
-            symbols.w[k >> 2] |= symbol_of(class_of(m, p, b.t), positive) << 8 * (k & 3);
-            if (b.ctx && i + k < end) ctx.w[k >> 2] |= (u32)b.map[exponent_of<SIZE>(b.numbers, o)] << 8 * (k & 3);
-            bits_push<SIZE>(bits, m & (((Number<SIZE>)1 << width) - 1u), width);
+            DiffNumber<SIZE> o = diff_get<SIZE>(old, k);
+            DiffNumber<SIZE> m = diff_of<SIZE>(b.numbers, diff_get<SIZE>(now, k), o, positive);
+            u32 p = diff_top(m), width = diff_width(p, b.t);
+            symbols.w[k >> 2] |= diff_symbol(diff_class(m, p, b.t), positive) << 8 * (k & 3);
+            if (b.ctx && i + k < end) ctx.w[k >> 2] |= (u32)b.map[diff_exponent<SIZE>(b.numbers, o)] << 8 * (k & 3);
+            bits_push<SIZE>(bits, m & (((DiffNumber<SIZE>)1 << width) - 1u), width);
             total += width;
         }
-        bytes_store<SIZE>(b.symbols, i, b.n, symbols);
-        if (b.ctx) bytes_store<SIZE>(b.ctx, i, b.n, ctx);
+        diff_store_bytes<SIZE>(b.symbols, i, b.n, symbols);
+        if (b.ctx) diff_store_bytes<SIZE>(b.ctx, i, b.n, ctx);
         put_lanes(run, stage, bits, total);
     }
     if (lane == 0 && run.fill) atomicOr(run.words, stage[0]);
@@ -222,11 +222,11 @@ DEVICE void emit_tile(const DeltaBlock& b, u32 tile, u32* stage) {
 // tiles[w] = block | tile << 32, a warp each. Reads raw, base and the tile's start, writes its symbols and contexts and ors its raw
 // bits into place. At most 8 warps a block of threads.
 KERNEL(delta_emit, (const DeltaBlock* blocks, const u64* tiles, u32 count)) {
-    __shared__ u32 stages[8 * STAGE];
+    __shared__ u32 stages[8 * DELTA_STAGE];
     u32 w = blockIdx.x * (blockDim.x / WARP) + warp_id();
     if (w >= count) return;
-    u32* stage = stages + warp_id() * STAGE;
-    for (u32 k = lane_id(); k < STAGE; k += WARP) stage[k] = 0;
+    u32* stage = stages + warp_id() * DELTA_STAGE;
+    for (u32 k = lane_id(); k < DELTA_STAGE; k += WARP) stage[k] = 0;
     __syncwarp();
     u64 at = tiles[w];
     DeltaBlock b = blocks[(u32)at];
@@ -253,7 +253,7 @@ struct DeltaCoded {
     const u8* bits;
     // For each tile, its raw bits; after delta_check, those before it.
     u32* tiles;
-    Numbers numbers;
+    DiffNumbers numbers;
     u32 n;
     u32 t;
     u32 len;
@@ -263,13 +263,13 @@ struct DeltaCoded {
 template <u32 SIZE>
 DEVICE void context_tile(const DeltaCoded& b, u32 tile) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE);
-    for (u32 i = tile * NUMBER_TILE + lane_id() * V; i < end; i += WARP * V) {
-        Pack old = pack_load<SIZE>(b.base, i, b.n), ctx = {{0, 0, 0, 0}};
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE);
+    for (u32 i = tile * DIFF_TILE + lane_id() * V; i < end; i += WARP * V) {
+        DiffPack old = diff_load<SIZE>(b.base, i, b.n), ctx = {{0, 0, 0, 0}};
 #pragma unroll
         for (u32 k = 0; k < V; k++)
-            ctx.w[k >> 2] |= (u32)b.map[exponent_of<SIZE>(b.numbers, pack_get<SIZE>(old, k))] << 8 * (k & 3);
-        bytes_store<SIZE>(b.ctx, i, b.n, ctx);
+            ctx.w[k >> 2] |= (u32)b.map[diff_exponent<SIZE>(b.numbers, diff_get<SIZE>(old, k))] << 8 * (k & 3);
+        diff_store_bytes<SIZE>(b.ctx, i, b.n, ctx);
     }
 }
 
@@ -297,12 +297,12 @@ KERNEL(delta_widths, (const DeltaCoded* blocks, const u64* tiles, u32 count)) {
     if (w >= count) return;
     u64 at = tiles[w];
     DeltaCoded b = blocks[(u32)at];
-    u32 tile = (u32)(at >> 32), end = min(b.n, (tile + 1u) * NUMBER_TILE), sum = 0;
-    for (u32 i = tile * NUMBER_TILE + lane_id() * 16u; i < end; i += WARP * 16u) {
+    u32 tile = (u32)(at >> 32), end = min(b.n, (tile + 1u) * DIFF_TILE), sum = 0;
+    for (u32 i = tile * DIFF_TILE + lane_id() * 16u; i < end; i += WARP * 16u) {
         // Symbol 0, which stands past the end, has no raw bits.
-        Pack symbols = bytes_load<1>(b.symbols, i, b.n);
+        DiffPack symbols = diff_load_bytes<1>(b.symbols, i, b.n);
 #pragma unroll
-        for (u32 k = 0; k < 16; k++) sum += symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
+        for (u32 k = 0; k < 16; k++) sum += diff_symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
     }
     sum = warp_sum(sum);
     if (lane_id() == 0) b.tiles[tile] = sum;
@@ -314,7 +314,7 @@ KERNEL(delta_check, (const DeltaCoded* blocks, u32 count, u32* bad)) {
     u32 j = blockIdx.x * (blockDim.x / WARP) + warp_id();
     if (j >= count) return;
     u32* tiles = blocks[j].tiles;
-    u32 have = (blocks[j].n + NUMBER_TILE - 1u) / NUMBER_TILE, lane = lane_id(), sum = 0;
+    u32 have = (blocks[j].n + DIFF_TILE - 1u) / DIFF_TILE, lane = lane_id(), sum = 0;
     for (u32 at = 0; at < have; at += WARP) {
         bool live = at + lane < have;
         u32 v = live ? tiles[at + lane] : 0u, to = sum + warp_before(v);
@@ -327,15 +327,15 @@ KERNEL(delta_check, (const DeltaCoded* blocks, u32 count, u32* bad)) {
 template <u32 SIZE>
 DEVICE void apply_tile(const DeltaCoded& b, u32 tile) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE), lane = lane_id(), start = b.tiles[tile];
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id(), start = b.tiles[tile];
     u32 skew = (u32)((u64)b.bits & 3) * 8u;
     const u32* words = (const u32*)((u64)b.bits & ~3ull);
-    for (u32 first = tile * NUMBER_TILE; first < end; first += WARP * V) {
+    for (u32 first = tile * DIFF_TILE; first < end; first += WARP * V) {
         u32 i = first + lane * V, total = 0, widest = 0;
-        Pack symbols = bytes_load<SIZE>(b.symbols, i, b.n), old = pack_load<SIZE>(b.base, i, b.n), now = {{0, 0, 0, 0}};
+        DiffPack symbols = diff_load_bytes<SIZE>(b.symbols, i, b.n), old = diff_load<SIZE>(b.base, i, b.n), now = {{0, 0, 0, 0}};
 #pragma unroll
         for (u32 k = 0; k < V; k++) {
-            u32 width = symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
+            u32 width = diff_symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
             total += width;
             widest = max(widest, width);
         }
@@ -345,15 +345,15 @@ DEVICE void apply_tile(const DeltaCoded& b, u32 tile) {
             // No encoder makes such numbers: one by one.
 #pragma unroll 1
             for (u32 j = i; j < min(i + V, b.n); j++) {
-                u32 s = b.symbols[j], width = symbol_width(s, b.t);
-                u64 m = class_least<u64>((s + 1u) >> 1, b.t) + read_bits(b.bits, pos, width);
+                u32 s = b.symbols[j], width = diff_symbol_width(s, b.t);
+                u64 m = diff_least<u64>((s + 1u) >> 1, b.t) + diff_read_bits(b.bits, pos, width);
                 pos += width;
-                number_store<SIZE>(b.out, j, apply<SIZE>(b.numbers, number_load<SIZE>(b.base, j), (Number<SIZE>)m, s & 1u));
+                diff_store_one<SIZE>(b.out, j, diff_apply<SIZE>(b.numbers, diff_load_one<SIZE>(b.base, j), (DiffNumber<SIZE>)m, s & 1u));
             }
             continue;
         }
         u32 skip = (pos + skew) & 31u, x[5] = {0, 0, 0, 0, 0};
-        Pack bits;
+        DiffPack bits;
         if (total) {
             const u32* at = words + ((pos + skew) >> 5);
 #pragma unroll
@@ -364,12 +364,12 @@ DEVICE void apply_tile(const DeltaCoded& b, u32 tile) {
         for (u32 k = 0; k < 4; k++) bits.w[k] = __funnelshift_r(x[k], x[k + 1], skip);
 #pragma unroll
         for (u32 k = 0; k < V; k++) {
-            u32 s = symbols.w[k >> 2] >> 8 * (k & 3) & 255u, width = symbol_width(s, b.t);
+            u32 s = symbols.w[k >> 2] >> 8 * (k & 3) & 255u, width = diff_symbol_width(s, b.t);
             u32 c = (s + 1u) >> 1;
-            Number<SIZE> m = bits_pop<SIZE>(bits, width) + class_least<Number<SIZE>>(c, b.t);
-            pack_set<SIZE>(now, k, apply<SIZE>(b.numbers, pack_get<SIZE>(old, k), m, s & 1u));
+            DiffNumber<SIZE> m = bits_pop<SIZE>(bits, width) + diff_least<DiffNumber<SIZE>>(c, b.t);
+            diff_set<SIZE>(now, k, diff_apply<SIZE>(b.numbers, diff_get<SIZE>(old, k), m, s & 1u));
         }
-        pack_store<SIZE>(b.out, i, b.n, now);
+        diff_store<SIZE>(b.out, i, b.n, now);
     }
 }
 

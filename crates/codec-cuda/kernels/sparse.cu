@@ -1,6 +1,6 @@
 // Scheme "sparse": the numbers that differ from their base, in order: classes of gaps, symbols of differences and raw bits of both;
 // and back.
-#include "numbers.cuh"
+#include "diff.cuh"
 
 // A block of the format that is being encoded: n numbers, 2^18 at most.
 struct SparseBlock {
@@ -14,36 +14,36 @@ struct SparseBlock {
     u8* symbols;
     // Words of zeros, enough for the raw bits.
     u32* bits;
-    Numbers numbers;
+    DiffNumbers numbers;
     u32 n;
     u32 unused;
 };
 
 // Bits under the top one in the class of a gap.
-#define GAP_T 2u
+#define SPARSE_GAP_T 2u
 // Where the number after the last change is not known.
-#define NOWHERE 0xffffffffu
+#define SPARSE_NOWHERE 0xffffffffu
 
-DEVICE u32 gap_width(u32 gap) { return width_of(top_of(gap), GAP_T); }
+DEVICE u32 gap_width(u32 gap) { return diff_width(diff_top(gap), SPARSE_GAP_T); }
 
 // Bit k is set where number k of two packs differs.
 template <u32 SIZE>
-DEVICE u32 differing(const Pack& a, const Pack& b) {
+DEVICE u32 differing(const DiffPack& a, const DiffPack& b) {
     const u32 V = 16 / SIZE;
     if (((a.w[0] ^ b.w[0]) | (a.w[1] ^ b.w[1]) | (a.w[2] ^ b.w[2]) | (a.w[3] ^ b.w[3])) == 0) return 0;
     u32 mask = 0;
 #pragma unroll
-    for (u32 k = 0; k < V; k++) mask |= (pack_get<SIZE>(a, k) != pack_get<SIZE>(b, k) ? 1u : 0u) << k;
+    for (u32 k = 0; k < V; k++) mask |= (diff_get<SIZE>(a, k) != diff_get<SIZE>(b, k) ? 1u : 0u) << k;
     return mask;
 }
 
 // For a lane that starts at number i: the number after the last change before it, given the lanes' changes, those of none of which
 // are before `next`. `next` becomes the number after the last change of all.
 DEVICE u32 next_before(u32 mask, u32 some, u32 i, u32& next) {
-    u32 after = i + top_of(mask) + 1u, lower = some & lanes_below();
-    u32 other = __shfl_sync(ALL, after, (i32)top_of(lower));
+    u32 after = i + diff_top(mask) + 1u, lower = some & lanes_below();
+    u32 other = __shfl_sync(ALL, after, (i32)diff_top(lower));
     u32 out = lower ? other : next;
-    next = __shfl_sync(ALL, after, (i32)top_of(some));
+    next = __shfl_sync(ALL, after, (i32)diff_top(some));
     return out;
 }
 
@@ -55,9 +55,9 @@ DEVICE u32 change_bits(const SparseBlock& b, u32 mask, u32 i, u32 next) {
     for (; mask; mask &= mask - 1u) {
         u32 at = i + (u32)__ffs((i32)mask) - 1u;
         bool positive;
-        bits += next == NOWHERE ? 0u : gap_width(at - next);
-        bits += width_of(top_of(difference<SIZE>(b.numbers, number_load<SIZE>(b.raw, at), number_load<SIZE>(b.base, at), positive)),
-                         most_t<SIZE>());
+        bits += next == SPARSE_NOWHERE ? 0u : gap_width(at - next);
+        bits += diff_width(diff_top(diff_of<SIZE>(b.numbers, diff_load_one<SIZE>(b.raw, at), diff_load_one<SIZE>(b.base, at), positive)),
+                         diff_most_t<SIZE>());
         next = at + 1u;
     }
     return bits;
@@ -66,11 +66,11 @@ DEVICE u32 change_bits(const SparseBlock& b, u32 mask, u32 i, u32 next) {
 template <u32 SIZE>
 DEVICE void count_tile(const SparseBlock& b, u32 tile) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE), lane = lane_id();
-    u32 count = 0, bits = 0, first = NOWHERE, next = NOWHERE;
-    for (u32 at = tile * NUMBER_TILE; at < end; at += WARP * V) {
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
+    u32 count = 0, bits = 0, first = SPARSE_NOWHERE, next = SPARSE_NOWHERE;
+    for (u32 at = tile * DIFF_TILE; at < end; at += WARP * V) {
         u32 i = at + lane * V;
-        Pack now = pack_load<SIZE>(b.raw, i, b.n), old = pack_load<SIZE>(b.base, i, b.n);
+        DiffPack now = diff_load<SIZE>(b.raw, i, b.n), old = diff_load<SIZE>(b.base, i, b.n);
         u32 mask = differing<SIZE>(now, old), some = __ballot_sync(ALL, mask != 0);
         if (!some) continue;
         u32 leads = __shfl_sync(ALL, i + (u32)__ffs((i32)mask) - 1u, __ffs((i32)some) - 1);
@@ -117,7 +117,7 @@ KERNEL(sparse_scan, (const SparseBlock* blocks, u32 count, uint2* totals)) {
     u32 j = blockIdx.x * (blockDim.x / WARP) + warp_id();
     if (j >= count) return;
     uint4* tiles = blocks[j].tiles;
-    u32 have = (blocks[j].n + NUMBER_TILE - 1u) / NUMBER_TILE, lane = lane_id();
+    u32 have = (blocks[j].n + DIFF_TILE - 1u) / DIFF_TILE, lane = lane_id();
     u32 changes = 0, bits = 0, next = 0;
     for (u32 at = 0; at < have; at += WARP) {
         bool live = at + lane < have;
@@ -146,10 +146,10 @@ DEVICE void or_bits(u32* words, u32 pos, u64 v) {
 template <u32 SIZE>
 DEVICE void emit_tile(const SparseBlock& b, u32 tile, uint4 start) {
     const u32 V = 16 / SIZE;
-    u32 end = min(b.n, (tile + 1u) * NUMBER_TILE), lane = lane_id(), next = start.y;
-    for (u32 at = tile * NUMBER_TILE; at < end; at += WARP * V) {
+    u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id(), next = start.y;
+    for (u32 at = tile * DIFF_TILE; at < end; at += WARP * V) {
         u32 i = at + lane * V;
-        Pack now = pack_load<SIZE>(b.raw, i, b.n), old = pack_load<SIZE>(b.base, i, b.n);
+        DiffPack now = diff_load<SIZE>(b.raw, i, b.n), old = diff_load<SIZE>(b.base, i, b.n);
         u32 mask = differing<SIZE>(now, old), some = __ballot_sync(ALL, mask != 0);
         if (!some) continue;
         u32 before = next_before(mask, some, i, next), count = (u32)__popc(mask);
@@ -159,16 +159,16 @@ DEVICE void emit_tile(const SparseBlock& b, u32 tile, uint4 start) {
         start.w = __shfl_sync(ALL, pos + bits, 31);
 #pragma unroll 1
         for (; mask; mask &= mask - 1u) {
-            u32 j = i + (u32)__ffs((i32)mask) - 1u, gap = j - before, p = top_of(gap), width = width_of(p, GAP_T);
+            u32 j = i + (u32)__ffs((i32)mask) - 1u, gap = j - before, p = diff_top(gap), width = diff_width(p, SPARSE_GAP_T);
             before = j + 1u;
-            b.gaps[c] = (u8)class_of(gap, p, GAP_T);
+            b.gaps[c] = (u8)diff_class(gap, p, SPARSE_GAP_T);
             or_bits(b.bits, pos, gap & ((1u << width) - 1u));
             pos += width;
             bool positive;
-            Number<SIZE> m = difference<SIZE>(b.numbers, number_load<SIZE>(b.raw, j), number_load<SIZE>(b.base, j), positive);
-            p = top_of(m);
-            width = width_of(p, most_t<SIZE>());
-            b.symbols[c] = (u8)symbol_of(class_of(m, p, most_t<SIZE>()), positive);
+            DiffNumber<SIZE> m = diff_of<SIZE>(b.numbers, diff_load_one<SIZE>(b.raw, j), diff_load_one<SIZE>(b.base, j), positive);
+            p = diff_top(m);
+            width = diff_width(p, diff_most_t<SIZE>());
+            b.symbols[c] = (u8)diff_symbol(diff_class(m, p, diff_most_t<SIZE>()), positive);
             or_bits(b.bits, pos, (u64)m & ((1ull << width) - 1ull));
             pos += width;
             c++;
@@ -205,14 +205,14 @@ struct SparseCoded {
     const u8* symbols;
     // The raw bits: `len` bytes, at any address.
     const u8* bits;
-    Numbers numbers;
+    DiffNumbers numbers;
     u32 n;
     u32 changes;
     u32 len;
     u32 unused;
 };
 
-#define WARPS 8u
+#define SPARSE_WARPS 8u
 
 // Sum over the threads below this one; `all` becomes that over the block. `room` has a word a warp.
 DEVICE u32 block_before(u32 v, u32* room, u32& all) {
@@ -222,7 +222,7 @@ DEVICE u32 block_before(u32 v, u32* room, u32& all) {
     __syncthreads();
     all = 0;
 #pragma unroll
-    for (u32 w = 0; w < WARPS; w++) {
+    for (u32 w = 0; w < SPARSE_WARPS; w++) {
         if (w < warp_id()) before += room[w];
         all += room[w];
     }
@@ -231,18 +231,18 @@ DEVICE u32 block_before(u32 v, u32* room, u32& all) {
 
 template <u32 SIZE>
 DEVICE void change(const SparseCoded& b, u32 at, u32 s, u64 raw) {
-    Number<SIZE> magnitude = (Number<SIZE>)(class_least<u64>((s + 1u) >> 1, most_t<SIZE>()) + raw);
-    number_store<SIZE>(b.out, at, apply<SIZE>(b.numbers, number_load<SIZE>(b.base, at), magnitude, s & 1u));
+    DiffNumber<SIZE> magnitude = (DiffNumber<SIZE>)(diff_least<u64>((s + 1u) >> 1, diff_most_t<SIZE>()) + raw);
+    diff_store_one<SIZE>(b.out, at, diff_apply<SIZE>(b.numbers, diff_load_one<SIZE>(b.base, at), magnitude, s & 1u));
 }
 
 // Changes the numbers of block blockIdx.x; its bad becomes 1 where a change is past the end or raw bits do not end in the last byte.
-// WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that the sum of 256 gaps
+// SPARSE_WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that the sum of 256 gaps
 // stays below 2^32, too.
 KERNEL(sparse_apply, (const SparseCoded* blocks, u32* bad)) {
-    __shared__ u32 room[2][WARPS];
+    __shared__ u32 room[2][SPARSE_WARPS];
     __shared__ u32 wrong;
     SparseCoded b = blocks[blockIdx.x];
-    u32 t = b.numbers.size == 8 ? most_t<8>() : b.numbers.size == 4 ? most_t<4>() : most_t<1>();
+    u32 t = b.numbers.size == 8 ? diff_most_t<8>() : b.numbers.size == 4 ? diff_most_t<4>() : diff_most_t<1>();
     if (threadIdx.x == 0) wrong = 0;
     u32 bits = 0, next = 0;
     bool fine = true;
@@ -250,18 +250,18 @@ KERNEL(sparse_apply, (const SparseCoded* blocks, u32* bad)) {
         u32 j = first + threadIdx.x;
         bool live = j < b.changes;
         u32 g = live ? b.gaps[j] : 0u, s = live ? b.symbols[j] : 0u;
-        u32 wide = min(symbol_width(2u * g, GAP_T), 32u), width = symbol_width(s, t), all;
+        u32 wide = min(diff_symbol_width(2u * g, SPARSE_GAP_T), 32u), width = diff_symbol_width(s, t), all;
         u32 pos = bits + block_before(wide + width, room[0], all);
         bits += all;
         bool inside = pos + wide + width <= 8ull * b.len;
-        u64 gap = class_least<u64>(g, GAP_T) + (inside ? read_bits(b.bits, pos, wide) : 0ull);
+        u64 gap = diff_least<u64>(g, SPARSE_GAP_T) + (inside ? diff_read_bits(b.bits, pos, wide) : 0ull);
         u32 less = gap < b.n ? (u32)gap : b.n;
         u32 at = next + less + block_before(live ? less + 1u : 0u, room[1], all);
         next += all;
         bool good = inside && at < b.n;
         if (live && !good) wrong = 1;
         if (live && good) {
-            u64 raw = read_bits(b.bits, pos + wide, width);
+            u64 raw = diff_read_bits(b.bits, pos + wide, width);
             if (b.numbers.size == 1)
                 change<1>(b, at, s, raw);
             else if (b.numbers.size == 2)

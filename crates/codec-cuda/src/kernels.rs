@@ -5,9 +5,10 @@
 const FILES: &[(&str, &str)] = &[
     ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
     ("rans.cuh", include_str!("../kernels/rans.cuh")),
-    ("numbers.cuh", include_str!("../kernels/numbers.cuh")),
+    ("diff.cuh", include_str!("../kernels/diff.cuh")),
     ("copy.cu", include_str!("../kernels/copy.cu")),
     ("rans.cu", include_str!("../kernels/rans.cu")),
+    ("tables.cu", include_str!("../kernels/tables.cu")),
     ("delta.cu", include_str!("../kernels/delta.cu")),
     ("sparse.cu", include_str!("../kernels/sparse.cu")),
 ];

@@ -10,18 +10,21 @@ mod copy;
 #[allow(dead_code, unused_imports)]
 mod delta;
 mod device;
+mod diff;
 mod error;
 // wired in by engine
 #[allow(dead_code, unused_imports)]
 mod job;
 mod kernels;
-mod numbers;
 #[cfg(test)]
 mod pairs;
 mod rans;
 // wired in by engine
 #[allow(dead_code, unused_imports)]
 mod sparse;
+// wired in by engine
+#[allow(dead_code)]
+mod tables;
 #[cfg(test)]
 mod testing;
 

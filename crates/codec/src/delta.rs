@@ -35,9 +35,9 @@ pub struct Plan {
     pub head: Vec<u8>,
     /// Bits under the top one that join the class.
     pub t: u32,
-    /// Encoding tables of the contexts.
-    pub table: EncTable,
-    /// Context of every exponent; they rise.
+    /// Frequencies of the contexts.
+    pub freqs: Vec<[u16; 256]>,
+    /// Context of every exponent.
     pub map: [u8; 256],
     grid: Grid,
 }
@@ -58,7 +58,7 @@ impl Plan {
         Plan {
             head,
             t,
-            table: EncTable::new(&freqs),
+            freqs,
             map: context_map(list.iter().map(|c| c.first)),
             grid,
         }
@@ -127,7 +127,7 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
         simd,
         numbers,
         t: plan.t,
-        table: plan.table,
+        table: EncTable::new(&plan.freqs),
         map: plan.map,
     };
     grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));
@@ -176,24 +176,24 @@ impl Encoder {
     }
 }
 
-/// A segment whose header is read.
+/// The header of a segment, and its blocks.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct Front<'a> {
     /// What the segment is made of.
     pub numbers: Numbers,
     /// Where its blocks are.
     pub grid: Grid,
     /// Bits under the top one that join the class.
     pub t: u32,
-    /// Decoding tables of the contexts.
-    pub table: DecTable,
-    /// Context of every exponent: all below the table's; they rise.
+    /// Frequencies of the contexts: at least one.
+    pub freqs: Vec<[u16; 256]>,
+    /// Context of every exponent.
     pub map: [u8; 256],
     /// The blocks, as many as the grid has.
     pub blocks: Vec<&'a [u8]>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Front<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
     ///
     /// # Errors
@@ -209,15 +209,34 @@ impl<'a> Reader<'a> {
         let freqs = (0..firsts.len())
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
-        let table = DecTable::new(&freqs)?;
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Reader {
+        Ok(Front {
             numbers,
             grid,
             t,
-            table,
+            freqs,
             map: context_map(firsts.into_iter()),
             blocks,
+        })
+    }
+}
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    front: Front<'a>,
+    bases: [(u64, u32); 256],
+    table: DecTable,
+}
+
+impl<'a> Reader<'a> {
+    /// As [`Front::new`].
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let front = Front::new(numbers, body, n)?;
+        Ok(Reader {
+            bases: symbol_bases(front.t),
+            table: DecTable::new(&front.freqs)?,
+            front,
         })
     }
 
@@ -229,42 +248,29 @@ impl<'a> Reader<'a> {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let size = self.numbers.size;
-        let bases = symbol_bases(self.t);
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
-                self.block(
-                    simd,
-                    &bases,
-                    data,
-                    &base[elements.start * size..elements.end * size],
-                    out,
-                )
+        let size = self.front.numbers.size;
+        self.front
+            .grid
+            .decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
+                self.block(simd, data, &base[elements.start * size..elements.end * size], out)
             })
     }
 
-    fn block(
-        &self,
-        simd: Simd,
-        bases: &[(u64, u32); 256],
-        data: &[u8],
-        base: &[u8],
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
-        let n = out.len() / self.numbers.size;
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        let numbers = self.front.numbers;
+        let n = out.len() / numbers.size;
         let (stream, bits) = split(data)?;
         let mut bits = BitReader::new(bits);
         with_scratch(2 * n, |scratch| {
             let (symbols, ctx) = scratch.split_at_mut(n);
             for (i, c) in ctx.iter_mut().enumerate() {
-                *c = self.map[usize::from(self.numbers.context(self.numbers.load(base, i)))];
+                *c = self.front.map[usize::from(numbers.context(numbers.load(base, i)))];
             }
             rans::decode(simd, &self.table, stream, Some(ctx), symbols)?;
             for (i, &s) in symbols.iter().enumerate() {
-                let (least, width) = bases[usize::from(s)];
+                let (least, width) = self.bases[usize::from(s)];
                 let d = signed(s, least.wrapping_add(bits.get_wide(width)));
-                self.numbers
-                    .store(out, i, self.numbers.apply(self.numbers.load(base, i), d));
+                numbers.store(out, i, numbers.apply(numbers.load(base, i), d));
             }
             if bits.ended_well() {
                 Ok(())

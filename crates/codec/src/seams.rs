@@ -11,7 +11,7 @@ pub use crate::tables::normalise;
 
 /// Differences to a base.
 pub mod delta {
-    pub use crate::delta::{Plan, Reader, split};
+    pub use crate::delta::{Front, Plan, split};
 }
 
 /// Few changes of a base.

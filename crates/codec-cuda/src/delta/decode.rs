@@ -2,12 +2,12 @@
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session};
+use crate::diff::{Block, TILE, Tiles, bits_len, checked, cut, launch_blocks, places, refused};
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
-use crate::numbers::{Block, TILE, Tiles, bits_len, checked, cut, launch_blocks, places, refused};
-use crate::rans;
-use mdl_codec::seams::delta::{Reader, split};
+use crate::{rans, tables};
+use mdl_codec::seams::delta::{Front, split};
 use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("delta", "delta_contexts");
@@ -26,12 +26,12 @@ struct Coded {
 /// # Errors
 /// [`DeviceError::Corrupt`] where the processor would refuse one of them, too; then no `out` is of use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
-    let readers = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
+    let fronts = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let (mut blocks, mut coded) = (Vec::new(), Vec::new());
-    for (i, (job, reader)) in jobs.iter().zip(&readers).enumerate() {
+    for (i, (job, front)) in jobs.iter().zip(&fronts).enumerate() {
         let (_, _, base) = checked(job.dtype, job.out, job.base)?;
-        blocks.extend(cut(i, reader.numbers, reader.grid, job.out, base));
-        for data in &reader.blocks {
+        blocks.extend(cut(i, front.numbers, front.grid, job.out, base));
+        for data in &front.blocks {
             let (stream, bits) = split(data).map_err(refused)?;
             bits_len(bits)?;
             let place = |part: &[u8]| (part.as_ptr().addr().wrapping_sub(job.body.as_ptr().addr()), part.len());
@@ -41,36 +41,28 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
             });
         }
     }
-    run(session, jobs, &readers, &blocks, &coded)
+    run(session, jobs, &fronts, &blocks, &coded)
 }
 
-fn read<'a>(job: &Decode<'a>) -> Result<Reader<'a>> {
+fn read<'a>(job: &Decode<'a>) -> Result<Front<'a>> {
     let (numbers, n, _) = checked(job.dtype, job.out, job.base)?;
-    Reader::new(numbers, job.body, n).map_err(refused)
+    Front::new(numbers, job.body, n).map_err(refused)
 }
 
-fn run(
-    session: &Session,
-    jobs: &[Decode<'_>],
-    readers: &[Reader<'_>],
-    blocks: &[Block],
-    coded: &[Coded],
-) -> Result<()> {
+fn run(session: &Session, jobs: &[Decode<'_>], fronts: &[Front<'_>], blocks: &[Block], coded: &[Coded]) -> Result<()> {
     let bodies = jobs
         .iter()
         .map(|j| session.upload(j.body))
         .collect::<Result<Vec<Buffer<'_>>>>()?;
-    let tables = readers
-        .iter()
-        .map(|r| session.upload_u32(r.table.slots()))
-        .collect::<Result<Vec<Buffer<'_>>>>()?;
-    let maps: Vec<[u8; 256]> = readers.iter().map(|r| r.map).collect();
+    let freqs: Vec<&[[u16; 256]]> = fronts.iter().map(|f| &f.freqs[..]).collect();
+    let tables = tables::decoding(session, &freqs)?;
+    let maps: Vec<[u8; 256]> = fronts.iter().map(|f| f.map).collect();
     let maps = session.upload(maps.as_flattened())?;
     let (bytes_at, bytes_len) = places(blocks.iter().map(|b| b.n));
     let (tiles_at, tiles_len) = places(blocks.iter().map(|b| 4 * b.n.div_ceil(TILE)));
     let symbols = session.buffer(bytes_len)?;
     // Where one context serves all, none is written.
-    let contextual = |job: usize| readers[job].map[255] > 0;
+    let contextual = |job: usize| fronts[job].freqs.len() > 1;
     let any = blocks.iter().any(|b| contextual(b.job));
     let ctx = session.buffer(if any { bytes_len } else { 0 })?;
     let sums = session.buffer(tiles_len)?;
@@ -90,7 +82,7 @@ fn run(
                 sums.address() + tiles_at[i] as u64,
                 first,
                 second,
-                b.n as u64 | u64::from(readers[b.job].t) << 32,
+                b.n as u64 | u64::from(fronts[b.job].t) << 32,
                 len as u64,
             ]
         })
@@ -110,7 +102,7 @@ fn run(
             };
             rans::Decode {
                 parts: vec![part],
-                table: tables[b.job].view(),
+                table: tables.get(b.job),
                 lanes: 32,
                 stream: bodies[b.job].view().part(start..start + len),
             }

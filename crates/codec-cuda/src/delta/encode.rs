@@ -2,11 +2,11 @@
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
+use crate::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces, places};
 use crate::error::Result;
 use crate::job::Encode;
 use crate::kernels::Kernel;
-use crate::numbers::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces, places};
-use crate::{copy, rans};
+use crate::{copy, rans, tables};
 use mdl_codec::seams::delta::Plan;
 use mdl_codec::seams::{ByExponent, Grid, Numbers};
 use rayon::prelude::*;
@@ -159,10 +159,13 @@ fn emit(
     let bits_room = session.zeroed(bits_len)?;
     let symbols_room = session.buffer(bytes_len)?;
     // Where one context serves all, none is written.
-    let contextual = |job: usize| plans[job].map[255] > 0;
+    let contextual = |job: usize| plans[job].freqs.len() > 1;
     let any = blocks.iter().any(|b| contextual(b.job));
     let ctx_room = session.buffer(if any { bytes_len } else { 0 })?;
-    let (tables, table_at, maps) = upload_tables(session, plans)?;
+    let freqs: Vec<&[[u16; 256]]> = plans.iter().map(|p| &p.freqs[..]).collect();
+    let tables = tables::encoding(session, &freqs)?;
+    let maps: Vec<[u8; 256]> = plans.iter().map(|p| p.map).collect();
+    let maps = session.upload(maps.as_flattened())?;
     let list: Vec<[u64; 12]> = (0..blocks.len())
         .map(|i| {
             let job = blocks[i].job;
@@ -191,7 +194,7 @@ fn emit(
             };
             rans::Encode {
                 parts: vec![part],
-                table: tables.view().part(table_at[b.job]..table_at[b.job + 1]),
+                table: tables.get(b.job),
                 lanes: 32,
             }
         })
@@ -211,19 +214,4 @@ fn emit(
         .enumerate()
         .map(|(job, plan)| plan.finish(of(job)))
         .collect())
-}
-
-/// Tables of all plans, where each plan's begin (and the last one's end), and 256 contexts of exponents a plan.
-fn upload_tables<'s>(session: &'s Session, plans: &[Plan]) -> Result<(Buffer<'s>, Vec<usize>, Buffer<'s>)> {
-    let (mut tables, mut starts) = (Vec::new(), vec![0]);
-    for plan in plans {
-        tables.extend(plan.table.words());
-        starts.push(8 * tables.len());
-    }
-    let maps: Vec<[u8; 256]> = plans.iter().map(|p| p.map).collect();
-    Ok((
-        session.upload_u64(&tables)?,
-        starts,
-        session.upload(maps.as_flattened())?,
-    ))
 }

@@ -2,10 +2,10 @@
 
 use crate::copy;
 use crate::device::session::Session;
+use crate::diff::{WARPS, bits_len, checked, cut, places, refused};
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
-use crate::numbers::{WARPS, bits_len, checked, cut, places, refused};
 use mdl_codec::seams::Simd;
 use mdl_codec::seams::sparse::{Changes, Reader};
 use rayon::prelude::*;

@@ -1,10 +1,10 @@
 //! Segments into bytes. Neighbours: `decode` goes the other way. It must not know how lists are coded.
 
 use crate::device::session::Session;
+use crate::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refused};
 use crate::error::Result;
 use crate::job::Encode;
 use crate::kernels::Kernel;
-use crate::numbers::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refused};
 use mdl_codec::seams::sparse::{Changes, finish};
 use mdl_codec::seams::{Grid, Simd};
 use rayon::prelude::*;

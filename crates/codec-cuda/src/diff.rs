@@ -1,5 +1,5 @@
 //! What the rooms of differences share: blocks of numbers, the tiles that warps take, places in memory. Neighbours: `delta` and `sparse`
-//! code what they find there, `kernels/numbers.cuh` has the arithmetic. It must not know what is coded.
+//! code what they find there, `kernels/diff.cuh` has the arithmetic. It must not know what is coded.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
@@ -8,7 +8,7 @@ use crate::kernels::Kernel;
 use mdl_codec::seams::{Grid, Numbers};
 use mdl_codec::{CodecError, Dtype, SEGMENT_BYTES};
 
-/// Numbers of a tile: `NUMBER_TILE` in `numbers.cuh`.
+/// Numbers of a tile: `DIFF_TILE` in `diff.cuh`.
 pub(crate) const TILE: usize = 2048;
 /// Warps of a block of threads.
 pub(crate) const WARPS: usize = 8;

@@ -1,12 +1,12 @@
 // Numbers of 1, 2, 4 or 8 bytes, their differences and the classes of these: what mdl_codec::diff is on the processor. Shared by
-// `delta` and `sparse`. A warp takes tiles of NUMBER_TILE numbers, each lane 16 bytes of them at a time.
+// `delta` and `sparse`. A warp takes tiles of DIFF_TILE numbers, each lane 16 bytes of them at a time.
 #pragma once
 #include "prelude.cuh"
 
-#define NUMBER_TILE 2048u
+#define DIFF_TILE 2048u
 
 // mdl_codec::diff::Numbers, as its `words` gives it.
-struct Numbers {
+struct DiffNumbers {
     u32 size;
     u32 is_float;
     u32 mantissa;
@@ -14,30 +14,30 @@ struct Numbers {
 };
 
 template <u32 SIZE>
-struct NumberWord {
+struct DiffWord {
     typedef u32 type;
 };
 template <>
-struct NumberWord<8> {
+struct DiffWord<8> {
     typedef u64 type;
 };
 template <u32 SIZE>
-using Number = typename NumberWord<SIZE>::type;
+using DiffNumber = typename DiffWord<SIZE>::type;
 
 // Most bits under the top one that may join the class.
 template <u32 SIZE>
-DEVICE u32 most_t() {
+DEVICE u32 diff_most_t() {
     return SIZE == 8 ? 1u : SIZE == 4 ? 2u : 3u;
 }
 
 // The 16 bytes that a lane works on.
-struct Pack {
+struct DiffPack {
     u32 w[4];
 };
 
 // Number k of a pack; k is known where the code is compiled.
 template <u32 SIZE>
-DEVICE Number<SIZE> pack_get(const Pack& p, u32 k) {
+DEVICE DiffNumber<SIZE> diff_get(const DiffPack& p, u32 k) {
     if constexpr (SIZE == 8)
         return p.w[2 * k] | (u64)p.w[2 * k + 1] << 32;
     else if constexpr (SIZE == 4)
@@ -50,7 +50,7 @@ DEVICE Number<SIZE> pack_get(const Pack& p, u32 k) {
 
 // Sets number k of a pack that holds 0 there.
 template <u32 SIZE>
-DEVICE void pack_set(Pack& p, u32 k, Number<SIZE> v) {
+DEVICE void diff_set(DiffPack& p, u32 k, DiffNumber<SIZE> v) {
     if constexpr (SIZE == 8) {
         p.w[2 * k] = (u32)v;
         p.w[2 * k + 1] = (u32)(v >> 32);
@@ -63,7 +63,7 @@ DEVICE void pack_set(Pack& p, u32 k, Number<SIZE> v) {
 }
 
 template <u32 SIZE>
-DEVICE Number<SIZE> number_load(const u8* p, u32 i) {
+DEVICE DiffNumber<SIZE> diff_load_one(const u8* p, u32 i) {
     if constexpr (SIZE == 8)
         return ((const u64*)p)[i];
     else if constexpr (SIZE == 4)
@@ -75,7 +75,7 @@ DEVICE Number<SIZE> number_load(const u8* p, u32 i) {
 }
 
 template <u32 SIZE>
-DEVICE void number_store(u8* p, u32 i, Number<SIZE> v) {
+DEVICE void diff_store_one(u8* p, u32 i, DiffNumber<SIZE> v) {
     if constexpr (SIZE == 8)
         ((u64*)p)[i] = v;
     else if constexpr (SIZE == 4)
@@ -88,9 +88,9 @@ DEVICE void number_store(u8* p, u32 i, Number<SIZE> v) {
 
 // Numbers i on of the n at p, which is aligned to a number; zeros past the end.
 template <u32 SIZE>
-DEVICE Pack pack_load(const u8* p, u32 i, u32 n) {
+DEVICE DiffPack diff_load(const u8* p, u32 i, u32 n) {
     const u32 V = 16 / SIZE;
-    Pack out = {{0, 0, 0, 0}};
+    DiffPack out = {{0, 0, 0, 0}};
     const u8* at = p + (u64)i * SIZE;
     if (i + V <= n && ((u64)at & 15) == 0) {
         uint4 v = *(const uint4*)at;
@@ -101,14 +101,14 @@ DEVICE Pack pack_load(const u8* p, u32 i, u32 n) {
     } else {
 #pragma unroll
         for (u32 k = 0; k < V; k++)
-            if (i + k < n) pack_set<SIZE>(out, k, number_load<SIZE>(p, i + k));
+            if (i + k < n) diff_set<SIZE>(out, k, diff_load_one<SIZE>(p, i + k));
     }
     return out;
 }
 
 // Writes numbers i on of the n at p.
 template <u32 SIZE>
-DEVICE void pack_store(u8* p, u32 i, u32 n, const Pack& v) {
+DEVICE void diff_store(u8* p, u32 i, u32 n, const DiffPack& v) {
     const u32 V = 16 / SIZE;
     u8* at = p + (u64)i * SIZE;
     if (i + V <= n && ((u64)at & 15) == 0)
@@ -116,13 +116,13 @@ DEVICE void pack_store(u8* p, u32 i, u32 n, const Pack& v) {
     else {
 #pragma unroll
         for (u32 k = 0; k < V; k++)
-            if (i + k < n) number_store<SIZE>(p, i + k, pack_get<SIZE>(v, k));
+            if (i + k < n) diff_store_one<SIZE>(p, i + k, diff_get<SIZE>(v, k));
     }
 }
 
 // A byte for each number of a pack, number i the first; p + i is aligned to as many bytes as a pack has numbers.
 template <u32 SIZE>
-DEVICE void bytes_store(u8* p, u32 i, u32 n, const Pack& v) {
+DEVICE void diff_store_bytes(u8* p, u32 i, u32 n, const DiffPack& v) {
     const u32 V = 16 / SIZE;
     if (i + V <= n) {
         if constexpr (SIZE == 8)
@@ -140,11 +140,11 @@ DEVICE void bytes_store(u8* p, u32 i, u32 n, const Pack& v) {
     }
 }
 
-// What bytes_store wrote; zeros past the end.
+// What diff_store_bytes wrote; zeros past the end.
 template <u32 SIZE>
-DEVICE Pack bytes_load(const u8* p, u32 i, u32 n) {
+DEVICE DiffPack diff_load_bytes(const u8* p, u32 i, u32 n) {
     const u32 V = 16 / SIZE;
-    Pack out = {{0, 0, 0, 0}};
+    DiffPack out = {{0, 0, 0, 0}};
     if (i + V <= n) {
         if constexpr (SIZE == 8)
             out.w[0] = *(const u16*)(p + i);
@@ -170,22 +170,22 @@ DEVICE Pack bytes_load(const u8* p, u32 i, u32 n) {
 }
 
 template <u32 SIZE>
-DEVICE bool is_negative(Number<SIZE> v) {
+DEVICE bool diff_negative(DiffNumber<SIZE> v) {
     return v >> (8 * SIZE - 1) & 1;
 }
 
 // The monotone integer of a number, and the other way.
 template <u32 SIZE>
-DEVICE Number<SIZE> monotone(const Numbers& numbers, Number<SIZE> v) {
-    const Number<SIZE> low = ((Number<SIZE>)1 << (8 * SIZE - 1)) - 1;
-    return numbers.is_float && is_negative<SIZE>(v) ? v ^ low : v;
+DEVICE DiffNumber<SIZE> diff_monotone(const DiffNumbers& numbers, DiffNumber<SIZE> v) {
+    const DiffNumber<SIZE> low = ((DiffNumber<SIZE>)1 << (8 * SIZE - 1)) - 1;
+    return numbers.is_float && diff_negative<SIZE>(v) ? v ^ low : v;
 }
 
 // The magnitude of the difference `now` has to `old`; `positive` says whether it is above 0.
 template <u32 SIZE>
-DEVICE Number<SIZE> difference(const Numbers& numbers, Number<SIZE> now, Number<SIZE> old, bool& positive) {
-    bool turn = numbers.is_float && is_negative<SIZE>(old);
-    Number<SIZE> d = monotone<SIZE>(numbers, now) - monotone<SIZE>(numbers, old);
+DEVICE DiffNumber<SIZE> diff_of(const DiffNumbers& numbers, DiffNumber<SIZE> now, DiffNumber<SIZE> old, bool& positive) {
+    bool turn = numbers.is_float && diff_negative<SIZE>(old);
+    DiffNumber<SIZE> d = diff_monotone<SIZE>(numbers, now) - diff_monotone<SIZE>(numbers, old);
     if constexpr (SIZE == 8) {
         // The least 64-bit number stays what it is when it is turned.
         i64 s = (i64)(turn ? 0ull - d : d);
@@ -200,44 +200,44 @@ DEVICE Number<SIZE> difference(const Numbers& numbers, Number<SIZE> now, Number<
 
 // The number whose difference to `old` this is (magnitudes as they are modulo the number's width).
 template <u32 SIZE>
-DEVICE Number<SIZE> apply(const Numbers& numbers, Number<SIZE> old, Number<SIZE> magnitude, bool positive) {
-    const Number<SIZE> mask = SIZE >= 4 ? ~(Number<SIZE>)0 : ((Number<SIZE>)1 << (8 * SIZE & 31)) - 1;
-    bool turn = numbers.is_float && is_negative<SIZE>(old);
-    Number<SIZE> m = monotone<SIZE>(numbers, old);
+DEVICE DiffNumber<SIZE> diff_apply(const DiffNumbers& numbers, DiffNumber<SIZE> old, DiffNumber<SIZE> magnitude, bool positive) {
+    const DiffNumber<SIZE> mask = SIZE >= 4 ? ~(DiffNumber<SIZE>)0 : ((DiffNumber<SIZE>)1 << (8 * SIZE & 31)) - 1;
+    bool turn = numbers.is_float && diff_negative<SIZE>(old);
+    DiffNumber<SIZE> m = diff_monotone<SIZE>(numbers, old);
     m = positive != turn ? m + magnitude : m - magnitude;
-    return monotone<SIZE>(numbers, m & mask);
+    return diff_monotone<SIZE>(numbers, m & mask);
 }
 
 // The base's exponent.
 template <u32 SIZE>
-DEVICE u32 exponent_of(const Numbers& numbers, Number<SIZE> old) {
+DEVICE u32 diff_exponent(const DiffNumbers& numbers, DiffNumber<SIZE> old) {
     if (!numbers.is_float) return 0;
-    u32 e = (u32)((old & (((Number<SIZE>)1 << (8 * SIZE - 1)) - 1)) >> numbers.mantissa);
+    u32 e = (u32)((old & (((DiffNumber<SIZE>)1 << (8 * SIZE - 1)) - 1)) >> numbers.mantissa);
     return min(e - min(e, numbers.offset), 255u);
 }
 
 // Position of the top bit; 0 for 0.
-DEVICE u32 top_of(u32 m) { return 31u - (u32)__clz((i32)(m | 1u)); }
-DEVICE u32 top_of(u64 m) { return 63u - (u32)__clzll((i64)(m | 1ull)); }
+DEVICE u32 diff_top(u32 m) { return 31u - (u32)__clz((i32)(m | 1u)); }
+DEVICE u32 diff_top(u64 m) { return 63u - (u32)__clzll((i64)(m | 1ull)); }
 
 // The class of a magnitude with top bit p.
 template <class T>
-DEVICE u32 class_of(T m, u32 p, u32 t) {
+DEVICE u32 diff_class(T m, u32 p, u32 t) {
     u32 q = max(p, t);
     return ((q - t) << t) + (u32)(m >> (q - t));
 }
 // Its raw bits.
-DEVICE u32 width_of(u32 p, u32 t) { return max(p, t) - t; }
-DEVICE u32 symbol_of(u32 c, bool positive) { return (2u * c - (positive ? 1u : 0u)) & 255u; }
+DEVICE u32 diff_width(u32 p, u32 t) { return max(p, t) - t; }
+DEVICE u32 diff_symbol(u32 c, bool positive) { return (2u * c - (positive ? 1u : 0u)) & 255u; }
 
 // Raw bits of a symbol, any byte: 63 at most.
-DEVICE u32 symbol_width(u32 s, u32 t) {
+DEVICE u32 diff_symbol_width(u32 s, u32 t) {
     u32 c = (s + 1u) >> 1;
     return min(max(c >> t, 1u) - 1u, 63u);
 }
 // The least magnitude of a class, modulo 2 to the bits of T.
 template <class T>
-DEVICE T class_least(u32 c, u32 t) {
+DEVICE T diff_least(u32 c, u32 t) {
     if (c >> t < 2u) return c;
     u32 raw = (c >> t) - 1u;
     T head = 1u << t | (c & ((1u << t) - 1u));
@@ -246,7 +246,7 @@ DEVICE T class_least(u32 c, u32 t) {
 
 // `width` bits (63 at most) from bit `pos` of data on. All of them lie in it, and so does the aligned word around each of its bytes in
 // the memory that holds it.
-DEVICE u64 read_bits(const u8* data, u32 pos, u32 width) {
+DEVICE u64 diff_read_bits(const u8* data, u32 pos, u32 width) {
     if (width == 0) return 0;
     u64 at = (u64)data + (pos >> 3);
     const u32* words = (const u32*)(at & ~3ull);
