@@ -86,7 +86,7 @@ pub(crate) fn pair(dtype: Dtype, kind: Kind, n: usize) -> (Vec<u8>, Vec<u8>) {
         let any = noise.next();
         let (new, old) = match kind {
             Kind::Step => (bits(dtype, w + noise.weight(0.002)), bits(dtype, w)),
-            Kind::Few if any % 50 == 0 => (bits(dtype, w + noise.weight(0.02)), bits(dtype, w)),
+            Kind::Few if any.is_multiple_of(50) => (bits(dtype, w + noise.weight(0.02)), bits(dtype, w)),
             Kind::Few | Kind::Same => (bits(dtype, w), bits(dtype, w)),
             Kind::Constant => (bits(dtype, 0.75), bits(dtype, -0.5)),
             Kind::Unlike => (
@@ -119,17 +119,20 @@ pub(crate) fn expected(scheme: Scheme, dtype: Dtype, raw: &[u8], base: &[u8]) ->
     (done.scheme == scheme).then_some(done.bytes)
 }
 
+/// Segments into bytes.
+type Encoder = fn(&Session, &[Encode<'_>]) -> Result<Vec<Vec<u8>>>;
+
 /// What a room's `encode` and `decode` are, to these tests.
 pub(crate) struct Room {
     pub scheme: Scheme,
-    pub encode: fn(&Session, &[Encode<'_>]) -> Result<Vec<Vec<u8>>>,
+    pub encode: Encoder,
     pub decode: fn(&Session, &[Decode<'_>]) -> Result<()>,
 }
 
 impl Room {
     /// Encodes a batch, compares with the processor's bytes, and decodes it again.
     pub(crate) fn check(&self, session: &Session, batch: &[(Dtype, Vec<u8>, Vec<u8>)]) {
-        // The second half of each buffer's life is at an address that no vector has.
+        // Once where vectors may be read, once a number further on, where most may not.
         for shift in [0, 1] {
             let at = |dtype: Dtype, bytes: &[u8]| [&vec![7; shift * dtype.size()], bytes].concat();
             let skip = |dtype: Dtype, len: usize| shift * dtype.size()..shift * dtype.size() + len;
