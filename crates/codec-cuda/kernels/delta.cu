@@ -42,7 +42,7 @@ DEVICE void tally(u32* counts, u32* owner, const DeltaBlock& b, u32 e, u32 s) {
 
 template <u32 SIZE>
 DEVICE void count_tile(const DeltaBlock& b, u32 tile, u32* counts, u32* owner) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
     u32 sums[4] = {0, 0, 0, 0};
     for (u32 i = tile * DIFF_TILE + lane * V; i < end; i += WARP * V) {
@@ -189,7 +189,7 @@ DEVICE void put_lanes(BitRun& run, u32* stage, const DiffPack& bits, u32 width) 
 
 template <u32 SIZE>
 DEVICE void emit_tile(const DeltaBlock& b, u32 tile, u32* stage) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
     uint4 starts = b.tiles[tile];
     u32 start = b.t == 0 ? starts.x : b.t == 1 ? starts.y : b.t == 2 ? starts.z : starts.w;
@@ -262,7 +262,7 @@ struct DeltaCoded {
 
 template <u32 SIZE>
 DEVICE void context_tile(const DeltaCoded& b, u32 tile) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE);
     for (u32 i = tile * DIFF_TILE + lane_id() * V; i < end; i += WARP * V) {
         DiffPack old = diff_load<SIZE>(b.base, i, b.n), ctx = {{0, 0, 0, 0}};
@@ -298,11 +298,11 @@ KERNEL(delta_widths, (const DeltaCoded* blocks, const u64* tiles, u32 count)) {
     u64 at = tiles[w];
     DeltaCoded b = blocks[(u32)at];
     u32 tile = (u32)(at >> 32), end = min(b.n, (tile + 1u) * DIFF_TILE), sum = 0;
-    for (u32 i = tile * DIFF_TILE + lane_id() * 16u; i < end; i += WARP * 16u) {
+    for (u32 i = tile * DIFF_TILE + lane_id() * 8u; i < end; i += WARP * 8u) {
         // Symbol 0, which stands past the end, has no raw bits.
         DiffPack symbols = diff_load_bytes<1>(b.symbols, i, b.n);
 #pragma unroll
-        for (u32 k = 0; k < 16; k++) sum += diff_symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
+        for (u32 k = 0; k < 8; k++) sum += diff_symbol_width(symbols.w[k >> 2] >> 8 * (k & 3) & 255u, b.t);
     }
     sum = warp_sum(sum);
     if (lane_id() == 0) b.tiles[tile] = sum;
@@ -326,7 +326,7 @@ KERNEL(delta_check, (const DeltaCoded* blocks, u32 count, u32* bad)) {
 
 template <u32 SIZE>
 DEVICE void apply_tile(const DeltaCoded& b, u32 tile) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id(), start = b.tiles[tile];
     u32 skew = (u32)((u64)b.bits & 3) * 8u;
     const u32* words = (const u32*)((u64)b.bits & ~3ull);

@@ -1,9 +1,11 @@
 // Numbers of 1, 2, 4 or 8 bytes, their differences and the classes of these: what mdl_codec::diff is on the processor. Shared by
-// `delta` and `sparse`. A warp takes tiles of DIFF_TILE numbers, each lane 16 bytes of them at a time.
+// `delta` and `sparse`. A warp takes tiles of DIFF_TILE numbers, each lane a pack of them at a time.
 #pragma once
 #include "prelude.cuh"
 
 #define DIFF_TILE 2048u
+// Numbers of a pack: 16 bytes, but no more than 8, whose intermediates fit the registers of many warps.
+#define DIFF_PER_LANE(size) ((size) == 1 ? 8u : 16u / (size))
 
 // mdl_codec::diff::Numbers, as its `words` gives it.
 struct DiffNumbers {
@@ -30,7 +32,7 @@ DEVICE u32 diff_most_t() {
     return SIZE == 8 ? 1u : SIZE == 4 ? 2u : 3u;
 }
 
-// The 16 bytes that a lane works on.
+// What a lane works on, or a byte for each number of that.
 struct DiffPack {
     u32 w[4];
 };
@@ -89,15 +91,17 @@ DEVICE void diff_store_one(u8* p, u32 i, DiffNumber<SIZE> v) {
 // Numbers i on of the n at p, which is aligned to a number; zeros past the end.
 template <u32 SIZE>
 DEVICE DiffPack diff_load(const u8* p, u32 i, u32 n) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     DiffPack out = {{0, 0, 0, 0}};
     const u8* at = p + (u64)i * SIZE;
-    if (i + V <= n && ((u64)at & 15) == 0) {
-        uint4 v = *(const uint4*)at;
-        out.w[0] = v.x;
-        out.w[1] = v.y;
-        out.w[2] = v.z;
-        out.w[3] = v.w;
+    if (i + V <= n && ((u64)at & (V * SIZE - 1)) == 0) {
+        if constexpr (SIZE == 1) {
+            uint2 v = *(const uint2*)at;
+            out = {{v.x, v.y, 0, 0}};
+        } else {
+            uint4 v = *(const uint4*)at;
+            out = {{v.x, v.y, v.z, v.w}};
+        }
     } else {
 #pragma unroll
         for (u32 k = 0; k < V; k++)
@@ -109,11 +113,14 @@ DEVICE DiffPack diff_load(const u8* p, u32 i, u32 n) {
 // Writes numbers i on of the n at p.
 template <u32 SIZE>
 DEVICE void diff_store(u8* p, u32 i, u32 n, const DiffPack& v) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u8* at = p + (u64)i * SIZE;
-    if (i + V <= n && ((u64)at & 15) == 0)
-        *(uint4*)at = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
-    else {
+    if (i + V <= n && ((u64)at & (V * SIZE - 1)) == 0) {
+        if constexpr (SIZE == 1)
+            *(uint2*)at = make_uint2(v.w[0], v.w[1]);
+        else
+            *(uint4*)at = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+    } else {
 #pragma unroll
         for (u32 k = 0; k < V; k++)
             if (i + k < n) diff_store_one<SIZE>(p, i + k, diff_get<SIZE>(v, k));
@@ -123,16 +130,14 @@ DEVICE void diff_store(u8* p, u32 i, u32 n, const DiffPack& v) {
 // A byte for each number of a pack, number i the first; p + i is aligned to as many bytes as a pack has numbers.
 template <u32 SIZE>
 DEVICE void diff_store_bytes(u8* p, u32 i, u32 n, const DiffPack& v) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     if (i + V <= n) {
         if constexpr (SIZE == 8)
             *(u16*)(p + i) = (u16)v.w[0];
         else if constexpr (SIZE == 4)
             *(u32*)(p + i) = v.w[0];
-        else if constexpr (SIZE == 2)
-            *(uint2*)(p + i) = make_uint2(v.w[0], v.w[1]);
         else
-            *(uint4*)(p + i) = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+            *(uint2*)(p + i) = make_uint2(v.w[0], v.w[1]);
     } else {
 #pragma unroll
         for (u32 k = 0; k < V; k++)
@@ -143,23 +148,16 @@ DEVICE void diff_store_bytes(u8* p, u32 i, u32 n, const DiffPack& v) {
 // What diff_store_bytes wrote; zeros past the end.
 template <u32 SIZE>
 DEVICE DiffPack diff_load_bytes(const u8* p, u32 i, u32 n) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     DiffPack out = {{0, 0, 0, 0}};
     if (i + V <= n) {
         if constexpr (SIZE == 8)
             out.w[0] = *(const u16*)(p + i);
         else if constexpr (SIZE == 4)
             out.w[0] = *(const u32*)(p + i);
-        else if constexpr (SIZE == 2) {
+        else {
             uint2 v = *(const uint2*)(p + i);
-            out.w[0] = v.x;
-            out.w[1] = v.y;
-        } else {
-            uint4 v = *(const uint4*)(p + i);
-            out.w[0] = v.x;
-            out.w[1] = v.y;
-            out.w[2] = v.z;
-            out.w[3] = v.w;
+            out = {{v.x, v.y, 0, 0}};
         }
     } else {
 #pragma unroll

@@ -29,7 +29,7 @@ DEVICE u32 gap_width(u32 gap) { return diff_width(diff_top(gap), SPARSE_GAP_T); 
 // Bit k is set where number k of two packs differs.
 template <u32 SIZE>
 DEVICE u32 differing(const DiffPack& a, const DiffPack& b) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     if (((a.w[0] ^ b.w[0]) | (a.w[1] ^ b.w[1]) | (a.w[2] ^ b.w[2]) | (a.w[3] ^ b.w[3])) == 0) return 0;
     u32 mask = 0;
 #pragma unroll
@@ -65,7 +65,7 @@ DEVICE u32 change_bits(const SparseBlock& b, u32 mask, u32 i, u32 next) {
 
 template <u32 SIZE>
 DEVICE void count_tile(const SparseBlock& b, u32 tile) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id();
     u32 count = 0, bits = 0, first = SPARSE_NOWHERE, next = SPARSE_NOWHERE;
     for (u32 at = tile * DIFF_TILE; at < end; at += WARP * V) {
@@ -145,7 +145,7 @@ DEVICE void or_bits(u32* words, u32 pos, u64 v) {
 
 template <u32 SIZE>
 DEVICE void emit_tile(const SparseBlock& b, u32 tile, uint4 start) {
-    const u32 V = 16 / SIZE;
+    const u32 V = DIFF_PER_LANE(SIZE);
     u32 end = min(b.n, (tile + 1u) * DIFF_TILE), lane = lane_id(), next = start.y;
     for (u32 at = tile * DIFF_TILE; at < end; at += WARP * V) {
         u32 i = at + lane * V;
@@ -236,7 +236,7 @@ DEVICE void change(const SparseCoded& b, u32 at, u32 s, u64 raw) {
 }
 
 // Changes the numbers of block blockIdx.x; its bad becomes 1 where a change is past the end or raw bits do not end in the last byte.
-// SPARSE_WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that the sum of 256 gaps
+// SPARSE_WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that a sum of 256 gaps
 // stays below 2^32, too.
 KERNEL(sparse_apply, (const SparseCoded* blocks, u32* bad)) {
     __shared__ u32 room[2][SPARSE_WARPS];
