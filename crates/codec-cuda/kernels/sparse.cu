@@ -236,8 +236,8 @@ DEVICE void change(const SparseCoded& b, u32 at, u32 s, u64 raw) {
 }
 
 // Changes the numbers of block blockIdx.x; its bad becomes 1 where a change is past the end or raw bits do not end in the last byte.
-// SPARSE_WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that a sum of 256 gaps
-// stays below 2^32, too.
+// SPARSE_WARPS warps a block of threads. Raw bits are below 2^23 * 95 < 2^32; a number past the end counts as n, so that the sum
+// of 256 gaps stays below 2^32, too.
 KERNEL(sparse_apply, (const SparseCoded* blocks, u32* bad)) {
     __shared__ u32 room[2][SPARSE_WARPS];
     __shared__ u32 wrong;

@@ -145,12 +145,7 @@ impl Session {
     /// Waits, and copies numbers from the device.
     pub(crate) fn download_u32(&self, view: View<'_>) -> Result<Vec<u32>> {
         let bytes = self.download(view)?;
-        Ok(bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|b| u32::from_le_bytes(*b))
-            .collect())
+        Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
     }
 
     /// Starts a kernel, unless the grid is empty.

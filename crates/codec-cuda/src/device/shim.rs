@@ -41,13 +41,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        let left: Vec<u64> = self
-            .live
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keys()
-            .copied()
-            .collect();
+        let left: Vec<u64> = self.live.get_mut().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         left.into_iter().for_each(|address| self.free(address));
     }
 }
