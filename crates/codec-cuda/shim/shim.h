@@ -128,6 +128,12 @@ inline T atomicMax(T* p, T v) {
     return old;
 }
 template <class T>
+inline T atomicCAS(T* p, T expected, T v) {
+    T old = *p;
+    if (old == expected) *p = v;
+    return old;
+}
+template <class T>
 inline T atomicMin(T* p, T v) {
     T old = *p;
     if (v < old) *p = v;

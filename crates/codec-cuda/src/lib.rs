@@ -9,8 +9,11 @@
 mod batch;
 mod blake3;
 mod copy;
+mod delta;
+#[allow(dead_code)] // wired in by engine
 mod deviation;
 mod device;
+mod diff;
 mod engine;
 mod error;
 mod huffman;
@@ -18,13 +21,18 @@ mod job;
 mod kernels;
 mod lattice;
 mod open;
+#[cfg(test)]
+mod pairs;
 mod palette;
 mod planes;
 mod rans;
 mod resident;
+#[allow(dead_code)] // wired in by engine
 mod restore;
 mod schemes;
+#[allow(dead_code)] // wired in by engine
 mod sketch;
+mod sparse;
 mod tables;
 #[cfg(test)]
 mod testing;

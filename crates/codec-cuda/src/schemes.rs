@@ -1,7 +1,7 @@
 //! Which room does which scheme. Neighbours: `batch` encodes through it, `engine` decodes. It must not decide anything.
 
 use crate::device::session::{Session, View};
-use crate::error::Result;
+use crate::error::{DeviceError, Result};
 use crate::job::{Decode, Encode};
 use mdl_codec::quant::lattice::Hint;
 use mdl_codec::seams::{Choice, Plan};
@@ -21,14 +21,13 @@ pub(crate) fn planes(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<M
 
 /// Scheme "delta".
 pub(crate) fn delta(session: &Session, jobs: &[Encode<'_>]) -> Result<Made> {
-    let _ = session;
-    Ok(with(Scheme::Delta, vec![None; jobs.len()]))
+    let made = crate::delta::encode(session, jobs)?;
+    Ok(with(Scheme::Delta, made.into_iter().map(Some).collect()))
 }
 
 /// Scheme "sparse".
 pub(crate) fn sparse(session: &Session, jobs: &[Encode<'_>]) -> Result<Made> {
-    let _ = session;
-    Ok(with(Scheme::Sparse, vec![None; jobs.len()]))
+    Ok(with(Scheme::Sparse, crate::sparse::encode(session, jobs)?))
 }
 
 /// The schemes of few values, from the samples given; none where the sample has more.
@@ -47,7 +46,9 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
         Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => crate::palette::decode(session, jobs),
         Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => crate::lattice::decode(session, jobs),
         Scheme::Planes => crate::planes::decode(session, jobs),
-        _ => Err(crate::DeviceError::Unsupported("no room")),
+        Scheme::Delta => crate::delta::decode(session, jobs),
+        Scheme::Sparse => crate::sparse::decode(session, jobs),
+        Scheme::Stored | Scheme::Zstd => Err(DeviceError::Unsupported("bytes that no kernel looks at")),
     }
 }
 

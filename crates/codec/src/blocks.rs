@@ -79,6 +79,12 @@ impl Grid {
         }
     }
 
+    /// Appends the lengths of all blocks but the last, given those of all.
+    pub(crate) fn put_lengths(self, out: &mut Vec<u8>, lengths: impl Iterator<Item = usize>) {
+        let all_but_last = lengths.take(self.blocks().saturating_sub(1));
+        out.extend(all_but_last.flat_map(|len| (len as u32).to_le_bytes()));
+    }
+
     /// Reads the offset table; the cursor must then hold exactly the blocks.
     pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>, CodecError> {
         let n = self.blocks();

@@ -14,7 +14,7 @@ pub(crate) const MAX: usize = 16;
 
 /// Counts of symbols for each of 256 base exponents; only exponents that occur have a row.
 #[derive(Clone, Debug)]
-pub(crate) struct ByExponent {
+pub struct ByExponent {
     rows: Vec<Counts>,
     row_of: [u16; 256],
 }
@@ -23,7 +23,8 @@ const NO_ROW: u16 = u16::MAX;
 
 impl ByExponent {
     /// Nothing counted.
-    pub(crate) fn new() -> Self {
+    #[allow(clippy::new_without_default, reason = "nothing is not what anybody counts")]
+    pub fn new() -> Self {
         ByExponent {
             rows: Vec::new(),
             row_of: [NO_ROW; 256],
@@ -47,7 +48,7 @@ impl ByExponent {
     }
 
     /// Adds counts of one exponent.
-    pub(crate) fn insert(&mut self, exponent: u8, counts: &Counts) {
+    pub fn insert(&mut self, exponent: u8, counts: &Counts) {
         add(self.row(exponent), counts);
     }
 

@@ -28,13 +28,66 @@ pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
     by
 }
 
-/// Picks how many bits under the top one join the class, and the contexts. Returns the cost in 1/1024 bits too.
-fn plan(numbers: Numbers, by: &ByExponent) -> (u32, Vec<Context>, u64) {
-    let best = (0..=numbers.max_t())
-        .rev()
-        .map(|t| plan_at(numbers, by, t))
-        .min_by_key(|p| p.2);
-    best.unwrap_or_default()
+/// What an encoder decides from counts.
+#[derive(Debug)]
+pub struct Plan {
+    /// The segment up to its blocks, scheme byte first.
+    pub head: Vec<u8>,
+    /// Bits under the top one that join the class.
+    pub t: u32,
+    /// Frequencies of the contexts.
+    pub freqs: Vec<[u16; 256]>,
+    /// Context of every exponent.
+    pub map: [u8; 256],
+    grid: Grid,
+}
+
+impl Plan {
+    /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the type
+    /// allows.
+    pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> Plan {
+        let best = (0..=numbers.max_t())
+            .rev()
+            .map(|t| plan_at(numbers, by, t))
+            .min_by_key(|p| p.2);
+        let (t, list, _) = best.unwrap_or_default();
+        let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
+        let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
+        head.extend(list.iter().skip(1).map(|c| c.first));
+        freqs.iter().for_each(|f| put(&mut head, f, true));
+        Plan {
+            head,
+            t,
+            freqs,
+            map: context_map(list.iter().map(|c| c.first)),
+            grid,
+        }
+    }
+
+    /// The segment, from the stream and the raw bits of each block.
+    pub fn finish(&self, blocks: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let size: usize = blocks.iter().map(|(s, b)| s.len() + b.len() + 8).sum();
+        let mut out = Vec::with_capacity(self.head.len() + size);
+        out.extend_from_slice(&self.head);
+        self.grid
+            .put_lengths(&mut out, blocks.iter().map(|(s, b)| 4 + s.len() + b.len()));
+        for (stream, bits) in blocks {
+            out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
+            out.extend_from_slice(stream);
+            out.extend_from_slice(bits);
+        }
+        out
+    }
+}
+
+/// The stream and the raw bits of a block.
+///
+/// # Errors
+/// It is shorter than it says.
+pub fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.u32()? as usize;
+    Ok((cursor.take(len)?, cursor.rest()))
 }
 
 /// Contexts and cost in 1/1024 bits with `t` bits in the class.
@@ -68,17 +121,14 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
         .into_par_iter()
         .map(|b| count(numbers, &raw[bytes(b)], &base[bytes(b)]))
         .reduce(ByExponent::new, |a, b| a.merge(&b));
-    let (t, list, _) = plan(numbers, &by);
-    let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
-    let mut out = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
-    out.extend(list.iter().skip(1).map(|c| c.first));
-    freqs.iter().for_each(|f| put(&mut out, f, true));
+    let plan = Plan::new(numbers, grid, &by);
+    let mut out = plan.head;
     let coder = Encoder {
         simd,
         numbers,
-        t,
-        table: EncTable::new(&freqs),
-        map: context_map(list.iter().map(|c| c.first)),
+        t: plan.t,
+        table: EncTable::new(&plan.freqs),
+        map: plan.map,
     };
     grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));
     out
@@ -126,20 +176,29 @@ impl Encoder {
     }
 }
 
-/// A segment whose header is read.
+/// The header of a segment, and its blocks.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
-    numbers: Numbers,
-    grid: Grid,
-    bases: [(u64, u32); 256],
-    table: DecTable,
-    map: [u8; 256],
-    blocks: Vec<&'a [u8]>,
+pub struct Front<'a> {
+    /// What the segment is made of.
+    pub numbers: Numbers,
+    /// Where its blocks are.
+    pub grid: Grid,
+    /// Bits under the top one that join the class.
+    pub t: u32,
+    /// Frequencies of the contexts: at least one.
+    pub freqs: Vec<[u16; 256]>,
+    /// Context of every exponent.
+    pub map: [u8; 256],
+    /// The blocks, as many as the grid has.
+    pub blocks: Vec<&'a [u8]>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Front<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    ///
+    /// # Errors
+    /// It is not one, or the lengths do not fit.
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let t = u32::from(cursor.u8()?);
@@ -150,15 +209,34 @@ impl<'a> Reader<'a> {
         let freqs = (0..firsts.len())
             .map(|_| get_freqs(&mut cursor))
             .collect::<Result<Vec<_>, _>>()?;
-        let table = DecTable::new(&freqs)?;
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Reader {
+        Ok(Front {
             numbers,
             grid,
-            bases: symbol_bases(t),
-            table,
+            t,
+            freqs,
             map: context_map(firsts.into_iter()),
             blocks,
+        })
+    }
+}
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    front: Front<'a>,
+    bases: [(u64, u32); 256],
+    table: DecTable,
+}
+
+impl<'a> Reader<'a> {
+    /// As [`Front::new`].
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        let front = Front::new(numbers, body, n)?;
+        Ok(Reader {
+            bases: symbol_bases(front.t),
+            table: DecTable::new(&front.freqs)?,
+            front,
         })
     }
 
@@ -170,30 +248,29 @@ impl<'a> Reader<'a> {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError> {
-        let size = self.numbers.size;
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
+        let size = self.front.numbers.size;
+        self.front
+            .grid
+            .decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
                 self.block(simd, data, &base[elements.start * size..elements.end * size], out)
             })
     }
 
     fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        let n = out.len() / self.numbers.size;
-        let mut cursor = Cursor::new(data);
-        let len = cursor.u32()? as usize;
-        let stream = cursor.take(len)?;
-        let mut bits = BitReader::new(cursor.rest());
+        let numbers = self.front.numbers;
+        let n = out.len() / numbers.size;
+        let (stream, bits) = split(data)?;
+        let mut bits = BitReader::new(bits);
         with_scratch(2 * n, |scratch| {
             let (symbols, ctx) = scratch.split_at_mut(n);
             for (i, c) in ctx.iter_mut().enumerate() {
-                *c = self.map[usize::from(self.numbers.context(self.numbers.load(base, i)))];
+                *c = self.front.map[usize::from(numbers.context(numbers.load(base, i)))];
             }
             rans::decode(simd, &self.table, stream, Some(ctx), symbols)?;
             for (i, &s) in symbols.iter().enumerate() {
                 let (least, width) = self.bases[usize::from(s)];
                 let d = signed(s, least.wrapping_add(bits.get_wide(width)));
-                self.numbers
-                    .store(out, i, self.numbers.apply(self.numbers.load(base, i), d));
+                numbers.store(out, i, numbers.apply(numbers.load(base, i), d));
             }
             if bits.ended_well() {
                 Ok(())

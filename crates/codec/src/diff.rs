@@ -8,9 +8,9 @@ use crate::Dtype;
 
 /// How two elements of a dtype are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Numbers {
+pub struct Numbers {
     /// Bytes of a number (complex types are two or more numbers).
-    pub(crate) size: usize,
+    pub size: usize,
     float: bool,
     /// Mantissa bits and what is taken off the exponent, for contexts.
     mantissa: u32,
@@ -24,7 +24,7 @@ pub fn number_size(dtype: Dtype) -> usize {
 
 impl Numbers {
     /// The numbers that `dtype` is made of.
-    pub(crate) fn of(dtype: Dtype) -> Self {
+    pub fn of(dtype: Dtype) -> Self {
         let (size, float, mantissa, offset) = match dtype {
             Dtype::F64 => (8, true, 52, 1023 - 127),
             Dtype::F32 => (4, true, 23, 0),
@@ -67,6 +67,23 @@ impl Numbers {
 
     fn bits(self) -> u32 {
         8 * self.size as u32
+    }
+
+    /// What a device must know: size | whether it is a float << 32, mantissa bits | what is taken off the exponent << 32.
+    pub fn words(self) -> [u64; 2] {
+        [
+            self.size as u64 | u64::from(self.float) << 32,
+            u64::from(self.mantissa) | self.offset << 32,
+        ]
+    }
+
+    /// How many exponents [`context`](Self::context) tells apart: all are below.
+    pub fn exponents(self) -> usize {
+        if self.float {
+            1 << (self.bits() - 1 - self.mantissa).min(8)
+        } else {
+            1
+        }
     }
 
     /// The monotone integer of an element, as the low bits of a word.
@@ -271,5 +288,10 @@ mod tests {
         assert_eq!(n.difference(1.0f32.to_bits().into(), 0.99999994f32.to_bits().into()), 1);
         assert_eq!(n.context(1.5f32.to_bits().into()), 127);
         assert_eq!(Numbers::of(Dtype::F64).context(1.5f64.to_bits()), 127);
+        for dtype in Dtype::ALL {
+            let n = Numbers::of(dtype);
+            let most = (0..64).map(|b| n.context(u64::MAX >> (64 - n.bits()) >> b)).max();
+            assert_eq!(usize::from(most.unwrap_or(0)) + 1, n.exponents(), "{dtype}");
+        }
     }
 }

@@ -2,24 +2,34 @@
 //! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
 //! who is not an engine: it changes without notice.
 
+pub use crate::blocks::Grid;
+pub use crate::coder::{Counts, PlaneDecoder, PlaneEncoder};
+pub use crate::contexts::ByExponent;
 pub use crate::cpu::check;
 pub use crate::decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand};
-pub use crate::diff::number_size;
-pub use crate::estimate::{Choice, choose_by, sample_ranges, zstd_ranges};
+pub use crate::diff::{Numbers, number_size};
+pub use crate::estimate::{Choice, choose_by, plan, sample_ranges, sampled, zstd_ranges};
+pub use crate::float::{Cut, Shape};
+pub use crate::low::GROUP;
+pub use crate::palette::plan as palette;
+pub use crate::planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride};
 pub use crate::quant::deviation::deviation_of_parts;
 pub use crate::quant::partition::class_borders;
 pub use crate::quant::restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words};
 pub use crate::quant::sketch::sketch_of_pairs;
-pub use crate::estimate::sampled;
-pub use crate::palette::plan as palette;
-pub use crate::blocks::Grid;
-pub use crate::coder::{Counts, PlaneDecoder, PlaneEncoder};
-pub use crate::estimate::plan;
-pub use crate::float::{Cut, Shape};
-pub use crate::low::GROUP;
-pub use crate::planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride};
 pub use crate::rans::{DecTable, EncTable};
+pub use crate::simd::Simd;
 pub use crate::tables::normalise;
+
+/// Differences to a base.
+pub mod delta {
+    pub use crate::delta::{Front, Plan, split};
+}
+
+/// Few changes of a base.
+pub mod sparse {
+    pub use crate::sparse::{Changes, Reader, finish};
+}
 
 /// Lattices.
 pub mod lattice {

@@ -17,7 +17,7 @@ pub(crate) const CHUNK: usize = 1024;
 /// Permission to use vector instructions. The fast variant can only be made by [`Simd::detect`] on a machine that has
 /// AVX2 and POPCNT, which is what makes calling the `unsafe` functions behind it sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Simd {
+pub struct Simd {
     avx2: bool,
 }
 
@@ -30,7 +30,7 @@ pub(crate) trait Work {
 
 impl Simd {
     /// The best this machine offers.
-    pub(crate) fn detect() -> Self {
+    pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt");
         #[cfg(not(target_arch = "x86_64"))]

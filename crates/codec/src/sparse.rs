@@ -7,19 +7,24 @@ use crate::coder::{Histogram, PlaneDecoder, PlaneEncoder};
 use crate::diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of};
 use crate::{CodecError, Scheme, simd::Simd};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Bits under the top one in the class of a gap.
 const GAP_T: u32 = 2;
 
 /// The changes of a block.
-struct Changes {
-    gaps: Vec<u8>,
-    symbols: Vec<u8>,
-    bits: Vec<u8>,
+#[derive(Clone, Debug, Default)]
+pub struct Changes<B> {
+    /// Classes of the gaps.
+    pub gaps: B,
+    /// Symbols of the differences.
+    pub symbols: B,
+    /// The raw bits of both, change by change.
+    pub bits: B,
 }
 
-fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes {
+fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes<Vec<u8>> {
     let (size, t) = (numbers.size, numbers.max_t());
     let (mut gaps, mut symbols, mut bits) = (Vec::new(), Vec::new(), BitWriter::default());
     let bases = symbol_bases(t);
@@ -57,14 +62,22 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
     let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
-    let all: Vec<Changes> = (0..grid.blocks())
+    let all: Vec<_> = (0..grid.blocks())
         .into_par_iter()
         .map(|b| changes(numbers, &raw[bytes(b)], &base[bytes(b)]))
         .collect();
-    let full = all.iter().filter(|c| !c.gaps.is_empty()).count();
-    let coder = |part: fn(&Changes) -> &[u8]| {
+    finish(simd, grid, &all)
+}
+
+/// The segment, from the changes of each of its blocks.
+///
+/// # Errors
+/// Changes that no encoder finds.
+pub fn finish<B: AsRef<[u8]> + Sync>(simd: Simd, grid: Grid, all: &[Changes<B>]) -> Result<Vec<u8>, CodecError> {
+    let full = all.iter().filter(|c| !c.gaps.as_ref().is_empty()).count();
+    let coder = |part: fn(&Changes<B>) -> &B| {
         let mut counts = Histogram::new();
-        all.iter().for_each(|c| counts.add(part(c)));
+        all.iter().for_each(|c| counts.add(part(c).as_ref()));
         PlaneEncoder::choose(&counts.total(), full)
     };
     let (gaps, symbols) = (coder(|c| &c.gaps)?, coder(|c| &c.symbols)?);
@@ -73,11 +86,11 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
     symbols.put_header(&mut out);
     grid.put_blocks(&mut out, |b, out| {
         let c = &all[b];
-        put_varint(out, c.gaps.len() as u64);
-        if !c.gaps.is_empty() {
-            gaps.encode(simd, &c.gaps, out);
-            symbols.encode(simd, &c.symbols, out);
-            out.extend_from_slice(&c.bits);
+        put_varint(out, c.gaps.as_ref().len() as u64);
+        if !c.gaps.as_ref().is_empty() {
+            gaps.encode(simd, c.gaps.as_ref(), out);
+            symbols.encode(simd, c.symbols.as_ref(), out);
+            out.extend_from_slice(c.bits.as_ref());
         }
     });
     Ok(out)
@@ -85,17 +98,23 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
 
 /// A segment whose header is read.
 #[derive(Debug)]
-pub(crate) struct Reader<'a> {
-    numbers: Numbers,
-    grid: Grid,
+pub struct Reader<'a> {
+    /// What the segment is made of.
+    pub numbers: Numbers,
+    /// Where its blocks are.
+    pub grid: Grid,
     gaps: PlaneDecoder,
     symbols: PlaneDecoder,
-    blocks: Vec<&'a [u8]>,
+    /// The blocks, as many as the grid has.
+    pub blocks: Vec<&'a [u8]>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    ///
+    /// # Errors
+    /// It is not one, or the lengths do not fit.
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let gaps = PlaneDecoder::get_header(&mut cursor)?;
@@ -125,24 +144,37 @@ impl<'a> Reader<'a> {
             })
     }
 
-    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
-        out.copy_from_slice(base);
-        let n = out.len() / self.numbers.size;
+    /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its raw
+    /// bits.
+    ///
+    /// # Errors
+    /// They do not decode.
+    pub fn changes<'d>(&self, simd: Simd, data: &'d [u8], n: usize) -> Result<Changes<Cow<'d, [u8]>>, CodecError> {
         let mut cursor = Cursor::new(data);
         let count = cursor.varint()?;
-        if count == 0 {
-            return cursor.done();
-        }
         if count > n {
             return Err(CodecError::Corrupt("more changes than elements"));
         }
-        let (mut gaps, mut symbols) = (vec![0u8; count], vec![0u8; count]);
-        self.gaps.decode(simd, &mut cursor, &mut gaps)?;
-        self.symbols.decode(simd, &mut cursor, &mut symbols)?;
-        let mut bits = BitReader::new(cursor.rest());
+        let (mut gaps, mut symbols) = (vec![0; count], vec![0; count]);
+        if count > 0 {
+            self.gaps.decode(simd, &mut cursor, &mut gaps)?;
+            self.symbols.decode(simd, &mut cursor, &mut symbols)?;
+        }
+        Ok(Changes {
+            gaps: gaps.into(),
+            symbols: symbols.into(),
+            bits: cursor.rest().into(),
+        })
+    }
+
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        out.copy_from_slice(base);
+        let n = out.len() / self.numbers.size;
+        let found = self.changes(simd, data, n)?;
+        let mut bits = BitReader::new(&found.bits);
         let bases = symbol_bases(self.numbers.max_t());
         let mut at = 0usize;
-        for (&g, &s) in gaps.iter().zip(&symbols) {
+        for (&g, &s) in found.gaps.iter().zip(found.symbols.iter()) {
             let (least, width) = class_base(g, GAP_T);
             at = at.saturating_add(least.saturating_add(bits.get_wide(width.min(32))) as usize);
             if at >= n {
