@@ -11,7 +11,7 @@ use mdl_codec::quant::lattice::Hint;
 use mdl_codec::seams::check;
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Compresses on a device: the bytes of [`CpuEngine`], wherever they are made.
@@ -25,6 +25,7 @@ pub struct CudaEngine {
     name: String,
     idle: Mutex<Vec<Lane>>,
     warned: AtomicBool,
+    failures: AtomicU64,
 }
 
 impl CudaEngine {
@@ -37,7 +38,13 @@ impl CudaEngine {
             least,
             idle: Mutex::default(),
             warned: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
         }
+    }
+
+    /// How often the processor had to do what the device was asked to, for whatever reason.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 
     /// Does work on a lane that nobody else uses, and waits for it.
@@ -72,6 +79,7 @@ impl CudaEngine {
 
     /// Says once why the processor does what the device was asked to.
     pub(crate) fn warn(&self, why: &DeviceError) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
         let unusual = !matches!(why, DeviceError::Unsupported(_) | DeviceError::Corrupt(_));
         if unusual && !self.warned.swap(true, Ordering::Relaxed) {
             eprintln!(

@@ -94,7 +94,10 @@ mod tests {
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
+            assert!(
+                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
+                "{file}"
+            );
         }
     }
 }

@@ -42,20 +42,21 @@ impl Drop for Room {
     }
 }
 
-/// What a caller is told: what is wrong with the bytes, or that the device cannot.
-fn told(e: DeviceError) -> CodecError {
-    match e {
-        DeviceError::Corrupt(why) => CodecError::Corrupt(why),
-        other => CodecError::Device(other.to_string()),
-    }
-}
-
 /// Where the segments of a tensor of `len` bytes are in it.
 fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len.div_ceil(SEGMENT_BYTES)).map(move |i| i * SEGMENT_BYTES..((i + 1) * SEGMENT_BYTES).min(len))
 }
 
 impl CudaEngine {
+    /// What a caller is told: what is wrong with the bytes, or that the device cannot.
+    fn told(&self, e: DeviceError) -> CodecError {
+        self.warn(&e);
+        match e {
+            DeviceError::Corrupt(why) => CodecError::Corrupt(why),
+            other => CodecError::Device(other.to_string()),
+        }
+    }
+
     /// Refuses memory of another device.
     fn own(&self, span: Span) -> std::result::Result<(), CodecError> {
         if span.device() == self.ordinal {
@@ -156,7 +157,7 @@ impl Device for CudaEngine {
         tensors.iter().try_for_each(|(_, span)| self.own(*span))?;
         let list: Vec<(Vec<u8>, View<'_>)> = tensors.iter().map(|(head, s)| (head.clone(), view_of(*s))).collect();
         self.on_session(|session| schemes::hash(session, context, &list))
-            .map_err(told)
+            .map_err(|e| self.told(e))
     }
 
     fn encode(&self, tensors: &[Resident<'_>]) -> std::result::Result<Vec<Vec<Encoded>>, CodecError> {
@@ -193,7 +194,7 @@ impl Device for CudaEngine {
         }
         let work = tiles(&jobs);
         let done: Result<Vec<Vec<Encoded>>> = work.into_par_iter().map(|jobs| self.tile(jobs)).collect();
-        let mut done = done.map_err(told)?.into_iter().flatten();
+        let mut done = done.map_err(|e| self.told(e))?.into_iter().flatten();
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
 
@@ -208,12 +209,12 @@ impl Device for CudaEngine {
             .flatten()
             .try_for_each(|s| self.own(s))?;
         let room = Room {
-            address: self.driver.alloc(tensor.len).map_err(told)?,
+            address: self.driver.alloc(tensor.len).map_err(|e| self.told(e))?,
             driver: self.driver.clone(),
             ordinal: self.ordinal,
             len: tensor.len,
         };
-        self.decode_into(tensor, view_of(room.span())).map_err(told)?;
+        self.decode_into(tensor, view_of(room.span())).map_err(|e| self.told(e))?;
         Ok(Box::new(room))
     }
 
@@ -224,7 +225,7 @@ impl Device for CudaEngine {
         }
         let bytes = self
             .on_session(|session| session.download(view_of(span)))
-            .map_err(told)?;
+            .map_err(|e| self.told(e))?;
         out.copy_from_slice(&bytes);
         Ok(())
     }
