@@ -61,8 +61,21 @@ struct Fiber {
     uint32_t collectives = 0, barriers = 0;
 };
 
+// The order in which a block's fibers run, and blocks: threads have none on a GPU, so that a kernel which is right in one order only lacks a
+// barrier. MDL_SHIM_SEED shuffles.
+uint64_t seed() {
+    static const uint64_t given = [] {
+        const char* text = std::getenv("MDL_SHIM_SEED");
+        return text ? std::strtoull(text, nullptr, 10) : 0ull;
+    }();
+    return given;
+}
+
 struct Block {
     std::vector<Fiber> fibers;
+    // Who runs first, and who after each.
+    std::vector<uint32_t> after;
+    uint32_t first = 0;
     std::vector<Warp> warps;
     uint32_t size = 0, running = 0, waiting = 0, barriers = 0, current = 0;
     Run run = nullptr;
@@ -93,7 +106,7 @@ void go(uint32_t from, uint32_t to) {
 // Lets the next fiber run that is not done.
 void yield() {
     uint32_t me = the.current, next = me;
-    do next = next + 1 == the.size ? 0 : next + 1;
+    do next = the.after[next];
     while (the.fibers[next].done);
     if (next == me) fail("a collective that some thread of the block does not reach");
     go(me, next);
@@ -133,6 +146,20 @@ void prepare(Fiber& f) {
     f.at.uc_link = nullptr;
     makecontext(&f.at, entry, 0);
 #endif
+}
+
+// Decides who runs after whom.
+void shuffle(uint64_t turn) {
+    std::vector<uint32_t> order(the.size);
+    for (uint32_t i = 0; i < the.size; i++) order[i] = i;
+    uint64_t x = (seed() + turn) * 0x9e3779b97f4a7c15ull | 1;
+    for (uint32_t i = the.size; seed() && i > 1; i--) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        std::swap(order[i - 1], order[x % i]);
+    }
+    the.after.resize(the.size);
+    for (uint32_t i = 0; i < the.size; i++) the.after[order[i]] = order[(i + 1) % the.size];
+    the.first = order[0];
 }
 
 std::map<std::string, Run>& table() {
@@ -177,21 +204,22 @@ extern "C" int mdl_shim_launch(const char* name, unsigned gx, unsigned gy, unsig
     if (the.fibers.size() < threads) the.fibers.resize(threads);
     block_size = {threads, 1, 1};
     grid_size = {gx, gy, 1};
-    for (unsigned y = 0; y < gy; y++) {
-        for (unsigned x = 0; x < gx; x++) {
-            block = {x, y, 0};
-            the.warps.assign(threads / 32, Warp{});
-            the.running = threads;
-            the.waiting = the.barriers = 0;
-            for (unsigned t = 0; t < threads; t++) prepare(the.fibers[t]);
-            the.current = 0;
-            thread = {0, 0, 0};
+    uint64_t blocks = (uint64_t)gx * gy;
+    for (uint64_t turn = 0; turn < blocks; turn++) {
+        uint64_t at = seed() ? blocks - 1 - turn : turn;
+        block = {unsigned(at % gx), unsigned(at / gx), 0};
+        if (turn == 0 || seed()) shuffle(turn);
+        the.warps.assign(threads / 32, Warp{});
+        the.running = threads;
+        the.waiting = the.barriers = 0;
+        for (unsigned t = 0; t < threads; t++) prepare(the.fibers[t]);
+        the.current = the.first;
+        thread = {the.first, 0, 0};
 #if defined(__x86_64__)
-            mdl_shim_switch(&the.home, the.fibers[0].at);
+        mdl_shim_switch(&the.home, the.fibers[the.first].at);
 #else
-            swapcontext(&the.home, &the.fibers[0].at);
+        swapcontext(&the.home, &the.fibers[the.first].at);
 #endif
-        }
     }
     return 0;
 }

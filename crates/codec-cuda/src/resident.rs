@@ -214,7 +214,8 @@ impl Device for CudaEngine {
             ordinal: self.ordinal,
             len: tensor.len,
         };
-        self.decode_into(tensor, view_of(room.span())).map_err(|e| self.told(e))?;
+        self.decode_into(tensor, view_of(room.span()))
+            .map_err(|e| self.told(e))?;
         Ok(Box::new(room))
     }
 
