@@ -4,6 +4,7 @@
 use crate::{commands::refused, errors::Result};
 use mdl_codec::Engine;
 use mdl_codec_cuda::Choice;
+use mdl_repo::RepoError;
 use std::{env, sync::Arc};
 
 /// Where to compress, where no option says.
@@ -15,9 +16,10 @@ pub fn choice(option: Option<Choice>) -> Result<Choice> {
     let named = || env::var(DEVICE).ok().filter(|v| !v.is_empty());
     match (option, named()) {
         (Some(choice), _) => Ok(choice),
-        (None, Some(text)) => text
-            .parse()
-            .map_err(|why| refused(format!("{DEVICE} is {text:?}: {why}"), "set it to auto, or to nothing")),
+        (None, Some(text)) => text.parse().map_err(|why| {
+            let what = format!("{DEVICE} is {text:?}: {why}");
+            RepoError::usage(what, "set it to auto, or to nothing").into()
+        }),
         (None, None) => Ok(Choice::Auto),
     }
 }

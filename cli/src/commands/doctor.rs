@@ -78,7 +78,7 @@ fn show(context: &mut Context, choice: Choice, engine: &dyn Engine, found: &[Fin
     }
     let name = engine.name();
     let text = match (choice, name) {
-        (Choice::Auto, "cpu") => "auto: work is done on the processor".to_owned(),
+        (_, "cpu") => format!("{choice}: work is done on the processor"),
         (Choice::Auto, name) => format!("auto: tensors that are worth it go to {name}, the others to the processor"),
         (_, name) => format!("{choice}: work is done on {name}"),
     };
