@@ -305,7 +305,9 @@ class Repo:
         Each rank of a sharded save stages its own; the results can be pickled and sent to the one that calls
         `commit_staged`. What is never joined is collected by `mdl gc`.
         """
-        made = [one_file(rel, content) for rel, content in files.items()]
+        with taking(aside=False) as devices:
+            made = [one_file(rel, content) for rel, content in files.items()]
+        devices.wait()
         words = self._native.stage(made, branch)
         return [Staged(f.rel, text) for f, text in zip(made, words, strict=True)]
 

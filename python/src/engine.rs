@@ -41,18 +41,27 @@ fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
     let choice: Choice = text
         .parse()
         .map_err(|why| RepoError::usage(format!("no device {text:?}: {why}"), "name one of these"))?;
-    let engine = mdl_codec_cuda::engine(choice)
+    let engine = apart(|| mdl_codec_cuda::engine(choice))
         .map_err(|why| RepoError::user(format!("no work on {choice}: {why}"), "\"auto\" does without a GPU"))?;
     let mut all = ENGINE.write().unwrap_or_else(PoisonError::into_inner);
-    if let Some(old) = all.take().filter(|old| old.process != std::process::id()) {
+    match all.take() {
         // A forked child must not give back what is its parent's.
-        std::mem::forget(old);
+        Some(old) if old.process != std::process::id() => std::mem::forget(old),
+        old => apart(|| drop(old)),
     }
     *all = Some(Mine {
         process: std::process::id(),
         engine: engine.clone(),
     });
     Ok(engine)
+}
+
+/// Does something on a thread of its own: the driver's calls choose a current device for their thread, and torch has one for the caller's.
+fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|s| match s.spawn(work).join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 /// Copies bytes from a device.
@@ -74,14 +83,15 @@ pub fn set_device(py: Python<'_>, device: &str) -> PyResult<()> {
 /// Whether tensors in the memory of this GPU are compressed there. Starts the engine on it.
 #[pyfunction]
 pub fn reaches(py: Python<'_>, ordinal: u32) -> bool {
-    py.detach(|| engine().is_ok_and(|e| e.device(ordinal).is_some()))
+    py.detach(|| apart(|| engine().is_ok_and(|e| e.device(ordinal).is_some())))
 }
 
 /// Name of the engine, and bytes copied to and from this GPU so far.
 #[pyfunction]
 pub fn engine_facts(py: Python<'_>, ordinal: u32) -> (String, Option<(u64, u64)>) {
-    py.detach(|| match engine() {
+    let look = || match engine() {
         Ok(e) => (e.name().to_owned(), e.device(ordinal).map(|d| d.traffic())),
         Err(_) => ("none".to_owned(), None),
-    })
+    };
+    py.detach(|| apart(look))
 }

@@ -91,25 +91,34 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
     let on = schemes::lattice(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
     let mut lattices: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
     hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
-    let settled = |i: usize| matches!(&lattices[i], Some((_, bytes)) if lattice_wins(bytes.len(), chosen[i].1));
-    let open: Vec<usize> = (0..jobs.len()).filter(|&i| !settled(i)).collect();
-    let plain = as_chosen(session, cpu, jobs, &open, &chosen, samples)?;
-    let mut out: Vec<Outcome> = lattices
-        .iter()
-        .zip(jobs)
-        .map(|(l, j)| l.clone().map_or(Outcome::Stored, |(s, bytes)| shorter(s, bytes, j)))
-        .collect();
-    for (i, plain) in open.into_iter().zip(plain) {
-        let len = match &plain {
-            Outcome::Coded(_, bytes) => bytes.len(),
-            Outcome::Stored => jobs[i].segment.raw.len() + 1,
-        };
-        out[i] = match lattices[i].take() {
-            Some((scheme, bytes)) if bytes.len() <= len => Outcome::Coded(scheme, bytes),
-            _ => plain,
-        };
+    let settled = |i: &usize| matches!(&lattices[*i], Some((_, bytes)) if lattice_wins(bytes.len(), chosen[*i].1));
+    let open: Vec<usize> = (0..jobs.len()).filter(|i| !settled(i)).collect();
+    let mut plain: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
+    let made = as_chosen(session, cpu, jobs, &open, &chosen, samples)?;
+    open.into_iter().zip(made).for_each(|(i, made)| plain[i] = Some(made));
+    let all = lattices.into_iter().zip(plain).zip(jobs);
+    Ok(all
+        .map(|((lattice, plain), job)| smaller(lattice, plain, job))
+        .collect())
+}
+
+/// What is kept of an encoding on the lattice and, where that did not settle it, the one that the estimate chose.
+fn smaller(lattice: Option<(Scheme, Vec<u8>)>, plain: Option<Outcome>, job: &Job<'_>) -> Outcome {
+    match (lattice, plain) {
+        (Some((scheme, bytes)), None) => shorter(scheme, bytes, job),
+        (Some((scheme, bytes)), Some(plain)) if bytes.len() <= plain.len(job) => Outcome::Coded(scheme, bytes),
+        (_, plain) => plain.unwrap_or(Outcome::Stored),
     }
-    Ok(out)
+}
+
+impl Outcome {
+    /// Bytes of the encoding.
+    fn len(&self, job: &Job<'_>) -> usize {
+        match self {
+            Outcome::Coded(_, bytes) => bytes.len(),
+            Outcome::Stored => job.segment.raw.len() + 1,
+        }
+    }
 }
 
 fn shorter(scheme: Scheme, bytes: Vec<u8>, job: &Job<'_>) -> Outcome {
