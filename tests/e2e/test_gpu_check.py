@@ -137,7 +137,7 @@ def test_a_page_has_every_check_figure_and_target_and_nothing_of_the_machine(kit
     ):
         assert row in page, f"{row}\nis not in\n{page}"
     absent = [p for p in data["peers"] if "missing" in p]
-    assert all(f"| {p['name']} | - | - | - | missing: " in page for p in absent)
+    assert all(f"| {p['name']} | - | - | - | - | missing: " in page for p in absent)
     for text in (page, json.dumps(data)):
         for secret in (str(kit.parent), "/root/", str(ROOT), str(Path.home()) + "/", socket.gethostname()):
             assert len(secret) < 4 or secret not in text, secret

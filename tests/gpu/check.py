@@ -32,7 +32,7 @@ from page import clean, document, slug
 ROOT = Path(__file__).resolve().parents[2]
 NO_GPU = 3
 SANITIZED = 86
-TAIL = 1500
+TAIL = 15
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Done:
 
     @property
     def end(self) -> str:
-        return (self.out[-TAIL:] + "\n" + self.err[-TAIL:]).strip()
+        return "\n".join(line for text in (self.out, self.err) for line in text.strip().splitlines()[-TAIL:])
 
 
 @dataclass
@@ -77,6 +77,7 @@ class Run:
             **os.environ,
             "MDL_KERNEL_CACHE": str(self.kit / "kernels"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "RUST_BACKTRACE": "0",
             **env,
         }
         began = time.monotonic()

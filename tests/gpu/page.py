@@ -166,10 +166,17 @@ def commit(found: dict[str, Any]) -> list[str]:
 
 
 def peers(data: dict[str, Any]) -> list[str]:
+    """Each beside what mdl takes for a tensor as long (whole calls, by the clock), where the two can be compared."""
+    ours = {f["name"]: f["wall_ms"] for f in data.get("figures", [])}
+    if "commit" in data:
+        ours["commit"] = data["commit"]["done_ms"]
     rows = []
     for p in data["peers"]:
         if "missing" in p:
-            rows.append([p["name"], "-", "-", "-", f"missing: {p['missing'].splitlines()[-1][:120]}"])
-        else:
-            rows.append([p["name"], number(p["ms"]), number(p["gbps"]), number(p.get("ratio")), p.get("note", "")])
-    return ["## Peers, in the same run\n", table(["peer", "ms", "GB/s", "ratio", "remark"], rows)]
+            rows.append([p["name"], "-", "-", "-", "-", f"missing: {p['missing'].splitlines()[-1][:120]}"])
+            continue
+        beside = p.get("beside", "")
+        note = f"{p['note']}; beside: {beside}"
+        cells = [p["ms"], ours.get(beside), p["gbps"], p.get("ratio")]
+        rows.append([p["name"], *map(number, cells), note])
+    return ["## Peers, in the same run\n", table(["peer", "ms", "mdl, ms", "GB/s", "ratio", "remark"], rows)]

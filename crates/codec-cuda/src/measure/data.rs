@@ -7,7 +7,7 @@ use mdl_codec::Dtype;
 use rayon::prelude::*;
 
 /// Most numbers that are made; longer tensors repeat them.
-const PATTERN: usize = 1 << 24;
+const PATTERN: usize = 1 << 23;
 /// Numbers of a piece of work.
 const PIECE: usize = 1 << 14;
 

@@ -239,3 +239,43 @@ fn same(session: &Session, what: &str, a: View<'_>, b: View<'_>) -> Result<()> {
         _ => Err(DeviceError::Failed(format!("{what} decodes to something else"))),
     }
 }
+
+#[cfg(all(test, feature = "shim"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_measured_and_comes_back() {
+        let options = Options {
+            device: None,
+            bytes: 64 << 10,
+            parameters: 1,
+            runs: 1,
+            only: None,
+        };
+        let (mut figures, mut commits) = (Vec::new(), 0);
+        run(&options, &mut |news| match news {
+            News::Figure(f) => figures.push(f),
+            News::Commit(c) => {
+                commits += 1;
+                assert!(c.released_ms > 0.0 && c.released_ms < c.done_ms && c.encoded > 0);
+            }
+            News::Device(name, _) => assert!(name.starts_with("shim")),
+        })
+        .unwrap();
+        assert_eq!((figures.len(), commits), (27, 1));
+        for f in &figures {
+            assert!(f.kernel_ms > 0.0 && f.wall_ms > 0.0 && f.copy_gbps > 0.0, "{f:?}");
+            assert!(f.encoded.is_none_or(|e| e < f.bytes) && !f.kernels.is_empty(), "{f:?}");
+        }
+    }
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+        let runs = [vec![("a", 1.0, 2), ("b", 9.0, 1)], vec![("a", 3.0, 2), ("b", 7.0, 1)]];
+        assert_eq!(by_kernel(&runs), [("b", 8.0, 1), ("a", 2.0, 2)]);
+    }
+}
