@@ -97,7 +97,7 @@ def check(kit: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict
         [*argv, "--steps", STEPS, *more],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "CUDA_PATH": str(kit)},
         timeout=120,
         check=False,
     )

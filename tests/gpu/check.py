@@ -220,7 +220,8 @@ def peers(run: Run) -> None:
 
 def sanitizers(run: Run) -> None:
     """memcheck and racecheck over the conformance suite, small sizes, the GPU alone."""
-    tool = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
+    toolkit = Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"))
+    tool = shutil.which("compute-sanitizer") or shutil.which(toolkit / "bin/compute-sanitizer")
     env = {"MDL_REQUIRE_CUDA": "1", "MDL_CONFORMANCE": "gpu", "MDL_CONFORMANCE_SIZES": "small"}
     for name, share in (("memcheck", 0.5), ("racecheck", 1.0)):
         if tool is None:
