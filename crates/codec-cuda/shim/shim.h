@@ -203,10 +203,11 @@ template <class T>
 inline T max(T a, T b) {
     return a < b ? b : a;
 }
-struct uint2 {
+// Aligned as on a device, so that a sanitizer, and often the processor, refuses addresses that a GPU would.
+struct alignas(8) uint2 {
     unsigned x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }

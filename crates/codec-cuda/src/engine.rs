@@ -12,7 +12,7 @@ use mdl_codec::seams::check;
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Compresses on a device: the bytes of [`CpuEngine`], wherever they are made.
 #[derive(Debug)]
@@ -47,10 +47,14 @@ impl CudaEngine {
         self.failures.load(Ordering::Relaxed)
     }
 
+    fn idle(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does work on a lane that nobody else uses, and waits for it.
     pub(crate) fn on_session<T>(&self, work: impl Fn(&Session) -> Result<T>) -> Result<T> {
         let once = || {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = self.idle().pop();
             let session = Session::new(match idle {
                 Some(lane) => lane,
                 None => Lane::new(self.driver.clone())?,
@@ -58,19 +62,21 @@ impl CudaEngine {
             let done = work(&session);
             // What the caller lent must not be read any more once this returns, whatever became of the work.
             let waited = session.wait();
-            let lane = session.end();
-            match (done, waited) {
-                (Ok(done), Ok(())) => {
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
-                    Ok(done)
-                }
-                (Err(e), _) | (_, Err(e)) => Err(e),
+            let mut lane = session.end();
+            if let Err(e) = waited {
+                return Err(done.err().unwrap_or(e));
             }
+            // A driver keeps streams, and pinned memory with each, for good: work that failed must not cost one.
+            if done.is_err() {
+                lane.release();
+            }
+            self.idle().push(lane);
+            done
         };
         match once() {
             // Others may be sitting on memory that they do not use.
             Err(DeviceError::OutOfMemory { .. }) => {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.idle().iter_mut().for_each(Lane::release);
                 once()
             }
             other => other,
@@ -199,4 +205,28 @@ impl Engine for CudaEngine {
 /// A view of what is lent.
 pub(crate) fn view_of(span: mdl_codec::Span) -> View<'static> {
     View::at(span.address(), span.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::shim::Shim;
+
+    #[test]
+    fn work_that_fails_costs_no_stream_and_keeps_no_memory() {
+        let engine = CudaEngine::new(Arc::new(Shim::new(1 << 16)), 0, 0);
+        for why in [
+            DeviceError::Corrupt("a test"),
+            DeviceError::OutOfMemory { wanted: 1 << 40 },
+        ] {
+            let failed = engine.on_session(|session| {
+                session.buffer(40_000)?;
+                Err::<(), _>(why.clone())
+            });
+            assert!(failed.is_err());
+            assert_eq!(engine.idle().len(), 1);
+        }
+        // There is room for this once.
+        engine.on_session(|session| session.buffer(60_000).map(|_| ())).unwrap();
+    }
 }

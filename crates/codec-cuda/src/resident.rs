@@ -10,7 +10,8 @@ use crate::job::{Decode, Encode};
 use crate::schemes;
 use mdl_codec::quant::lattice::Hint;
 use mdl_codec::{
-    CodecError, Device, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored, scheme_of,
+    CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored,
+    scheme_of,
 };
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -68,6 +69,15 @@ impl CudaEngine {
                 span.device()
             )))
         }
+    }
+
+    /// As [`own`](Self::own), of whole elements: a GPU stops for good, and with it all work of the process there, at an element that is
+    /// not aligned to its size.
+    fn elements(&self, dtype: Dtype, span: Span) -> std::result::Result<(), CodecError> {
+        if !span.address().is_multiple_of(dtype.size() as u64) {
+            return Err(CodecError::Device("elements lie across their alignment".to_owned()));
+        }
+        self.own(span)
     }
 
     /// Encodes jobs, halving the work where memory does not suffice.
@@ -167,7 +177,7 @@ impl Device for CudaEngine {
             if !t.content.len().is_multiple_of(t.dtype.size()) || spans.clone().any(|s| s.len() != t.content.len()) {
                 return Err(CodecError::BadInput("whole elements, and relatives as long"));
             }
-            spans.chain([t.content]).try_for_each(|s| self.own(s))?;
+            spans.chain([t.content]).try_for_each(|s| self.elements(t.dtype, s))?;
         }
         let hints: Vec<Vec<Option<Hint>>> = tensors
             .iter()
@@ -207,7 +217,7 @@ impl Device for CudaEngine {
         [tensor.base, tensor.grand]
             .into_iter()
             .flatten()
-            .try_for_each(|s| self.own(s))?;
+            .try_for_each(|s| self.elements(tensor.dtype, s))?;
         let room = Room {
             address: self.driver.alloc(tensor.len).map_err(|e| self.told(e))?,
             driver: self.driver.clone(),
@@ -248,4 +258,29 @@ fn tiles<'j, 'a>(jobs: &'j [Job<'a>]) -> Vec<&'j [Job<'a>]> {
     }
     out.extend((start < jobs.len()).then(|| &jobs[start..]));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_that_are_not_aligned_are_left_to_the_host() {
+        let engine = crate::open::shim(1 << 24);
+        let address = engine.driver.alloc(4096).unwrap();
+        // SAFETY: inside of what was allocated.
+        let span = |skip: u64| unsafe { Span::new(engine.ordinal, address + skip, 2048) };
+        let tensor = |content, base| Resident {
+            dtype: Dtype::F32,
+            content,
+            base,
+            grand: None,
+            lattice: None,
+        };
+        assert!(Device::encode(&engine, &[tensor(span(4), Some(span(8)))]).is_ok());
+        for odd in [tensor(span(2), None), tensor(span(0), Some(span(1)))] {
+            assert!(matches!(Device::encode(&engine, &[odd]), Err(CodecError::Device(_))));
+        }
+        engine.driver.free(address);
+    }
 }
