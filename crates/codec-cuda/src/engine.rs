@@ -51,6 +51,11 @@ impl CudaEngine {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives memory that is kept for the next piece of work back to the device.
+    pub(crate) fn release(&self) {
+        self.idle().iter_mut().for_each(Lane::release);
+    }
+
     /// Does work on a lane that nobody else uses, and waits for it.
     pub(crate) fn on_session<T>(&self, work: impl Fn(&Session) -> Result<T>) -> Result<T> {
         let once = || {
@@ -76,7 +81,7 @@ impl CudaEngine {
         match once() {
             // Others may be sitting on memory that they do not use.
             Err(DeviceError::OutOfMemory { .. }) => {
-                self.idle().iter_mut().for_each(Lane::release);
+                self.release();
                 once()
             }
             other => other,

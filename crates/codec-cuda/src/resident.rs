@@ -241,6 +241,10 @@ impl Device for CudaEngine {
         Ok(())
     }
 
+    fn rest(&self) {
+        self.release();
+    }
+
     fn traffic(&self) -> (u64, u64) {
         (self.driver.traffic().up(), self.driver.traffic().down())
     }
