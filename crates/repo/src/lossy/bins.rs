@@ -9,8 +9,10 @@ use super::make::values_of;
 use super::model::{Model, Part};
 use super::{refused, sensitivity::Sensitivity};
 use crate::Result;
-use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, rest};
+use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of};
+use mdl_codec::{CodecError, Engine};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Codebooks as a record keeps them: bf16 bits, ascending by value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,11 +26,23 @@ pub(crate) struct Books {
 pub(crate) struct Shelves {
     /// The parent's codebooks.
     pub parent: Option<Books>,
-    /// The survey, and whether it counted gradients.
-    survey: Option<(Survey, bool)>,
+    counted: Option<Counted>,
     /// Sketches of what is neither pruned nor protected, embeddings first, and for which thresholds.
     sketches: Option<(Thresholds, [Sketch; 2])>,
     ready: Option<([Codebook; 2], Thresholds)>,
+}
+
+/// What the first pass over a model's weights found.
+#[derive(Debug, Default)]
+struct Counted {
+    survey: Survey,
+    /// Whether gradients were counted.
+    with_gradients: bool,
+    /// Of what can be quantised, a sketch for each role and grid of keys: cuts are made by both, and nothing is lost in it that a second
+    /// pass without gradients would find.
+    sketches: Vec<(Role, Sketch)>,
+    /// Parts that have to stay lossless.
+    lossless: HashSet<usize>,
 }
 
 /// Whether a configuration prunes or protects by gradients. Elsewhere they change nothing.
@@ -50,18 +64,24 @@ impl Shelves {
     }
 
     /// Works out thresholds and codebooks.
-    pub fn prepare(&mut self, model: &Model, sensitivity: &Sensitivity, config: &Config, book: Book) -> Result<()> {
+    pub fn prepare(
+        &mut self,
+        engine: &dyn Engine,
+        model: &Model,
+        sensitivity: &Sensitivity,
+        config: &Config,
+        book: Book,
+    ) -> Result<()> {
         // Gradients are as large as the weights: they are read where they decide something.
         let needed = Some(sensitivity).filter(|_| needs_gradients(config));
-        let (survey, with) = match self.survey.take() {
-            Some((survey, with)) if with || needed.is_none() => (survey, with),
-            _ => (survey(model, needed)?, needed.is_some()),
+        let counted = match self.counted.take() {
+            Some(counted) if counted.with_gradients || needed.is_none() => counted,
+            _ => Counted::of(engine, model, needed)?,
         };
-        let thresholds = survey.thresholds(config);
-        self.survey = Some((survey, with));
-        let thresholds = thresholds.map_err(refused)?;
+        let counted = self.counted.insert(counted);
+        let thresholds = counted.survey.thresholds(config).map_err(refused)?;
         if self.sketches.as_ref().is_none_or(|(t, _)| *t != thresholds) {
-            let sketches = sketch(model, needed, &thresholds)?;
+            let sketches = counted.rest(engine, model, needed, &thresholds)?;
             self.sketches = Some((thresholds.clone(), sketches));
         }
         let Some((_, sketches)) = &self.sketches else {
@@ -113,42 +133,84 @@ fn from_bits(bits: &[u16]) -> Vec<f64> {
         .collect()
 }
 
-/// Hands every weight to `each`, with its gradient where a source of these is given.
+/// Hands every weight that is not left out to `each`, with its number, and with its gradient where a source of these is given.
 fn weights(
     model: &Model,
     sensitivity: Option<&Sensitivity>,
-    mut each: impl FnMut(Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), mdl_codec::CodecError>,
+    left_out: &HashSet<usize>,
+    mut each: impl FnMut(usize, Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), CodecError>,
 ) -> Result<()> {
-    for (_, part, role) in model.weights() {
+    for (i, part, role) in model.weights().filter(|(i, ..)| !left_out.contains(i)) {
         let part: &Part = part;
         let gradient = sensitivity.map_or(Ok(None), |s| s.gradient(part))?;
         let raw = model.read(part)?;
         let mut work = || {
-            each(
-                role,
-                Values::new(part.extent.dtype, &raw)?,
-                values_of(gradient.as_ref())?,
-            )
+            let weights = Values::new(part.extent.dtype, &raw)?;
+            each(i, role, weights, values_of(gradient.as_ref())?)
         };
         work().map_err(refused)?;
     }
     Ok(())
 }
 
-fn survey(model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Survey> {
-    let mut survey = Survey::default();
-    weights(model, sensitivity, |role, w, g| survey.add(role, w, g).map(drop))?;
-    Ok(survey)
-}
+impl Counted {
+    fn of(engine: &dyn Engine, model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Counted> {
+        let mut all = Counted {
+            with_gradients: sensitivity.is_some(),
+            ..Counted::default()
+        };
+        weights(model, sensitivity, &HashSet::new(), |i, role, w, g| {
+            let (sketch, verdict) = match g {
+                Some(g) => {
+                    let [sketch, sensitivities] = engine.survey(w, g)?;
+                    let verdict = all.survey.add_counted(role, &sketch, &sensitivities);
+                    (sketch, verdict)
+                }
+                None => {
+                    let sketch = engine.sketch(w)?;
+                    let verdict = all.survey.add_sketch(role, &sketch);
+                    (sketch, verdict)
+                }
+            };
+            match verdict {
+                Verdict::Counted => all.keep(role, sketch),
+                // A tensor with NaNs stays as it is and moves no bin.
+                Verdict::Lossless => {
+                    all.lossless.insert(i);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
 
-fn sketch(model: &Model, sensitivity: Option<&Sensitivity>, thresholds: &Thresholds) -> Result<[Sketch; 2]> {
-    let mut sketches = [Sketch::default(), Sketch::default()];
-    weights(model, sensitivity, |role, w, g| {
-        // A tensor with NaNs stays as it is and moves no bin.
-        if Sketch::of(w).non_finite() == 0 {
-            sketches[group(role)].merge(&rest(w, g, &thresholds.cuts(role))?);
+    fn keep(&mut self, role: Role, sketch: Sketch) {
+        let alike = |(r, s): &&mut (Role, Sketch)| *r == role && s.grid() == sketch.grid();
+        match self.sketches.iter_mut().find(alike) {
+            Some((_, all)) => all.merge(&sketch),
+            None => self.sketches.push((role, sketch)),
         }
-        Ok(())
-    })?;
-    Ok(sketches)
+    }
+
+    /// Sketches of what is neither pruned nor protected, embeddings first.
+    fn rest(
+        &self,
+        engine: &dyn Engine,
+        model: &Model,
+        sensitivity: Option<&Sensitivity>,
+        thresholds: &Thresholds,
+    ) -> Result<[Sketch; 2]> {
+        let mut sketches = [Sketch::default(), Sketch::default()];
+        if sensitivity.is_none() {
+            for (role, sketch) in &self.sketches {
+                sketches[group(*role)].merge(&rest_of(sketch, &thresholds.cuts(*role)));
+            }
+            return Ok(sketches);
+        }
+        weights(model, sensitivity, &self.lossless, |_, role, w, g| {
+            sketches[group(role)].merge(&engine.rest(w, g, &thresholds.cuts(role))?);
+            Ok(())
+        })?;
+        Ok(sketches)
+    }
 }
