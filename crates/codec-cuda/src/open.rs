@@ -74,9 +74,7 @@ pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
 
 /// A GPU that can run kernels: driver, device and machine code are all tried.
 fn start(ordinal: u32) -> Result<CudaEngine> {
-    let driver = Arc::new(cuda::Cuda::new(ordinal)?);
-    try_out(driver.clone())?;
-    Ok(CudaEngine::new(driver, ordinal, LEAST, PIECE))
+    with_least(ordinal, LEAST)
 }
 
 /// Runs a kernel, and looks at what it did.
@@ -101,6 +99,21 @@ pub fn shim(memory: usize) -> CudaEngine {
 
 /// GPUs of a host that tensors may lie on.
 const MOST: usize = 64;
+
+/// The engine on a GPU for every segment, however short: what tests and measurements are about.
+///
+/// # Errors
+/// As [`engine`] for [`Choice::Cuda`].
+#[doc(hidden)]
+pub fn gpu(ordinal: u32) -> Result<CudaEngine> {
+    with_least(ordinal, 0)
+}
+
+fn with_least(ordinal: u32, least: usize) -> Result<CudaEngine> {
+    let driver = Arc::new(cuda::Cuda::new(ordinal)?);
+    try_out(driver.clone())?;
+    Ok(CudaEngine::new(driver, ordinal, least, PIECE))
+}
 
 /// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on there.
 #[derive(Debug)]

@@ -21,15 +21,7 @@ const WARPS: usize = 4;
 /// Nodes that a block of threads makes into one.
 const GROUP: usize = 256;
 
-/// `Hasher::new_derive_key(context)` updated with `head`, then with the content.
-pub(crate) fn hash(session: &Session, context: &str, head: &[u8], content: View<'_>) -> Result<[u8; 32]> {
-    Ok(hash_all(session, context, &[(head.to_vec(), content)])?
-        .first()
-        .copied()
-        .unwrap_or_default())
-}
-
-/// As [`hash`], many at once: (head, content).
+/// `Hasher::new_derive_key(context)` updated with the head, then with the content, of many at once: (head, content).
 pub(crate) fn hash_all(session: &Session, context: &str, jobs: &[(Vec<u8>, View<'_>)]) -> Result<Vec<[u8; 32]>> {
     let key = hash_derive_key_context(context);
     let mut out = vec![[0; 32]; jobs.len()];

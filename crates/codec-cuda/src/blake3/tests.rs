@@ -16,6 +16,10 @@ fn bytes(n: usize, seed: u64) -> Vec<u8> {
     (0..n).map(|_| noise.next() as u8).collect()
 }
 
+fn hash(session: &Session, context: &str, head: &[u8], content: View<'_>) -> Result<[u8; 32]> {
+    Ok(hash_all(session, context, &[(head.to_vec(), content)])?[0])
+}
+
 #[test]
 fn contents_of_every_length_and_alignment() {
     let session = session();

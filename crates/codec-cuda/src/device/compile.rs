@@ -25,6 +25,7 @@ const HASH: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Compiled {
     pub cubin: Vec<u8>,
+    #[cfg_attr(not(test), allow(dead_code, reason = "tests look for spills in it"))]
     pub log: String,
 }
 

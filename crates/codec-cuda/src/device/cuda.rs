@@ -248,7 +248,7 @@ impl Driver for Cuda {
         let mut launch = lines.stream.launch_builder(&function);
         for arg in args {
             match arg {
-                Arg::Ptr(v) | Arg::U64(v) => launch.arg(v),
+                Arg::Ptr(v) => launch.arg(v),
                 Arg::U32(v) => launch.arg(v),
             };
         }

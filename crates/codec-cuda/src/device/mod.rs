@@ -23,8 +23,6 @@ pub(crate) enum Arg {
     Ptr(u64),
     /// A `u32`.
     U32(u32),
-    /// A `u64`.
-    U64(u64),
 }
 
 /// What a device must be able to do. Work on a stream is asynchronous where nothing else is said.

@@ -119,7 +119,7 @@ impl Driver for Shim {
         let mut values: Vec<u64> = args
             .iter()
             .map(|a| match *a {
-                Arg::Ptr(v) | Arg::U64(v) => v,
+                Arg::Ptr(v) => v,
                 Arg::U32(v) => v.into(),
             })
             .collect();

@@ -7,7 +7,7 @@ use super::{decode, encode};
 use crate::device::session::{Buffer, Session};
 use crate::job::{Decode, Encode};
 use crate::testing::{Noise, SIZES, session};
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme, seams};
+use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme, seams};
 
 /// Dtypes that have palettes.
 fn dtypes() -> impl Iterator<Item = Dtype> {

@@ -4,14 +4,14 @@
 use super::item::{Item, lengths};
 use super::{ALIGN, codec, groups, launch_sizes, place};
 use crate::copy::{self, Gathered};
-use crate::device::session::{Buffer, Session, View};
+use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::Encode;
 use crate::kernels::Kernel;
 use crate::planes::exceptions::{self, Listed};
 use crate::rans::Streams;
 use crate::{huffman, rans};
-use mdl_codec::seams::{Coding, Counts, Exceptions, GROUP, Grid, Plan, PlaneEncoder, number_size, stride};
+use mdl_codec::seams::{Coding, Counts, Exceptions, Grid, Plan, PlaneEncoder, number_size};
 use rayon::prelude::*;
 
 const SPLIT: [(usize, Kernel); 4] = [
