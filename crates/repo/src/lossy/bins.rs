@@ -200,17 +200,76 @@ impl Counted {
         sensitivity: Option<&Sensitivity>,
         thresholds: &Thresholds,
     ) -> Result<[Sketch; 2]> {
-        let mut sketches = [Sketch::default(), Sketch::default()];
         if sensitivity.is_none() {
-            for (role, sketch) in &self.sketches {
-                sketches[group(*role)].merge(&rest_of(sketch, &thresholds.cuts(*role)));
-            }
-            return Ok(sketches);
+            return Ok(self.rest_by_magnitude(thresholds));
         }
+        let mut sketches = [Sketch::default(), Sketch::default()];
         weights(model, sensitivity, &self.lossless, |_, role, w, g| {
             sketches[group(role)].merge(&engine.rest(w, g, &thresholds.cuts(role))?);
             Ok(())
         })?;
         Ok(sketches)
+    }
+
+    /// As `rest`, where no gradient decides anything, without reading a tensor again.
+    fn rest_by_magnitude(&self, thresholds: &Thresholds) -> [Sketch; 2] {
+        let mut sketches = [Sketch::default(), Sketch::default()];
+        for (role, sketch) in &self.sketches {
+            sketches[group(*role)].merge(&rest_of(sketch, &thresholds.cuts(*role)));
+        }
+        sketches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdl_codec::quant::rest;
+    use mdl_codec::{CpuEngine, Dtype};
+
+    #[test]
+    fn sketches_that_are_kept_give_what_reading_again_gives() {
+        let element = |dtype, x: f32| match dtype {
+            Dtype::F64 => f64::from(x).to_le_bytes().to_vec(),
+            Dtype::F32 => x.to_le_bytes().to_vec(),
+            // Some number of about this size.
+            Dtype::F16 => ((x.to_bits() >> 16 & 0x8000 | (x.to_bits() >> 13).wrapping_sub(112 << 10) & 0x3FFF) as u16)
+                .to_le_bytes()
+                .to_vec(),
+            _ => ((x.to_bits() >> 16) as u16).to_le_bytes().to_vec(),
+        };
+        let dtypes = [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
+        // Every mixture of dtypes in some order, in roles that are pruned apart and share a codebook.
+        for mask in 1..16 {
+            let tensors: Vec<(Role, Dtype, Vec<u8>)> = (0..12)
+                .filter(|i| mask >> (i % 4) & 1 == 1)
+                .map(|i| {
+                    let role = [Role::Linear, Role::Attention, Role::Embedding][i % 3];
+                    let number = |j: usize| ((i * 7919 + j * 104_729) as f32).sin() * (i + 1) as f32 * 0.01;
+                    let bytes = (0..3000).flat_map(|j| element(dtypes[i % 4], number(j))).collect();
+                    (role, dtypes[i % 4], bytes)
+                })
+                .collect();
+            let mut counted = Counted::default();
+            for (role, dtype, bytes) in &tensors {
+                let sketch = CpuEngine::new().sketch(Values::new(*dtype, bytes).unwrap()).unwrap();
+                assert_eq!(counted.survey.add_sketch(*role, &sketch), Verdict::Counted);
+                counted.keep(*role, sketch);
+            }
+            for (prune, protect) in [(0.0, 0.0), (0.3, 0.0), (0.3, 0.01), (1.0, 0.0)] {
+                let config = Config {
+                    prune,
+                    protect,
+                    ..Config::default()
+                };
+                let thresholds = counted.survey.thresholds(&config).unwrap();
+                let mut read = [Sketch::default(), Sketch::default()];
+                for (role, dtype, bytes) in &tensors {
+                    let values = Values::new(*dtype, bytes).unwrap();
+                    read[group(*role)].merge(&rest(values, None, &thresholds.cuts(*role)).unwrap());
+                }
+                assert_eq!(counted.rest_by_magnitude(&thresholds), read, "{mask:04b}, {config:?}");
+            }
+        }
     }
 }
