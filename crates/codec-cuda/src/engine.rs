@@ -6,8 +6,10 @@ use crate::device::Driver;
 use crate::device::session::{Lane, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::{Decode, Encode};
+use crate::quantiser::Bins;
 use crate::schemes;
-use mdl_codec::quant::lattice::Hint;
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
+use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
 use mdl_codec::seams::check;
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
 use std::ops::Range;
@@ -21,7 +23,9 @@ pub struct CudaEngine {
     pub(crate) ordinal: u32,
     pub(crate) cpu: CpuEngine,
     /// Shorter segments of the host's are not worth the way.
-    least: usize,
+    pub(crate) least: usize,
+    /// Bytes of a tensor that is quantised that are there at a time.
+    pub(crate) piece: usize,
     name: String,
     idle: Mutex<Vec<Lane>>,
     warned: AtomicBool,
@@ -29,13 +33,14 @@ pub struct CudaEngine {
 }
 
 impl CudaEngine {
-    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: u32, least: usize) -> CudaEngine {
+    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: u32, least: usize, piece: usize) -> CudaEngine {
         CudaEngine {
             name: driver.name(),
             driver,
             ordinal,
             cpu: CpuEngine::new(),
             least,
+            piece,
             idle: Mutex::default(),
             warned: AtomicBool::new(false),
             failures: AtomicU64::new(0),
@@ -57,8 +62,8 @@ impl CudaEngine {
     }
 
     /// Does work on a lane that nobody else uses, and waits for it.
-    pub(crate) fn on_session<T>(&self, work: impl Fn(&Session) -> Result<T>) -> Result<T> {
-        let once = || {
+    pub(crate) fn on_session<T>(&self, mut work: impl FnMut(&Session) -> Result<T>) -> Result<T> {
+        let mut once = || {
             let idle = self.idle().pop();
             let session = Session::new(match idle {
                 Some(lane) => lane,
@@ -200,6 +205,82 @@ impl Engine for CudaEngine {
         }
         // A part touches only its blocks: little work, and on the host.
         self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
+    }
+
+    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
+        self.sketched(values)
+    }
+
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
+        self.surveyed(weights, gradient)
+    }
+
+    fn rest(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+    ) -> std::result::Result<Sketch, CodecError> {
+        self.rested(weights, gradient, cuts)
+    }
+
+    fn restore(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<bool, CodecError> {
+        let bins = Bins {
+            weights,
+            gradient,
+            cuts,
+            codebook,
+        };
+        Ok(self.restored(bins, out, false)?.is_some())
+    }
+
+    fn restore_measured(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        let bins = Bins {
+            weights,
+            gradient,
+            cuts,
+            codebook,
+        };
+        self.restored(bins, out, true)
+    }
+
+    fn quantise(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Outcome, CodecError> {
+        Ok(self.quantised(lattice, start, w, rec, false)?.0)
+    }
+
+    fn quantise_measured(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        let (outcome, apart) = self.quantised(lattice, start, w, rec, true)?;
+        Ok((outcome == Outcome::Quantised).then_some(apart))
+    }
+
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
+        self.deviated(dtype, raw, rec)
     }
 
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {

@@ -133,7 +133,7 @@ fn surveys_and_rests_with_gradients() {
     };
     let by_sensitivity = Config {
         metric: mdl_codec::quant::Metric::Sensitivity,
-        ..config.clone()
+        ..config
     };
     for config in [config, by_sensitivity] {
         let cuts = all.thresholds(&config).unwrap().cuts(Role::Linear);

@@ -75,7 +75,10 @@ impl Ingest<'_> {
         // Training wants the memory back that this took on its devices.
         let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
         devices.dedup();
-        devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.rest());
+        devices
+            .iter()
+            .filter_map(|&d| self.odb.engine().device(d))
+            .for_each(|d| d.rest());
         self.report.total += out.len() as u64;
         Ok(out)
     }
