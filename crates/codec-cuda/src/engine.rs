@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn work_that_fails_costs_no_stream_and_keeps_no_memory() {
-        let engine = CudaEngine::new(Arc::new(Shim::new(1 << 16)), 0, 0);
+        let engine = CudaEngine::new(Arc::new(Shim::new(1 << 16)), 0, 0, 1 << 20);
         for why in [
             DeviceError::Corrupt("a test"),
             DeviceError::OutOfMemory { wanted: 1 << 40 },
