@@ -1,5 +1,5 @@
 // CUDA's words in C++, for one block at a time: every thread of the block is a fiber, and a collective is a place where fibers wait for
-// each other. Correctness only: it shows no races, and no memory is far away.
+// each other. Correctness only: races show where a sanitizer looks for them (build.rs), and no memory is far away.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -115,7 +115,7 @@ inline unsigned __match_any_sync(unsigned, T v, SHIM_LINE) {
 // that these are atomic.
 template <class T, class F>
 inline T shim_change(T* p, F f) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(MDL_SHIM_THREAD)
     T old = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(p, &old, f(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
