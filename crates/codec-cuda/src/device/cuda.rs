@@ -52,6 +52,28 @@ impl fmt::Debug for Cuda {
     }
 }
 
+/// What this thread had current, which it has again when this is dropped: PyTorch takes it for the device that its user chose.
+struct Before(Option<sys::CUcontext>);
+
+impl Before {
+    fn now() -> Before {
+        Before(
+            result::ctx::get_current()
+                .ok()
+                .map(|c| c.unwrap_or(std::ptr::null_mut())),
+        )
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if let Some(context) = self.0 {
+            // SAFETY: it was current; whoever has made it keeps it. None is null.
+            let _ = unsafe { result::ctx::set_current(context) };
+        }
+    }
+}
+
 fn failed(e: DriverError) -> DeviceError {
     DeviceError::Failed(format!("{:?}", e.0))
 }
@@ -95,6 +117,7 @@ impl Cuda {
                 n => format!("there is no cuda:{ordinal}: the driver shows {n}"),
             }));
         }
+        let _before = Before::now();
         let context = CudaContext::new(ordinal as usize).map_err(failed)?;
         let capability = context.compute_capability().map_err(failed)?;
         let name = context.name().map_err(failed)?;
@@ -183,6 +206,7 @@ impl Driver for Cuda {
     }
 
     fn alloc(&self, len: usize) -> Result<u64> {
+        let _before = Before::now();
         self.enter()?;
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
         // Training that finds no memory dies; a commit goes another way.
@@ -197,6 +221,7 @@ impl Driver for Cuda {
     }
 
     fn free(&self, address: u64) {
+        let _before = Before::now();
         if self.enter().is_ok() {
             // SAFETY: `alloc` gave it; the caller has waited for whatever uses it.
             let _ = unsafe { result::free_sync(address) };
@@ -204,6 +229,7 @@ impl Driver for Cuda {
     }
 
     fn stream(&self) -> Result<Stream> {
+        let _before = Before::now();
         self.enter()?;
         // Training comes first: commits get the lowest priority there is.
         let lowest = result::stream::get_priority_range().map_or(0, |(least, _)| least);
@@ -217,6 +243,7 @@ impl Driver for Cuda {
     }
 
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_up(from.len());
@@ -225,6 +252,7 @@ impl Driver for Cuda {
     }
 
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_down(to.len());
@@ -236,6 +264,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
@@ -243,6 +272,7 @@ impl Driver for Cuda {
     }
 
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let (lines, function) = (self.lines(on)?, self.function(kernel)?);
         let mut launch = lines.stream.launch_builder(&function);
@@ -267,6 +297,7 @@ impl Driver for Cuda {
     }
 
     fn wait(&self, on: Stream) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         self.lines(on)?.stream.synchronize().map_err(failed)
     }

@@ -218,6 +218,7 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
+        self.session.driver.spoil(self.address, self.size);
         self.session.lane.borrow_mut().spare.push((self.size, self.address));
     }
 }
