@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-python bench-quality deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+.PHONY: build wheel test demo bench bench-failures bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -15,6 +15,7 @@ PYTHON_DIRS := python tests demo examples
 QUALITY := target/quality/venv
 QUALITY_STAMP := $(QUALITY)/.installed
 BENCH_OUT ?= docs/benchmarks
+GPU_KIT ?= target/gpu-kit
 export MDL_BIN = $(MDL)
 export PYTHONDONTWRITEBYTECODE = 1
 
@@ -40,12 +41,16 @@ lint-python: $(STAMP)
 	.venv/bin/ruff check $(PYTHON_DIRS)
 	.venv/bin/ruff format --check $(PYTHON_DIRS)
 
-test-rust:
+# Every kernel is compiled by NVRTC; on the shim their threads run in order and, once more, shuffled.
+test-rust: $(STAMP)
+	export MDL_NVRTC="$${MDL_NVRTC:-$$(echo $(CURDIR)/.venv/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib)}"; \
+	if [ -e "$$MDL_NVRTC" ]; then export MDL_REQUIRE_NVRTC=1; else unset MDL_NVRTC; fi; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run --workspace --locked && $(CARGO) test --workspace --doc --locked; \
 	else \
 		$(CARGO) test --workspace --locked; \
 	fi
+	MDL_SHIM_SEED=7 $(CARGO) test -q --locked -p mdl-codec-cuda --lib
 
 test-e2e: build $(STAMP) strace
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
@@ -85,6 +90,14 @@ $(QUALITY_STAMP): tests/bench/requirements-quality.txt
 	test -x $(QUALITY)/bin/python || python3 -m venv $(QUALITY)
 	$(QUALITY)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	touch $@
+
+## gpu-kit: what a machine with a GPU, but without Rust or a network, needs to check and measure the engine there
+gpu-kit: $(STAMP)
+	$(PYTHON) tests/gpu/kit.py --out $(GPU_KIT)
+
+## gpu-check: on that machine: every check and figure of the GPU engine; writes docs/benchmarks/gpu-DEVICE.md and .json
+gpu-check:
+	python3 tests/gpu/check.py --kit $(GPU_KIT) --out $(BENCH_OUT)
 
 ## deny: licences, banned crates and sources of the dependencies
 deny:

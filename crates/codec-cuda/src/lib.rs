@@ -19,6 +19,8 @@ mod huffman;
 mod job;
 mod kernels;
 mod lattice;
+#[doc(hidden)]
+pub mod measure;
 mod open;
 #[cfg(test)]
 mod pairs;

@@ -23,7 +23,7 @@ const TILE: usize = 256 << 20;
 
 /// Memory of the device with a tensor in it.
 #[derive(Debug)]
-struct Room {
+pub(crate) struct Room {
     driver: Arc<dyn Driver>,
     ordinal: u32,
     address: u64,
@@ -56,6 +56,16 @@ impl CudaEngine {
             DeviceError::Corrupt(why) => CodecError::Corrupt(why),
             other => CodecError::Device(other.to_string()),
         }
+    }
+
+    /// Memory of unspecified content.
+    pub(crate) fn room(&self, len: usize) -> Result<Room> {
+        Ok(Room {
+            address: self.driver.alloc(len)?,
+            driver: self.driver.clone(),
+            ordinal: self.ordinal,
+            len,
+        })
     }
 
     /// Refuses memory of another device.
@@ -218,12 +228,7 @@ impl Device for CudaEngine {
             .into_iter()
             .flatten()
             .try_for_each(|s| self.elements(tensor.dtype, s))?;
-        let room = Room {
-            address: self.driver.alloc(tensor.len).map_err(|e| self.told(e))?,
-            driver: self.driver.clone(),
-            ordinal: self.ordinal,
-            len: tensor.len,
-        };
+        let room = self.room(tensor.len).map_err(|e| self.told(e))?;
         self.decode_into(tensor, view_of(room.span()))
             .map_err(|e| self.told(e))?;
         Ok(Box::new(room))

@@ -1,5 +1,8 @@
 //! What every engine must do, run on each there is: the processor's plain code, the kernels on the shim, and a GPU where there is one
 //! (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
+//!
+//! `MDL_CONFORMANCE=gpu` leaves all but the GPU out, `MDL_CONFORMANCE_SIZES=small` whatever is long: for a run under a sanitizer.
+//! `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail where they cannot go on")]
 
 use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params, Reason};
@@ -8,18 +11,32 @@ use mdl_codec::{CodecError, CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme
 use mdl_codec_cuda::{CudaEngine, gpu, shim};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Every engine that this machine has. One on a device must not leave work to the processor, which would prove nothing.
 fn engines() -> Vec<Tested> {
-    let mut all = vec![Tested::Plain(CpuEngine::portable()), Tested::Device(shim(1 << 30))];
+    let mut all = match asked("MDL_CONFORMANCE", "gpu") {
+        true => Vec::new(),
+        false => vec![Tested::Plain(CpuEngine::portable()), Tested::Device(shim(1 << 30))],
+    };
     match gpu(0) {
         Ok(gpu) => all.push(Tested::Device(gpu)),
         Err(why) => {
-            assert!(std::env::var_os("MDL_REQUIRE_CUDA").is_none(), "{why}");
+            let required = std::env::var_os("MDL_REQUIRE_CUDA").is_some();
+            assert!(!required && !all.is_empty(), "{why}");
             eprintln!("SKIPPED on a GPU: {why}");
         }
     }
     all
+}
+
+fn asked(variable: &str, value: &str) -> bool {
+    std::env::var(variable).is_ok_and(|v| v == value)
+}
+
+/// Whether a tensor of `n` elements is short enough for this run.
+fn short_enough(n: usize) -> bool {
+    n <= 64_000 || !asked("MDL_CONFORMANCE_SIZES", "small")
 }
 
 /// An engine under test.
@@ -37,11 +54,18 @@ impl Tested {
         }
     }
 
+    /// How often a device left work to the processor.
+    fn failures(&self) -> u64 {
+        match self {
+            Tested::Plain(_) => 0,
+            Tested::Device(e) => e.failures(),
+        }
+    }
+
     /// Asserts that the device did everything that it was asked to.
     fn never_failed(&self) {
-        if let Tested::Device(e) = self {
-            assert_eq!(e.failures(), 0, "{} left work to the processor", e.name());
-        }
+        let name = self.engine().name();
+        assert_eq!(self.failures(), 0, "{name} left work to the processor");
     }
 }
 
@@ -174,7 +198,7 @@ fn every_dtype_and_odd_size_gives_the_reference_bytes() {
         for n in SIZES {
             // One MiB is enough for a slow device, and blocks' edges look alike in all types of a size.
             let widest = matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F8E4M3);
-            if n * dtype.size() > (1 << 20) + 64 || (n > 5000 && !widest) {
+            if n * dtype.size() > (1 << 20) + 64 || (n > 5000 && !widest) || !short_enough(n) {
                 continue;
             }
             for (kind, [raw, base, grand]) in families(dtype, n, 77 + n as u64) {
@@ -254,6 +278,9 @@ fn lattices_give_the_reference_bytes() {
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::F16] {
         for shape in [vec![1], vec![33], vec![7, 33], vec![64, 1000], vec![4100, 64]] {
             let n: usize = shape.iter().product();
+            if !short_enough(n) {
+                continue;
+            }
             let mut noise = Noise(n as u64 + 5);
             let mut raw = Vec::new();
             (0..n).for_each(|_| put(dtype, noise.weight(), &mut raw));
@@ -320,7 +347,9 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
         ..Cuts::NONE
     };
     let mut noise = Noise(4);
-    let mut weights: Vec<f64> = (0..200_000).map(|_| noise.weight()).collect();
+    let mut weights: Vec<f64> = (0..if short_enough(200_000) { 200_000 } else { 5000 })
+        .map(|_| noise.weight())
+        .collect();
     let mut versions = Vec::new();
     for _ in 0..3 {
         let mut raw = Vec::new();
@@ -355,6 +384,84 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
         );
         engine.never_failed();
     }
+}
+
+/// Tensors, relatives, lattices and damage at random: MDL_FUZZ_SEED repeats a run that failed.
+#[test]
+fn fuzz() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64);
+    let seed = number("MDL_FUZZ_SEED").unwrap_or_else(clock) | 1;
+    let end = Instant::now() + Duration::from_secs(number("MDL_FUZZ_SECONDS").unwrap_or(2));
+    println!("MDL_FUZZ_SEED={seed}");
+    let (engines, mut noise, mut rounds) = (engines(), Noise(seed), 0u64);
+    while Instant::now() < end {
+        let tested = &engines[rounds as usize % engines.len()];
+        fuzz_once(tested, &mut noise, &format!("MDL_FUZZ_SEED={seed}, round {rounds}"));
+        rounds += 1;
+    }
+    println!("{rounds} rounds of fuzzing");
+    assert!(rounds > 0);
+}
+
+fn fuzz_once(tested: &Tested, noise: &mut Noise, what: &str) {
+    let mut below = |n: usize| noise.next() as usize % n.max(1);
+    let dtype = Dtype::ALL[below(Dtype::ALL.len())];
+    let fast = !matches!(tested, Tested::Device(e) if e.name().starts_with("shim"));
+    let most = match (fast && short_enough(usize::MAX), below(8)) {
+        (true, 0) => (1 << 22) / dtype.size(),
+        (_, 1..4) => 5000,
+        _ => 300,
+    };
+    let n = below(most + 1);
+    let mut all = families(dtype, n, below(usize::MAX) as u64);
+    let (kind, [mut raw, base, grand]) = all.swap_remove(below(all.len()));
+    let (_, [stranger, ..]) = all.swap_remove(below(all.len()));
+    let relatives = match below(5) {
+        0 => Relatives::NONE,
+        1 => Relatives::from(base.as_slice()),
+        2 => Relatives::from(stranger.as_slice()),
+        3 => Relatives {
+            base: Some(&base),
+            grand: Some(&stranger),
+        },
+        _ => Relatives {
+            base: Some(&base),
+            grand: Some(&grand),
+        },
+    };
+    let params = Params {
+        step: below(80) as i16 - 130,
+        seed: (below(2) == 0).then(|| below(1 << 40) as u64),
+        ..Params::default()
+    };
+    let lattice = Lattice::new(&params, dtype, &[n]).ok().filter(|_| below(3) == 0);
+    let hint = lattice.map(|lattice| {
+        let mut out = vec![0; raw.len()];
+        if lattice.quantise(0, &raw, &mut out) == Ok(Outcome::Quantised) {
+            raw = out;
+        }
+        Hint::new(Arc::new(lattice), 0)
+    });
+    let what = format!("{what}: {n} {dtype}, {kind}");
+    let failures = tested.failures();
+    same(tested.engine(), &what, dtype, &raw, relatives, hint.as_ref());
+    assert_eq!(tested.failures(), failures, "{what}: left to the processor");
+
+    let reference = CpuEngine::new();
+    let mut bytes = reference.encode(dtype, &raw, relatives, hint.as_ref()).unwrap().bytes;
+    match below(2) {
+        0 => bytes.truncate(below(bytes.len())),
+        _ => (0..=below(3)).for_each(|_| {
+            let bit = below(8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }),
+    }
+    let (mut right, mut found) = (vec![0; raw.len()], vec![0; raw.len()]);
+    let sound = reference.decode(dtype, &bytes, relatives, &mut right).is_ok();
+    let taken = tested.engine().decode(dtype, &bytes, relatives, &mut found).is_ok();
+    assert_eq!(sound, taken, "{what}, damaged");
+    assert!(!sound || right == found, "{what}, damaged");
 }
 
 #[test]
@@ -407,6 +514,9 @@ fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
 
 #[test]
 fn a_device_without_memory_leaves_the_work_to_the_processor() {
+    if asked("MDL_CONFORMANCE", "gpu") {
+        return;
+    }
     let (_, [raw, base, _]) = families(Dtype::F32, 100_000, 8).swap_remove(0);
     let relatives = Relatives::from(base.as_slice());
     let right = CpuEngine::new().encode(Dtype::F32, &raw, relatives, None).unwrap();

@@ -1,11 +1,16 @@
 //! A GPU through cudarc: driver and compiler are found at run time, so that the same binary runs without either. Neighbours: `compile`
 //! makes the machine code. It must not know what a kernel computes. One of the rooms with unsafe code.
 
-use super::{Arg, Driver, Stream, Traffic, compile};
+use super::profile::{Profile, Timed};
+use super::{Arg, COPY, Driver, Stream, Traffic, compile};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
-use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, cudaError_enum as Code};
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result};
+use cudarc::driver::sys::{
+    self, CUdevice_attribute_enum as Attribute, CUevent_flags_enum as Flags, cudaError_enum as Code,
+};
+use cudarc::driver::{
+    CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result,
+};
 use cudarc::nvrtc::Ptx;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -31,6 +36,8 @@ pub(crate) struct Cuda {
     /// Held while a file is compiled, so that no other thread compiles it too.
     compiling: Mutex<()>,
     traffic: Traffic,
+    /// Before and after.
+    profile: Profile<(CudaEvent, CudaEvent)>,
 }
 
 /// A stream and its way back to the host.
@@ -137,6 +144,7 @@ impl Cuda {
             functions: RwLock::default(),
             compiling: Mutex::default(),
             traffic: Traffic::default(),
+            profile: Profile::default(),
         })
     }
 
@@ -183,6 +191,23 @@ impl Cuda {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(kernel, f.clone());
         Ok(f)
+    }
+
+    /// Puts work on a stream, between two events where somebody wants to know how long it takes.
+    fn timed(
+        &self,
+        name: &'static str,
+        stream: &Arc<CudaStream>,
+        work: impl FnOnce() -> std::result::Result<(), DriverError>,
+    ) -> std::result::Result<(), DriverError> {
+        if !self.profile.is_on() {
+            return work();
+        }
+        let event = || stream.record_event(Some(Flags::CU_EVENT_DEFAULT));
+        let before = event()?;
+        work()?;
+        self.profile.add(name, (before, event()?));
+        Ok(())
     }
 
     /// What this device is, in numbers, for reports.
@@ -271,6 +296,17 @@ impl Driver for Cuda {
         unsafe { result::memset_d8_async(at, byte, len, lines.stream.cu_stream()) }.map_err(failed)
     }
 
+    fn copy(&self, on: Stream, from: u64, to: u64, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.enter()?;
+        let lines = self.lines(on)?;
+        // SAFETY: the invariant of addresses.
+        let start = || unsafe { result::memcpy_dtod_async(to, from, len, lines.stream.cu_stream()) };
+        self.timed(COPY, &lines.stream, start).map_err(failed)
+    }
+
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
         let _before = Before::now();
         self.enter()?;
@@ -288,8 +324,8 @@ impl Driver for Cuda {
             shared_mem_bytes: 0,
         };
         // SAFETY: the kernel's parameters are these, and touch what its room has checked (the invariant of addresses).
-        unsafe { launch.launch(config) }
-            .map(|_| ())
+        let start = || unsafe { launch.launch(config) }.map(|_| ());
+        self.timed(kernel.name, &lines.stream, start)
             .map_err(|e| DeviceError::Kernel {
                 name: kernel.name.to_owned(),
                 why: format!("{:?}", e.0),
@@ -300,6 +336,16 @@ impl Driver for Cuda {
         let _before = Before::now();
         self.enter()?;
         self.lines(on)?.stream.synchronize().map_err(failed)
+    }
+
+    fn profile(&self, on: bool) {
+        self.profile.switch(on);
+    }
+
+    fn profiled(&self) -> Vec<Timed> {
+        // What cannot be read took no time that anybody could state.
+        self.profile
+            .take(|(before, after)| before.elapsed_ms(after).map_or(f64::NAN, f64::from))
     }
 
     fn traffic(&self) -> &Traffic {

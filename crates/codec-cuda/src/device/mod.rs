@@ -3,12 +3,14 @@
 
 pub(crate) mod compile;
 pub(crate) mod cuda;
+pub(crate) mod profile;
 pub(crate) mod session;
 #[cfg(feature = "shim")]
 pub(crate) mod shim;
 
 use crate::error::Result;
 use crate::kernels::Kernel;
+use profile::Timed;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,13 +49,22 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()>;
     /// Sets bytes.
     fn fill(&self, on: Stream, at: u64, len: usize, byte: u8) -> Result<()>;
+    /// Copies inside the device's memory; what is read and what is written do not overlap.
+    fn copy(&self, on: Stream, from: u64, to: u64, len: usize) -> Result<()>;
     /// Starts a kernel on a grid of blocks of `threads` (a multiple of 32).
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()>;
     /// Waits until everything on the stream has happened.
     fn wait(&self, on: Stream) -> Result<()>;
+    /// Whether kernels and copies inside the memory are timed from now on.
+    fn profile(&self, on: bool);
+    /// Names, milliseconds and numbers of launches of what was timed since the last call; waits for it.
+    fn profiled(&self) -> Vec<Timed>;
     /// Bytes moved so far.
     fn traffic(&self) -> &Traffic;
 }
+
+/// Name under which [`Driver::copy`] is timed.
+pub(crate) const COPY: &str = "memcpy";
 
 /// Bytes that went over the bus.
 #[derive(Debug, Default)]

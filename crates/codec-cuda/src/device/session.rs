@@ -124,6 +124,14 @@ impl Session {
         self.driver.upload(self.stream, to.address, bytes)
     }
 
+    /// Copies bytes to another place on the device.
+    pub(crate) fn copy(&self, from: View<'_>, to: View<'_>) -> Result<()> {
+        if to.len != from.len {
+            return Err(DeviceError::Failed("a copy of unlike lengths".to_owned()));
+        }
+        self.driver.copy(self.stream, from.address, to.address, from.len)
+    }
+
     /// Waits until everything that was started has happened.
     pub(crate) fn wait(&self) -> Result<()> {
         self.driver.wait(self.stream)

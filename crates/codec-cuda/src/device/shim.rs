@@ -1,13 +1,15 @@
 //! The kernels on the processor: compiled as C++, one fiber for each of a block's threads, blocks in turn. Neighbours: `shim/shim.cpp`
 //! runs them. Slow, and blind to races; for tests of everything else. One of the rooms with unsafe code.
 
-use super::{Arg, Driver, Stream, Traffic};
+use super::profile::{Profile, Timed};
+use super::{Arg, COPY, Driver, Stream, Traffic};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
 use std::alloc::{Layout, alloc, dealloc};
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 unsafe extern "C" {
     fn mdl_shim_launch(name: *const c_char, gx: c_uint, gy: c_uint, threads: c_uint, params: *mut *mut c_void)
@@ -22,6 +24,7 @@ pub(crate) struct Shim {
     /// Bytes that may be allocated at once.
     capacity: usize,
     traffic: Traffic,
+    profile: Profile<Duration>,
 }
 
 const ALIGN: usize = 256;
@@ -35,7 +38,18 @@ impl Shim {
             live: Mutex::default(),
             capacity,
             traffic: Traffic::default(),
+            profile: Profile::default(),
         }
+    }
+
+    /// Writes down how long work took.
+    fn timed<T>(&self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let done = work();
+        if self.profile.is_on() {
+            self.profile.add(name, start.elapsed());
+        }
+        done
     }
 }
 
@@ -114,6 +128,14 @@ impl Driver for Shim {
         Ok(())
     }
 
+    fn copy(&self, _: Stream, from: u64, to: u64, len: usize) -> Result<()> {
+        // SAFETY: the invariant of addresses.
+        self.timed(COPY, || unsafe {
+            std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len);
+        });
+        Ok(())
+    }
+
     fn launch(&self, _: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
         let failed = |why: &str| DeviceError::Kernel {
             name: kernel.name.to_owned(),
@@ -130,7 +152,8 @@ impl Driver for Shim {
             .collect();
         let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
         // SAFETY: the kernel's parameters are these, by the invariant that its room keeps; they live until it returns.
-        match unsafe { mdl_shim_launch(name.as_ptr(), grid.0, grid.1, threads, params.as_mut_ptr()) } {
+        let run = || unsafe { mdl_shim_launch(name.as_ptr(), grid.0, grid.1, threads, params.as_mut_ptr()) };
+        match self.timed(kernel.name, run) {
             0 => Ok(()),
             1 => Err(failed("not found")),
             _ => Err(failed("a grid or block that no launch takes")),
@@ -139,6 +162,14 @@ impl Driver for Shim {
 
     fn wait(&self, _: Stream) -> Result<()> {
         Ok(())
+    }
+
+    fn profile(&self, on: bool) {
+        self.profile.switch(on);
+    }
+
+    fn profiled(&self) -> Vec<Timed> {
+        self.profile.take(|time| 1e3 * time.as_secs_f64())
     }
 
     fn traffic(&self) -> &Traffic {
