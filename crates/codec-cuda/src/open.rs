@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 const LEAST: usize = 256 << 10;
 /// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small beside its copies,
 /// few enough to leave a training process its memory.
-const PIECE: usize = 128 << 20;
+pub(crate) const PIECE: usize = 128 << 20;
 /// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a
 /// small commit.
 const WORTH: usize = 4 << 20;
