@@ -17,9 +17,13 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on the bus.
 const TILE: usize = 256 << 20;
+
+/// Pieces side by side: each takes up to four times its own length of the device's memory, and three keep bus and kernels busy.
+const AT_ONCE: usize = 3;
 
 /// Memory of the device with a tensor in it.
 #[derive(Debug)]
@@ -213,7 +217,7 @@ impl Device for CudaEngine {
             }
         }
         let work = tiles(&jobs);
-        let done: Result<Vec<Vec<Encoded>>> = work.into_par_iter().map(|jobs| self.tile(jobs)).collect();
+        let done = side_by_side(&work, |jobs| self.tile(jobs));
         let mut done = done.map_err(|e| self.told(e))?.into_iter().flatten();
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
@@ -253,6 +257,20 @@ impl Device for CudaEngine {
     fn traffic(&self) -> (u64, u64) {
         (self.driver.traffic().up(), self.driver.traffic().down())
     }
+}
+
+/// Does pieces of work, [`AT_ONCE`] at a time, and gives what came of them in order.
+fn side_by_side<W: Sync, T: Send>(work: &[W], one: impl Fn(&W) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        work.get(i).map(|w| (i, w))
+    };
+    let worker = |_| -> Result<Vec<(usize, T)>> { std::iter::from_fn(take).map(|(i, w)| Ok((i, one(w)?))).collect() };
+    let done: Result<Vec<Vec<(usize, T)>>> = (0..AT_ONCE.min(work.len())).into_par_iter().map(worker).collect();
+    let mut done: Vec<(usize, T)> = done?.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(i, _)| *i);
+    Ok(done.into_iter().map(|(_, t)| t).collect())
 }
 
 /// Runs of jobs of about [`TILE`] bytes.

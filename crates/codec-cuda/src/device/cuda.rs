@@ -300,6 +300,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
