@@ -27,7 +27,7 @@ struct DeltaBlock {
 // Counts one symbol. Exponents e and e + 32 want the same row; it belongs to the first that comes, others count in global memory.
 DEVICE void tally(u32* counts, u32* owner, const DeltaBlock& b, u32 e, u32 s) {
     u32 row = e & (DELTA_ROWS - 1u);
-    u32 own = owner[row];
+    u32 own = relaxed_load(&owner[row]);
     if (own == 0) {
         own = atomicCAS(&owner[row], 0u, e + 1u);
         if (own == 0) own = e + 1u;
@@ -36,7 +36,7 @@ DEVICE void tally(u32* counts, u32* owner, const DeltaBlock& b, u32 e, u32 s) {
         atomicAdd(&counts[row << 8 | s], 1u);
     else {
         atomicAdd(&b.counts[e << 8 | s], 1u);
-        b.seen[e] = 1;
+        relaxed_store(&b.seen[e], 1u);
     }
 }
 

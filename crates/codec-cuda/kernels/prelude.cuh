@@ -20,6 +20,9 @@ typedef long long i64;
 #ifndef MDL_SHIM
 #define KERNEL(name, params) extern "C" __global__ void name params
 #define DEVICE static __device__ __forceinline__
+// What other threads change or set at the same time, with no barrier between: some value that it had; one that all agree on.
+DEVICE u32 relaxed_load(const u32* p) { return *(const volatile u32*)p; }
+DEVICE void relaxed_store(u32* p, u32 v) { *(volatile u32*)p = v; }
 #endif
 
 #define WARP 32u

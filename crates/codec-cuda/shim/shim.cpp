@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,9 +46,27 @@ mdl_shim_switch:
 )");
 #endif
 
+#if defined(MDL_SHIM_THREAD)
+// A thread sanitiser looks for races: a fiber is a thread to it, and what orders fibers is what is said here, not that they take turns.
+extern "C" {
+void* __tsan_get_current_fiber();
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* at);
+void __tsan_release(void* at);
+}
+void before(void* at) { __tsan_release(at); }
+void after(void* at) { __tsan_acquire(at); }
+#else
+void before(void*) {}
+void after(void*) {}
+#endif
+
 struct Warp {
     uint64_t value[2][32];
     uint32_t arrived[2];
+    uint32_t line[2];
 };
 
 struct Fiber {
@@ -59,6 +78,12 @@ struct Fiber {
 #endif
     bool done = false;
     uint32_t collectives = 0, barriers = 0;
+#if defined(MDL_SHIM_THREAD)
+    void* twin = __tsan_create_fiber(0);
+    Fiber() = default;
+    Fiber(Fiber&& other) = delete;
+    ~Fiber() { __tsan_destroy_fiber(twin); }
+#endif
 };
 
 // The order in which a block's fibers run, and blocks: threads have none on a GPU, so that a kernel which is right in one order only lacks a
@@ -72,14 +97,21 @@ uint64_t seed() {
 }
 
 struct Block {
-    std::vector<Fiber> fibers;
+    std::deque<Fiber> fibers;
     // Who runs first, and who after each.
     std::vector<uint32_t> after;
     uint32_t first = 0;
     std::vector<Warp> warps;
     uint32_t size = 0, running = 0, waiting = 0, barriers = 0, current = 0;
+    uint32_t line = 0;
+    const char* name = "";
     Run run = nullptr;
     void** params = nullptr;
+    // What orders threads: two barriers in turn, and the block before this one.
+    char barrier[2], turn;
+#if defined(MDL_SHIM_THREAD)
+    void* twin = nullptr;
+#endif
 #if defined(__x86_64__)
     void* home = nullptr;
 #else
@@ -89,13 +121,16 @@ struct Block {
 thread_local Block the;
 
 [[noreturn]] void fail(const char* why) {
-    std::fprintf(stderr, "shim: %s\n", why);
+    std::fprintf(stderr, "shim: %s: %s\n", the.name, why);
     std::abort();
 }
 
 void go(uint32_t from, uint32_t to) {
     the.current = to;
     thread.x = to;
+#if defined(MDL_SHIM_THREAD)
+    __tsan_switch_to_fiber(the.fibers[to].twin, 1);
+#endif
 #if defined(__x86_64__)
     mdl_shim_switch(&the.fibers[from].at, the.fibers[to].at);
 #else
@@ -113,10 +148,15 @@ void yield() {
 }
 
 void entry() {
+    after(&the.turn);
     the.run(the.params);
+    before(&the.turn);
     Fiber& me = the.fibers[the.current];
     me.done = true;
     if (--the.running == 0) {
+#if defined(MDL_SHIM_THREAD)
+        __tsan_switch_to_fiber(the.twin, 1);
+#endif
 #if defined(__x86_64__)
         void* unused;
         mdl_shim_switch(&unused, the.home);
@@ -170,38 +210,50 @@ std::map<std::string, Run>& table() {
 
 Entry::Entry(const char* name, Run run) { table()[name] = run; }
 
-void sync_block() {
+void sync_block(unsigned line) {
     uint32_t mine = ++the.fibers[the.current].barriers;
+    if (the.waiting == 0) the.line = line;
+    if (the.line != line) fail("threads of a block wait for each other in unlike places");
+    before(&the.barrier[mine & 1]);
     if (++the.waiting == the.size) {
         the.waiting = 0;
         the.barriers = mine;
-        return;
     }
     while (the.barriers < mine) yield();
+    after(&the.barrier[mine & 1]);
 }
 
-const uint64_t* exchange(uint64_t value) {
+const uint64_t* exchange(uint64_t value, unsigned line, bool ordered) {
     uint32_t tid = the.current, lane = tid & 31, slot = the.fibers[tid].collectives++ & 1;
     Warp& w = the.warps[tid >> 5];
+    if (w.arrived[slot] == 0) w.line[slot] = line;
+    if (w.line[slot] != line) fail("lanes of a warp wait for each other in unlike places");
+    if (ordered) before(&w.line[slot]);
     w.value[slot][lane] = value;
     w.arrived[slot] |= 1u << lane;
     // Whoever arrives here has read what the other slot held.
     if (w.arrived[slot] == ~0u) w.arrived[slot ^ 1] = 0;
     while (w.arrived[slot] != ~0u) yield();
+    if (ordered) after(&w.line[slot]);
     return w.value[slot];
 }
 }  // namespace shim
 
 using namespace shim;
 
+// Has the linker bring the kernels.
+extern "C" void mdl_shim_kernels();
+
 extern "C" int mdl_shim_launch(const char* name, unsigned gx, unsigned gy, unsigned threads, void** params) {
+    mdl_shim_kernels();
     auto found = table().find(name);
     if (found == table().end()) return 1;
     if (threads == 0 || threads % 32 || threads > 1024 || gx == 0 || gy == 0 || gy > 65535) return 2;
     the.run = found->second;
+    the.name = found->first.c_str();
     the.params = params;
     the.size = threads;
-    if (the.fibers.size() < threads) the.fibers.resize(threads);
+    while (the.fibers.size() < threads) the.fibers.emplace_back();
     block_size = {threads, 1, 1};
     grid_size = {gx, gy, 1};
     uint64_t blocks = (uint64_t)gx * gy;
@@ -215,16 +267,17 @@ extern "C" int mdl_shim_launch(const char* name, unsigned gx, unsigned gy, unsig
         for (unsigned t = 0; t < threads; t++) prepare(the.fibers[t]);
         the.current = the.first;
         thread = {the.first, 0, 0};
+#if defined(MDL_SHIM_THREAD)
+        the.twin = __tsan_get_current_fiber();
+        if (turn == 0) before(&the.turn);
+        __tsan_switch_to_fiber(the.fibers[the.first].twin, 1);
+#endif
 #if defined(__x86_64__)
         mdl_shim_switch(&the.home, the.fibers[the.first].at);
 #else
         swapcontext(&the.home, &the.fibers[the.first].at);
 #endif
     }
+    after(&the.turn);
     return 0;
 }
-
-#include "../kernels/prelude.cuh"
-
-// One file after the other, each in its own namespace: helpers may share names.
-#include "files.inc"

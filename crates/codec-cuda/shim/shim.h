@@ -1,5 +1,5 @@
 // CUDA's words in C++, for one block at a time: every thread of the block is a fiber, and a collective is a place where fibers wait for
-// each other. Correctness only: it shows no races, and no memory is far away.
+// each other. Correctness only: races show where a sanitizer looks for them (build.rs), and no memory is far away.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -24,9 +24,11 @@ struct Dim {
 // Of the fiber that runs.
 extern thread_local Dim thread, block, block_size, grid_size;
 
-void sync_block();
+// Collectives say in which line they are: threads that meet in unlike ones have lost each other.
+void sync_block(unsigned line);
 // Puts `value` beside those of the other lanes, waits for all 32, and gives their values, which stay until the next exchange but one.
-const uint64_t* exchange(uint64_t value);
+// Only an `ordered` one shows each lane what the others wrote before.
+const uint64_t* exchange(uint64_t value, unsigned line, bool ordered = false);
 
 using Run = void (*)(void** params);
 struct Entry {
@@ -54,8 +56,9 @@ struct Call<F> {
 #define blockDim shim::block_size
 #define gridDim shim::grid_size
 
-inline void __syncthreads() { shim::sync_block(); }
-inline void __syncwarp(unsigned = ~0u) { shim::exchange(0); }
+#define SHIM_LINE unsigned shim_line = __builtin_LINE()
+inline void __syncthreads(SHIM_LINE) { shim::sync_block(shim_line); }
+inline void __syncwarp(unsigned = ~0u, SHIM_LINE) { shim::exchange(0, shim_line, true); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -73,72 +76,78 @@ inline uint64_t shim_bits(T v) {
     return out;
 }
 template <class T>
-inline T __shfl_sync(unsigned, T v, int lane, int = 32) {
-    return shim_lane<T>(shim::exchange(shim_bits(v)), lane);
+inline T __shfl_sync(unsigned, T v, int lane, int = 32, SHIM_LINE) {
+    return shim_lane<T>(shim::exchange(shim_bits(v), shim_line), lane);
 }
 template <class T>
-inline T __shfl_xor_sync(unsigned, T v, int mask, int = 32) {
+inline T __shfl_xor_sync(unsigned, T v, int mask, int = 32, SHIM_LINE) {
     unsigned me = shim::thread.x & 31;
-    return shim_lane<T>(shim::exchange(shim_bits(v)), me ^ mask);
+    return shim_lane<T>(shim::exchange(shim_bits(v), shim_line), me ^ mask);
 }
 template <class T>
-inline T __shfl_up_sync(unsigned, T v, unsigned d, int = 32) {
+inline T __shfl_up_sync(unsigned, T v, unsigned d, int = 32, SHIM_LINE) {
     unsigned me = shim::thread.x & 31;
-    return shim_lane<T>(shim::exchange(shim_bits(v)), me < d ? me : me - d);
+    return shim_lane<T>(shim::exchange(shim_bits(v), shim_line), me < d ? me : me - d);
 }
 template <class T>
-inline T __shfl_down_sync(unsigned, T v, unsigned d, int = 32) {
+inline T __shfl_down_sync(unsigned, T v, unsigned d, int = 32, SHIM_LINE) {
     unsigned me = shim::thread.x & 31;
-    return shim_lane<T>(shim::exchange(shim_bits(v)), me + d > 31 ? me : me + d);
+    return shim_lane<T>(shim::exchange(shim_bits(v), shim_line), me + d > 31 ? me : me + d);
 }
-inline unsigned __ballot_sync(unsigned, int p) {
-    const uint64_t* all = shim::exchange(p != 0);
+inline unsigned __ballot_sync(unsigned, int p, SHIM_LINE) {
+    const uint64_t* all = shim::exchange(p != 0, shim_line);
     unsigned out = 0;
     for (int i = 0; i < 32; i++) out |= unsigned(all[i] & 1) << i;
     return out;
 }
-inline int __any_sync(unsigned m, int p) { return __ballot_sync(m, p) != 0; }
-inline int __all_sync(unsigned m, int p) { return __ballot_sync(m, p) == ~0u; }
+inline int __any_sync(unsigned m, int p, SHIM_LINE) { return __ballot_sync(m, p, shim_line) != 0; }
+inline int __all_sync(unsigned m, int p, SHIM_LINE) { return __ballot_sync(m, p, shim_line) == ~0u; }
 template <class T>
-inline unsigned __match_any_sync(unsigned, T v) {
+inline unsigned __match_any_sync(unsigned, T v, SHIM_LINE) {
     uint64_t mine = shim_bits(v);
-    const uint64_t* all = shim::exchange(mine);
+    const uint64_t* all = shim::exchange(mine, shim_line);
     unsigned out = 0;
     for (int i = 0; i < 32; i++) out |= unsigned(all[i] == mine) << i;
     return out;
 }
 
-// Launches run one after the other on their thread: nobody else is at the same memory.
+// Launches run one after the other on their thread: nobody else is at the same memory, and only who looks for races (build.rs) must see
+// that these are atomic.
+template <class T, class F>
+inline T shim_change(T* p, F f) {
+#if defined(MDL_SHIM_THREAD)
+    T old = __atomic_load_n(p, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(p, &old, f(old), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+#else
+    T old = *p;
+    *p = f(old);
+#endif
+    return old;
+}
 template <class T>
 inline T atomicAdd(T* p, T v) {
-    T old = *p;
-    *p = old + v;
-    return old;
+    return shim_change(p, [=](T old) { return T(old + v); });
 }
 template <class T>
 inline T atomicOr(T* p, T v) {
-    T old = *p;
-    *p = old | v;
-    return old;
+    return shim_change(p, [=](T old) { return T(old | v); });
 }
 template <class T>
 inline T atomicMax(T* p, T v) {
-    T old = *p;
-    if (v > old) *p = v;
-    return old;
-}
-template <class T>
-inline T atomicCAS(T* p, T expected, T v) {
-    T old = *p;
-    if (old == expected) *p = v;
-    return old;
+    return shim_change(p, [=](T old) { return v > old ? v : old; });
 }
 template <class T>
 inline T atomicMin(T* p, T v) {
-    T old = *p;
-    if (v < old) *p = v;
-    return old;
+    return shim_change(p, [=](T old) { return v < old ? v : old; });
 }
+template <class T>
+inline T atomicCAS(T* p, T expected, T v) {
+    return shim_change(p, [=](T old) { return old == expected ? v : old; });
+}
+
+inline unsigned relaxed_load(const unsigned* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+inline void relaxed_store(unsigned* p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
@@ -203,10 +212,11 @@ template <class T>
 inline T max(T a, T b) {
     return a < b ? b : a;
 }
-struct uint2 {
+// Aligned as on a device, so that a sanitizer, and often the processor, refuses addresses that a GPU would.
+struct alignas(8) uint2 {
     unsigned x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }

@@ -6,13 +6,15 @@ use crate::device::Driver;
 use crate::device::session::{Lane, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::{Decode, Encode};
+use crate::quantiser::Bins;
 use crate::schemes;
-use mdl_codec::quant::lattice::Hint;
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
+use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
 use mdl_codec::seams::check;
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Compresses on a device: the bytes of [`CpuEngine`], wherever they are made.
 #[derive(Debug)]
@@ -21,7 +23,9 @@ pub struct CudaEngine {
     pub(crate) ordinal: u32,
     pub(crate) cpu: CpuEngine,
     /// Shorter segments of the host's are not worth the way.
-    least: usize,
+    pub(crate) least: usize,
+    /// Bytes of a tensor that is quantised that are there at a time.
+    pub(crate) piece: usize,
     name: String,
     idle: Mutex<Vec<Lane>>,
     warned: AtomicBool,
@@ -29,13 +33,14 @@ pub struct CudaEngine {
 }
 
 impl CudaEngine {
-    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: u32, least: usize) -> CudaEngine {
+    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: u32, least: usize, piece: usize) -> CudaEngine {
         CudaEngine {
             name: driver.name(),
             driver,
             ordinal,
             cpu: CpuEngine::new(),
             least,
+            piece,
             idle: Mutex::default(),
             warned: AtomicBool::new(false),
             failures: AtomicU64::new(0),
@@ -47,10 +52,19 @@ impl CudaEngine {
         self.failures.load(Ordering::Relaxed)
     }
 
+    fn idle(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives memory that is kept for the next piece of work back to the device.
+    pub(crate) fn release(&self) {
+        self.idle().iter_mut().for_each(Lane::release);
+    }
+
     /// Does work on a lane that nobody else uses, and waits for it.
-    pub(crate) fn on_session<T>(&self, work: impl Fn(&Session) -> Result<T>) -> Result<T> {
-        let once = || {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    pub(crate) fn on_session<T>(&self, mut work: impl FnMut(&Session) -> Result<T>) -> Result<T> {
+        let mut once = || {
+            let idle = self.idle().pop();
             let session = Session::new(match idle {
                 Some(lane) => lane,
                 None => Lane::new(self.driver.clone())?,
@@ -58,19 +72,21 @@ impl CudaEngine {
             let done = work(&session);
             // What the caller lent must not be read any more once this returns, whatever became of the work.
             let waited = session.wait();
-            let lane = session.end();
-            match (done, waited) {
-                (Ok(done), Ok(())) => {
-                    self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
-                    Ok(done)
-                }
-                (Err(e), _) | (_, Err(e)) => Err(e),
+            let mut lane = session.end();
+            if let Err(e) = waited {
+                return Err(done.err().unwrap_or(e));
             }
+            // A driver keeps streams, and pinned memory with each, for good: work that failed must not cost one.
+            if done.is_err() {
+                lane.release();
+            }
+            self.idle().push(lane);
+            done
         };
         match once() {
             // Others may be sitting on memory that they do not use.
             Err(DeviceError::OutOfMemory { .. }) => {
-                self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                self.release();
                 once()
             }
             other => other,
@@ -191,6 +207,82 @@ impl Engine for CudaEngine {
         self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
     }
 
+    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
+        self.sketched(values)
+    }
+
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
+        self.surveyed(weights, gradient)
+    }
+
+    fn rest(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+    ) -> std::result::Result<Sketch, CodecError> {
+        self.rested(weights, gradient, cuts)
+    }
+
+    fn restore(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<bool, CodecError> {
+        let bins = Bins {
+            weights,
+            gradient,
+            cuts,
+            codebook,
+        };
+        Ok(self.restored(bins, out, false)?.is_some())
+    }
+
+    fn restore_measured(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        let bins = Bins {
+            weights,
+            gradient,
+            cuts,
+            codebook,
+        };
+        self.restored(bins, out, true)
+    }
+
+    fn quantise(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Outcome, CodecError> {
+        Ok(self.quantised(lattice, start, w, rec, false)?.0)
+    }
+
+    fn quantise_measured(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        let (outcome, apart) = self.quantised(lattice, start, w, rec, true)?;
+        Ok((outcome == Outcome::Quantised).then_some(apart))
+    }
+
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
+        self.deviated(dtype, raw, rec)
+    }
+
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
         (ordinal == self.ordinal).then_some(self as &dyn Device)
     }
@@ -199,4 +291,28 @@ impl Engine for CudaEngine {
 /// A view of what is lent.
 pub(crate) fn view_of(span: mdl_codec::Span) -> View<'static> {
     View::at(span.address(), span.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::shim::Shim;
+
+    #[test]
+    fn work_that_fails_costs_no_stream_and_keeps_no_memory() {
+        let engine = CudaEngine::new(Arc::new(Shim::new(1 << 16)), 0, 0, 1 << 20);
+        for why in [
+            DeviceError::Corrupt("a test"),
+            DeviceError::OutOfMemory { wanted: 1 << 40 },
+        ] {
+            let failed = engine.on_session(|session| {
+                session.buffer(40_000)?;
+                Err::<(), _>(why.clone())
+            });
+            assert!(failed.is_err());
+            assert_eq!(engine.idle().len(), 1);
+        }
+        // There is room for this once.
+        engine.on_session(|session| session.buffer(60_000).map(|_| ())).unwrap();
+    }
 }

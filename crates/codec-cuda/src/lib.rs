@@ -3,14 +3,13 @@
 //! know files, objects or packs.
 //!
 //! Rooms: `open` chooses a device, `engine` and `resident` are what the house sees, `batch` decides with the codec's own rules, `schemes`
-//! hands to the schemes' rooms, which launch kernels on a `device` session: a GPU through cudarc or, in tests, the same kernels on the
-//! processor.
+//! hands to the schemes' rooms, `quantiser` to those of lossy commits. These launch kernels on a `device` session: a GPU through cudarc
+//! or, in tests, the same kernels on the processor.
 
 mod batch;
 mod blake3;
 mod copy;
 mod delta;
-#[allow(dead_code)] // wired in by engine
 mod deviation;
 mod device;
 mod diff;
@@ -27,12 +26,11 @@ mod open;
 mod pairs;
 mod palette;
 mod planes;
+mod quantiser;
 mod rans;
 mod resident;
-#[allow(dead_code)] // wired in by engine
 mod restore;
 mod schemes;
-#[allow(dead_code)] // wired in by engine
 mod sketch;
 mod sparse;
 mod tables;

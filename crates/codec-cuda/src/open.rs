@@ -6,7 +6,8 @@ use crate::device::{Driver, compile, cuda};
 use crate::engine::CudaEngine;
 use crate::error::{DeviceError, Result};
 use crate::kernels::files;
-use mdl_codec::quant::lattice::Hint;
+use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
+use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
 use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives};
 use std::fmt;
 use std::ops::Range;
@@ -16,6 +17,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Segments of the host's that are shorter stay there: copying and a score of launches take longer than the work.
 const LEAST: usize = 256 << 10;
+/// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small beside its copies,
+/// few enough to leave a training process its memory.
+pub(crate) const PIECE: usize = 128 << 20;
 /// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a
 /// small commit.
 const WORTH: usize = 4 << 20;
@@ -85,11 +89,12 @@ fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
     }
 }
 
-/// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however short.
+/// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however short, and for
+/// numbers to be quantised in short pieces.
 #[cfg(feature = "shim")]
 #[doc(hidden)]
 pub fn shim(memory: usize) -> CudaEngine {
-    CudaEngine::new(Arc::new(crate::device::shim::Shim::new(memory)), 0, 0)
+    CudaEngine::new(Arc::new(crate::device::shim::Shim::new(memory)), 0, 0, 1 << 20)
 }
 
 /// GPUs of a host that tensors may lie on.
@@ -107,7 +112,7 @@ pub fn gpu(ordinal: u32) -> Result<CudaEngine> {
 fn with_least(ordinal: u32, least: usize) -> Result<CudaEngine> {
     let driver = Arc::new(cuda::Cuda::new(ordinal)?);
     try_out(driver.clone())?;
-    Ok(CudaEngine::new(driver, ordinal, least))
+    Ok(CudaEngine::new(driver, ordinal, least, PIECE))
 }
 
 /// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on there.
@@ -188,6 +193,70 @@ impl Engine for Auto {
     ) -> std::result::Result<(), CodecError> {
         self.of(out.len())
             .decode_range(dtype, encoded, len, relatives, range, out)
+    }
+
+    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
+        self.of(values.bytes().len()).sketch(values)
+    }
+
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
+        self.of(weights.bytes().len()).survey(weights, gradient)
+    }
+
+    fn rest(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+    ) -> std::result::Result<Sketch, CodecError> {
+        self.of(weights.bytes().len()).rest(weights, gradient, cuts)
+    }
+
+    fn restore(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<bool, CodecError> {
+        self.of(out.len()).restore(weights, gradient, cuts, codebook, out)
+    }
+
+    fn restore_measured(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        self.of(out.len())
+            .restore_measured(weights, gradient, cuts, codebook, out)
+    }
+
+    fn quantise(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Outcome, CodecError> {
+        self.of(w.len()).quantise(lattice, start, w, rec)
+    }
+
+    fn quantise_measured(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> std::result::Result<Option<Deviation>, CodecError> {
+        self.of(w.len()).quantise_measured(lattice, start, w, rec)
+    }
+
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
+        self.of(raw.len()).deviation(dtype, raw, rec)
     }
 
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {

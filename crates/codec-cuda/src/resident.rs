@@ -10,15 +10,20 @@ use crate::job::{Decode, Encode};
 use crate::schemes;
 use mdl_codec::quant::lattice::Hint;
 use mdl_codec::{
-    CodecError, Device, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored, scheme_of,
+    CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored,
+    scheme_of,
 };
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on the bus.
 const TILE: usize = 256 << 20;
+
+/// Pieces side by side: each takes up to four times its own length of the device's memory, and three keep bus and kernels busy.
+const AT_ONCE: usize = 3;
 
 /// Memory of the device with a tensor in it.
 #[derive(Debug)]
@@ -78,6 +83,15 @@ impl CudaEngine {
                 span.device()
             )))
         }
+    }
+
+    /// As [`own`](Self::own), of whole elements: a GPU stops for good, and with it all work of the process there, at an element that is
+    /// not aligned to its size.
+    fn elements(&self, dtype: Dtype, span: Span) -> std::result::Result<(), CodecError> {
+        if !span.address().is_multiple_of(dtype.size() as u64) {
+            return Err(CodecError::Device("elements lie across their alignment".to_owned()));
+        }
+        self.own(span)
     }
 
     /// Encodes jobs, halving the work where memory does not suffice.
@@ -177,7 +191,7 @@ impl Device for CudaEngine {
             if !t.content.len().is_multiple_of(t.dtype.size()) || spans.clone().any(|s| s.len() != t.content.len()) {
                 return Err(CodecError::BadInput("whole elements, and relatives as long"));
             }
-            spans.chain([t.content]).try_for_each(|s| self.own(s))?;
+            spans.chain([t.content]).try_for_each(|s| self.elements(t.dtype, s))?;
         }
         let hints: Vec<Vec<Option<Hint>>> = tensors
             .iter()
@@ -203,7 +217,7 @@ impl Device for CudaEngine {
             }
         }
         let work = tiles(&jobs);
-        let done: Result<Vec<Vec<Encoded>>> = work.into_par_iter().map(|jobs| self.tile(jobs)).collect();
+        let done = side_by_side(&work, |jobs| self.tile(jobs));
         let mut done = done.map_err(|e| self.told(e))?.into_iter().flatten();
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
@@ -217,7 +231,7 @@ impl Device for CudaEngine {
         [tensor.base, tensor.grand]
             .into_iter()
             .flatten()
-            .try_for_each(|s| self.own(s))?;
+            .try_for_each(|s| self.elements(tensor.dtype, s))?;
         let room = self.room(tensor.len).map_err(|e| self.told(e))?;
         self.decode_into(tensor, view_of(room.span()))
             .map_err(|e| self.told(e))?;
@@ -236,9 +250,27 @@ impl Device for CudaEngine {
         Ok(())
     }
 
+    fn rest(&self) {
+        self.release();
+    }
+
     fn traffic(&self) -> (u64, u64) {
         (self.driver.traffic().up(), self.driver.traffic().down())
     }
+}
+
+/// Does pieces of work, [`AT_ONCE`] at a time, and gives what came of them in order.
+fn side_by_side<W: Sync, T: Send>(work: &[W], one: impl Fn(&W) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        work.get(i).map(|w| (i, w))
+    };
+    let worker = |_| -> Result<Vec<(usize, T)>> { std::iter::from_fn(take).map(|(i, w)| Ok((i, one(w)?))).collect() };
+    let done: Result<Vec<Vec<(usize, T)>>> = (0..AT_ONCE.min(work.len())).into_par_iter().map(worker).collect();
+    let mut done: Vec<(usize, T)> = done?.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(i, _)| *i);
+    Ok(done.into_iter().map(|(_, t)| t).collect())
 }
 
 /// Runs of jobs of about [`TILE`] bytes.
@@ -253,4 +285,29 @@ fn tiles<'j, 'a>(jobs: &'j [Job<'a>]) -> Vec<&'j [Job<'a>]> {
     }
     out.extend((start < jobs.len()).then(|| &jobs[start..]));
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_that_are_not_aligned_are_left_to_the_host() {
+        let engine = crate::open::shim(1 << 24);
+        let address = engine.driver.alloc(4096).unwrap();
+        // SAFETY: inside of what was allocated.
+        let span = |skip: u64| unsafe { Span::new(engine.ordinal, address + skip, 2048) };
+        let tensor = |content, base| Resident {
+            dtype: Dtype::F32,
+            content,
+            base,
+            grand: None,
+            lattice: None,
+        };
+        assert!(Device::encode(&engine, &[tensor(span(4), Some(span(8)))]).is_ok());
+        for odd in [tensor(span(2), None), tensor(span(0), Some(span(1)))] {
+            assert!(matches!(Device::encode(&engine, &[odd]), Err(CodecError::Device(_))));
+        }
+        engine.driver.free(address);
+    }
 }

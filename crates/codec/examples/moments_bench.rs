@@ -60,7 +60,7 @@ fn main() {
             continue;
         };
         let values = |raw| Values::new(Dtype::F32, raw).expect("f32");
-        let pair = quantise_pair(values(m), values(v), shape, STEP).expect("shapes that fit");
+        let pair = quantise_pair(values(m), values(v), shape, STEP, &CpuEngine::new()).expect("shapes that fit");
         let coded = |p: &Params, raw: &[u8]| {
             let lattice = Lattice::new(p, Dtype::F32, shape).expect("a lattice");
             stored(raw, None, Some(&Hint::new(Arc::new(lattice), 0)))

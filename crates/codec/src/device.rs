@@ -122,6 +122,9 @@ pub trait Device: Send + Sync + Debug {
     /// Lengths that disagree; the device cannot.
     fn read(&self, span: Span, out: &mut [u8]) -> Result<(), CodecError>;
 
+    /// Nothing is to be done for a while: memory that was kept for the next piece of work goes back.
+    fn rest(&self);
+
     /// Bytes copied to and from the device so far.
     fn traffic(&self) -> (u64, u64);
 }

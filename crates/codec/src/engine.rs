@@ -1,7 +1,9 @@
 //! The `Engine` trait: what every compression engine (CPU here, CUDA elsewhere) offers to `mdl-repo`. Neighbours: the
-//! coders of this crate. It must not know about files, objects, packs or threads of its callers.
+//! coders and quantisers of this crate. It must not know about files, objects, packs or threads of its callers.
 
-use crate::{Device, Dtype, error::CodecError, quant::lattice::Hint};
+use crate::quant::lattice::{Hint, Lattice, Outcome};
+use crate::quant::{self, Codebook, Cuts, Deviation, Sketch, Values, rest_of, sensitivities};
+use crate::{Device, Dtype, error::CodecError};
 use std::ops::Range;
 
 /// Longest segment an engine is asked to encode, in bytes of decoded data (8 MiB). A longer tensor is cut into
@@ -109,7 +111,11 @@ pub struct Encoded {
     pub scheme: Scheme,
 }
 
-/// A lossless compression engine. Output is a pure function of the input: every engine gives identical bytes.
+/// A compression engine. Output is a pure function of the input: every engine gives identical bytes, counts and sums.
+///
+/// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from [`sketch`](Engine::sketch) on,
+/// the processor does for whoever does not do them elsewhere: little-endian f64, f32, f16 or bf16 of any number of elements (a
+/// lattice: f32, f16 or bf16), in one piece.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Name for `mdl doctor` and logs, such as `cpu`.
     fn name(&self) -> &str;
@@ -152,6 +158,107 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), CodecError>;
+
+    /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a [`Survey`](quant::Survey) where
+    /// no gradient is known; [`rest_of`] makes codebooks' points from it.
+    ///
+    /// # Errors
+    /// None on the processor, which does what a device fails to do.
+    fn sketch(&self, values: Values<'_>) -> Result<Sketch, CodecError> {
+        Ok(Sketch::of(values))
+    }
+
+    /// Sketches of the weights and of their [`sensitivities`] |g w|, which are computed in f32 (section 4.1): what
+    /// [`Survey::add_counted`](quant::Survey::add_counted) takes. Weights and gradient may be of different dtypes.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] where the gradient has another number of elements.
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2], CodecError> {
+        Ok([self.sketch(weights)?, sensitivities(weights, gradient)?])
+    }
+
+    /// A sketch of the weights that the cuts neither prune nor protect, for a codebook: [`quant::rest`] (sections 4.2 to 4.4).
+    /// Without a gradient sensitivities decide nothing.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] where the gradient has another number of elements.
+    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch, CodecError> {
+        match gradient {
+            Some(_) => quant::rest(weights, gradient, cuts),
+            None => Ok(rest_of(&self.sketch(weights)?, cuts)),
+        }
+    }
+
+    /// Writes what the weights become under these cuts and this codebook to `out`, which is as long as they are:
+    /// [`quant::restore`] (section 4.4: the nearest bin, 0 where pruned, bf16 where protected). False: there are NaNs or infinities (as
+    /// f32) and the tensor must stay lossless; what was written is of no use.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] for a gradient or `out` of another length, or an empty codebook where a number needs a bin.
+    fn restore(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> Result<bool, CodecError> {
+        quant::restore(weights, gradient, cuts, codebook, out)
+    }
+
+    /// As [`restore`](Engine::restore), and how far `out` then is from the weights. None: the tensor must stay lossless.
+    ///
+    /// # Errors
+    /// As [`restore`](Engine::restore).
+    fn restore_measured(
+        &self,
+        weights: Values<'_>,
+        gradient: Option<Values<'_>>,
+        cuts: &Cuts,
+        codebook: &Codebook,
+        out: &mut [u8],
+    ) -> Result<Option<Deviation>, CodecError> {
+        match self.restore(weights, gradient, cuts, codebook, out)? {
+            true => self.deviation(weights.dtype(), weights.bytes(), out).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Quantises `w`, the elements from `start` on in the lattice's dtype, and writes the reconstruction to `rec`, which is as long:
+    /// [`Lattice::quantise`] (docs/format-lattice.md). A tensor that must stay lossless is an outcome, not an error; what was written
+    /// is then of no use.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] for lengths that disagree, or elements that the lattice does not know.
+    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
+        lattice.quantise(start, w, rec)
+    }
+
+    /// As [`quantise`](Engine::quantise), and how far `rec` then is from `w`. None: the tensor must stay lossless.
+    ///
+    /// # Errors
+    /// As [`quantise`](Engine::quantise).
+    fn quantise_measured(
+        &self,
+        lattice: &Lattice,
+        start: usize,
+        w: &[u8],
+        rec: &mut [u8],
+    ) -> Result<Option<Deviation>, CodecError> {
+        match self.quantise(lattice, start, w, rec)? {
+            Outcome::Quantised => self.deviation(lattice.dtype(), w, rec).map(Some),
+            Outcome::Lossless(_) => Ok(None),
+        }
+    }
+
+    /// How far a reconstruction is from its tensor, in the units of the elements: [`Deviation::between`], sums made in the order that is
+    /// stated there.
+    ///
+    /// # Errors
+    /// [`CodecError::BadInput`] for a dtype that is not quantised, unlike lengths, or a broken element at the end.
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation, CodecError> {
+        Deviation::between(dtype, raw, rec)
+    }
 
     /// What it can do with tensors in the memory of device number `ordinal`; none where it cannot reach it.
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {

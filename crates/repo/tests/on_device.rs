@@ -130,7 +130,7 @@ fn model(step: u64, n: usize) -> Tensors {
     let mut noise = Noise(step + 1);
     for _ in 0..step {
         for (w, l) in weights.iter_mut().zip(&mut levels) {
-            if noise.next() % 100 == 0 {
+            if noise.next().is_multiple_of(100) {
                 *w += 1e-4;
                 *l += 0.125;
             }

@@ -42,6 +42,9 @@ fn words(b: &Block, e: Ends) -> [u64; 12] {
 
 /// Encodes each segment against its base: the bytes of the processor's delta.
 pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Vec<u8>>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
     let (mut blocks, mut segments) = (Vec::new(), Vec::new());
     for (i, job) in jobs.iter().enumerate() {
         let (numbers, n, base) = checked(job.dtype, job.raw, job.base)?;

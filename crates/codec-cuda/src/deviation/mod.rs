@@ -7,29 +7,25 @@ mod tests;
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
-use crate::sketch::kind;
-use mdl_codec::Dtype;
+use crate::sketch::{Numbers, kind};
 use mdl_codec::quant::Deviation;
-use mdl_codec::seams::deviation_of_parts;
 
 const RUNS: Kernel = Kernel::new("deviation", "deviation_runs");
 const THREADS: u32 = 512;
 /// Elements of a block of threads: 16 runs.
-const PART: usize = 1 << 16;
+pub(crate) const PART: usize = 1 << 16;
 
-/// `Deviation::between`, bit for bit.
-pub(crate) fn between(session: &Session, dtype: Dtype, raw: View<'_>, rec: View<'_>) -> Result<Deviation> {
-    Ok(between_all(session, &[(dtype, raw, rec)])?
-        .first()
-        .copied()
-        .unwrap_or_default())
+/// What `deviation_of_parts` makes `Deviation::between` of, bit for bit. The parts of a tensor's pieces are those of the tensor, where all
+/// pieces but the last are whole parts.
+pub(crate) fn parts(session: &Session, raw: Numbers<'_>, rec: View<'_>) -> Result<Vec<Deviation>> {
+    Ok(parts_of_all(session, &[(raw, rec)])?.pop().unwrap_or_default())
 }
 
-/// As [`between`], of many tensors at once.
-pub(crate) fn between_all(session: &Session, jobs: &[(Dtype, View<'_>, View<'_>)]) -> Result<Vec<Deviation>> {
+/// As [`parts`], of many tensors at once.
+pub(crate) fn parts_of_all(session: &Session, jobs: &[(Numbers<'_>, View<'_>)]) -> Result<Vec<Vec<Deviation>>> {
     let mut blocks: Vec<[u64; 4]> = Vec::new();
     let mut counts = Vec::with_capacity(jobs.len());
-    for &(dtype, raw, rec) in jobs {
+    for &((dtype, raw), rec) in jobs {
         if raw.len() != rec.len() {
             return Err(DeviceError::Failed(
                 "the reconstruction is as long as the tensor".to_owned(),
@@ -60,8 +56,5 @@ pub(crate) fn between_all(session: &Session, jobs: &[(Dtype, View<'_>, View<'_>)
             weight,
         }
     });
-    Ok(counts
-        .into_iter()
-        .map(|n| deviation_of_parts(parts.by_ref().take(n).collect()))
-        .collect())
+    Ok(counts.into_iter().map(|n| parts.by_ref().take(n).collect()).collect())
 }

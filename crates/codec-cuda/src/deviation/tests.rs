@@ -2,6 +2,12 @@
 
 use super::*;
 use crate::testing::{Noise, SIZES, session};
+use mdl_codec::Dtype;
+use mdl_codec::seams::deviation_of_parts;
+
+fn between(session: &Session, dtype: Dtype, raw: View<'_>, rec: View<'_>) -> Result<Deviation> {
+    parts(session, (dtype, raw), rec).map(deviation_of_parts)
+}
 
 fn close(a: Deviation, b: Deviation) -> bool {
     [(a.max_abs, b.max_abs), (a.deviation, b.deviation), (a.weight, b.weight)]
@@ -63,10 +69,11 @@ fn any_bits_and_many_at_once() {
     }
     let jobs: Vec<_> = places
         .iter()
-        .map(|&(dtype, a, b, len)| (dtype, memory.view().part(a..a + len), memory.view().part(b..b + len)))
+        .map(|&(dtype, a, b, len)| ((dtype, memory.view().part(a..a + len)), memory.view().part(b..b + len)))
         .collect();
-    let found = between_all(&session, &jobs).unwrap();
+    let found = parts_of_all(&session, &jobs).unwrap();
     for (&(dtype, a, b, len), found) in places.iter().zip(found) {
+        let found = deviation_of_parts(found);
         let wanted = Deviation::between(dtype, &all[a..a + len], &all[b..b + len]).unwrap();
         assert!(close(found, wanted), "{len} of {dtype:?}: {found:?} and not {wanted:?}");
     }

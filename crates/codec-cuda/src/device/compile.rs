@@ -217,6 +217,32 @@ mod tests {
                         made.log
                     );
                 }
+                assert!(made.log.contains(" registers"), "{file}: {}", made.log);
+                fits_a_block(&made.log);
+            }
+        }
+    }
+
+    /// Threads to a block at most, but for this kernel: 1,024.
+    const THREADS: u32 = 512;
+    const WIDE: &str = "sketch_pack";
+
+    /// A block has 65,536 registers, dealt out to warps by eights a thread, and 48 KiB of shared memory: a launch that needs more fails, and
+    /// not before it is tried.
+    fn fits_a_block(log: &str) {
+        let before = |line: &str, unit: &str| -> Option<u32> {
+            let (head, _) = line.split_once(unit)?;
+            head.rsplit(' ').next()?.parse().ok()
+        };
+        let mut kernel = "";
+        for line in log.lines() {
+            if let Some((_, rest)) = line.split_once("entry function '") {
+                kernel = rest.split('\'').next().unwrap_or_default();
+            }
+            if let Some(registers) = before(line, " registers") {
+                let threads = if kernel == WIDE { 1024 } else { THREADS };
+                assert!(registers.next_multiple_of(8) * threads <= 1 << 16, "{kernel}: {line}");
+                assert!(before(line, " bytes smem").unwrap_or(0) <= 48 << 10, "{kernel}: {line}");
             }
         }
     }

@@ -59,6 +59,28 @@ impl fmt::Debug for Cuda {
     }
 }
 
+/// What this thread had current, which it has again when this is dropped: PyTorch takes it for the device that its user chose.
+struct Before(Option<sys::CUcontext>);
+
+impl Before {
+    fn now() -> Before {
+        Before(
+            result::ctx::get_current()
+                .ok()
+                .map(|c| c.unwrap_or(std::ptr::null_mut())),
+        )
+    }
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if let Some(context) = self.0 {
+            // SAFETY: it was current; whoever has made it keeps it. None is null.
+            let _ = unsafe { result::ctx::set_current(context) };
+        }
+    }
+}
+
 fn failed(e: DriverError) -> DeviceError {
     DeviceError::Failed(format!("{:?}", e.0))
 }
@@ -102,6 +124,7 @@ impl Cuda {
                 n => format!("there is no cuda:{ordinal}: the driver shows {n}"),
             }));
         }
+        let _before = Before::now();
         let context = CudaContext::new(ordinal as usize).map_err(failed)?;
         let capability = context.compute_capability().map_err(failed)?;
         let name = context.name().map_err(failed)?;
@@ -208,6 +231,7 @@ impl Driver for Cuda {
     }
 
     fn alloc(&self, len: usize) -> Result<u64> {
+        let _before = Before::now();
         self.enter()?;
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
         // Training that finds no memory dies; a commit goes another way.
@@ -222,6 +246,7 @@ impl Driver for Cuda {
     }
 
     fn free(&self, address: u64) {
+        let _before = Before::now();
         if self.enter().is_ok() {
             // SAFETY: `alloc` gave it; the caller has waited for whatever uses it.
             let _ = unsafe { result::free_sync(address) };
@@ -229,6 +254,7 @@ impl Driver for Cuda {
     }
 
     fn stream(&self) -> Result<Stream> {
+        let _before = Before::now();
         self.enter()?;
         // Training comes first: commits get the lowest priority there is.
         let lowest = result::stream::get_priority_range().map_or(0, |(least, _)| least);
@@ -242,6 +268,7 @@ impl Driver for Cuda {
     }
 
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_up(from.len());
@@ -250,6 +277,7 @@ impl Driver for Cuda {
     }
 
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_down(to.len());
@@ -261,6 +289,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
@@ -271,6 +300,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
+        let _before = Before::now();
         self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
@@ -279,6 +309,7 @@ impl Driver for Cuda {
     }
 
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         let (lines, function) = (self.lines(on)?, self.function(kernel)?);
         let mut launch = lines.stream.launch_builder(&function);
@@ -303,6 +334,7 @@ impl Driver for Cuda {
     }
 
     fn wait(&self, on: Stream) -> Result<()> {
+        let _before = Before::now();
         self.enter()?;
         self.lines(on)?.stream.synchronize().map_err(failed)
     }

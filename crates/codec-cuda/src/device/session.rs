@@ -108,7 +108,7 @@ impl Session {
     /// These bytes on the device.
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Buffer<'_>> {
         let buffer = self.buffer(bytes.len())?;
-        self.driver.upload(self.stream, buffer.address, bytes)?;
+        self.write(buffer.view(), bytes)?;
         Ok(buffer)
     }
 
@@ -116,6 +116,10 @@ impl Session {
     pub(crate) fn write(&self, to: View<'_>, bytes: &[u8]) -> Result<()> {
         if to.len != bytes.len() {
             return Err(DeviceError::Failed("a copy of unlike lengths".to_owned()));
+        }
+        // No driver is asked to copy nothing: there is no address to copy it from.
+        if bytes.is_empty() {
+            return Ok(());
         }
         self.driver.upload(self.stream, to.address, bytes)
     }
@@ -222,6 +226,7 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
+        self.session.driver.spoil(self.address, self.size);
         self.session.lane.borrow_mut().spare.push((self.size, self.address));
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Shim {
 }
 
 const ALIGN: usize = 256;
-/// What fresh memory is filled with, so that a kernel that reads what nobody wrote gives itself away.
+/// What fresh memory, and memory that was given back, is filled with, so that a kernel that reads what nobody wrote gives itself away.
 const POISON: u8 = 0xA5;
 
 impl Shim {
@@ -97,6 +97,11 @@ impl Driver for Shim {
             // SAFETY: `alloc` gave it with this layout, and it is freed once.
             unsafe { dealloc(address as *mut u8, layout) };
         }
+    }
+
+    fn spoil(&self, address: u64, len: usize) {
+        // SAFETY: the invariant of addresses; every launch is over when it returns.
+        unsafe { (address as *mut u8).write_bytes(POISON, len) };
     }
 
     fn stream(&self) -> Result<Stream> {

@@ -212,7 +212,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     }
     let (tensors, bytes) = tensors(bench.options.parameters);
     let session = bench.session()?;
-    let engine = crate::CudaEngine::new(bench.driver(), bench.engine.ordinal, 0);
+    let engine = crate::CudaEngine::new(bench.driver(), bench.engine.ordinal, 0, crate::open::PIECE);
     let rooms = [engine.room(bytes)?, engine.room(bytes)?, engine.room(bytes)?];
     let [weights, base, out] = rooms.each_ref().map(|r| view_of(r.span()));
     let model = Model {

@@ -63,7 +63,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
         finite(restore::run(&session, weights, None, &cuts, &book, out.view())?)
     })?;
     bench.tell("deviation of f32", bytes, 2 * bytes, || {
-        deviation::between(&session, Dtype::F32, f32s.view(), out.view()).map(drop)
+        deviation::parts(&session, (Dtype::F32, f32s.view()), out.view()).map(drop)
     })?;
     let on = lattice_of(bytes, 1)?;
     bench.tell("lattice quantise of f32", bytes, 2 * bytes, || {

@@ -223,7 +223,7 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     let bytes = ENGINE * bench.options.bytes;
     let session = bench.session()?;
     // Not the bench's own: that one is lent to whoever times.
-    let engine = CudaEngine::new(bench.driver(), bench.engine.ordinal, 0);
+    let engine = CudaEngine::new(bench.driver(), bench.engine.ordinal, 0, crate::open::PIECE);
     let room = engine.room(bytes)?;
     let span = room.span();
     data::fill(

@@ -82,7 +82,7 @@ pub(crate) fn run_all(session: &Session, jobs: &[Job<'_>]) -> Result<Vec<bool>> 
     }
     let held = |flags: u32| match flags {
         f if f & NON_FINITE != 0 => Ok(false),
-        f if f & NO_BIN != 0 => Err(failed("the codebook is empty and a number needs a bin")),
+        f if f & NO_BIN != 0 => Err(DeviceError::Unsupported("an empty codebook where a number needs a bin")),
         _ => Ok(true),
     };
     session.download_u32(flags.view())?.into_iter().map(held).collect()

@@ -22,6 +22,9 @@ fn words(b: &Block, tiles: u64, [gaps, symbols, bits]: [u64; 3]) -> [u64; 9] {
 
 /// Encodes each segment as changes of its base: the bytes of the processor's sparse, of which there are always some.
 pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Option<Vec<u8>>>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
     let (mut blocks, mut grids) = (Vec::new(), Vec::new());
     for (i, job) in jobs.iter().enumerate() {
         let (numbers, n, base) = checked(job.dtype, job.raw, job.base)?;

@@ -50,7 +50,7 @@ pub use config::{Config, Metric};
 pub use deviation::Deviation;
 pub use kmeans::{kmeans, lloyd, plus_plus, uniform};
 pub use numbers::{Grid, Values};
-pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of};
+pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of, sensitivities};
 pub use points::{Points, SIGMA};
 pub use restore::restore;
 pub use roles::{Override, Role, stays_lossless};

@@ -116,12 +116,13 @@ impl<'a> Values<'a> {
     }
 
     /// The elements' bytes.
-    pub(crate) fn bytes(self) -> &'a [u8] {
+    pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
 
     /// Elements `start..start + n`, or what there is of them.
-    pub(crate) fn part(self, start: usize, n: usize) -> Values<'a> {
+    #[must_use]
+    pub fn part(self, start: usize, n: usize) -> Values<'a> {
         let (size, end) = (self.dtype.size(), self.len());
         let range = start.min(end) * size..start.saturating_add(n).min(end) * size;
         Values {

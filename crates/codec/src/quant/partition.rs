@@ -57,13 +57,7 @@ impl Survey {
             return Ok(Verdict::Lossless);
         }
         if let Some(gradient) = gradient {
-            let counts = fold_blocks(weights, Some(gradient), |counts, block| {
-                for s in &block.sensitivities {
-                    // A NaN is one key, whatever payload a machine gives it.
-                    counts[(s.to_bits() >> 16).min(NAN_KEY) as usize] += 1;
-                }
-            });
-            self.sensitivity[role as usize].merge(&Sketch::from_counts(Grid::F32, counts));
+            self.sensitivity[role as usize].merge(&sensitivities(weights, gradient)?);
         }
         Ok(Verdict::Counted)
     }
@@ -78,8 +72,8 @@ impl Survey {
         Verdict::Counted
     }
 
-    /// As [`add`](Self::add) with a gradient, from the sketches of a tensor's weights and of its sensitivities (as f32, on
-    /// [`Grid::F32`]), counted elsewhere.
+    /// As [`add`](Self::add) with a gradient, from the sketches of a tensor's weights and of its [`sensitivities`], as
+    /// [`Engine::survey`](crate::Engine::survey) gives them.
     pub fn add_counted(&mut self, role: Role, weights: &Sketch, sensitivities: &Sketch) -> Verdict {
         let verdict = self.add_sketch(role, weights);
         if verdict == Verdict::Counted {
@@ -234,6 +228,22 @@ pub(crate) enum Class {
     Prune,
     Quantise,
     Protect,
+}
+
+/// A sketch of the sensitivities |g w| of a tensor, each computed in f32, on [`Grid::F32`]. What is no number is counted, too, all NaNs
+/// as one key.
+///
+/// # Errors
+/// [`CodecError::BadInput`] where the gradient has another number of elements.
+pub fn sensitivities(weights: Values<'_>, gradient: Values<'_>) -> Result<Sketch, CodecError> {
+    same_length(weights, Some(gradient))?;
+    let counts = fold_blocks(weights, Some(gradient), |counts, block| {
+        for s in &block.sensitivities {
+            // A NaN is one key, whatever payload a machine gives it.
+            counts[(s.to_bits() >> 16).min(NAN_KEY) as usize] += 1;
+        }
+    });
+    Ok(Sketch::from_counts(Grid::F32, counts))
 }
 
 /// Second pass: a sketch of the weights that are neither pruned nor protected, for a codebook. Sketches of tensors that

@@ -72,6 +72,13 @@ impl Ingest<'_> {
                 id,
             }));
         }
+        // Training wants the memory back that this took on its devices.
+        let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
+        devices.dedup();
+        devices
+            .iter()
+            .filter_map(|&d| self.odb.engine().device(d))
+            .for_each(|d| d.rest());
         self.report.total += out.len() as u64;
         Ok(out)
     }

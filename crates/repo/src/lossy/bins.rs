@@ -9,8 +9,10 @@ use super::make::values_of;
 use super::model::{Model, Part};
 use super::{refused, sensitivity::Sensitivity};
 use crate::Result;
-use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, rest};
+use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of};
+use mdl_codec::{CodecError, Engine};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Codebooks as a record keeps them: bf16 bits, ascending by value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,11 +26,23 @@ pub(crate) struct Books {
 pub(crate) struct Shelves {
     /// The parent's codebooks.
     pub parent: Option<Books>,
-    /// The survey, and whether it counted gradients.
-    survey: Option<(Survey, bool)>,
+    counted: Option<Counted>,
     /// Sketches of what is neither pruned nor protected, embeddings first, and for which thresholds.
     sketches: Option<(Thresholds, [Sketch; 2])>,
     ready: Option<([Codebook; 2], Thresholds)>,
+}
+
+/// What the first pass over a model's weights found.
+#[derive(Debug, Default)]
+struct Counted {
+    survey: Survey,
+    /// Whether gradients were counted.
+    with_gradients: bool,
+    /// Of what can be quantised, a sketch for each role and grid of keys: cuts are made by both, and nothing is lost in it that a second
+    /// pass without gradients would find.
+    sketches: Vec<(Role, Sketch)>,
+    /// Parts that have to stay lossless.
+    lossless: HashSet<usize>,
 }
 
 /// Whether a configuration prunes or protects by gradients. Elsewhere they change nothing.
@@ -50,18 +64,24 @@ impl Shelves {
     }
 
     /// Works out thresholds and codebooks.
-    pub fn prepare(&mut self, model: &Model, sensitivity: &Sensitivity, config: &Config, book: Book) -> Result<()> {
+    pub fn prepare(
+        &mut self,
+        engine: &dyn Engine,
+        model: &Model,
+        sensitivity: &Sensitivity,
+        config: &Config,
+        book: Book,
+    ) -> Result<()> {
         // Gradients are as large as the weights: they are read where they decide something.
         let needed = Some(sensitivity).filter(|_| needs_gradients(config));
-        let (survey, with) = match self.survey.take() {
-            Some((survey, with)) if with || needed.is_none() => (survey, with),
-            _ => (survey(model, needed)?, needed.is_some()),
+        let counted = match self.counted.take() {
+            Some(counted) if counted.with_gradients || needed.is_none() => counted,
+            _ => Counted::of(engine, model, needed)?,
         };
-        let thresholds = survey.thresholds(config);
-        self.survey = Some((survey, with));
-        let thresholds = thresholds.map_err(refused)?;
+        let counted = self.counted.insert(counted);
+        let thresholds = counted.survey.thresholds(config).map_err(refused)?;
         if self.sketches.as_ref().is_none_or(|(t, _)| *t != thresholds) {
-            let sketches = sketch(model, needed, &thresholds)?;
+            let sketches = counted.rest(engine, model, needed, &thresholds)?;
             self.sketches = Some((thresholds.clone(), sketches));
         }
         let Some((_, sketches)) = &self.sketches else {
@@ -113,42 +133,143 @@ fn from_bits(bits: &[u16]) -> Vec<f64> {
         .collect()
 }
 
-/// Hands every weight to `each`, with its gradient where a source of these is given.
+/// Hands every weight that is not left out to `each`, with its number, and with its gradient where a source of these is given.
 fn weights(
     model: &Model,
     sensitivity: Option<&Sensitivity>,
-    mut each: impl FnMut(Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), mdl_codec::CodecError>,
+    left_out: &HashSet<usize>,
+    mut each: impl FnMut(usize, Role, Values<'_>, Option<Values<'_>>) -> std::result::Result<(), CodecError>,
 ) -> Result<()> {
-    for (_, part, role) in model.weights() {
+    for (i, part, role) in model.weights().filter(|(i, ..)| !left_out.contains(i)) {
         let part: &Part = part;
         let gradient = sensitivity.map_or(Ok(None), |s| s.gradient(part))?;
         let raw = model.read(part)?;
         let mut work = || {
-            each(
-                role,
-                Values::new(part.extent.dtype, &raw)?,
-                values_of(gradient.as_ref())?,
-            )
+            let weights = Values::new(part.extent.dtype, &raw)?;
+            each(i, role, weights, values_of(gradient.as_ref())?)
         };
         work().map_err(refused)?;
     }
     Ok(())
 }
 
-fn survey(model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Survey> {
-    let mut survey = Survey::default();
-    weights(model, sensitivity, |role, w, g| survey.add(role, w, g).map(drop))?;
-    Ok(survey)
+impl Counted {
+    fn of(engine: &dyn Engine, model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Counted> {
+        let mut all = Counted {
+            with_gradients: sensitivity.is_some(),
+            ..Counted::default()
+        };
+        weights(model, sensitivity, &HashSet::new(), |i, role, w, g| {
+            let (sketch, verdict) = match g {
+                Some(g) => {
+                    let [sketch, sensitivities] = engine.survey(w, g)?;
+                    let verdict = all.survey.add_counted(role, &sketch, &sensitivities);
+                    (sketch, verdict)
+                }
+                None => {
+                    let sketch = engine.sketch(w)?;
+                    let verdict = all.survey.add_sketch(role, &sketch);
+                    (sketch, verdict)
+                }
+            };
+            match verdict {
+                Verdict::Counted => all.keep(role, sketch),
+                // A tensor with NaNs stays as it is and moves no bin.
+                Verdict::Lossless => {
+                    all.lossless.insert(i);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    fn keep(&mut self, role: Role, sketch: Sketch) {
+        let alike = |(r, s): &&mut (Role, Sketch)| *r == role && s.grid() == sketch.grid();
+        match self.sketches.iter_mut().find(alike) {
+            Some((_, all)) => all.merge(&sketch),
+            None => self.sketches.push((role, sketch)),
+        }
+    }
+
+    /// Sketches of what is neither pruned nor protected, embeddings first.
+    fn rest(
+        &self,
+        engine: &dyn Engine,
+        model: &Model,
+        sensitivity: Option<&Sensitivity>,
+        thresholds: &Thresholds,
+    ) -> Result<[Sketch; 2]> {
+        if sensitivity.is_none() {
+            return Ok(self.rest_by_magnitude(thresholds));
+        }
+        let mut sketches = [Sketch::default(), Sketch::default()];
+        weights(model, sensitivity, &self.lossless, |_, role, w, g| {
+            sketches[group(role)].merge(&engine.rest(w, g, &thresholds.cuts(role))?);
+            Ok(())
+        })?;
+        Ok(sketches)
+    }
+
+    /// As `rest`, where no gradient decides anything, without reading a tensor again.
+    fn rest_by_magnitude(&self, thresholds: &Thresholds) -> [Sketch; 2] {
+        let mut sketches = [Sketch::default(), Sketch::default()];
+        for (role, sketch) in &self.sketches {
+            sketches[group(*role)].merge(&rest_of(sketch, &thresholds.cuts(*role)));
+        }
+        sketches
+    }
 }
 
-fn sketch(model: &Model, sensitivity: Option<&Sensitivity>, thresholds: &Thresholds) -> Result<[Sketch; 2]> {
-    let mut sketches = [Sketch::default(), Sketch::default()];
-    weights(model, sensitivity, |role, w, g| {
-        // A tensor with NaNs stays as it is and moves no bin.
-        if Sketch::of(w).non_finite() == 0 {
-            sketches[group(role)].merge(&rest(w, g, &thresholds.cuts(role))?);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdl_codec::quant::rest;
+    use mdl_codec::{CpuEngine, Dtype};
+
+    #[test]
+    fn sketches_that_are_kept_give_what_reading_again_gives() {
+        let element = |dtype, x: f32| match dtype {
+            Dtype::F64 => f64::from(x).to_le_bytes().to_vec(),
+            Dtype::F32 => x.to_le_bytes().to_vec(),
+            // Some number of about this size.
+            Dtype::F16 => ((x.to_bits() >> 16 & 0x8000 | (x.to_bits() >> 13).wrapping_sub(112 << 10) & 0x3FFF) as u16)
+                .to_le_bytes()
+                .to_vec(),
+            _ => ((x.to_bits() >> 16) as u16).to_le_bytes().to_vec(),
+        };
+        let dtypes = [Dtype::F16, Dtype::BF16, Dtype::F32, Dtype::F64];
+        // Every mixture of dtypes in some order, in roles that are pruned apart and share a codebook.
+        for mask in 1..16 {
+            let tensors: Vec<(Role, Dtype, Vec<u8>)> = (0..12)
+                .filter(|i| mask >> (i % 4) & 1 == 1)
+                .map(|i| {
+                    let role = [Role::Linear, Role::Attention, Role::Embedding][i % 3];
+                    let number = |j: usize| ((i * 7919 + j * 104_729) as f32).sin() * (i + 1) as f32 * 0.01;
+                    let bytes = (0..3000).flat_map(|j| element(dtypes[i % 4], number(j))).collect();
+                    (role, dtypes[i % 4], bytes)
+                })
+                .collect();
+            let mut counted = Counted::default();
+            for (role, dtype, bytes) in &tensors {
+                let sketch = CpuEngine::new().sketch(Values::new(*dtype, bytes).unwrap()).unwrap();
+                assert_eq!(counted.survey.add_sketch(*role, &sketch), Verdict::Counted);
+                counted.keep(*role, sketch);
+            }
+            for (prune, protect) in [(0.0, 0.0), (0.3, 0.0), (0.3, 0.01), (1.0, 0.0)] {
+                let config = Config {
+                    prune,
+                    protect,
+                    ..Config::default()
+                };
+                let thresholds = counted.survey.thresholds(&config).unwrap();
+                let mut read = [Sketch::default(), Sketch::default()];
+                for (role, dtype, bytes) in &tensors {
+                    let values = Values::new(*dtype, bytes).unwrap();
+                    read[group(*role)].merge(&rest(values, None, &thresholds.cuts(*role)).unwrap());
+                }
+                assert_eq!(counted.rest_by_magnitude(&thresholds), read, "{mask:04b}, {config:?}");
+            }
         }
-        Ok(())
-    })?;
-    Ok(sketches)
+    }
 }

@@ -108,7 +108,7 @@ impl Repo {
         let scratch = Scratch::new(self)?;
         let before = match policy.moments {
             Moments::Exact => moments::Replaced::default(),
-            spec => moments::replace(&model, &scratch.fresh("moments")?, spec)?,
+            spec => moments::replace(self.odb.engine(), &model, &scratch.fresh("moments")?, spec)?,
         };
         let allocation = if policy.families.contains(&Family::Lattice) {
             allocate(&model, &sensitivity, &known, policy.lattice.allocation)?

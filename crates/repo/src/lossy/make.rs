@@ -15,8 +15,8 @@ use crate::{
     odb::Odb,
     work::WorkFile,
 };
-use mdl_codec::quant::lattice::{Lattice, Outcome};
-use mdl_codec::quant::{Config, Deviation, Role, Values, restore};
+use mdl_codec::quant::lattice::Lattice;
+use mdl_codec::quant::{Config, Deviation, Role, Values};
 use mdl_codec::{CodecError, Dtype};
 use mdl_objects::tensor_id;
 use std::{
@@ -75,6 +75,8 @@ pub(crate) struct Maker<'a> {
 /// One tensor's reconstruction.
 struct Done {
     bytes: Vec<u8>,
+    /// How far it is from the tensor.
+    error: Deviation,
     lattice: Option<Arc<Lattice>>,
 }
 
@@ -94,7 +96,8 @@ impl Maker<'_> {
         let model = self.model;
         let weights: Vec<(&Part, Role)> = model.weights().map(|(_, p, role)| (p, role)).collect();
         if let Choice::Bins(config, book) = choice {
-            self.shelves.prepare(model, self.sensitivity, config, *book)?;
+            self.shelves
+                .prepare(self.odb.engine(), model, self.sensitivity, config, *book)?;
             made.books = self.shelves.books();
         }
         for (index, container) in model.files.iter().enumerate() {
@@ -139,10 +142,7 @@ impl Maker<'_> {
         };
         made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
         let rel = self.model.files[part.file].file.rel.clone();
-        made.errors.insert(
-            format!("{rel}:{}", part.extent.name),
-            Deviation::between(part.extent.dtype, &raw, &done.bytes).map_err(refused)?,
-        );
+        made.errors.insert(format!("{rel}:{}", part.extent.name), done.error);
         draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {
             made.hints.insert(rel, part.extent.name.clone(), lattice);
@@ -157,13 +157,12 @@ impl Maker<'_> {
         params.seed = self.life.as_ref().map(|life| seed(life, label));
         let lattice = Lattice::new(&params, part.extent.dtype, &part.shape).ok()?;
         let mut bytes = vec![0; raw.len()];
-        match lattice.quantise(0, raw, &mut bytes) {
-            Ok(Outcome::Quantised) => Some(Done {
-                bytes,
-                lattice: Some(Arc::new(lattice)),
-            }),
-            _ => None,
-        }
+        let quantised = self.odb.engine().quantise_measured(&lattice, 0, raw, &mut bytes);
+        Some(Done {
+            error: quantised.ok()??,
+            bytes,
+            lattice: Some(Arc::new(lattice)),
+        })
     }
 
     fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Done>> {
@@ -177,10 +176,17 @@ impl Maker<'_> {
         let mut bytes = vec![0; raw.len()];
         let mut work = || {
             let weights = Values::new(part.extent.dtype, raw)?;
-            restore(weights, values_of(gradient.as_ref())?, &cuts, book, &mut bytes)
+            let gradient = values_of(gradient.as_ref())?;
+            self.odb
+                .engine()
+                .restore_measured(weights, gradient, &cuts, book, &mut bytes)
         };
-        let held = work().map_err(refused)?;
-        Ok(held.then_some(Done { bytes, lattice: None }))
+        let error = work().map_err(refused)?;
+        Ok(error.map(|error| Done {
+            bytes,
+            error,
+            lattice: None,
+        }))
     }
 }
 

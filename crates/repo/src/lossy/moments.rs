@@ -5,6 +5,7 @@ use super::keys::Moments;
 use super::model::{Model, Part, Treatment, moment};
 use super::refused;
 use crate::{Result, ingest::Hints};
+use mdl_codec::Engine;
 use mdl_codec::quant::Values;
 use mdl_codec::quant::lattice::Lattice;
 use mdl_codec::quant::moments::{Bits, Moment, STEP, quantise, quantise_pair};
@@ -28,7 +29,7 @@ type Rec = (Vec<u8>, Option<Lattice>);
 
 /// Writes the files that hold moments, with reconstructions in their place, below `dir`. Moments that cannot be quantised (NaN,
 /// infinities, a negative v) stay as they are.
-pub(crate) fn replace(model: &Model, dir: &Path, spec: Moments) -> Result<Replaced> {
+pub(crate) fn replace(engine: &dyn Engine, model: &Model, dir: &Path, spec: Moments) -> Result<Replaced> {
     let mut out = Replaced::default();
     let is_moment = |p: &&Part| matches!(p.treatment, Treatment::Moment(_));
     // First moments go with the second moment of the same parameter.
@@ -64,7 +65,7 @@ pub(crate) fn replace(model: &Model, dir: &Path, spec: Moments) -> Result<Replac
                     continue;
                 };
                 if let Some(v) = seconds.get(&(index, weight))
-                    && let Some((m_rec, v_rec)) = pair(model, first, v)?
+                    && let Some((m_rec, v_rec)) = pair(engine, model, first, v)?
                 {
                     put(first, m_rec)?;
                     put(v, v_rec)?;
@@ -94,7 +95,7 @@ fn alone(model: &Model, part: &Part, spec: Moments) -> Result<Option<Vec<u8>>> {
     quantise(kind, bits, values, &part.shape).map_err(refused)
 }
 
-fn pair(model: &Model, first: &Part, second: &Part) -> Result<Option<(Rec, Rec)>> {
+fn pair(engine: &dyn Engine, model: &Model, first: &Part, second: &Part) -> Result<Option<(Rec, Rec)>> {
     if first.shape != second.shape {
         return Ok(None);
     }
@@ -104,7 +105,7 @@ fn pair(model: &Model, first: &Part, second: &Part) -> Result<Option<(Rec, Rec)>
             Values::new(first.extent.dtype, &m)?,
             Values::new(second.extent.dtype, &v)?,
         );
-        let Some(pair) = quantise_pair(m, v, &first.shape, STEP)? else {
+        let Some(pair) = quantise_pair(m, v, &first.shape, STEP, engine)? else {
             return Ok(None);
         };
         let lattices = [

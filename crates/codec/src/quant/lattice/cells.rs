@@ -103,6 +103,11 @@ impl Lattice {
         })
     }
 
+    /// Of the tensor's elements.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
     /// Rows that `n` elements (at least 1) from `start` on lie in.
     pub(super) fn rows_of(&self, start: usize, n: usize) -> Range<usize> {
         start / self.cols..(start + n - 1) / self.cols + 1

@@ -8,7 +8,7 @@ use crate::log2::{COST_BITS, log2};
 use crate::quant::Values;
 use crate::quant::lattice::{Lattice, Outcome, Params};
 use crate::quant::numbers::to_bf16;
-use crate::{CodecError, Dtype};
+use crate::{CodecError, Dtype, Engine};
 
 /// The step of m in units of the root of v that the measurements were made with.
 pub const STEP: f64 = 0.5;
@@ -29,8 +29,8 @@ pub struct Pair {
 }
 
 /// Quantises m and v of one parameter of this shape (row-major, as many elements as both have; m in f32, f16 or bf16, v
-/// in f32 or bf16). `step` is that
-/// of m in units of sqrt(v), from 1/64 to 64; it is rounded down to a sixteenth of an octave.
+/// in f32 or bf16). `step` is that of m in units of sqrt(v), from 1/64 to 64; it is rounded down to a sixteenth of an octave.
+/// `engine` rounds m, with the same result on any.
 ///
 /// Row and column factors are at most 8 octaves of v apart; what is smaller (rows that no gradient reaches) is raised to that,
 /// never lowered, so that no step grows by it.
@@ -45,6 +45,7 @@ pub fn quantise_pair(
     second: Values<'_>,
     shape: &[usize],
     step: f64,
+    engine: &dyn Engine,
 ) -> Result<Option<Pair>, CodecError> {
     let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if n != Some(first.len()) || n != Some(second.len()) {
@@ -82,7 +83,7 @@ pub fn quantise_pair(
     let ones = Lattice::new(&of_second, second.dtype(), shape)?;
     let lattice = Lattice::new(&of_first, first.dtype(), shape)?;
     let mut rounded = vec![0; first.bytes().len()];
-    if lattice.quantise(0, first.bytes(), &mut rounded)? != Outcome::Quantised {
+    if engine.quantise(&lattice, 0, first.bytes(), &mut rounded)? != Outcome::Quantised {
         return Ok(None);
     }
     Ok(Some(Pair {

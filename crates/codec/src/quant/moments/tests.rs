@@ -162,7 +162,7 @@ fn a_pair_lies_on_lattices_that_store_it() {
     let (m, v) = moments(256, 320);
     let (rm, rv) = (bytes(&m), bytes(&v));
     let values = |b| Values::new(Dtype::F32, b).unwrap();
-    let pair = quantise_pair(values(&rm), values(&rv), &[256, 320], STEP)
+    let pair = quantise_pair(values(&rm), values(&rv), &[256, 320], STEP, &CpuEngine::new())
         .unwrap()
         .unwrap();
     let coded = |p: &Params, b: &[u8]| {
@@ -192,7 +192,7 @@ fn a_pair_that_cannot_be_says_so() {
     let pair = |m: &[f32], v: &[f32]| {
         let (m, v) = (bytes(m), bytes(v));
         let values = |b| Values::new(Dtype::F32, b).unwrap();
-        quantise_pair(values(&m), values(&v), &shape, STEP).unwrap()
+        quantise_pair(values(&m), values(&v), &shape, STEP, &CpuEngine::new()).unwrap()
     };
     let odd = |x: f32| [&[x][..], &[1e-3; 255]].concat();
     for bad in [f32::NAN, f32::INFINITY, -1.0] {
@@ -202,9 +202,12 @@ fn a_pair_that_cannot_be_says_so() {
     assert!(pair(&[0.0; 256], &[0.0; 256]).is_none());
     assert!(pair(&[1e-3; 256], &[1e-44; 256]).is_none());
     let v = Values::new(Dtype::F32, &good).unwrap();
-    assert!(quantise_pair(v, v, &[256], STEP).unwrap().is_none());
-    assert!(quantise_pair(v, v, &[16, 17], STEP).is_err());
-    assert!(quantise_pair(v, v, &shape, 0.0).is_err() && quantise_pair(v, v, &shape, f64::NAN).is_err());
+    assert!(quantise_pair(v, v, &[256], STEP, &CpuEngine::new()).unwrap().is_none());
+    assert!(quantise_pair(v, v, &[16, 17], STEP, &CpuEngine::new()).is_err());
+    assert!(
+        quantise_pair(v, v, &shape, 0.0, &CpuEngine::new()).is_err()
+            && quantise_pair(v, v, &shape, f64::NAN, &CpuEngine::new()).is_err()
+    );
     // One row that was never trained: its v rises, and stays above 0.
     let mut v = [1e-3f32; 256];
     v[..16].fill(0.0);
