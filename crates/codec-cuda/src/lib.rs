@@ -6,6 +6,7 @@
 //! hands to the schemes' rooms, `quantiser` to those of lossy commits. These launch kernels on a `device` session: a GPU through cudarc
 //! or, in tests, the same kernels on the processor.
 
+mod auto;
 mod batch;
 mod blake3;
 mod copy;

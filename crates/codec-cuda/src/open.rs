@@ -1,28 +1,23 @@
 //! Which engine a process gets, and why. Neighbours: the binaries ask, once. It must not know what is compressed.
 
+use crate::auto::Auto;
 use crate::copy;
 use crate::device::session::{Lane, Session};
 use crate::device::{Driver, compile, cuda};
 use crate::engine::CudaEngine;
 use crate::error::{DeviceError, Result};
 use crate::kernels::files;
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
-use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
-use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives};
+use mdl_codec::{CpuEngine, Engine};
 use std::fmt;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Segments of the host's that are shorter stay there: copying and a score of launches take longer than the work.
 const LEAST: usize = 256 << 10;
 /// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small beside its copies,
 /// few enough to leave a training process its memory.
 pub(crate) const PIECE: usize = 128 << 20;
-/// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a
-/// small commit.
-const WORTH: usize = 4 << 20;
 
 /// Where to compress: `--device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +68,7 @@ pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
 }
 
 /// A GPU that can run kernels: driver, device and machine code are all tried.
-fn start(ordinal: u32) -> Result<CudaEngine> {
+pub(crate) fn start(ordinal: u32) -> Result<CudaEngine> {
     with_least(ordinal, LEAST)
 }
 
@@ -97,9 +92,6 @@ pub fn shim(memory: usize) -> CudaEngine {
     CudaEngine::new(Arc::new(crate::device::shim::Shim::new(memory)), 0, 0, 1 << 20)
 }
 
-/// GPUs of a host that tensors may lie on.
-const MOST: usize = 64;
-
 /// The engine on a GPU for every segment, however short: what tests and measurements are about.
 ///
 /// # Errors
@@ -113,156 +105,6 @@ fn with_least(ordinal: u32, least: usize) -> Result<CudaEngine> {
     let driver = Arc::new(cuda::Cuda::new(ordinal)?);
     try_out(driver.clone())?;
     Ok(CudaEngine::new(driver, ordinal, least, PIECE))
-}
-
-/// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on there.
-#[derive(Debug)]
-struct Auto {
-    cpu: CpuEngine,
-    gpus: [OnceLock<Option<CudaEngine>>; MOST],
-}
-
-impl Default for Auto {
-    fn default() -> Self {
-        Auto {
-            cpu: CpuEngine::new(),
-            gpus: std::array::from_fn(|_| OnceLock::new()),
-        }
-    }
-}
-
-impl Auto {
-    fn started(&self, ordinal: u32) -> Option<&CudaEngine> {
-        let start = || match start(ordinal) {
-            Ok(gpu) => Some(gpu),
-            Err(why) => {
-                // A machine without a GPU is nothing to tell; one whose GPU is of no use is.
-                if cuda::count().is_ok_and(|n| n > 0) {
-                    eprintln!("warning: the GPU is not used: {why}");
-                }
-                None
-            }
-        };
-        self.gpus.get(ordinal as usize)?.get_or_init(start).as_ref()
-    }
-
-    fn of(&self, bytes: usize) -> &dyn Engine {
-        // One that runs already, whichever it is: a training process has its own.
-        let running = self.gpus.iter().find_map(|g| g.get().and_then(Option::as_ref));
-        let gpu = match running {
-            None if bytes >= WORTH => self.started(0),
-            other => other,
-        };
-        gpu.map_or(&self.cpu, |g| g as &dyn Engine)
-    }
-}
-
-impl Engine for Auto {
-    fn name(&self) -> &str {
-        self.of(0).name()
-    }
-
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> std::result::Result<Encoded, CodecError> {
-        self.of(raw.len()).encode(dtype, raw, relatives, hint)
-    }
-
-    fn decode(
-        &self,
-        dtype: Dtype,
-        encoded: &[u8],
-        relatives: Relatives<'_>,
-        out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
-        self.of(out.len()).decode(dtype, encoded, relatives, out)
-    }
-
-    fn decode_range(
-        &self,
-        dtype: Dtype,
-        encoded: &[u8],
-        len: usize,
-        relatives: Relatives<'_>,
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
-        self.of(out.len())
-            .decode_range(dtype, encoded, len, relatives, range, out)
-    }
-
-    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
-        self.of(values.bytes().len()).sketch(values)
-    }
-
-    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
-        self.of(weights.bytes().len()).survey(weights, gradient)
-    }
-
-    fn rest(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-    ) -> std::result::Result<Sketch, CodecError> {
-        self.of(weights.bytes().len()).rest(weights, gradient, cuts)
-    }
-
-    fn restore(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-        codebook: &Codebook,
-        out: &mut [u8],
-    ) -> std::result::Result<bool, CodecError> {
-        self.of(out.len()).restore(weights, gradient, cuts, codebook, out)
-    }
-
-    fn restore_measured(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-        codebook: &Codebook,
-        out: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
-        self.of(out.len())
-            .restore_measured(weights, gradient, cuts, codebook, out)
-    }
-
-    fn quantise(
-        &self,
-        lattice: &Lattice,
-        start: usize,
-        w: &[u8],
-        rec: &mut [u8],
-    ) -> std::result::Result<Outcome, CodecError> {
-        self.of(w.len()).quantise(lattice, start, w, rec)
-    }
-
-    fn quantise_measured(
-        &self,
-        lattice: &Lattice,
-        start: usize,
-        w: &[u8],
-        rec: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
-        self.of(w.len()).quantise_measured(lattice, start, w, rec)
-    }
-
-    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
-        self.of(raw.len()).deviation(dtype, raw, rec)
-    }
-
-    fn device(&self, ordinal: u32) -> Option<&dyn Device> {
-        // Whoever asks has tensors there: a driver is running in this process already.
-        self.started(ordinal).map(|gpu| gpu as &dyn Device)
-    }
 }
 
 /// Something that `mdl doctor` looked at.
