@@ -42,15 +42,18 @@ lint-python: $(STAMP)
 	.venv/bin/ruff format --check $(PYTHON_DIRS)
 
 # Every kernel is compiled by NVRTC; on the shim their threads run in order and, once more, shuffled.
+SHIM_TESTS := package(mdl-codec-cuda) and kind(lib) and not test(device::compile)
+
 test-rust: $(STAMP)
 	export MDL_NVRTC="$${MDL_NVRTC:-$$(echo $(CURDIR)/.venv/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib)}"; \
 	if [ -e "$$MDL_NVRTC" ]; then export MDL_REQUIRE_NVRTC=1; else unset MDL_NVRTC; fi; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run --workspace --locked && $(CARGO) test --workspace --doc --locked; \
+		$(CARGO) nextest run --workspace --locked && $(CARGO) test --workspace --doc --locked && \
+		MDL_SHIM_SEED=7 $(CARGO) nextest run --workspace --locked -E '$(SHIM_TESTS)'; \
 	else \
-		$(CARGO) test --workspace --locked; \
+		$(CARGO) test --workspace --locked && \
+		MDL_SHIM_SEED=7 $(CARGO) test --locked -p mdl-codec-cuda --lib; \
 	fi
-	MDL_SHIM_SEED=7 $(CARGO) test -q --locked -p mdl-codec-cuda --lib
 
 test-e2e: build $(STAMP) strace
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
