@@ -104,6 +104,7 @@ def test_a_version_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
 def test_retention_is_applied(tmp_path: Path) -> None:
     loop = Loop(1)
     for step in (1, 2, 3):
-        save_state(loop.accelerator, tmp_path / "repo", step=step, retention=mdl.retention.LatestN(1))
+        pending = save_state(loop.accelerator, tmp_path / "repo", step=step, retention=mdl.retention.LatestN(1))
+    pending.result()
     kept = [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log() if not commit.pruned]
     assert kept == [3]
