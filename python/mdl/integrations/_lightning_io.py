@@ -6,9 +6,11 @@ Talks to `_checkpoints`. It does not know trainers and loops: `lightning` does. 
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,10 @@ OURS = "mdl"
 _POINTER_BYTES = 4096
 
 
+#: Held while something is done to pointers; not the object's own, which may be pickled.
+_ORDER = threading.RLock()
+
+
 class MdlCheckpointIO(CheckpointIO):
     """Stores the checkpoint's dictionary as a state in `repo` instead of as a file:
     `Trainer(plugins=[MdlCheckpointIO(repo)])`.
@@ -53,7 +59,8 @@ class MdlCheckpointIO(CheckpointIO):
 
     def __init__(self, repo: RepoLike = None, *, retention: Any = None, **commit: Any) -> None:
         self._checkpoints = Checkpoints(repo, retention=retention, **commit)
-        self._pending: dict[str, Any] = {}
+        #: By path: the commit, and what is to be done to the pointer once it is durable.
+        self._pending: dict[str, tuple[Any, collections.deque[Callable[[], None]]]] = {}
         self._loaded: str | None = None
 
     @property
@@ -74,7 +81,7 @@ class MdlCheckpointIO(CheckpointIO):
             "metrics": _metrics(checkpoint),
         }
         pending = self._checkpoints.commit(state, Path(path).stem, **{**about, **(storage_options or {})})
-        self._pending[path] = pending
+        self._pending[path] = (pending, collections.deque())
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         self._when_durable(path, lambda: self._point(path, pending.result().id))
 
@@ -115,11 +122,21 @@ class MdlCheckpointIO(CheckpointIO):
 
         A commit that failed leaves no pointer, and is raised at the next call.
         """
-        pending = self._pending.get(path)
-        if pending is None:
+        if path not in self._pending:
             action()
-        else:
-            pending.add_done_callback(lambda done: None if done.exception() else action())
+            return
+        pending, actions = self._pending[path]
+        with _ORDER:
+            actions.append(action)
+        # Called on the thread that made the commit or, once it is durable, on this one: both go by the list.
+        pending.add_done_callback(lambda done: self._act(done, actions))
+
+    def _act(self, done: Any, actions: collections.deque[Callable[[], None]]) -> None:
+        with _ORDER:
+            while actions:
+                action = actions.popleft()
+                if not done.exception():
+                    action()
 
     def _point(self, path: str, commit: str) -> None:
         _replace(
