@@ -124,15 +124,15 @@ impl CudaEngine {
 
     fn decode_there(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
         let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
-        let wanted = |given: Option<&'_ [u8]>, count| match given {
-            _ if scheme.relatives() < count => Ok(None),
-            Some(b) if b.len() == out.len() => Ok(Some(b.to_owned())),
-            _ => Err(DeviceError::Corrupt("a relative is missing or has another length")),
-        };
-        let (base, grand) = (wanted(relatives.base, 1)?, wanted(relatives.grand, 2)?);
-        let decoded = self.on_session(|session| {
-            let base = base.as_deref().map(|b| session.upload(b)).transpose()?;
-            let grand = grand.as_deref().map(|b| session.upload(b)).transpose()?;
+        let base = relatives.base.filter(|_| scheme.relatives() >= 1);
+        let grand = relatives.grand.filter(|_| scheme.relatives() >= 2);
+        let given: Vec<&[u8]> = [base, grand].into_iter().flatten().collect();
+        if given.len() != usize::from(scheme.relatives()) || given.iter().any(|b| b.len() != out.len()) {
+            return Err(DeviceError::Corrupt("a relative is missing or has another length"));
+        }
+        self.on_session(|session| {
+            let base = base.map(|b| session.upload(b)).transpose()?;
+            let grand = grand.map(|b| session.upload(b)).transpose()?;
             let room = session.buffer(out.len())?;
             let job = Decode {
                 dtype,
@@ -143,10 +143,8 @@ impl CudaEngine {
                 out: room.view(),
             };
             schemes::decode(session, scheme, &[job])?;
-            session.download(room.view())
-        })?;
-        out.copy_from_slice(&decoded);
-        Ok(())
+            session.download_into(room.view(), out)
+        })
     }
 }
 
