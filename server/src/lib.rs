@@ -1,1 +1,82 @@
-//! x
+//! `mdl serve`: repositories over HTTP. Neighbours: `mdl-repo` below, the CLI starts it. It must not know how a version is stored,
+//! nor decide what the CLI's verbs mean.
+//!
+//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `content` (bytes
+//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request).
+
+pub mod api;
+pub mod app;
+pub mod auth;
+pub mod content;
+mod extract;
+mod hub;
+mod layers;
+mod listen;
+mod metrics;
+mod ops;
+pub mod options;
+mod pages;
+pub mod problem;
+pub mod registry;
+pub mod spool;
+pub mod state;
+
+use crate::{app::App, layers::Rates, listen::Listener};
+use axum::{Router, middleware};
+use std::time::Duration;
+use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
+
+pub use crate::options::{Anonymous, LogFormat, Options, Tls};
+
+/// How often what is not used is let go.
+const REST: Duration = Duration::from_secs(15);
+/// How long a repository may be unused before its index is free for other processes.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// All routes with what is around them.
+pub fn router(app: &App, rates: &Rates) -> Router {
+    let guarded = Router::new()
+        .merge(api::routes())
+        .merge(hub::routes())
+        .merge(pages::routes())
+        .merge(ops::guarded())
+        .fallback(ops::nothing_here)
+        .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
+        .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
+    Router::new()
+        .merge(guarded)
+        .merge(ops::open())
+        .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
+        .layer(CatchPanicLayer::custom(layers::panicked))
+        .layer(middleware::from_fn(layers::protect))
+        .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
+        .with_state(app.clone())
+}
+
+/// Serves until the app is stopped. `ready` is told the address once connections are accepted.
+///
+/// # Errors
+/// The address or the certificate cannot be had; it is open to others, and nothing says who may do what.
+pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
+    ops::refuse_unguarded(&app)?;
+    let listener = Listener::bind(&app).await?;
+    ready(&listener.url());
+    let rates = Rates::new(app.options().rate);
+    let router = router(&app, &rates);
+    let resting = tokio::spawn(rest(app.clone(), rates));
+    listener.run(&app, router).await;
+    resting.abort();
+    Ok(())
+}
+
+/// Lets go of what is not used, from time to time.
+async fn rest(app: App, rates: Rates) {
+    let mut ticks = tokio::time::interval(REST);
+    loop {
+        ticks.tick().await;
+        rates.rest();
+        let app = app.clone();
+        // Closing an index writes to disk.
+        let _ = tokio::task::spawn_blocking(move || app.registry().rest(IDLE)).await;
+    }
+}
