@@ -18,6 +18,7 @@ pub mod options;
 mod pages;
 pub mod problem;
 pub mod registry;
+mod revision;
 pub mod spool;
 pub mod state;
 
