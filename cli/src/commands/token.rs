@@ -38,7 +38,8 @@ enum What {
         name: String,
         /// The repositories it is good for: a glob over OWNER/NAME, where * stops at /; ** means all.
         #[arg(long, value_name = "GLOB")]
-        repo: String,
+        // A path, since it goes by the name of the global option that it stands in for here.
+        repo: PathBuf,
         /// What it allows: read, write (commit, move refs) or admin (make repositories, settings, maintenance, webhooks).
         #[arg(long, default_value = "read")]
         scope: Scope,
@@ -91,7 +92,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         } => {
             let new = NewToken {
                 name: name.clone(),
-                repo: repo.clone(),
+                repo: repo.to_string_lossy().into_owned(),
                 scope: *scope,
                 expires_ms: end(expires)?,
             };
