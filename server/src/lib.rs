@@ -29,6 +29,7 @@ use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
+pub use crate::layers::Rates;
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
 
 /// How often what is not used is let go.
