@@ -23,7 +23,7 @@ mod revision;
 pub mod spool;
 pub mod state;
 
-use crate::{app::App, layers::Rates, listen::Listener};
+use crate::{app::App, listen::Listener};
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
