@@ -1,8 +1,8 @@
-"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, memory under its flag, the time of
-one tensor of a large model, and the first byte on a long history.
+"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, memory under its flag, the
+time of one tensor of a large model, and the first byte on a long history.
 
-wrk asks with 64 connections and throws the bytes away; curl fetches each revision once, and its SHA-256 is compared with the file
-that was committed. nginx, wrk and curl come from the system's packages.
+wrk asks with 64 connections and throws the bytes away; curl fetches each revision once, and its SHA-256 is compared with
+the file that was committed. nginx, wrk and curl come from the system's packages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ http {{
 
 
 def drifted(tensors: list[Tensor], step: int) -> list[Tensor]:
-    """The model after some training: every f32 moved by a small step, so that each version is a delta of the one before."""
+    """The model after some training: every f32 moved a little, so that each version is a delta of the one before."""
     rng = np.random.default_rng(step)
     out = []
     for t in tensors:
@@ -209,10 +209,10 @@ def large(root: Path, folder: Path, gib: float) -> dict[str, Any]:
             assert answer.status == 206 and answer.body == wanted
         with Server(root, environment={"MDL_LOG": "warn"}) as server:
             began = time.perf_counter()
-            name = f"layers.{i}.weight"
-            answer = server.get(f"/api/v1/repos/bench/large/tensor/main/model.safetensors?name={name}&format=raw")
+            tensor = "/api/v1/repos/bench/large/tensor/main/model.safetensors"
+            answer = server.get(f"{tensor}?name=layers.{i}.weight&format=raw")
             apis.append(time.perf_counter() - began)
-            assert answer.status == 200 and answer.body == wanted
+            assert (answer.status, answer.body == wanted) == (200, True)
     return {"bytes": path.stat().st_size, "tensor_bytes": size, "range_seconds": times, "tensor_seconds": apis}
 
 
@@ -278,8 +278,9 @@ def report(data: dict[str, Any], args: Any) -> str:
         ratio = median(load[key]["mdl"]) / median(load[key]["nginx"])
         rows.append((what, rate(load[key]["nginx"]), rate(load[key]["mdl"]), f"{ratio:.2f}"))
     text = prose(
-        f"64 connections (wrk, {args.rounds} rounds of {args.seconds} s each in turn) of a 90 MB file, in GB/s: median and range.",
-        f"Errors: {load['errors']}. mdl answers at `/resolve/`, from its cache of decoded files; nginx serves the flat files.",
+        f"64 connections (wrk, {args.rounds} rounds of {args.seconds} s each in turn) of a 90 MB file, in GB/s: median",
+        f"and range. Errors: {load['errors']}. mdl answers at `/resolve/`, from its cache of decoded files; nginx serves",
+        "the flat files.",
     )
     text += "\n" + table(("", "nginx", "mdl serve", "ratio"), rows)
     text += prose(
