@@ -1,1 +1,129 @@
-//! x
+//! `mdl serve`: repositories over HTTP. Neighbours: `mdl-repo` below, the CLI starts it. It must not know how a version is stored,
+//! nor decide what the CLI's verbs mean.
+//!
+//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `content` (bytes
+//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request).
+
+pub mod api;
+pub mod app;
+pub mod auth;
+pub mod content;
+mod extract;
+mod hub;
+mod layers;
+mod listen;
+mod log;
+pub mod metrics;
+mod ops;
+pub mod options;
+mod pages;
+pub mod problem;
+pub mod registry;
+mod revision;
+pub mod spool;
+pub mod state;
+
+use crate::{app::App, layers::Rates, listen::Listener};
+use axum::{Router, middleware};
+use mdl_codec::Engine;
+use std::{sync::Arc, time::Duration};
+use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
+
+pub use crate::options::{Anonymous, LogFormat, Options, Tls};
+
+/// How often what is not used is let go.
+const REST: Duration = Duration::from_secs(15);
+/// How long a repository may be unused before its index is free for other processes.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// How long blocking work may go on once every request has ended or was cut off.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// All routes with what is around them.
+pub fn router(app: &App, rates: &Rates) -> Router {
+    let guarded = Router::new()
+        .merge(api::routes())
+        .merge(hub::routes())
+        .merge(pages::routes())
+        .merge(ops::guarded())
+        .fallback(ops::nothing_here)
+        .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
+        .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
+    Router::new()
+        .merge(guarded)
+        .merge(ops::open())
+        .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
+        .layer(CatchPanicLayer::custom(layers::panicked))
+        .layer(middleware::from_fn(layers::protect))
+        .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
+        .with_state(app.clone())
+}
+
+/// Serves until the process is told to stop (SIGTERM or SIGINT; a second one ends it at once). `ready` is told the address once
+/// connections are accepted.
+///
+/// # Errors
+/// As [`serve`]; the directories cannot be had.
+pub fn run(options: Options, engine: Arc<dyn Engine>, log: LogFormat, ready: impl FnOnce(&str)) -> problem::Result<()> {
+    log::start(log);
+    let app = App::new(options, engine)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(problem::Problem::internal)?;
+    let served = runtime.block_on(async {
+        tokio::spawn(signals(app.clone()));
+        serve(app, ready).await
+    });
+    // What blocks and did not hear that it is to stop is cut off: commits are made so that this loses nothing.
+    runtime.shutdown_timeout(LAST_WORDS);
+    served
+}
+
+async fn signals(app: App) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::warn!("signals cannot be listened to");
+        return;
+    };
+    for again in [false, true] {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        if again {
+            std::process::exit(130);
+        }
+        app.stop();
+    }
+}
+
+/// Serves until the app is stopped. `ready` is told the address once connections are accepted.
+///
+/// # Errors
+/// The address or the certificate cannot be had; it is open to others, and nothing says who may do what.
+pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
+    ops::refuse_unguarded(&app)?;
+    let listener = Listener::bind(&app).await?;
+    ready(&listener.url());
+    let rates = Rates::new(app.options().rate);
+    let router = router(&app, &rates);
+    let resting = tokio::spawn(rest(app.clone(), rates));
+    listener.run(&app, router).await;
+    resting.abort();
+    Ok(())
+}
+
+/// Lets go of what is not used, from time to time.
+async fn rest(app: App, rates: Rates) {
+    let mut ticks = tokio::time::interval(REST);
+    loop {
+        ticks.tick().await;
+        rates.rest();
+        let app = app.clone();
+        // Closing an index writes to disk.
+        let _ = tokio::task::spawn_blocking(move || {
+            hub::rest(&app);
+            app.registry().rest(IDLE);
+        })
+        .await;
+    }
+}

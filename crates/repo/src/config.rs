@@ -10,7 +10,7 @@ use toml::{Table, Value};
 const KEY: &str = "config";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 6] = [
+pub const KNOWN: [(&str, &str, &str); 7] = [
     (
         "user.name",
         "",
@@ -36,6 +36,11 @@ pub const KNOWN: [(&str, &str, &str); 6] = [
         "commit.follow_symlinks",
         "false",
         "commit what symbolic links point at instead of refusing them",
+    ),
+    (
+        "serve.anonymous_read",
+        "false",
+        "`mdl serve` lets anybody read this repository, without a token",
     ),
 ];
 

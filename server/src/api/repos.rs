@@ -1,0 +1,216 @@
+//! Repositories: listed, made, described, set up. Neighbours: the registry. It must not know what is in one.
+
+use crate::{
+    app::{App, work},
+    auth::{Admin, Caller, Read, Scope},
+    extract::{Body, Query},
+    problem::{Problem, ProblemDocument, Result},
+    registry::RepoName,
+};
+use axum::{Json, extract::State};
+use http::StatusCode;
+use mdl_repo::Repo;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Repositories on a page, if nobody asks for another number, and at most.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(describe, set_up))
+}
+
+/// A repository.
+#[derive(Debug, Serialize, ToSchema)]
+struct RepoInfo {
+    /// `owner/name`.
+    #[schema(value_type = String, example = "ada/tiny-gpt")]
+    name: RepoName,
+    /// The branch that HEAD is on.
+    default_branch: Option<String>,
+    /// The commit that HEAD stands on (64 hex digits); none: there is no commit yet.
+    head: Option<String>,
+    /// Whether anybody may read it.
+    anonymous_read: bool,
+}
+
+/// Some repositories.
+#[derive(Debug, Serialize, ToSchema)]
+struct RepoPage {
+    repos: Vec<RepoInfo>,
+    /// Pass as `after` for the next page; none: this is the last.
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// Name of the last repository of the page before.
+    after: Option<String>,
+    /// Repositories a page.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// A repository to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRepo {
+    /// `owner/name`.
+    #[schema(value_type = String, example = "ada/tiny-gpt")]
+    name: RepoName,
+    /// The first branch; `main` if nothing is said.
+    branch: Option<String>,
+    /// Whether anybody may read it; false if nothing is said.
+    #[serde(default)]
+    anonymous_read: bool,
+}
+
+/// Settings to change; what is left out stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RepoSettings {
+    /// Whether anybody may read it.
+    anonymous_read: Option<bool>,
+}
+
+fn info(name: RepoName, repo: &Repo) -> Result<RepoInfo> {
+    let branch = repo.head_branch()?;
+    Ok(RepoInfo {
+        name,
+        default_branch: branch.and_then(|b| b.strip_prefix(mdl_repo::HEADS).map(str::to_owned)),
+        head: repo.refs().head_commit()?.map(|id| id.to_hex()),
+        anonymous_read: crate::auth::is_open(repo),
+    })
+}
+
+/// List the repositories that the caller may read
+#[utoipa::path(
+    get,
+    path = "/repos",
+    tag = "repositories",
+    params(ListQuery),
+    responses(
+        (status = 200, body = RepoPage),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQuery>) -> Result<Json<RepoPage>> {
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    work(move || {
+        let mut page = RepoPage {
+            repos: Vec::new(),
+            next: None,
+        };
+        for name in app.registry().list()? {
+            if query.after.as_ref().is_some_and(|after| name.to_string() <= *after) {
+                continue;
+            }
+            // One that cannot be opened must not hide the others.
+            let Ok(repo) = app.registry().open(&name) else { continue };
+            if !caller.may(Scope::Read, &name, crate::auth::is_open(&repo)) {
+                continue;
+            }
+            if page.repos.len() == limit {
+                page.next = page.repos.last().map(|r| r.name.to_string());
+                break;
+            }
+            page.repos.push(info(name, &repo)?);
+        }
+        Ok(Json(page))
+    })
+    .await
+}
+
+/// Make a repository
+#[utoipa::path(
+    post,
+    path = "/repos",
+    tag = "repositories",
+    request_body = NewRepo,
+    responses(
+        (status = 201, body = RepoInfo),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(new): Body<NewRepo>,
+) -> Result<(StatusCode, Json<RepoInfo>)> {
+    if !caller.may(Scope::Admin, &new.name, false) {
+        let what = format!("making {} wants a token that may administer it", new.name);
+        return Err(if caller.is_anonymous() {
+            Problem::unauthorized(what)
+        } else {
+            Problem::forbidden(what)
+        });
+    }
+    work(move || {
+        let branch = new.branch.as_deref().unwrap_or("main");
+        let mut repo = app.registry().create(&new.name, branch)?;
+        if new.anonymous_read {
+            repo = set(&app, &new.name, true)?;
+        }
+        Ok((StatusCode::CREATED, Json(info(new.name, &repo)?)))
+    })
+    .await
+}
+
+/// Changes a setting, for the handle that others share as well.
+fn set(app: &App, name: &RepoName, anonymous_read: bool) -> Result<Arc<Repo>> {
+    app.registry().configure(
+        name,
+        &[(
+            crate::auth::ANONYMOUS_READ,
+            Some(if anonymous_read { "true" } else { "false" }),
+        )],
+    )
+}
+
+/// Describe a repository
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}",
+    tag = "repositories",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = RepoInfo),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn describe(Read(access): Read) -> Result<Json<RepoInfo>> {
+    work(move || info(access.name, &access.repo).map(Json)).await
+}
+
+/// Change a repository's settings
+#[utoipa::path(
+    patch,
+    path = "/repos/{owner}/{name}",
+    tag = "repositories",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = RepoSettings,
+    responses(
+        (status = 200, body = RepoInfo),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn set_up(
+    State(app): State<App>,
+    Admin(access): Admin,
+    Body(settings): Body<RepoSettings>,
+) -> Result<Json<RepoInfo>> {
+    work(move || {
+        let mut repo = access.repo;
+        if let Some(open) = settings.anonymous_read {
+            repo = set(&app, &access.name, open)?;
+        }
+        info(access.name, &repo).map(Json)
+    })
+    .await
+}

@@ -1,0 +1,143 @@
+//! What all requests share. Neighbours: `lib` makes it, routes take it as their state. It must not hold what belongs to one
+//! request, nor know routes.
+
+use crate::{
+    auth::Tokens,
+    content::Content,
+    hub::Hub,
+    metrics::Metrics,
+    options::Options,
+    problem::{Problem, Result},
+    registry::{Registry, RepoName},
+    spool::Spool,
+    state,
+};
+use mdl_codec::Engine;
+use mdl_repo::Repo;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::sync::watch;
+
+/// What all requests share; a handle.
+#[derive(Clone, Debug)]
+pub struct App(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    state: PathBuf,
+    registry: Registry,
+    tokens: Tokens,
+    content: Content,
+    metrics: Metrics,
+    spool: Spool,
+    hub: Hub,
+    stopping: watch::Sender<bool>,
+}
+
+impl App {
+    /// Makes it ready; starts nothing.
+    ///
+    /// # Errors
+    /// The directories cannot be had.
+    pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
+        let registry = Registry::new(&options.root, engine)?;
+        let state = options.state_dir()?;
+        state::make(&state)?;
+        Ok(App(Arc::new(Inner {
+            tokens: Tokens::new(&state),
+            content: Content::new(&state, &options)?,
+            metrics: Metrics::new(),
+            spool: Spool::new(state.join("spool"), options.max_upload)?,
+            hub: Hub::new(&state)?,
+            stopping: watch::Sender::new(false),
+            registry,
+            state,
+            options,
+        })))
+    }
+
+    /// What the operator said.
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The server's own directory.
+    pub fn state(&self) -> &Path {
+        &self.0.state
+    }
+
+    /// The repositories.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    /// The tokens.
+    pub fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// Bytes of stored files.
+    pub fn content(&self) -> &Content {
+        &self.0.content
+    }
+
+    /// Bytes on their way in.
+    pub fn spool(&self) -> &Spool {
+        &self.0.spool
+    }
+
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    /// Counters.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Whether only this machine can ask.
+    pub fn is_loopback(&self) -> bool {
+        self.options().listen.ip().is_loopback()
+    }
+
+    /// Opens a repository, whoever asks.
+    ///
+    /// # Errors
+    /// There is none of the name; it cannot be opened.
+    pub async fn repo(&self, name: &RepoName) -> Result<Arc<Repo>> {
+        let (app, name) = (self.clone(), name.clone());
+        work(move || app.registry().open(&name)).await
+    }
+
+    /// Says that the server is to stop.
+    pub fn stop(&self) {
+        self.0.stopping.send_replace(true);
+    }
+
+    /// Whether the server is to stop.
+    pub fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// Waits until the server is to stop.
+    pub async fn stopped(&self) {
+        let mut seen = self.0.stopping.subscribe();
+        // The sender lives in `self`.
+        let _ = seen.wait_for(|stop| *stop).await;
+    }
+}
+
+/// Runs what blocks (disk, decoding) where it does not keep requests from being answered.
+///
+/// # Errors
+/// Those of `f`.
+pub async fn work<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(f).await {
+        Ok(done) => done,
+        Err(e) => Err(Problem::internal(format!("a task ended: {e}"))),
+    }
+}

@@ -1,0 +1,318 @@
+//! Bearer tokens: made, stored as hashes, looked up in constant time. Neighbours: `mdl token` makes and revokes them in the file
+//! that a running server reads anew when it changes. It must not know requests.
+
+use crate::{
+    problem::{Problem, Result},
+    registry::RepoName,
+    state::write_private,
+};
+use globset::{GlobBuilder, GlobMatcher};
+use serde::{Deserialize, Serialize};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{Arc, RwLock},
+    time::SystemTime,
+};
+use utoipa::ToSchema;
+
+const FILE: &str = "tokens.json";
+const PREFIX: &str = "mdl_";
+const ID_BYTES: usize = 6;
+const SECRET_BYTES: usize = 32;
+
+/// How much a token allows; each includes those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// See and download.
+    Read,
+    /// Commit, upload, move refs.
+    Write,
+    /// Make repositories, change settings, run maintenance, set webhooks.
+    Admin,
+}
+
+impl Scope {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Write => "write",
+            Scope::Admin => "admin",
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Scope, String> {
+        let all = [Scope::Read, Scope::Write, Scope::Admin];
+        let found = all.into_iter().find(|s| s.name() == text);
+        found.ok_or_else(|| format!("{text:?} is none of read, write and admin"))
+    }
+}
+
+/// A token as it is stored: without what its bearer shows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Token {
+    /// Public part: names it in lists and logs.
+    pub id: String,
+    /// Whose it is, or what for: author of its commits.
+    pub name: String,
+    /// BLAKE3 of the whole token. 256 random bits need no slow hash.
+    hash: String,
+    /// The repositories it is good for: a glob over `owner/name`, where `*` stops at `/`; `**` means all.
+    pub repo: String,
+    /// What it allows there.
+    pub scope: Scope,
+    /// When it was made: milliseconds since 1970.
+    pub created_ms: i64,
+    /// When it ends to be good; none: never.
+    pub expires_ms: Option<i64>,
+    #[serde(skip)]
+    matcher: Option<GlobMatcher>,
+}
+
+/// A token to be made.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// Whose it is, or what for.
+    pub name: String,
+    /// Glob over `owner/name`.
+    pub repo: String,
+    /// What it allows.
+    pub scope: Scope,
+    /// Milliseconds since 1970 when it ends; none: never.
+    pub expires_ms: Option<i64>,
+}
+
+impl Token {
+    /// Whether it is good for a repository.
+    pub fn covers(&self, name: &RepoName) -> bool {
+        self.matcher.as_ref().is_some_and(|m| m.is_match(name.to_string()))
+    }
+
+    /// Whether it is good for every repository.
+    pub fn covers_all(&self) -> bool {
+        matches!(self.repo.as_str(), "**" | "*/*")
+    }
+
+    fn is_over(&self, now_ms: i64) -> bool {
+        self.expires_ms.is_some_and(|end| end <= now_ms)
+    }
+}
+
+fn matcher(glob: &str) -> std::result::Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(glob).literal_separator(true).build();
+    glob.map(|g| g.compile_matcher()).map_err(|e| e.to_string())
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct File {
+    version: u32,
+    tokens: Vec<Token>,
+}
+
+#[derive(Default)]
+struct Known {
+    stamp: Option<(SystemTime, u64)>,
+    tokens: Vec<Arc<Token>>,
+}
+
+/// The tokens of a server.
+pub struct Tokens {
+    path: PathBuf,
+    known: RwLock<Known>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Problem + use<> {
+    let path = path.display().to_string();
+    move |e| Problem::internal(format!("{path}: {e}"))
+}
+
+impl Tokens {
+    /// The tokens in a server's state directory.
+    pub fn new(state: &Path) -> Tokens {
+        Tokens {
+            path: state.join(FILE),
+            known: RwLock::default(),
+        }
+    }
+
+    /// All tokens; the file is read anew if it has changed.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not what this program wrote: then nobody is let in.
+    pub fn all(&self) -> Result<Vec<Arc<Token>>> {
+        let stamp = match fs::metadata(&self.path) {
+            Ok(m) => Some((m.modified().map_err(failed(&self.path))?, m.len())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(&self.path)(e)),
+        };
+        {
+            let known = self.known.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if known.stamp == stamp {
+                return Ok(known.tokens.clone());
+            }
+        }
+        let tokens: Vec<Arc<Token>> = self.read()?.tokens.into_iter().map(Arc::new).collect();
+        let mut known = self.known.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *known = Known {
+            stamp,
+            tokens: tokens.clone(),
+        };
+        Ok(tokens)
+    }
+
+    fn read(&self) -> Result<File> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(File::default()),
+            Err(e) => return Err(failed(&self.path)(e)),
+        };
+        let mut file: File = serde_json::from_slice(&bytes).map_err(|e| failed(&self.path)(e.into()))?;
+        for token in &mut file.tokens {
+            token.matcher = matcher(&token.repo).ok();
+        }
+        Ok(file)
+    }
+
+    /// Makes a token; returns it with what its bearer shows, which is stored nowhere.
+    ///
+    /// # Errors
+    /// A glob that is none; the medium failed.
+    pub fn create(&self, new: NewToken) -> Result<(Token, String)> {
+        let matcher = matcher(&new.repo).map_err(|e| Problem::usage(format!("{:?} is no glob: {e}", new.repo)))?;
+        let (id, secret) = (random_hex(ID_BYTES)?, random_hex(SECRET_BYTES)?);
+        let text = format!("{PREFIX}{id}_{secret}");
+        let token = Token {
+            id,
+            name: new.name,
+            hash: blake3::hash(text.as_bytes()).to_hex().to_string(),
+            repo: new.repo,
+            scope: new.scope,
+            created_ms: jiff::Timestamp::now().as_millisecond(),
+            expires_ms: new.expires_ms,
+            matcher: Some(matcher),
+        };
+        self.change(|tokens| {
+            tokens.push(token.clone());
+            Ok(())
+        })?;
+        Ok((token, text))
+    }
+
+    /// Makes a token good for nothing.
+    ///
+    /// # Errors
+    /// There is none of this id; the medium failed.
+    pub fn revoke(&self, id: &str) -> Result<()> {
+        self.change(|tokens| {
+            let before = tokens.len();
+            tokens.retain(|t| t.id != id);
+            if tokens.len() == before {
+                Err(Problem::not_found("token", id))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn change(&self, f: impl FnOnce(&mut Vec<Token>) -> Result<()>) -> Result<()> {
+        let _lock = crate::state::lock(&self.path)?;
+        let mut file = self.read()?;
+        file.version = 1;
+        f(&mut file.tokens)?;
+        let bytes = serde_json::to_vec_pretty(&file).map_err(Problem::internal)?;
+        write_private(&self.path, &bytes).map_err(failed(&self.path))
+    }
+
+    /// The token that a bearer shows, if it is good now.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn find(&self, shown: &str) -> Result<Option<Arc<Token>>> {
+        let tokens = self.all()?;
+        let id = shown
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('_'))
+            .map(|(id, _)| id);
+        let hash = blake3::hash(shown.as_bytes());
+        let now = jiff::Timestamp::now().as_millisecond();
+        // Which id it is may be timed: it is public. What follows may not; hashes are compared in constant time.
+        let same =
+            |t: &&Arc<Token>| Some(t.id.as_str()) == id && blake3::Hash::from_hex(&t.hash).is_ok_and(|h| h == hash);
+        Ok(tokens.iter().find(same).filter(|t| !t.is_over(now)).cloned())
+    }
+}
+
+fn random_hex(bytes: usize) -> Result<String> {
+    let mut buffer = vec![0; bytes];
+    getrandom::fill(&mut buffer).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
+    Ok(buffer.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(scope: Scope, repo: &str, expires_ms: Option<i64>) -> NewToken {
+        NewToken {
+            name: "ada".to_owned(),
+            repo: repo.to_owned(),
+            scope,
+            expires_ms,
+        }
+    }
+
+    #[test]
+    fn a_token_is_found_by_what_its_bearer_shows_and_by_nothing_else() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = Tokens::new(dir.path());
+        let (made, text) = tokens.create(new(Scope::Write, "ada/*", None)).expect("made");
+        let stored = fs::read_to_string(dir.path().join(FILE)).expect("stored");
+        assert!(
+            !stored.contains(text.rsplit('_').next().expect("a secret")),
+            "the secret is not stored"
+        );
+        assert_eq!(tokens.find(&text).expect("read").expect("found").id, made.id);
+        let other = format!("{}0", &text[..text.len() - 1]);
+        let other = if other == text {
+            format!("{}1", &text[..text.len() - 1])
+        } else {
+            other
+        };
+        for wrong in [other.as_str(), "", "mdl_", "mdl__", &text[1..], &format!("{text} ")] {
+            assert!(tokens.find(wrong).expect("read").is_none(), "{wrong:?}");
+        }
+        tokens.revoke(&made.id).expect("revoked");
+        assert!(tokens.find(&text).expect("read").is_none());
+        assert!(tokens.revoke(&made.id).is_err());
+    }
+
+    #[test]
+    fn globs_scopes_and_ends_bound_a_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = Tokens::new(dir.path());
+        let (token, _) = tokens.create(new(Scope::Write, "ada/*", None)).expect("made");
+        let name = |text: &str| text.parse::<RepoName>().expect("a name");
+        assert!(token.covers(&name("ada/gpt")) && !token.covers(&name("bob/gpt")) && !token.covers_all());
+        let (all, _) = tokens.create(new(Scope::Read, "**", None)).expect("made");
+        assert!(all.covers(&name("bob/gpt")) && all.covers_all());
+        let (_, over) = tokens.create(new(Scope::Admin, "**", Some(1))).expect("made");
+        assert!(tokens.find(&over).expect("read").is_none());
+        assert!(tokens.create(new(Scope::Read, "a[", None)).is_err());
+        assert!(Scope::Read < Scope::Write && Scope::Write < Scope::Admin);
+    }
+}

@@ -1,0 +1,126 @@
+//! What happens around every request: a line in the log, counters, limits, headers that keep browsers safe. Neighbours: `lib` puts
+//! these around the routes; `auth::identify` stands inside. It must not know routes.
+
+use crate::{
+    app::App,
+    auth::Caller,
+    listen::Peer,
+    metrics::RequestLabels,
+    problem::{Problem, Result},
+};
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use std::{num::NonZeroU32, sync::Arc, time::Instant};
+
+/// For whatever says nothing else: not to be shown, framed or run by a browser.
+const STRICT: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
+/// Requests that a client which was quiet may make at once, in seconds' worth of its rate.
+const BURST: u32 = 4;
+
+/// Counts and logs.
+pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+    let start = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let peer = request.extensions().get::<Peer>().map(|p| p.0);
+    let metrics = app.metrics();
+    metrics.active.inc();
+    let response = next.run(request).await;
+    metrics.active.dec();
+    let (status, seconds) = (response.status(), start.elapsed().as_secs_f64());
+    let labels = RequestLabels {
+        method: method_name(&method),
+        face: face(&path),
+        status: status.as_u16(),
+    };
+    metrics.requests.get_or_create(&labels).inc();
+    metrics.seconds.observe(seconds);
+    let ms = (seconds * 1e6).round() / 1e3;
+    // `Debug` of the path keeps a crafted one on its line.
+    match status.is_server_error() {
+        true => tracing::error!(%method, ?path, status = status.as_u16(), ms, ?peer, "request"),
+        false => tracing::info!(%method, ?path, status = status.as_u16(), ms, ?peer, "request"),
+    }
+    response
+}
+
+/// One of few names: labels of metrics must not be a stranger's to choose.
+fn method_name(method: &Method) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    KNOWN.iter().copied().find(|k| *k == method.as_str()).unwrap_or("other")
+}
+
+fn face(path: &str) -> &'static str {
+    match path {
+        p if p.starts_with("/api/v1/") => "api",
+        p if p.starts_with("/api/") || p.contains("/resolve/") || p.contains("/info/lfs/") => "hub",
+        "/healthz" | "/readyz" | "/metrics" => "other",
+        _ => "pages",
+    }
+}
+
+/// Headers for browsers, where the route did not say its own.
+pub async fn protect(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let mut default = |name: HeaderName, value: &'static str| {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    default(header::CONTENT_SECURITY_POLICY, STRICT);
+    default(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    default(header::REFERRER_POLICY, "same-origin");
+    default(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    default(header::SERVER, concat!("mdl/", env!("CARGO_PKG_VERSION")));
+    response
+}
+
+/// How often each client may ask: by token, else by address.
+#[derive(Clone, Debug)]
+pub struct Rates(Option<Arc<DefaultKeyedRateLimiter<String>>>);
+
+impl Rates {
+    /// `rate` requests a second on average; none: any number.
+    pub fn new(rate: Option<u32>) -> Rates {
+        let quota = rate.and_then(NonZeroU32::new).map(|rate| {
+            let burst = rate.saturating_mul(NonZeroU32::MIN.saturating_add(BURST - 1));
+            Quota::per_second(rate).allow_burst(burst)
+        });
+        Rates(quota.map(|q| Arc::new(RateLimiter::keyed(q))))
+    }
+
+    /// Forgets clients that were quiet for long.
+    pub fn rest(&self) {
+        if let Some(limiter) = &self.0 {
+            limiter.retain_recent();
+        }
+    }
+}
+
+/// Refuses those who ask too often.
+///
+/// # Errors
+/// 429.
+pub async fn limit(State(rates): State<Rates>, request: Request, next: Next) -> Result<Response> {
+    if let Some(limiter) = &rates.0 {
+        let caller = request
+            .extensions()
+            .get::<Caller>()
+            .and_then(|c| c.id().map(str::to_owned));
+        let peer = || request.extensions().get::<Peer>().map(|p| p.0.to_string());
+        let key = caller.or_else(peer).unwrap_or_default();
+        if limiter.check_key(&key).is_err() {
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "too many requests: slow down");
+            return Err(problem.header(header::RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+/// A handler that panicked answers 500, and the others go on.
+pub fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
+    Problem::internal("a handler panicked").into_response()
+}

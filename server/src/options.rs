@@ -1,0 +1,123 @@
+//! What an operator may say. Neighbours: `mdl serve` fills it in, every room reads it. It must not know how anything is done.
+
+use crate::{
+    auth::Scope,
+    problem::{Problem, Result},
+    state,
+};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// What those without a token may do with every repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// Nothing but read what is open to all.
+    Nothing,
+    /// As a token of this scope would allow.
+    As(Scope),
+}
+
+impl Anonymous {
+    /// As a scope.
+    pub const fn scope(self) -> Option<Scope> {
+        match self {
+            Anonymous::Nothing => None,
+            Anonymous::As(scope) => Some(scope),
+        }
+    }
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON document a line.
+    Json,
+}
+
+/// A certificate and its key, in PEM files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The chain, the server's certificate first.
+    pub certificate: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// What an operator may say.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Directory with the repositories, as `OWNER/NAME`; or one repository.
+    pub root: PathBuf,
+    /// Directory for the server's own things; none: `.mdl-serve` in `root`.
+    pub state: Option<PathBuf>,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// For HTTPS.
+    pub tls: Option<Tls>,
+    /// What those without a token may do; none: see [`crate::auth`].
+    pub anonymous: Option<Anonymous>,
+    /// Bytes of memory for what is decoded and cached.
+    pub memory: u64,
+    /// Bytes of disk for decoded files; 0: none are kept.
+    pub cache: u64,
+    /// Largest upload in bytes, and largest commit.
+    pub max_upload: u64,
+    /// Connections at a time; more wait to be accepted.
+    pub max_connections: usize,
+    /// Requests a second that one client may make on average; none: any number.
+    pub rate: Option<u32>,
+    /// How long a request's headers may take.
+    pub header_timeout: Duration,
+    /// How long a client may send or take nothing in the middle of a request or response.
+    pub stall_timeout: Duration,
+    /// How long requests may go on after the server was asked to stop.
+    pub grace: Duration,
+    /// Webhooks may go to addresses that are not public.
+    pub private_webhooks: bool,
+    /// Where other people reach this server (`https://models.example.org`), for links in documents; none: the request's Host.
+    pub public_url: Option<String>,
+}
+
+impl Options {
+    /// The server's own directory: the one that was named; else `.mdl-serve` in the served one, or `serve` in that of the one
+    /// repository it is.
+    ///
+    /// # Errors
+    /// There is no such directory to serve.
+    pub fn state_dir(&self) -> Result<PathBuf> {
+        if let Some(dir) = &self.state {
+            return Ok(dir.clone());
+        }
+        let failed = |e| Problem::usage(format!("cannot serve {}: {e}", self.root.display()));
+        let root = self.root.canonicalize().map_err(failed)?;
+        let inner = root.join(mdl_repo::DIR);
+        Ok(if inner.is_dir() {
+            inner.join("serve")
+        } else {
+            root.join(state::DIR)
+        })
+    }
+
+    /// The defaults, for a directory.
+    pub fn new(root: impl Into<PathBuf>) -> Options {
+        Options {
+            root: root.into(),
+            state: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
+            tls: None,
+            anonymous: None,
+            memory: 1 << 30,
+            cache: 16 << 30,
+            max_upload: 1 << 40,
+            max_connections: 1024,
+            rate: None,
+            header_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(30),
+            private_webhooks: false,
+            public_url: None,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a request comes to that does not succeed: a status, and a problem document (RFC 9457) that says what the caller can do.
+//! Neighbours: every route; errors of `mdl-repo` become these. It must not know any route.
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use mdl_repo::{ErrorKind, RepoError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Result of the routes.
+pub type Result<T> = std::result::Result<T, Problem>;
+
+/// Media type of problem documents.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+const ERROR_CODE: HeaderName = HeaderName::from_static("x-error-code");
+const ERROR_MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
+
+/// Why a request did not succeed.
+#[derive(Debug)]
+pub struct Problem {
+    /// The response's status.
+    pub status: StatusCode,
+    /// Name of the kind, fixed: `user`, `usage`, `not_found`, `conflict`, `corrupt`, `io`, `unauthorized`, `forbidden`, `busy`, ...
+    pub kind: &'static str,
+    /// What is wrong, for people.
+    pub message: String,
+    /// What the caller may do.
+    pub hint: Option<String>,
+    /// The Hugging Face clients' name for it (`RepoNotFound`, `RevisionNotFound`, `EntryNotFound`, `GatedRepo`).
+    pub code: Option<&'static str>,
+    /// Further headers.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A problem document as it is sent (RFC 9457 with `kind` and `hint`).
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemDocument {
+    /// `urn:mdl:problem:KIND`.
+    #[schema(example = "urn:mdl:problem:not_found")]
+    pub r#type: String,
+    /// The status in words.
+    pub title: String,
+    /// The status.
+    pub status: u16,
+    /// What is wrong.
+    pub detail: String,
+    /// The kind by itself: programs go by this.
+    #[schema(example = "not_found")]
+    pub kind: String,
+    /// What the caller may do.
+    pub hint: Option<String>,
+    /// As `detail`: what the Hugging Face clients show.
+    pub error: String,
+}
+
+impl Problem {
+    /// A problem of a status and kind.
+    pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Problem {
+        Problem {
+            status,
+            kind,
+            message: message.into(),
+            hint: None,
+            code: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// The request makes no sense as it is written (400).
+    pub fn usage(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "usage", message)
+    }
+
+    /// Nothing has this name (404).
+    pub fn not_found(what: &str, name: impl std::fmt::Display) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "not_found", format!("{what} not found: {name}"))
+    }
+
+    /// Somebody else was first (409).
+    pub fn conflict(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::CONFLICT, "conflict", message)
+    }
+
+    /// Nobody the server knows asks (401).
+    pub fn unauthorized(message: impl Into<String>) -> Problem {
+        let challenge = HeaderValue::from_static("Bearer realm=\"mdl\"");
+        let basic = HeaderValue::from_static("Basic realm=\"mdl\"");
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+            .hint("send `Authorization: Bearer TOKEN`; `mdl token create` makes tokens")
+            .header(header::WWW_AUTHENTICATE, challenge)
+            .header(header::WWW_AUTHENTICATE, basic)
+    }
+
+    /// The token does not allow it (403).
+    pub fn forbidden(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// More than the server takes (413).
+    pub fn too_large(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    }
+
+    /// The server has enough to do (503).
+    pub fn busy(message: impl Into<String>, seconds: u32) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+            .header(header::RETRY_AFTER, HeaderValue::from(seconds))
+    }
+
+    /// The server's own failure (500): the caller is told nothing but that, the log gets the rest.
+    pub fn internal(what: impl std::fmt::Display) -> Problem {
+        tracing::error!(%what, "internal error");
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "the server failed; its log says why",
+        )
+    }
+
+    /// With a next step for the caller.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// With a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With the Hugging Face clients' name for it.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Problem {
+        self.code = Some(code);
+        self
+    }
+
+    /// As it is sent.
+    pub fn document(&self) -> ProblemDocument {
+        ProblemDocument {
+            r#type: format!("urn:mdl:problem:{}", self.kind),
+            title: self.status.canonical_reason().unwrap_or("error").to_owned(),
+            status: self.status.as_u16(),
+            detail: self.message.clone(),
+            kind: self.kind.to_owned(),
+            hint: self.hint.clone(),
+            error: self.message.clone(),
+        }
+    }
+}
+
+impl From<RepoError> for Problem {
+    fn from(error: RepoError) -> Problem {
+        let (status, kind) = match error.kind() {
+            ErrorKind::User => (StatusCode::UNPROCESSABLE_ENTITY, "user"),
+            ErrorKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
+            ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            ErrorKind::Conflict => (StatusCode::CONFLICT, "conflict"),
+            ErrorKind::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt"),
+            ErrorKind::Io => (StatusCode::INTERNAL_SERVER_ERROR, "io"),
+        };
+        let hint = error.hint();
+        let message = match &error {
+            // Paths of the server are for its log.
+            RepoError::Io { context, source } => {
+                tracing::error!(%context, %source, "the medium failed");
+                let full = source.kind() == std::io::ErrorKind::StorageFull;
+                let what = if full {
+                    "the server's disk is full"
+                } else {
+                    "the server's storage failed"
+                };
+                what.to_owned()
+            }
+            _ => error.to_string(),
+        };
+        let code = match &error {
+            RepoError::NotFound {
+                what: "revision" | "commit" | "branch" | "tag" | "version",
+                ..
+            } => Some("RevisionNotFound"),
+            RepoError::NotFound { what: "file", .. } => Some("EntryNotFound"),
+            RepoError::NotFound { what: "repository", .. } => Some("RepoNotFound"),
+            _ => None,
+        };
+        if status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(%error, "stored data or medium failed");
+        }
+        let mut problem = Problem::new(status, kind, message);
+        (problem.hint, problem.code) = (hint, code);
+        problem
+    }
+}
+
+/// Text as a header takes it: one line of visible ASCII.
+fn header_text(text: &str) -> HeaderValue {
+    let visible = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+    let line: String = text.chars().take(300).map(visible).collect();
+    HeaderValue::from_str(&line).unwrap_or(HeaderValue::from_static("error"))
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.document())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(ERROR_MESSAGE, header_text(&self.message));
+        if let Some(code) = self.code {
+            headers.insert(ERROR_CODE, HeaderValue::from_static(code));
+        }
+        for (name, value) in self.headers {
+            headers.append(name, value);
+        }
+        response
+    }
+}

@@ -1,0 +1,35 @@
+//! What clients write for a version: our revisions, and the names the Hugging Face clients use. Neighbours: `mdl-repo` resolves. It
+//! must not know what is done with the version.
+
+use crate::problem::{Problem, Result};
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Repo, RepoError, TAGS};
+
+/// The commit a revision means. Where the repository knows nothing of the name, `main` is the branch that HEAD is on, `step-N` the
+/// version of step N, and full names of refs are taken.
+///
+/// # Errors
+/// It means nothing, or more than one thing; damaged objects; the medium failed.
+pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
+    let error = match repo.resolve(rev) {
+        Ok(id) => return Ok(id),
+        Err(e @ (RepoError::NotFound { .. } | RepoError::Usage { .. })) => e,
+        Err(e) => return Err(e.into()),
+    };
+    let step = rev
+        .strip_prefix("step-")
+        .filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let other = match (rev, step) {
+        ("main", _) => Some("HEAD".to_owned()),
+        (_, Some(n)) => Some(format!("HEAD@step={n}")),
+        _ => [HEADS, TAGS]
+            .iter()
+            .find_map(|p| rev.strip_prefix(p))
+            .map(str::to_owned),
+    };
+    let found = other.map(|other| repo.resolve(&other));
+    match found {
+        Some(Ok(id)) => Ok(id),
+        _ => Err(Problem::from(error).code("RevisionNotFound")),
+    }
+}
