@@ -14,7 +14,7 @@ mod hub;
 mod layers;
 mod listen;
 mod log;
-mod metrics;
+pub mod metrics;
 mod ops;
 pub mod options;
 mod pages;
