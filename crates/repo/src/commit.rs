@@ -7,10 +7,10 @@
 use crate::{
     RepoError, Result,
     contents::{Content, NewFile, check_names},
-    ingest::{Hints, Ingest, Ingested, Policy, Report, Sink, changed},
+    ingest::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
     pack::PackWriter,
-    progress::Progress,
+    progress::{Progress, go_on},
     reach::kind_of,
     refs::{HEADS, Head, check_ref_name},
     repo::Repo,
@@ -18,7 +18,7 @@ use crate::{
     tree::{Files, store},
     work::{FileState, WorkFile, recall, remember, walk},
 };
-use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Summary};
+use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Signature, Summary};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -35,6 +35,10 @@ pub struct CommitRequest {
     pub message: String,
     /// Branch to commit to, made from HEAD's commit if it does not exist; none for the one HEAD is on.
     pub branch: Option<String>,
+    /// Where the branch (or a detached HEAD) must stand; `Some(None)`: it must have no commit. None: wherever it stands.
+    pub expects: Option<Option<Id>>,
+    /// Who commits, and when; none for what the settings say, now. The reflog says who as well, but when the branch moved.
+    pub author: Option<Signature>,
     /// Training step.
     pub step: Option<u64>,
     /// Training epoch.
@@ -90,6 +94,18 @@ impl Target {
             Target::Detached(id) => Some(*id),
         }
     }
+
+    /// Refuses to go on where it does not stand where the caller has seen it.
+    fn check(&self, expects: Option<Option<Id>>) -> Result<()> {
+        let (name, found) = match self {
+            Target::Branch { name, tip, .. } => (format!("{HEADS}{name}"), *tip),
+            Target::Detached(id) => ("HEAD".to_owned(), Some(*id)),
+        };
+        match expects {
+            Some(expected) if expected != found => Err(RepoError::Conflict { name, expected, found }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Repo {
@@ -97,7 +113,7 @@ impl Repo {
     ///
     /// # Errors
     /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch (or a detached HEAD) moved
-    /// meanwhile; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
+    /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
     /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
         let (source, files) = self.listed(request)?;
@@ -158,7 +174,10 @@ impl Repo {
         list: &[WorkFile],
     ) -> Result<Prepared> {
         self.odb.refresh();
-        let parent = self.target(request.branch.as_deref())?.parent();
+        let target = self.target(request.branch.as_deref())?;
+        // `store` looks again; but candidates take long to make.
+        target.check(request.expects)?;
+        let parent = target.parent();
         let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
         let parent = parent.zip(commit.as_ref());
         self.prepare(list, source, parent, request.resumed_from, lossy)
@@ -177,6 +196,7 @@ impl Repo {
         let _guard = self.write_lock()?;
         self.odb.refresh();
         let target = self.target(request.branch.as_deref())?;
+        target.check(request.expects)?;
         let parent = target.parent();
         if let Some(p) = prepared.as_ref().filter(|p| p.parent != parent) {
             return Err(RepoError::Conflict {
@@ -245,9 +265,11 @@ impl Repo {
         };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
         drop(ingest);
+        // From here on it is a commit.
+        go_on(progress, STORING)?;
         let written = pack.finish()?;
         self.odb.note_pack(written)?;
-        self.move_ref(&target, id, &commit)?;
+        self.advance(&target, id, &commit, &self.config.moved_by(request.author.as_ref()))?;
         let branch = match target {
             Target::Branch { name, .. } => Some(name),
             Target::Detached(_) => None,
@@ -297,6 +319,7 @@ impl Repo {
     ) -> Result<Files> {
         let mut files = Files::new();
         for f in list {
+            go_on(ingest.progress, STORING)?;
             // A version of one file goes on from a version of one file, whatever its name: `epoch=1-step=500.ckpt` and the next.
             let alone = || old.values().next().filter(|_| (list.len(), old.len()) == (1, 1));
             let parent = old.get(&f.rel).or_else(alone);
@@ -329,7 +352,7 @@ impl Repo {
         Ok(files)
     }
 
-    fn move_ref(&self, target: &Target, id: Id, commit: &Commit) -> Result<()> {
+    fn advance(&self, target: &Target, id: Id, commit: &Commit, who: &Signature) -> Result<()> {
         let first_line = commit.message.lines().next().unwrap_or_default();
         let kind = if commit.parents.is_empty() {
             "commit (initial)"
@@ -340,11 +363,11 @@ impl Repo {
         match target {
             Target::Branch { name, tip, .. } => {
                 self.refs
-                    .update(&format!("{HEADS}{name}"), *tip, Some(id), &commit.author, &message)
+                    .update(&format!("{HEADS}{name}"), *tip, Some(id), who, &message)
             }
             Target::Detached(from) => {
                 let (from, to) = (Head::Detached(*from), Head::Detached(id));
-                self.refs.move_head(&from, &to, &commit.author, &message)
+                self.refs.move_head(&from, &to, who, &message)
             }
         }
     }
@@ -442,7 +465,7 @@ fn finish(
     let commit = Commit {
         tree,
         parents: parent.into_iter().collect(),
-        author: repo.config.signature(),
+        author: request.author.clone().unwrap_or_else(|| repo.config.signature()),
         message: request.message.clone(),
         step: request.step,
         epoch: request.epoch,

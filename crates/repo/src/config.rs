@@ -185,6 +185,19 @@ impl Config {
             utc_offset_min: offset,
         }
     }
+
+    /// Who moves a ref, now: by the time of a move the reflog is shortened, so it cannot be anyone's say.
+    pub(crate) fn moved_by(&self, who: Option<&Signature>) -> Signature {
+        let own = self.signature();
+        match who {
+            None => own,
+            Some(who) => Signature {
+                name: who.name.clone(),
+                email: who.email.clone(),
+                ..own
+            },
+        }
+    }
 }
 
 fn typed(text: &str) -> Value {

@@ -2,11 +2,20 @@
 //! `chain`, `values`. It must not know the work tree (that is `status`).
 
 use crate::{
-    RepoError, Result, chain::TensorReader, odb::Odb, progress::Progress, repo::Repo, status::Change, values::to_f64,
+    RepoError, Result,
+    chain::TensorReader,
+    odb::Odb,
+    progress::{Progress, go_on},
+    repo::Repo,
+    status::Change,
+    values::to_f64,
 };
 use mdl_codec::Dtype;
 use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef, ViewRef};
 use std::collections::BTreeMap;
+
+/// What is stopped, if it is.
+const WHAT: &str = "the comparison";
 
 /// How a file differs.
 #[derive(Clone, Debug)]
@@ -99,10 +108,11 @@ impl Repo {
         names.sort();
         names.dedup();
         for name in names {
+            go_on(progress, WHAT)?;
             let (a, b) = (old.get(name), new.get(name));
             if a.zip(b).is_some_and(|(a, b)| a.tensor.id == b.tensor.id && a.fits(b)) {
                 diff.same_tensors += 1;
-            } else if let Some(t) = self.tensor_diff(a, b)? {
+            } else if let Some(t) = self.tensor_diff(a, b, progress)? {
                 diff.tensors.push(t);
             }
             progress.advance(b.and_then(|b| b.tensor.byte_len()).unwrap_or(0));
@@ -110,7 +120,7 @@ impl Repo {
         Ok(diff)
     }
 
-    fn tensor_diff(&self, a: Option<&Side>, b: Option<&Side>) -> Result<Option<TensorDiff>> {
+    fn tensor_diff(&self, a: Option<&Side>, b: Option<&Side>, progress: &dyn Progress) -> Result<Option<TensorDiff>> {
         let Some(shown) = b.or(a) else { return Ok(None) };
         let dtype = shown.tensor.dtype;
         let mut diff = TensorDiff {
@@ -126,7 +136,8 @@ impl Repo {
         if let (Some(a), Some(b)) = (a, b)
             && a.fits(b)
         {
-            let sums = Sums::of(&self.odb.tensor(&a.tensor.id)?, &self.odb.tensor(&b.tensor.id)?)?;
+            let (a, b) = (self.odb.tensor(&a.tensor.id)?, self.odb.tensor(&b.tensor.id)?);
+            let sums = Sums::of(&a, &b, progress)?;
             diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
             if dtype != Dtype::Opaque {
                 diff.rel_l2 = Some(if sums.dd == 0.0 {
@@ -233,11 +244,12 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(a: &TensorReader<'_>, b: &TensorReader<'_>) -> Result<Sums> {
+    fn of(a: &TensorReader<'_>, b: &TensorReader<'_>, progress: &dyn Progress) -> Result<Sums> {
         let dtype = a.header().dtype;
         let mut sums = Sums::default();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for i in 0..a.segments().min(b.segments()) {
+            go_on(progress, WHAT)?;
             let (a, b) = (a.segment(i)?, b.segment(i)?);
             if a.len() != b.len() {
                 return Err(RepoError::corrupt(

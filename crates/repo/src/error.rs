@@ -64,6 +64,12 @@ pub enum RepoError {
         /// The rules none of which kept it, in words.
         rules: String,
     },
+    /// Whoever had asked for it no longer wanted it.
+    #[error("{what} was stopped; nothing is lost")]
+    Stopped {
+        /// What was going on, such as "the commit".
+        what: &'static str,
+    },
     /// A ref is not where it was expected.
     #[error("{name} moved meanwhile (expected {}, found {})", show(.expected), show(.found))]
     Conflict {
@@ -161,6 +167,7 @@ impl RepoError {
                 time_ms: *time_ms,
                 rules: rules.clone(),
             },
+            RepoError::Stopped { what } => RepoError::Stopped { what },
             RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
             RepoError::Io { context, source } => RepoError::Io {
                 context: context.clone(),
@@ -173,7 +180,7 @@ impl RepoError {
     /// What the user can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            RepoError::User { .. } => ErrorKind::User,
+            RepoError::User { .. } | RepoError::Stopped { .. } => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. } => ErrorKind::Conflict,

@@ -1,5 +1,7 @@
-//! How long work reports how far it is. Neighbours: commit, checkout, fsck, gc and compact call it; the faces show it. It
-//! must not know how it is shown.
+//! How long work reports how far it is, and hears that it is to end. Neighbours: commit, checkout, fsck, gc and compact call it;
+//! the faces show it. It must not know how it is shown.
+
+use crate::{RepoError, Result};
 
 /// Receives progress, from any thread.
 pub trait Progress: Sync {
@@ -9,6 +11,19 @@ pub trait Progress: Sync {
     fn advance(&self, n: u64);
     /// The work has ended.
     fn end(&self);
+    /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must go
+    /// together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it stays so.
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// An error where `what` is not wanted any more.
+pub(crate) fn go_on(progress: &dyn Progress, what: &'static str) -> Result<()> {
+    match progress.stopped() {
+        true => Err(RepoError::Stopped { what }),
+        false => Ok(()),
+    }
 }
 
 /// Shows nothing.

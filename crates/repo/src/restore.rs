@@ -1,8 +1,8 @@
 //! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all. Neighbours:
 //! `chain` decodes tensors; `checkout` decides what is written where. It must not know refs.
 
-use crate::{RepoError, Result, odb::Odb, progress::Progress, storage::nonce};
-use mdl_objects::{Entry, Kind, Manifest, Mode};
+use crate::{RepoError, Result, chain::TensorReader, odb::Odb, progress::Progress, storage::nonce};
+use mdl_objects::{Entry, Kind, Manifest, Mode, TensorRef};
 use rayon::prelude::*;
 use std::{
     ffi::OsString,
@@ -70,13 +70,7 @@ impl Odb {
 
     fn restore_tensors(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
         manifest.tensors.par_iter().try_for_each(|t| {
-            let reader = self.tensor(&t.id)?;
-            if reader.header().dtype != t.dtype || reader.header().shape != t.shape {
-                return Err(RepoError::corrupt(
-                    format!("tensor {}", t.name),
-                    "its dtype or shape is not the manifest's",
-                ));
-            }
+            let reader = self.tensor_in(t)?;
             let mut at = t.offset;
             reader.stream(|bytes| {
                 out.write_at(at, bytes)?;
@@ -85,6 +79,21 @@ impl Odb {
                 Ok(())
             })
         })
+    }
+
+    /// Opens a tensor of a file, which must be what the file's manifest says.
+    ///
+    /// # Errors
+    /// It is another; absent or damaged; the medium failed.
+    pub(crate) fn tensor_in(&self, t: &TensorRef) -> Result<TensorReader<'_>> {
+        let reader = self.tensor(&t.id)?;
+        match reader.header().dtype == t.dtype && reader.header().shape == t.shape {
+            true => Ok(reader),
+            false => Err(RepoError::corrupt(
+                format!("tensor {}", t.name),
+                "its dtype or shape is not the manifest's",
+            )),
+        }
     }
 
     fn restore_skeleton(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {

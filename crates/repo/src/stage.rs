@@ -5,9 +5,9 @@ use crate::{
     Result,
     commit::ingest_file,
     contents::{NewFile, Stored, check_names},
-    ingest::{Hints, Ingest, Policy, Report, Sink},
+    ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
     pack::PackWriter,
-    progress::Progress,
+    progress::{Progress, go_on},
     repo::Repo,
     tree::Files,
 };
@@ -41,6 +41,7 @@ impl Repo {
             report: Report::default(),
         };
         for file in files {
+            go_on(progress, STORING)?;
             let stored = ingest_file(&mut ingest, file, old.get(&file.rel))?;
             let report = std::mem::take(&mut ingest.report);
             let after = ingest.payload_bytes();
@@ -56,6 +57,7 @@ impl Repo {
         if pack.is_empty() {
             return Ok(done);
         }
+        go_on(progress, STORING)?;
         let written = pack.finish()?;
         self.odb.note_pack(written)?;
         Ok(done)

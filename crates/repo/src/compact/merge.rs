@@ -4,7 +4,7 @@
 use crate::{
     Result,
     pack::{PackId, PackWriter},
-    progress::Progress,
+    progress::{Progress, go_on},
     reach::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
     storage::Storage,
 };
@@ -91,6 +91,7 @@ pub(super) fn write(
     let mut depths = HashMap::new();
     let mut writer = PackWriter::new(storage)?;
     for slot in slots {
+        go_on(progress, super::WHAT)?;
         let depth = depth(catalog, &moved, slot, &mut depths);
         copy(catalog, storage, slot, depth, &mut writer, progress)?;
     }

@@ -7,10 +7,21 @@
 mod merge;
 mod rebase;
 
-use crate::{RepoError, Result, pack::PackId, progress::Progress, reach::Catalog, repo::Repo, retain, storage::Stored};
+use crate::{
+    RepoError, Result,
+    pack::PackId,
+    progress::{Progress, go_on},
+    reach::Catalog,
+    repo::Repo,
+    retain,
+    storage::Stored,
+};
 use rebase::Rebase;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
+
+/// What is stopped, if it is.
+const WHAT: &str = "the compaction";
 
 /// What a compaction may do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +62,7 @@ impl Repo {
     /// A second run does nothing.
     ///
     /// # Errors
-    /// Damaged packs, refs or objects; the medium failed. Nothing is lost on any error.
+    /// Damaged packs, refs or objects; the medium failed; `Stopped`. Nothing is lost on any error.
     pub fn compact(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
         let mut report = self.shorten(options, progress)?;
         if !options.dry_run {
@@ -69,6 +80,7 @@ impl Repo {
         self.odb.renew();
         let roots = self.roots(Some(i64::MIN))?.complete()?;
         let catalog = sound(Catalog::read(storage, larger_first)?)?;
+        go_on(progress, WHAT)?;
         // Pruned versions that are still whole are read like all others until a collection takes them.
         let record = self.pruned()?;
         let gone = retain::gone(&catalog, storage, &roots, &record, i64::MIN)?;
@@ -114,6 +126,7 @@ impl Repo {
     /// Merges the first group there is; false if there is none.
     fn merge_group(&self, progress: &dyn Progress) -> Result<bool> {
         let storage = &*self.storage;
+        go_on(progress, WHAT)?;
         let (old, fresh) = {
             let _guard = self.write_lock()?;
             let catalog = sound(Catalog::read(storage, larger_first)?)?;

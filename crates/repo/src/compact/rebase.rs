@@ -9,7 +9,7 @@ use crate::{
     chain::TensorReader,
     odb::Odb,
     pack::{NewObject, PackId, PackWriter},
-    progress::Progress,
+    progress::{Progress, go_on},
     reach::{Catalog, Gone, Marks, OnDamage, Root, references},
     refs::HEADS,
     storage::Storage,
@@ -262,6 +262,7 @@ fn encode(odb: &Odb, id: Id, against: Option<(Id, u8)>, pack: &mut PackWriter, p
     let (mut lengths, mut needed) = (Vec::new(), false);
     let ahead = rayon::current_num_threads().clamp(1, 8);
     for start in (0..reader.segments()).step_by(ahead) {
+        go_on(progress, super::WHAT)?;
         let work: Vec<Segment> = (start..reader.segments().min(start + ahead))
             .into_par_iter()
             .map(|i| segment(odb, &reader, base.as_ref(), i))

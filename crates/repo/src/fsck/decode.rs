@@ -28,6 +28,9 @@ pub(super) fn check(catalog: &Catalog, odb: &Odb, damaged: &HashSet<Slot>, progr
     let mut bad: Vec<Bad> = others
         .into_par_iter()
         .filter_map(|slot| {
+            if progress.stopped() {
+                return None;
+            }
             let reason = whole(catalog, odb, slot).err()?.to_string();
             progress.advance(catalog.record(slot).logical);
             Some(Bad { slot, reason })
@@ -113,6 +116,9 @@ impl Families<'_> {
         let mut nodes = self.gather(root, &mut bad);
         let segments = nodes.first().map_or(0, |n| n.header.segments.len());
         for index in 0..segments {
+            if self.progress.stopped() {
+                return bad;
+            }
             self.segment(&mut nodes, 0, index, [None; 2]);
         }
         for at in 0..nodes.len() {

@@ -10,7 +10,7 @@ use crate::{
     Result,
     odb::unreadable::{self, Unreadable},
     pack::Record,
-    progress::Progress,
+    progress::{Progress, go_on},
     reach::{Catalog, Slot},
     repo::Repo,
     retain::{self, Pruned},
@@ -19,6 +19,9 @@ use mdl_objects::{Id, Kind};
 use serde::{Serialize, Serializer};
 use std::collections::{HashMap, HashSet};
 use trace::Trace;
+
+/// What is stopped, if it is.
+const WHAT: &str = "the check";
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -81,7 +84,7 @@ impl Repo {
     /// stored again by the next commit that has their content.
     ///
     /// # Errors
-    /// The packs or refs cannot be listed.
+    /// The packs or refs cannot be listed; `Stopped`.
     pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
         let storage = &*self.storage;
         // Collectors stay out (a medium that cannot be locked cannot be collected either). Roots come first: whatever they
@@ -100,12 +103,15 @@ impl Repo {
         progress.begin("checking stored bytes", catalog.bytes());
         let (torn, mut bad) = packs::check(&catalog, storage, progress);
         progress.end();
+        // What was passed over for being stopped is not known to be sound.
+        go_on(progress, WHAT)?;
         problems.extend(torn);
         if !quick {
             progress.begin("decoding objects", logical(&catalog));
             let damaged: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
             bad.extend(decode::check(&catalog, &self.odb, &damaged, progress));
             progress.end();
+            go_on(progress, WHAT)?;
         }
         let by_object = blame(&catalog, &bad, &mut problems);
         let copies = bad
@@ -132,6 +138,7 @@ impl Repo {
             trace.gone = gone;
             roots.all.iter().for_each(|r| trace.root(r));
             progress.end();
+            go_on(progress, WHAT)?;
         }
         Ok(FsckReport {
             packs: (catalog.packs.len() + catalog.damaged.len()) as u64,

@@ -27,6 +27,9 @@ pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Pro
     let mut slots: Vec<Slot> = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();
     slots.sort_by_key(|s| (s.pack, catalog.record(*s).offset));
     let bad = slots.into_par_iter().filter_map(|slot| {
+        if progress.stopped() {
+            return None;
+        }
         let reason = match is_intact(catalog, storage, slot, progress) {
             Ok(true) => return None,
             Ok(false) => "stored bytes changed".to_owned(),

@@ -117,6 +117,9 @@ impl<'a> Trace<'a> {
             if !self.walked.insert(id) {
                 continue;
             }
+            if self.progress.stopped() {
+                return;
+            }
             self.progress.advance(1);
             let commit = match self.sound(&id, Kind::Commit) {
                 Ok(n) => self

@@ -10,7 +10,7 @@ mod plan;
 use crate::{
     RepoError, Result, error,
     pack::{PackId, PackWriter},
-    progress::Progress,
+    progress::{Progress, Silent, go_on},
     reach::{Catalog, Gone, Marks, Root, copy},
     repo::Repo,
     retain,
@@ -25,6 +25,8 @@ use std::{
 
 const HOUR_MS: i64 = 3600 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
+/// What is stopped, if it is.
+const WHAT: &str = "the collection";
 
 /// What a collection may do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,7 +74,7 @@ impl Repo {
     ///
     /// # Errors
     /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
-    /// since what lies behind is unknown. The medium failed.
+    /// since what lies behind is unknown. The medium failed. `Stopped`: garbage is left, as much as there was or less.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let storage = &*self.storage;
         let _alone = storage.lock_exclusive()?;
@@ -86,6 +88,7 @@ impl Repo {
         // collection left is smaller than what it came from.
         let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
+        go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
         let until = if options.prune_now {
             i64::MAX
@@ -93,8 +96,9 @@ impl Repo {
             hours_ago(self.config.grace_hours())
         };
         let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, until)?;
-        let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon)?;
+        let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         progress.end();
+        go_on(progress, WHAT)?;
         let mut report = foretell(&catalog, &plan);
         report.pruned = gone.len() as u64;
         report.dry_run = options.dry_run;
@@ -166,6 +170,7 @@ impl Repo {
     fn rewrite(&self, catalog: &Catalog, plan: &Plan, pack: usize, progress: &dyn Progress) -> Result<PackId> {
         let mut writer = PackWriter::new(&*self.storage)?;
         for slot in live(catalog, &plan.kept, pack) {
+            go_on(progress, WHAT)?;
             let depth = catalog.record(slot).depth;
             copy(catalog, &*self.storage, slot, depth, &mut writer, progress)?;
         }
@@ -220,7 +225,7 @@ pub(crate) fn freed_by(
 ) -> Result<u64> {
     let options = GcOptions::default();
     let bytes = |gone: &Gone| {
-        let plan = Plan::make(catalog, storage, roots, gone, &options, far_future())?;
+        let plan = Plan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
         Ok(foretell(catalog, &plan).bytes_after)
     };
     let before: Result<u64> = bytes(before);

@@ -1,10 +1,11 @@
 //! Decides what a collection keeps and which packs go. Neighbours: `reach` marks, `gc` carries the plan out. It must not
 //! change anything.
 
-use super::GcOptions;
+use super::{GcOptions, WHAT};
 use crate::{
     Result,
     pack::Record,
+    progress::{Progress, go_on},
     reach::{Catalog, Gone, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
     storage::Storage,
 };
@@ -94,9 +95,11 @@ impl Plan {
         gone: &Gone,
         options: &GcOptions,
         horizon: SystemTime,
+        progress: &dyn Progress,
     ) -> Result<Plan> {
         let mut kept = Marks::new(catalog, gone);
         for root in roots {
+            go_on(progress, WHAT)?;
             // A reflog may name what an earlier collection, told to, has deleted.
             if root.firm || catalog.find(&root.id).is_some() {
                 kept.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
@@ -104,6 +107,7 @@ impl Plan {
         }
         let mut stays = BTreeSet::new();
         for (p, shelf) in catalog.packs.iter().enumerate() {
+            go_on(progress, WHAT)?;
             if shelf.modified > horizon {
                 leave(catalog, storage, &mut kept, &mut stays, p)?;
             }

@@ -16,7 +16,7 @@ use crate::{
     RepoError, Result,
     odb::{Odb, add_object},
     pack::PackWriter,
-    progress::Progress,
+    progress::{Progress, go_on},
     source::Source,
 };
 use bytes::{Gaps, cut};
@@ -26,6 +26,9 @@ use std::{collections::HashMap, path::Path};
 
 /// A plain file up to this long is one blob; a longer one is cut into chunks by content.
 pub(crate) const SMALL_FILE: u64 = 1 << 20;
+
+/// What is stopped, if it is.
+pub(crate) const STORING: &str = "the commit";
 
 /// Where new objects go.
 pub(crate) enum Sink<'a> {
@@ -167,6 +170,7 @@ impl Ingest<'_> {
         let mut chunks = Vec::new();
         cut(Gaps::new(source, layout), |group| {
             let group = group.map_err(failed)?;
+            go_on(self.progress, STORING)?;
             for content in &group {
                 self.progress.advance(content.len() as u64);
             }

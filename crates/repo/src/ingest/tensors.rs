@@ -5,12 +5,13 @@
 //! again), so that memory stays bounded and unchanged tensors cost only their hash.
 
 use super::device::span_of;
-use super::{Bases, Ingest, Sink, TensorReport};
+use super::{Bases, Ingest, STORING, Sink, TensorReport};
 use crate::{
     RepoError, Result,
     chain::TensorReader,
     odb::Odb,
     pack::{NewObject, PackWriter},
+    progress::go_on,
     source::Source,
     tensor::{TensorHeader, segment_count, segment_len},
 };
@@ -94,6 +95,7 @@ impl Ingest<'_> {
     ) -> Result<Vec<Id>> {
         let mut ids = Vec::with_capacity(list.len());
         for batch in batches(list, DEVICE_BATCH) {
+            go_on(self.progress, STORING)?;
             let places = &spans[ids.len()..ids.len() + batch.len()];
             ids.extend(match self.on_device(batch, places, rel, bases)? {
                 Some(done) => done,
@@ -123,6 +125,7 @@ impl Ingest<'_> {
         let read: Vec<(Id, Vec<u8>)> = batch
             .par_iter()
             .map(|e| {
+                go_on(progress, STORING)?;
                 let mut bytes = vec![0; e.byte_len().unwrap_or(0) as usize];
                 source.read_at(e.offset, &mut bytes).map_err(failed)?;
                 Ok((tensor_id(e.dtype, &e.shape, &bytes), bytes))
@@ -137,6 +140,7 @@ impl Ingest<'_> {
         let ready: Vec<Ready> = work
             .into_par_iter()
             .map(|(e, id, bytes)| {
+                go_on(progress, STORING)?;
                 let encoded = bytes
                     .map(|b| {
                         let base = base_of(odb, bases, e, &id, max_depth);
@@ -164,7 +168,10 @@ impl Ingest<'_> {
         let len = e.byte_len().unwrap_or(0);
         let segments = segment_count(len) as usize;
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
-        (0..segments).try_for_each(|i| read_segment(source, e, i, rel).map(|b| hasher.update(&b)))?;
+        for i in 0..segments {
+            go_on(self.progress, STORING)?;
+            hasher.update(&read_segment(source, e, i, rel)?);
+        }
         let id = hasher.finish();
         if matches!(self.sink, Sink::Ids) || self.has(&id)? {
             self.progress.advance(len);
@@ -198,6 +205,7 @@ impl Ingest<'_> {
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..segments).step_by(ahead) {
+            go_on(self.progress, STORING)?;
             let work: Vec<(Vec<u8>, Option<Pair>, Encoded)> = (start..segments.min(start + ahead))
                 .into_par_iter()
                 .map(|i| {

@@ -1,0 +1,77 @@
+//! One ref moved by its full name: what a client at the other end of a wire asks for. Neighbours: `refs` swaps, `branches` has what
+//! a user at a work tree asks for. It must not move HEAD.
+
+use crate::{
+    RepoError, Result,
+    refs::{HEADS, Head, TAGS, check_ref_name},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind, Signature};
+
+impl Repo {
+    /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it stands where it is
+    /// expected. `who` is none for whom the settings name.
+    ///
+    /// # Errors
+    /// `Conflict` where it stands elsewhere; a bad name; a target that is no commit (for a tag: nor a tag of one), or that was
+    /// pruned; deleting the branch HEAD is on; the medium failed.
+    pub fn move_ref(
+        &self,
+        name: &str,
+        expected: Option<Id>,
+        new: Option<Id>,
+        who: Option<Signature>,
+        message: &str,
+    ) -> Result<()> {
+        let branch = name.strip_prefix(HEADS);
+        let short = branch.or_else(|| name.strip_prefix(TAGS));
+        check_ref_name(short.ok_or_else(|| {
+            let message = format!("{name:?} is neither a branch nor a tag");
+            RepoError::user(message, "name refs/heads/... or refs/tags/...")
+        })?)?;
+        // What the ref is to hold may be held by nothing else, and a collector would lose the line in the log.
+        let _guard = match &new {
+            Some(id) => self.hold(id)?,
+            None => self.write_lock()?,
+        };
+        // Before anything is logged; the swap itself looks again.
+        let (name, found) = (name.to_owned(), self.refs.get(name)?);
+        if found != expected {
+            return Err(RepoError::Conflict { name, expected, found });
+        }
+        match &new {
+            Some(id) => self.check_target(id, branch.is_some())?,
+            None if expected.is_none() => return Ok(()),
+            None => self.check_deletion(branch)?,
+        }
+        let who = self.config.moved_by(who.as_ref());
+        self.refs.update(&name, expected, new, &who, message)
+    }
+
+    fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {
+        let kind_of = |id: &Id| Ok::<_, RepoError>(self.odb.need(id, "commit")?.record.kind);
+        let refuse = |id: &Id, kind: Kind| {
+            let message = format!("{} is a {kind}, not a commit", id.short());
+            Err(RepoError::user(message, "name a commit"))
+        };
+        let commit = match kind_of(id)? {
+            Kind::Commit => *id,
+            Kind::Tag if !of_branch => self.odb.tag(id)?.target,
+            kind => return refuse(id, kind),
+        };
+        match kind_of(&commit)? {
+            Kind::Commit => self.refuse_pruned(&commit),
+            kind => refuse(&commit, kind),
+        }
+    }
+
+    fn check_deletion(&self, branch: Option<&str>) -> Result<()> {
+        match (self.refs.head()?, branch) {
+            (Head::Branch(head), Some(branch)) if head == branch => Err(RepoError::user(
+                format!("HEAD is on branch {branch}"),
+                "it is the branch that everything starts from: delete another one",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
