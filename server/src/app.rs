@@ -4,6 +4,7 @@
 use crate::{
     auth::Tokens,
     content::Content,
+    events::Events,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
@@ -32,6 +33,7 @@ struct Inner {
     content: Content,
     metrics: Metrics,
     spool: Spool,
+    events: Events,
     stopping: watch::Sender<bool>,
 }
 
@@ -52,6 +54,7 @@ impl App {
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
+            events: Events::new(),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -87,6 +90,11 @@ impl App {
     /// Bytes on their way in.
     pub fn spool(&self) -> &Spool {
         &self.0.spool
+    }
+
+    /// What happens to refs; [`App::ref_moved`] tells it.
+    pub fn events(&self) -> &Events {
+        &self.0.events
     }
 
     /// Counters.
