@@ -11,6 +11,7 @@ pub mod content;
 pub mod events;
 mod extract;
 mod hub;
+pub mod jobs;
 mod layers;
 mod listen;
 mod metrics;
@@ -22,6 +23,8 @@ pub mod registry;
 mod revision;
 pub mod spool;
 pub mod state;
+pub mod uploads;
+pub mod webhooks;
 
 use crate::{app::App, layers::Rates, listen::Listener};
 use axum::{Router, middleware};
@@ -66,6 +69,7 @@ pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     let rates = Rates::new(app.options().rate);
     let router = router(&app, &rates);
     let resting = tokio::spawn(rest(app.clone(), rates));
+    tokio::spawn(webhooks::run(app.clone()));
     listener.run(&app, router).await;
     resting.abort();
     Ok(())
@@ -79,6 +83,10 @@ async fn rest(app: App, rates: Rates) {
         rates.rest();
         let app = app.clone();
         // Closing an index writes to disk.
-        let _ = tokio::task::spawn_blocking(move || app.registry().rest(IDLE)).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            app.registry().rest(IDLE);
+            app.uploads().sweep(uploads::IDLE);
+        })
+        .await;
     }
 }
