@@ -3,7 +3,7 @@
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
-    merge, plan, policy, prune, reflog, reset, show, stats, status, switch, tag, verify, watch,
+    merge, plan, policy, prune, reflog, reset, serve, show, stats, status, switch, tag, token, verify, watch,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mdl_codec_cuda::Choice;
@@ -100,6 +100,8 @@ pub enum Verb {
     Compact(compact::Args),
     Compare(compare::Args),
     Stats(stats::Args),
+    Serve(serve::Args),
+    Token(token::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     Man(man::Args),

@@ -3,6 +3,7 @@
 
 use crate::{context::Context, render::visible};
 use mdl_repo::{ErrorKind, RepoError};
+use mdl_server::problem::Problem;
 use serde_json::json;
 use std::{
     io::{self, Write},
@@ -67,6 +68,17 @@ impl From<Code> for ExitCode {
 impl From<RepoError> for CliError {
     fn from(error: RepoError) -> CliError {
         CliError::Repo(error)
+    }
+}
+
+impl From<Problem> for CliError {
+    fn from(problem: Problem) -> CliError {
+        let hint = problem.hint.unwrap_or_default();
+        CliError::Repo(match problem.kind {
+            "usage" => RepoError::usage(problem.message, hint),
+            "internal" => RepoError::io("the server")(io::Error::other(problem.message)),
+            _ => RepoError::user(problem.message, hint),
+        })
     }
 }
 

@@ -52,10 +52,7 @@ impl App {
     /// The directories cannot be had.
     pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
         let registry = Registry::new(&options.root, engine)?;
-        let state = match &options.state {
-            Some(dir) => dir.clone(),
-            None => state_dir(registry.root()),
-        };
+        let state = options.state_dir()?;
         state::make(&state)?;
         Ok(App(Arc::new(Inner {
             tokens: Tokens::new(&state),
@@ -163,16 +160,6 @@ impl App {
         let mut seen = self.0.stopping.subscribe();
         // The sender lives in `self`.
         let _ = seen.wait_for(|stop| *stop).await;
-    }
-}
-
-/// The server's own directory, where the operator named none: in the served one, or in that of the one repository it is.
-fn state_dir(root: &Path) -> PathBuf {
-    let inner = root.join(mdl_repo::DIR);
-    if inner.is_dir() {
-        inner.join("serve")
-    } else {
-        root.join(state::DIR)
     }
 }
 

@@ -31,7 +31,7 @@ const PLACES: usize = 50;
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum JobKind {
     /// Short delta chains, few packs.
     Compact,
     /// What nothing reaches is deleted.
@@ -45,7 +45,7 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
     /// What.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// compact, gc: only say what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -60,7 +60,7 @@ pub struct NewJob {
 /// How far a job has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum JobState {
     /// It waits for others.
     Queued,
     /// It is at work.
@@ -75,7 +75,7 @@ pub enum State {
 
 /// The part of a job that is being done.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
-pub struct Part {
+pub struct JobPart {
     /// In words.
     pub what: String,
     /// Units (mostly bytes) that are done.
@@ -90,11 +90,11 @@ pub struct JobInfo {
     /// Its name.
     pub id: String,
     /// What it does.
-    pub kind: Kind,
+    pub kind: JobKind,
     /// How far it is.
-    pub state: State,
+    pub state: JobState,
     /// The part that is being done, or was last.
-    pub progress: Part,
+    pub progress: JobPart,
     /// What it came to, as `mdl compact`, `mdl gc` and `mdl fsck` say it with `--json`. A check that found damage has `ok: false`.
     pub result: Option<Value>,
     /// Why it failed.
@@ -111,7 +111,7 @@ pub struct JobInfo {
 
 #[derive(Debug)]
 struct Course {
-    state: State,
+    state: JobState,
     what: String,
     result: Option<Value>,
     error: Option<Problem>,
@@ -147,7 +147,7 @@ impl Job {
     }
 
     /// What it does.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> JobKind {
         self.new.kind
     }
 
@@ -156,18 +156,18 @@ impl Job {
     }
 
     fn is_over(&self) -> bool {
-        !matches!(self.course().state, State::Queued | State::Running)
+        !matches!(self.course().state, JobState::Queued | JobState::Running)
     }
 
     /// Asks it to stop; one that waits is over at once. False: it was over.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
         let mut course = self.course();
-        if course.state == State::Queued {
-            (course.state, course.ended_ms) = (State::Cancelled, Some(now_ms()));
+        if course.state == JobState::Queued {
+            (course.state, course.ended_ms) = (JobState::Cancelled, Some(now_ms()));
             return true;
         }
-        course.state == State::Running
+        course.state == JobState::Running
     }
 
     /// As it is now.
@@ -177,7 +177,7 @@ impl Job {
             id: self.id.clone(),
             kind: self.new.kind,
             state: course.state,
-            progress: Part {
+            progress: JobPart {
                 what: course.what.clone(),
                 done: self.done.load(Ordering::Relaxed),
                 total: self.total.load(Ordering::Relaxed),
@@ -193,10 +193,10 @@ impl Job {
 
     fn begin(&self) -> bool {
         let mut course = self.course();
-        if course.state != State::Queued {
+        if course.state != JobState::Queued {
             return false;
         }
-        (course.state, course.started_ms) = (State::Running, Some(now_ms()));
+        (course.state, course.started_ms) = (JobState::Running, Some(now_ms()));
         true
     }
 
@@ -206,16 +206,16 @@ impl Job {
         course.state = match outcome {
             Ok(Ok(result)) => {
                 course.result = Some(result);
-                State::Done
+                JobState::Done
             }
-            Ok(Err(RepoError::Stopped { .. })) => State::Cancelled,
+            Ok(Err(RepoError::Stopped { .. })) => JobState::Cancelled,
             Ok(Err(error)) => {
                 course.error = Some(error.into());
-                State::Failed
+                JobState::Failed
             }
             Err(problem) => {
                 course.error = Some(problem);
-                State::Failed
+                JobState::Failed
             }
         };
     }
@@ -276,7 +276,7 @@ impl Jobs {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             course: Mutex::new(Course {
-                state: State::Queued,
+                state: JobState::Queued,
                 what: String::new(),
                 result: None,
                 error: None,
@@ -369,7 +369,7 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
         return Err(RepoError::Stopped { what: "the job" });
     }
     match new.kind {
-        Kind::Compact => {
+        JobKind::Compact => {
             let r = repo.compact(&CompactOptions { dry_run }, progress)?;
             Ok(json!({
                 "dry_run": r.dry_run,
@@ -382,7 +382,7 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
                 "deepest_after": r.deepest_after,
             }))
         }
-        Kind::Gc => {
+        JobKind::Gc => {
             let options = GcOptions {
                 dry_run,
                 prune_now: new.prune_now,
@@ -403,7 +403,7 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
                 "pruned_versions": r.pruned,
             }))
         }
-        Kind::Fsck => {
+        JobKind::Fsck => {
             let mut r = repo.fsck(new.quick, progress)?;
             let found = r.problems.len();
             r.problems.truncate(PROBLEMS);

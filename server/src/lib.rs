@@ -14,6 +14,7 @@ mod hub;
 pub mod jobs;
 mod layers;
 mod listen;
+mod log;
 mod metrics;
 mod ops;
 pub mod options;
@@ -28,7 +29,8 @@ pub mod webhooks;
 
 use crate::{app::App, layers::Rates, listen::Listener};
 use axum::{Router, middleware};
-use std::time::Duration;
+use mdl_codec::Engine;
+use std::{sync::Arc, time::Duration};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
@@ -37,6 +39,9 @@ pub use crate::options::{Anonymous, LogFormat, Options, Tls};
 const REST: Duration = Duration::from_secs(15);
 /// How long a repository may be unused before its index is free for other processes.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// How long blocking work may go on once every request has ended or was cut off.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// All routes with what is around them.
 pub fn router(app: &App, rates: &Rates) -> Router {
@@ -56,6 +61,43 @@ pub fn router(app: &App, rates: &Rates) -> Router {
         .layer(middleware::from_fn(layers::protect))
         .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
         .with_state(app.clone())
+}
+
+/// Serves until the process is told to stop (SIGTERM or SIGINT; a second one ends it at once). `ready` is told the address once
+/// connections are accepted.
+///
+/// # Errors
+/// As [`serve`]; the directories cannot be had.
+pub fn run(options: Options, engine: Arc<dyn Engine>, log: LogFormat, ready: impl FnOnce(&str)) -> problem::Result<()> {
+    log::start(log);
+    let app = App::new(options, engine)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(problem::Problem::internal)?;
+    let served = runtime.block_on(async {
+        tokio::spawn(signals(app.clone()));
+        serve(app, ready).await
+    });
+    // What blocks and did not hear that it is to stop is cut off: commits are made so that this loses nothing.
+    runtime.shutdown_timeout(LAST_WORDS);
+    served
+}
+
+async fn signals(app: App) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::warn!("signals cannot be listened to");
+        return;
+    };
+    for again in [false, true] {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        if again {
+            std::process::exit(130);
+        }
+        app.stop();
+    }
 }
 
 /// Serves until the app is stopped. `ready` is told the address once connections are accepted.

@@ -1,6 +1,10 @@
 //! What an operator may say. Neighbours: `mdl serve` fills it in, every room reads it. It must not know how anything is done.
 
-use crate::auth::Scope;
+use crate::{
+    auth::Scope,
+    problem::{Problem, Result},
+    state,
+};
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 /// What those without a token may do with every repository.
@@ -77,6 +81,25 @@ pub struct Options {
 }
 
 impl Options {
+    /// The server's own directory: the one that was named; else `.mdl-serve` in the served one, or `serve` in that of the one
+    /// repository it is.
+    ///
+    /// # Errors
+    /// There is no such directory to serve.
+    pub fn state_dir(&self) -> Result<PathBuf> {
+        if let Some(dir) = &self.state {
+            return Ok(dir.clone());
+        }
+        let failed = |e| Problem::usage(format!("cannot serve {}: {e}", self.root.display()));
+        let root = self.root.canonicalize().map_err(failed)?;
+        let inner = root.join(mdl_repo::DIR);
+        Ok(if inner.is_dir() {
+            inner.join("serve")
+        } else {
+            root.join(state::DIR)
+        })
+    }
+
     /// The defaults, for a directory.
     pub fn new(root: impl Into<PathBuf>) -> Options {
         Options {

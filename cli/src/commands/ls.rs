@@ -7,10 +7,8 @@ use crate::{
     errors::Result,
     render::{Align, Table, ratio, shape, size, visible},
 };
-use mdl_files::Format;
-use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, ViewRef};
-use mdl_repo::{Files, Repo};
-use serde::Serialize;
+use mdl_objects::{Entry, Id, Manifest, Mode, ViewRef};
+use mdl_repo::{Files, Repo, format_name};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -32,22 +30,6 @@ pub struct Args {
     /// List the tensors of every file.
     #[arg(short, long)]
     tensors: bool,
-}
-
-/// A tensor in a file, and how it is stored.
-#[derive(Debug, Serialize)]
-struct Stored {
-    name: String,
-    /// Whether a view goes by the tensor's own name, which is therefore listed as `NAME#storage`.
-    storage: bool,
-    dtype: &'static str,
-    shape: Vec<u64>,
-    logical_bytes: u64,
-    id: String,
-    stored_bytes: u64,
-    scheme: &'static str,
-    depth: u8,
-    base: Option<String>,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -131,19 +113,6 @@ fn open(repo: &Repo, e: &Entry) -> Result<(&'static str, Option<Manifest>)> {
     Ok((format_name(manifest.format), Some(manifest)))
 }
 
-fn format_name(code: u8) -> &'static str {
-    const NAMES: [(Format, &str); 7] = [
-        (Format::Plain, "plain"),
-        (Format::Safetensors, "safetensors"),
-        (Format::TorchZip, "torch"),
-        (Format::TorchLegacy, "torch"),
-        (Format::Npz, "npz"),
-        (Format::Npy, "npy"),
-        (Format::Gguf, "gguf"),
-    ];
-    NAMES.iter().find(|(f, _)| *f as u8 == code).map_or("unknown", |n| n.1)
-}
-
 fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
     let mut table = Table::new(&[Align::Right, Align::Left, Align::Right, Align::Left]);
     for (path, e) in files {
@@ -156,32 +125,6 @@ fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
     Ok(())
 }
 
-fn stored(repo: &Repo, t: &TensorRef, name: String) -> Result<Stored> {
-    let record = repo.odb().find(&t.id, Kind::Tensor)?.record;
-    let reader = repo.odb().tensor(&t.id)?;
-    let mut scheme = None;
-    for i in 0..reader.segments() {
-        let name = reader.scheme(i)?.name();
-        if scheme.is_some_and(|s| s != name) {
-            scheme = Some("mixed");
-            break;
-        }
-        scheme = Some(name);
-    }
-    Ok(Stored {
-        storage: name != t.name,
-        name,
-        dtype: t.dtype.name(),
-        shape: t.shape.clone(),
-        logical_bytes: reader.byte_len(),
-        id: t.id.to_hex(),
-        stored_bytes: record.len,
-        scheme: scheme.unwrap_or("stored"),
-        depth: record.depth,
-        base: reader.header().base.map(|id| id.to_hex()),
-    })
-}
-
 fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()> {
     use Align::{Left, Right};
     let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Left, Right]);
@@ -190,8 +133,7 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
     ];
     table.row(heads.map(|h| context.paint.dim(h)));
     let names = manifest.listed_names();
-    for (t, name) in manifest.tensors.iter().zip(&names) {
-        let s = stored(repo, t, name.clone())?;
+    for s in repo.tensors_of(manifest)? {
         let (bytes, stored) = (size(s.logical_bytes), size(s.stored_bytes));
         let ratio = ratio(s.logical_bytes, s.stored_bytes);
         let head = [
@@ -218,10 +160,7 @@ fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
     let (mut tensors, mut views) = (Vec::new(), Vec::new());
     if let Some(m) = &manifest {
         let names = m.listed_names();
-        let all = m.tensors.iter().zip(&names);
-        tensors = all
-            .map(|(t, name)| stored(repo, t, name.clone()))
-            .collect::<Result<Vec<_>>>()?;
+        tensors = repo.tensors_of(m)?;
         views = m.views.iter().map(|v| view_json(&names, v)).collect();
     }
     Ok(json!({

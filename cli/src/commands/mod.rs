@@ -26,12 +26,14 @@ pub mod policy;
 pub mod prune;
 pub mod reflog;
 pub mod reset;
+pub mod serve;
 mod shared;
 pub mod show;
 pub mod stats;
 pub mod status;
 pub mod switch;
 pub mod tag;
+pub mod token;
 pub mod verify;
 pub mod watch;
 
@@ -68,6 +70,8 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Compact(args) => compact::run(context, &args),
         Verb::Compare(args) => compare::run(context, &args),
         Verb::Stats(args) => stats::run(context, &args),
+        Verb::Serve(args) => serve::run(context, args),
+        Verb::Token(args) => token::run(context, &args),
         Verb::Doctor(args) => doctor::run(context, &args),
         Verb::Completions(args) => completions::run(context, &args),
         Verb::Man(args) => man::run(context, &args),

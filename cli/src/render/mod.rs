@@ -11,9 +11,9 @@ mod time;
 
 pub use number::{cosine, json_number, short_number, whole_number};
 pub use paint::Paint;
-pub use size::{ratio, size};
+pub use size::{parse_size, ratio, size};
 pub use table::{Align, Table};
-pub use time::{date, rfc3339};
+pub use time::{date, rfc3339, rfc3339_ms};
 
 /// Singular or plural: `1 file`, `2 files`.
 pub fn count(n: u64, what: &str) -> String {

@@ -27,6 +27,11 @@ pub fn rfc3339(who: &Signature) -> String {
     format(who, "%Y-%m-%dT%H:%M:%S%.3f%:z")
 }
 
+/// Milliseconds since 1970 as an RFC 3339 time in UTC.
+pub fn rfc3339_ms(time_ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(time_ms).map_or_else(|_| format!("{time_ms} ms"), |t| t.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,9 +1,9 @@
 //! Walks the commit graph: newest first, ancestors, merge bases. Neighbours: commits of the odb. It must not know refs'
 //! names or how history is shown.
 
-use crate::{Result, repo::Repo};
+use crate::{RepoError, Result, repo::Repo};
 use mdl_objects::{Commit, Id};
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// A commit with its id.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Step {
 pub struct History<'a> {
     repo: &'a Repo,
     heap: BinaryHeap<(i64, Id)>,
+    /// The commits in the heap.
+    waiting: HashMap<Id, Commit>,
     seen: HashSet<Id>,
 }
 
@@ -28,10 +30,35 @@ impl Repo {
         let mut h = History {
             repo: self,
             heap: BinaryHeap::new(),
+            waiting: HashMap::new(),
             seen: HashSet::new(),
         };
         starts.iter().try_for_each(|id| h.push(*id))?;
         Ok(h)
+    }
+
+    /// A page of the history of these commits: at most `limit` of them, beginning behind the commit `after`, the last of the page
+    /// before (none: the newest). Also returned is the `after` of the next page; none if there is nothing more. As long as the
+    /// starts are the same, pages hold every commit once: of equal times too, the ids decide.
+    ///
+    /// A page costs what it takes to walk from the newest commit to its end.
+    ///
+    /// # Errors
+    /// `after` is not in this history; absent or damaged commits; the medium failed.
+    pub fn log_page(&self, starts: &[Id], after: Option<&Id>, limit: usize) -> Result<(Vec<Step>, Option<Id>)> {
+        let mut history = self.history(starts)?;
+        if let Some(after) = after {
+            loop {
+                match history.next().transpose()? {
+                    Some(step) if step.id == *after => break,
+                    Some(_) => {}
+                    None => return Err(RepoError::not_found("commit", after)),
+                }
+            }
+        }
+        let page = history.by_ref().take(limit).collect::<Result<Vec<Step>>>()?;
+        let last = page.last().map(|s| s.id).or(after.copied());
+        Ok((page, last.filter(|_| !history.heap.is_empty())))
     }
 
     /// Whether `ancestor` is reachable from `from` (a commit reaches itself).
@@ -51,8 +78,9 @@ impl Repo {
 impl History<'_> {
     fn push(&mut self, id: Id) -> Result<()> {
         if self.seen.insert(id) {
-            let time = self.repo.odb.commit(&id)?.author.time_ms;
-            self.heap.push((time, id));
+            let commit = self.repo.odb.commit(&id)?;
+            self.heap.push((commit.author.time_ms, id));
+            self.waiting.insert(id, commit);
         }
         Ok(())
     }
@@ -63,10 +91,8 @@ impl Iterator for History<'_> {
 
     fn next(&mut self) -> Option<Result<Step>> {
         let (_, id) = self.heap.pop()?;
-        let step = self.repo.odb.commit(&id).and_then(|commit| {
-            commit.parents.iter().try_for_each(|p| self.push(*p))?;
-            Ok(Step { id, commit })
-        });
-        Some(step)
+        let commit = self.waiting.remove(&id)?;
+        let pushed = commit.parents.iter().try_for_each(|p| self.push(*p));
+        Some(pushed.map(|()| Step { id, commit }))
     }
 }

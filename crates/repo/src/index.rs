@@ -1,5 +1,5 @@
-//! The disposable index: which pack holds an object, small commits, the stat cache of the work tree. Neighbours: `odb` and
-//! `work` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
+//! The disposable index: which pack holds an object, small commits, the stat cache of the work tree, digests of files by which
+//! others know them. Neighbours: `odb` and `work` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
 //! costs time. `sled` is this file's secret.
 
 use crate::pack::{Pack, PackId};
@@ -15,6 +15,17 @@ use std::{
 /// Waits of 2 ms for another process to let go, before doing without.
 const TRIES: u32 = 5;
 const SCHEMA: &[u8] = b"1";
+
+/// Digests of a file's bytes that other tools go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digests {
+    /// SHA-256.
+    pub sha256: [u8; 32],
+    /// The id that git gives it as a blob: SHA-1.
+    pub git: [u8; 20],
+    /// Its length.
+    pub len: u64,
+}
 
 /// Where an object is said to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +148,41 @@ impl Index {
         let _ = Self::guarded(|| self.parts()?.commits.insert(id.as_bytes(), bytes));
     }
 
+    /// Digests of the content with this id.
+    pub fn digests(&self, id: &Id) -> Option<Digests> {
+        let key = digests_key(BY_ID, id.as_bytes());
+        let value = Self::guarded(|| self.parts()?.digests()?.get(key))??;
+        // Nobody hashes gigabytes again to see whether they are right.
+        let (body, sum) = value.split_last_chunk::<8>()?;
+        let (sha256, rest) = body.split_first_chunk::<32>()?;
+        let (git, rest) = rest.split_first_chunk::<20>()?;
+        let digests = Digests {
+            sha256: *sha256,
+            git: *git,
+            len: u64::from_le_bytes(rest.try_into().ok()?),
+        };
+        (digests_sum(&key, body) == *sum).then_some(digests)
+    }
+
+    /// Remembers digests of the content with this id.
+    pub fn put_digests(&self, id: &Id, digests: &Digests) {
+        let key = digests_key(BY_ID, id.as_bytes());
+        let mut value = [&digests.sha256[..], &digests.git, &digests.len.to_le_bytes()].concat();
+        value.extend(digests_sum(&key, &value));
+        let _ = Self::guarded(|| {
+            let tree = self.parts()?.digests()?;
+            tree.insert(key, value)?;
+            tree.insert(digests_key(BY_SHA256, &digests.sha256), id.as_bytes())
+        });
+    }
+
+    /// A content that is said to have this SHA-256.
+    pub fn by_sha256(&self, sha256: &[u8; 32]) -> Option<Id> {
+        let key = digests_key(BY_SHA256, sha256);
+        let value = Self::guarded(|| self.parts()?.digests()?.get(key))??;
+        value.as_ref().try_into().ok().map(Id::from_bytes)
+    }
+
     /// What is remembered of a file's state.
     pub fn stat(&self, path: &[u8]) -> Option<Vec<u8>> {
         Self::guarded(|| self.parts()?.stats.get(path))?.map(|v| v.to_vec())
@@ -146,6 +192,30 @@ impl Index {
     pub fn put_stat(&self, path: &[u8], value: &[u8]) {
         let _ = Self::guarded(|| self.parts()?.stats.insert(path, value));
     }
+}
+
+impl Parts {
+    /// Opened when it is needed, as few are who need it.
+    fn digests(&self) -> sled::Result<sled::Tree> {
+        self.db.open_tree("digests")
+    }
+}
+
+const BY_ID: u8 = b'i';
+const BY_SHA256: u8 = b's';
+
+fn digests_key(by: u8, what: &[u8; 32]) -> [u8; 33] {
+    let mut key = [by; 33];
+    key[1..].copy_from_slice(what);
+    key
+}
+
+fn digests_sum(key: &[u8; 33], value: &[u8]) -> [u8; 8] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(key).update(value);
+    let mut sum = [0; 8];
+    hasher.finalize_xof().fill(&mut sum);
+    sum
 }
 
 fn parse_hint(value: &[u8]) -> Option<Hint> {

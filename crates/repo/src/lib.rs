@@ -12,6 +12,7 @@ mod config;
 mod contents;
 mod diff;
 mod duplicate;
+mod elements;
 mod error;
 mod evaluator;
 mod fsck;
@@ -20,6 +21,7 @@ mod history;
 mod identify;
 mod index;
 mod ingest;
+mod listing;
 mod lossy;
 mod metrics;
 mod move_ref;
@@ -55,12 +57,15 @@ pub use compact::{CompactOptions, CompactReport};
 pub use config::{Config, KNOWN as KNOWN_SETTINGS};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
+pub use elements::{Axis, Elements, Slice, npy_header, safetensors_header, shape_of};
 pub use error::{ErrorKind, RepoError, Result};
 pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use history::{History, Step};
+pub use index::Digests;
 pub use ingest::{Hints, Report, TensorReport};
+pub use listing::{StoredTensor, format_name};
 pub use lossy::{
     BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, Shelved,
     TensorTreatment, Trial,

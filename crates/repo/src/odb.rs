@@ -1,6 +1,7 @@
 //! The object database: finds an object in whichever pack has it and gives back its verified content. Neighbours:
 //! `lookup` says which pack, `payload` unwraps what is in it; everything else above. It must not know refs or the work tree.
 
+mod digests;
 mod lookup;
 pub(crate) mod unreadable;
 

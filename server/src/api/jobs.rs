@@ -4,7 +4,7 @@ use crate::{
     app::App,
     auth::{Access, Scope, Write},
     extract::{Body, Path},
-    jobs::{JobInfo, Kind, NewJob},
+    jobs::{JobInfo, JobKind, NewJob},
     problem::{Problem, ProblemDocument, Result},
 };
 use axum::{Json, extract::State, response::IntoResponse};
@@ -26,8 +26,8 @@ struct JobList {
 }
 
 /// A check only reads; whatever deletes or moves stored bytes is for administrators.
-fn allowed(access: &Access, kind: Kind) -> Result<()> {
-    if kind == Kind::Fsck || access.caller.may(Scope::Admin, &access.name, false) {
+fn allowed(access: &Access, kind: JobKind) -> Result<()> {
+    if kind == JobKind::Fsck || access.caller.may(Scope::Admin, &access.name, false) {
         return Ok(());
     }
     Err(Problem::forbidden(format!("the token does not allow to administer {}", access.name)))

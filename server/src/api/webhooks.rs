@@ -5,7 +5,7 @@ use crate::{
     auth::Admin,
     extract::{Body, Path},
     problem::{ProblemDocument, Result},
-    webhooks::{Delivery, Webhook, address},
+    webhooks::{Webhook, WebhookDelivery, address},
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{StatusCode, header};
@@ -50,7 +50,7 @@ struct WebhookInfo {
     /// When: milliseconds since 1970.
     created_ms: i64,
     /// The last delivery since the server began.
-    last_delivery: Option<Delivery>,
+    last_delivery: Option<WebhookDelivery>,
 }
 
 /// Webhooks of a repository.

@@ -1,25 +1,49 @@
 //! Bytes of stored files on their way out: whole or in part, with what caches need to know. Neighbours: routes ask, `mdl-repo`
 //! decodes. It must not know who may ask.
+//!
+//! A file that is asked for as a whole is decoded once into a cache on disk, and read from there by everybody, also while it is being
+//! decoded. Small parts are decoded by themselves, unless the file is there already.
+
+mod body;
+mod cache;
+mod decoders;
+mod fill;
+mod kinds;
+mod range;
+
+pub use body::produced;
+pub use decoders::{Decoders, PART, POUR, Permit};
+pub use fill::Hashes;
+pub use kinds::{disposition, media_type};
+pub use range::{Part, names, part};
 
 use crate::{
     app::App,
     options::Options,
     problem::{Problem, Result},
 };
-use axum::{extract::FromRequestParts, response::Response};
-use http::{HeaderMap, Method, request::Parts};
+use axum::{
+    body::Body,
+    extract::FromRequestParts,
+    response::{IntoResponse, Response},
+};
+use cache::{Cache, Key};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-/// What a file's bytes are known by elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Digests {
-    /// SHA-256 of the bytes.
-    pub sha256: [u8; 32],
-    /// SHA-1 of `blob LEN\0` and the bytes: git's name for it.
-    pub git: [u8; 20],
-}
+pub use mdl_repo::Digests;
+
+/// How long a client is kept waiting for a hash: the Hugging Face clients give up after ten seconds.
+const WAIT: Duration = Duration::from_secs(8);
+/// Hashes kept in memory, for repositories whose index another process has.
+const DIGESTS: usize = 1 << 16;
 
 /// What an ETag is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +74,14 @@ impl FromRequestParts<App> for Asked {
     }
 }
 
-/// Decoded files and how many are decoded at a time.
+/// Decoded files, hashes, and how much is decoded at a time.
 #[derive(Debug)]
-pub struct Content {}
+pub struct Content {
+    cache: Cache,
+    decoders: Decoders,
+    digests: quick_cache::sync::Cache<Key, Digests>,
+    hashing: Mutex<HashSet<Key>>,
+}
 
 impl Content {
     /// Nothing decoded yet but what an earlier run left in the state directory.
@@ -60,16 +89,52 @@ impl Content {
     /// # Errors
     /// The directory cannot be had.
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
-        let _ = (state, options);
-        Ok(Content {})
+        Ok(Content {
+            cache: Cache::new(state.join("decoded"), options.cache)?,
+            decoders: Decoders::new(options.memory),
+            digests: quick_cache::sync::Cache::new(DIGESTS),
+            hashing: Mutex::default(),
+        })
     }
+
+    /// Permits for whatever else decodes.
+    pub fn decoders(&self) -> &Decoders {
+        &self.decoders
+    }
+
+    /// Remembers what a file's bytes are known by elsewhere.
+    pub fn remember(&self, repo: &Repo, entry: &Entry, digests: Digests) {
+        repo.odb().put_digest(&entry.id, &digests);
+        self.digests.insert(cache::key(entry), digests);
+    }
+
+    fn start_hashing(&self, key: &Key) -> bool {
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone())
+    }
+
+    fn is_hashing(&self, key: &Key) -> bool {
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    fn end_hashing(&self, key: &Key) {
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// What a file's bytes are known by elsewhere, computed once. Where that takes longer than `wait` it goes on, and there is none yet;
+/// with a `wait` of zero it is not begun.
+///
+/// # Errors
+/// Absent or damaged objects; the medium failed.
+pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
+    fill::digests(app, repo, entry, wait).await
 }
 
 /// Answers GET or HEAD of a file: 200, 206, 304 or 416, with ETag, Content-Length, Accept-Ranges, Content-Type and
 /// Content-Disposition. The caller adds headers of its own.
 ///
 /// # Errors
-/// Absent or damaged objects; the server is busy decoding.
+/// Absent or damaged objects; 503 where the ETag is still being computed and cannot be done without.
 pub async fn respond(
     app: &App,
     repo: &Arc<Repo>,
@@ -78,15 +143,61 @@ pub async fn respond(
     asked: &Asked,
     by: Validator,
 ) -> Result<Response> {
-    let _ = (app, repo, path, entry, asked, by);
-    Err(Problem::internal("not there yet"))
+    let (headers, is_head) = (&asked.headers, asked.method == Method::HEAD);
+    let etag = etag(app, repo, entry, asked, by).await?;
+    let mut out = HeaderMap::new();
+    if let Some(etag) = etag.as_deref().and_then(|e| HeaderValue::from_str(e).ok()) {
+        out.insert(header::ETAG, etag);
+    }
+    out.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let seen = headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
+    if seen.zip(etag.as_deref()).is_some_and(|(list, etag)| names(list, etag)) {
+        return Ok((StatusCode::NOT_MODIFIED, out).into_response());
+    }
+    out.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
+    out.insert(header::CONTENT_DISPOSITION, disposition(path));
+    let same = match headers.get(header::IF_RANGE) {
+        Some(wanted) => etag.as_deref().is_some_and(|e| e.as_bytes() == wanted.as_bytes()),
+        None => true,
+    };
+    // A HEAD has no range (RFC 9110, 14.2).
+    let part = if same && !is_head { part(headers, entry.size) } else { Part::Whole };
+    let (status, start, end) = match part {
+        Part::Whole => (StatusCode::OK, 0, entry.size),
+        Part::Range { start, end } => (StatusCode::PARTIAL_CONTENT, start, end),
+        Part::Nothing => {
+            let total = HeaderValue::from_str(&format!("bytes */{}", entry.size));
+            let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", "the range leaves the file");
+            return Err(match total {
+                Ok(total) => problem.header(header::CONTENT_RANGE, total),
+                Err(_) => problem,
+            });
+        }
+    };
+    if status == StatusCode::PARTIAL_CONTENT {
+        let range = format!("bytes {start}-{}/{}", end.saturating_sub(1), entry.size);
+        out.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).map_err(Problem::internal)?);
+    }
+    out.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
+    let body = if is_head { Body::empty() } else { body::of(app, repo, entry, start, end).await? };
+    Ok((status, out, body).into_response())
 }
 
-/// What a file's bytes are known by elsewhere, computed once. Where that takes longer than `wait` it goes on, and there is none yet.
-///
-/// # Errors
-/// Absent or damaged objects; the medium failed.
-pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
-    let _ = (app, repo, entry, wait);
-    Err(Problem::internal("not there yet"))
+async fn etag(app: &App, repo: &Arc<Repo>, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
+    if by == Validator::Id {
+        return Ok(Some(format!("\"{}\"", entry.id.to_hex())));
+    }
+    let conditional = [header::IF_NONE_MATCH, header::IF_RANGE].iter().any(|h| asked.headers.contains_key(h));
+    let needed = asked.method == Method::HEAD || conditional;
+    let wait = if needed { WAIT } else { Duration::ZERO };
+    match digests(app, repo, entry, wait).await? {
+        Some(digests) => Ok(Some(format!("\"{}\"", hex(&digests.sha256)))),
+        None if needed => Err(Problem::busy("the file is being decoded for the first time: ask again", 2)),
+        None => Ok(None),
+    }
+}
+
+/// Bytes as lower-case digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

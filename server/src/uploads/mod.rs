@@ -5,6 +5,8 @@
 
 mod writing;
 
+pub(crate) use writing::OFFSET;
+
 use crate::{
     app::work,
     problem::{Problem, Result},

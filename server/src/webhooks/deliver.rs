@@ -1,7 +1,7 @@
 //! Tells webhooks of moved refs, in the background. Neighbours: `events` says what moved, `address` where it may go. It must not know
 //! requests; what the other side answers is not read.
 
-use super::{Delivery, Webhook, address};
+use super::{WebhookDelivery, Webhook, address};
 use crate::{
     app::{App, work},
     events::RefMoved,
@@ -101,9 +101,9 @@ async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, 
     .await;
 }
 
-async fn attempts(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, event: &RefMoved) -> Result<Delivery> {
+async fn attempts(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, event: &RefMoved) -> Result<WebhookDelivery> {
     let body = body(event);
-    let mut delivery = Delivery {
+    let mut delivery = WebhookDelivery {
         id: random_hex(16)?,
         r#ref: event.name.clone(),
         status: None,

@@ -52,7 +52,7 @@ impl fmt::Debug for Webhook {
 
 /// What became of a delivery.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Delivery {
+pub struct WebhookDelivery {
     /// Its name, as in `X-Mdl-Delivery`.
     pub id: String,
     /// The ref that it told of.
@@ -73,7 +73,7 @@ pub struct Delivery {
 #[derive(Debug)]
 pub struct Webhooks {
     file: PathBuf,
-    last: Mutex<HashMap<String, Delivery>>,
+    last: Mutex<HashMap<String, WebhookDelivery>>,
 }
 
 type All = BTreeMap<String, Vec<Webhook>>;
@@ -103,7 +103,7 @@ impl Webhooks {
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, HashMap<String, Delivery>> {
+    fn last(&self) -> MutexGuard<'_, HashMap<String, WebhookDelivery>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,7 +198,7 @@ impl Webhooks {
     }
 
     /// What became of the last delivery since the server began.
-    pub fn last_of(&self, id: &str) -> Option<Delivery> {
+    pub fn last_of(&self, id: &str) -> Option<WebhookDelivery> {
         self.last().get(id).cloned()
     }
 }

@@ -1,9 +1,6 @@
-//! `mdl cat`: one tensor, as numbers that sum it up or as bytes. Neighbours: `slice` reads what part is wanted, `gather`
-//! fetches it, `stats` sums up, `npy` writes numpy's header. It must not read more of a tensor than was asked for.
+//! `mdl cat`: one tensor, as numbers that sum it up or as bytes. Neighbours: `Elements` of `mdl-repo` fetch what part is wanted,
+//! `stats` sums up. It must not read more of a tensor than was asked for.
 
-mod gather;
-mod npy;
-mod slice;
 mod stats;
 
 use super::shared::{need_path, not_found, refused};
@@ -12,11 +9,9 @@ use crate::{
     errors::{CliError, Result},
     render::{json_number, shape, short_number, size, visible, whole_number},
 };
-use gather::Elements;
-use mdl_objects::{Manifest, Mode, Named};
-use mdl_repo::{Repo, RepoError};
+use mdl_objects::{Manifest, Mode};
+use mdl_repo::{Axis, Elements, Repo, RepoError, Slice, npy_header, shape_of};
 use serde_json::json;
-use slice::{Axis, Slice};
 use stats::Stats;
 use std::{
     fs,
@@ -80,18 +75,18 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = repo.resolve(rev)?;
     let manifest = manifest(&repo, &commit, path)?;
-    let elements = find(&manifest, &args.tensor, path)?;
+    let elements = Elements::find(&manifest, &args.tensor, path)?;
     let axes = match &args.slice {
         Some(slice) => slice.apply(&elements.shape)?,
-        None => elements.shape.iter().map(|&n| Axis::whole(n)).collect(),
+        None => elements.all(),
     };
-    let out_shape: Vec<u64> = axes.iter().filter(|a| !a.single).map(|a| a.count).collect();
+    let out_shape = shape_of(&axes);
     if !binary {
         return summary(context, &repo, &elements, &axes, &out_shape, args);
     }
     let mut head = Vec::new();
     if args.npy {
-        head = npy::header(elements.dtype, &out_shape);
+        head = npy_header(elements.dtype, &out_shape);
     }
     match &args.output {
         None => {
@@ -121,15 +116,6 @@ fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifes
     Ok(repo.odb().manifest(&entry.id)?)
 }
 
-/// The elements that go by a name: a tensor, or a view of one.
-fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
-    match manifest.find(name) {
-        Some(Named::Tensor(t)) => Ok(Elements::whole(t)),
-        Some(Named::View(t, v)) => Ok(Elements::view(t, v)?),
-        None => Err(not_found("tensor", format!("{name} in {path}"))),
-    }
-}
-
 /// Writes the elements that are wanted; `failed` says what a failure of the output means.
 fn pour(
     repo: &Repo,
@@ -139,7 +125,7 @@ fn pour(
     failed: impl Fn(io::Error) -> CliError,
 ) -> Result<()> {
     let mut stopped = None;
-    let done = elements.stream(repo, axes, &mut |bytes| {
+    let done = elements.stream(repo.odb(), axes, &mut |bytes| {
         out.write_all(bytes).map_err(|e| {
             stopped = Some(e);
             RepoError::user("the output failed", "")
@@ -189,7 +175,7 @@ fn summary(
 ) -> Result<()> {
     let mut stats = Stats::default();
     let mut bytes = 0;
-    elements.stream(repo, axes, &mut |chunk| {
+    elements.stream(repo.odb(), axes, &mut |chunk| {
         bytes += chunk.len() as u64;
         stats.add(elements.dtype, chunk);
         Ok(())

@@ -57,11 +57,11 @@ impl Odb {
         if state.listed {
             return Ok(());
         }
-        let listed = self.storage.list(PACK_DIR)?;
+        let listed = self.storage.keys(PACK_DIR)?;
         let mut old = take(&mut state.packs);
-        for id in listed.iter().filter_map(|s| PackId::from_key(&s.key)) {
-            state.packs.insert(id, old.remove(&id).flatten());
-        }
+        // At once: a map is built from what is sorted faster than it grows.
+        let ids = listed.iter().filter_map(|key| PackId::from_key(key));
+        state.packs = ids.map(|id| (id, old.remove(&id).flatten())).collect();
         (state.listed, state.synced, state.failed) = (true, false, None);
         state.unreadable = unreadable::read(&*self.storage);
         Ok(())

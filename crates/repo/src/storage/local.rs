@@ -233,6 +233,12 @@ impl Storage for LocalStorage {
         Ok(out)
     }
 
+    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        let mut out = Vec::new();
+        keys_into(&self.path(prefix), prefix, &mut out)?;
+        Ok(out)
+    }
+
     fn upload(&self) -> Result<Box<dyn Upload>> {
         Ok(Box::new(self.temporary()?))
     }
@@ -367,6 +373,30 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
                 size: meta.len(),
                 modified,
             });
+        }
+    }
+    Ok(())
+}
+
+/// As `list_into`; what is a directory says the listing itself, so that no file is looked at.
+fn keys_into(dir: &Path, prefix: &str, out: &mut Vec<String>) -> Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+        Err(e) => return Err(failed("list", dir)(e)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(failed("list", dir))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        let Some(kind) = seen(entry.file_type()).map_err(failed("look at", &entry.path()))? else {
+            continue;
+        };
+        let key = format!("{prefix}{name}");
+        match kind.is_dir() {
+            true => keys_into(&entry.path(), &format!("{key}/"), out)?,
+            false => out.push(key),
         }
     }
     Ok(())

@@ -80,6 +80,14 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn list(&self, prefix: &str) -> Result<Vec<Stored>>;
 
+    /// As `list`, but only the keys, in any order: cheaper where looking at each costs.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect())
+    }
+
     /// Starts an upload.
     ///
     /// # Errors

@@ -22,7 +22,11 @@ pub fn conforms(storage: &dyn Storage) {
 }
 
 fn keys(storage: &dyn Storage, prefix: &str) -> Vec<String> {
-    storage.list(prefix).expect("list").into_iter().map(|s| s.key).collect()
+    let listed: Vec<String> = storage.list(prefix).expect("list").into_iter().map(|s| s.key).collect();
+    let mut keys = storage.keys(prefix).expect("keys");
+    keys.sort();
+    assert_eq!(keys, listed);
+    listed
 }
 
 fn get(storage: &dyn Storage, key: &str) -> Option<Vec<u8>> {

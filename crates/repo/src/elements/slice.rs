@@ -1,6 +1,6 @@
 //! numpy's slices: `0:10,:,-1,::2`. Neighbours: `gather` fetches what an axis says. It must not know tensors.
 
-use crate::errors::{CliError, Result};
+use crate::{RepoError, Result};
 use std::str::FromStr;
 
 /// A part of every axis, as it was written.
@@ -21,14 +21,28 @@ enum Part {
 /// The elements of one axis that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
+    /// The first.
     pub start: u64,
+    /// How many.
     pub count: u64,
+    /// From one to the next.
     pub step: u64,
     /// Chosen by an index: the axis disappears.
     pub single: bool,
 }
 
 impl Axis {
+    /// Whether all of it lies on an axis of length `n`.
+    pub(super) fn is_inside(&self, n: u64) -> bool {
+        let last = self.count.checked_sub(1).map(|more| more.checked_mul(self.step));
+        match last {
+            None => true,
+            Some(reach) => reach
+                .and_then(|r| r.checked_add(self.start))
+                .is_some_and(|last| last < n),
+        }
+    }
+
     /// The whole axis of this length.
     pub const fn whole(count: u64) -> Axis {
         Axis {
@@ -91,6 +105,9 @@ impl FromStr for Slice {
 
 impl Slice {
     /// The parts of the axes of a shape.
+    ///
+    /// # Errors
+    /// More axes than there are; an index outside.
     pub fn apply(&self, shape: &[u64]) -> Result<Vec<Axis>> {
         let whole = Part::Range {
             start: None,
@@ -99,7 +116,7 @@ impl Slice {
         };
         let mut parts: Vec<Part> = self.0.iter().copied().filter(|p| *p != Part::Ellipsis).collect();
         if parts.len() > shape.len() {
-            return Err(CliError::usage(
+            return Err(RepoError::usage(
                 format!("the slice has {} axes, the tensor {}", parts.len(), shape.len()),
                 "`mdl ls REV PATH` shows the shape",
             ));
@@ -130,7 +147,7 @@ fn axis(number: usize, part: Part, n: u64) -> Result<Axis> {
             let inside = if i < 0 { i.unsigned_abs() <= n } else { (i as u64) < n };
             if !inside {
                 let message = format!("index {i} leaves axis {number}, which has {n} elements");
-                return Err(CliError::usage(message, "`mdl ls REV PATH` shows the shape"));
+                return Err(RepoError::usage(message, "`mdl ls REV PATH` shows the shape"));
             }
             Ok(Axis {
                 start: place(i, n),
@@ -177,11 +194,41 @@ mod tests {
     }
 
     #[test]
+    fn slices_stay_inside() {
+        for text in [
+            "::9223372036854775807",
+            "9:",
+            "-1",
+            ":-9223372036854775808",
+            "7::2",
+            "3:3",
+        ] {
+            let slice: Slice = text.parse().unwrap();
+            assert!(slice.apply(&[10]).unwrap()[0].is_inside(10), "{text}");
+        }
+        let axis = |start, count, step| Axis {
+            start,
+            count,
+            step,
+            single: false,
+        };
+        for bad in [
+            axis(10, 1, 1),
+            axis(0, 11, 1),
+            axis(9, 2, 1),
+            axis(1, u64::MAX, u64::MAX),
+            axis(u64::MAX, 2, 1),
+        ] {
+            assert!(!bad.is_inside(10), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for text in ["a", "1:2:0", "::-1", "1:2:3:4", "...,...", ""] {
             assert!(text.parse::<Slice>().is_err(), "{text}");
         }
-        for text in ["10", "-11", "0,0"] {
+        for text in ["10", "-11", "0,0", "-9223372036854775808"] {
             assert!(text.parse::<Slice>().unwrap().apply(&[10]).is_err(), "{text}");
         }
     }

@@ -1,10 +1,9 @@
-//! Fetches chosen elements of a stored tensor in row-major order. Neighbours: `TensorReader` decodes segments, `slice` says
-//! what is chosen. It must not know what the bytes are for.
+//! Fetches chosen elements of a stored tensor in row-major order. Neighbours: `chain` decodes segments, `slice` says what is
+//! chosen. It must not know what the bytes are for.
 
-use super::slice::Axis;
-use mdl_codec::{Dtype, SEGMENT_BYTES};
-use mdl_objects::{Id, TensorRef, ViewRef};
-use mdl_repo::{Repo, RepoError, Result, TensorReader};
+use super::{Axis, Elements};
+use crate::{RepoError, Result, chain::TensorReader, odb::Odb};
+use mdl_codec::SEGMENT_BYTES;
 use std::collections::VecDeque;
 
 /// Decoded segments kept at a time, in case a view walks across the tensor instead of along it: 256 MiB.
@@ -12,65 +11,21 @@ const KEPT: usize = 32;
 /// Bytes handed on at a time.
 const BATCH: usize = 1 << 20;
 
-/// Elements inside a stored tensor.
-#[derive(Debug)]
-pub struct Elements {
-    tensor: Id,
-    pub dtype: Dtype,
-    pub shape: Vec<u64>,
-    /// Bytes from one element of an axis to the next.
-    strides: Vec<u64>,
-    /// Bytes before the first element.
-    offset: u64,
-    /// All of the tensor, as it is stored.
-    is_whole: bool,
-}
+type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 impl Elements {
-    /// All elements of a tensor.
-    pub fn whole(t: &TensorRef) -> Elements {
-        let mut strides = vec![t.dtype.size() as u64; t.shape.len()];
-        for i in (1..t.shape.len()).rev() {
-            strides[i - 1] = strides[i].saturating_mul(t.shape[i]);
+    /// Hands the chosen elements to `sink` in order, little-endian, row by row. A whole tensor is verified by its id on the way;
+    /// of a part, only the segments that hold it are decoded. However much is chosen, the memory that this takes is bounded.
+    ///
+    /// # Errors
+    /// Axes that are not the tensor's; absent or damaged objects; whatever `sink` returns.
+    pub fn stream(&self, odb: &Odb, axes: &[Axis], sink: Sink<'_>) -> Result<()> {
+        self.check(axes)?;
+        let reader = odb.tensor(&self.tensor)?;
+        // Nothing but what the tensor itself says has been believed up to here: `check` looked at another shape.
+        if self.end > reader.byte_len() {
+            return Err(RepoError::corrupt("a manifest", "a tensor is shorter than it says"));
         }
-        Elements {
-            tensor: t.id,
-            dtype: t.dtype,
-            shape: t.shape.clone(),
-            strides,
-            offset: 0,
-            is_whole: true,
-        }
-    }
-
-    /// The elements of a view, which must lie inside its tensor.
-    pub fn view(t: &TensorRef, v: &ViewRef) -> Result<Elements> {
-        let outside = || RepoError::corrupt(format!("view {}", v.name), "it leaves its tensor");
-        let size = v.dtype.size() as u64;
-        let mut strides = Vec::with_capacity(v.strides.len());
-        let mut end = v.offset.checked_add(size).ok_or_else(outside)?;
-        for (&n, &stride) in v.shape.iter().zip(&v.strides) {
-            let stride = stride.checked_mul(size).ok_or_else(outside)?;
-            let reach = n.saturating_sub(1).checked_mul(stride);
-            end = reach.and_then(|r| end.checked_add(r)).ok_or_else(outside)?;
-            strides.push(stride);
-        }
-        if end > t.byte_len().unwrap_or(0) && !v.shape.contains(&0) {
-            return Err(outside());
-        }
-        Ok(Elements {
-            tensor: t.id,
-            dtype: v.dtype,
-            shape: v.shape.clone(),
-            strides,
-            offset: v.offset,
-            is_whole: false,
-        })
-    }
-
-    /// Hands the chosen elements to `sink` in order. A whole tensor is verified against its id on the way.
-    pub fn stream(&self, repo: &Repo, axes: &[Axis], sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let reader = repo.odb().tensor(&self.tensor)?;
         let all = axes
             .iter()
             .zip(&self.shape)
@@ -87,15 +42,11 @@ impl Elements {
             start += a.start * stride;
         }
         let mut segments = Segments::new(&reader);
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::new();
         let mut counters = vec![0u64; outer.len()];
         let mut at = start;
         loop {
-            segments.copy(at, run, &mut batch)?;
-            if batch.len() >= BATCH {
-                sink(&batch)?;
-                batch.clear();
-            }
+            segments.copy(at, run, &mut batch, sink)?;
             if !advance(&mut counters, &outer, &mut at) {
                 return sink(&batch);
             }
@@ -107,8 +58,8 @@ impl Elements {
         let mut outer: Vec<(u64, u64)> = axes
             .iter()
             .zip(&self.strides)
+            .filter(|(a, _)| a.count > 1)
             .map(|(a, s)| (a.count, s * a.step))
-            .filter(|o| o.0 > 1)
             .collect();
         let mut run = self.dtype.size() as u64;
         while let Some(&(count, stride)) = outer.last().filter(|o| o.1 == run) {
@@ -147,15 +98,23 @@ impl<'a> Segments<'a> {
         }
     }
 
-    fn copy(&mut self, mut at: u64, mut len: u64, out: &mut Vec<u8>) -> Result<()> {
+    /// Adds bytes to a batch, and hands it on when it is long enough.
+    fn copy(&mut self, mut at: u64, mut len: u64, out: &mut Vec<u8>, sink: Sink<'_>) -> Result<()> {
         while len > 0 {
             let index = (at / SEGMENT_BYTES as u64) as usize;
             let from = (at % SEGMENT_BYTES as u64) as usize;
             let segment = self.segment(index)?;
-            let take = len.min((segment.len() as u64).saturating_sub(from as u64));
+            // A run may be as long as the tensor: no more of it than a batch is held.
+            let take = len
+                .min((segment.len() as u64).saturating_sub(from as u64))
+                .min(BATCH as u64);
             let bytes = segment.get(from..from + take as usize).filter(|b| !b.is_empty());
             out.extend_from_slice(bytes.ok_or_else(|| RepoError::corrupt("tensor", "a segment is too short"))?);
             (at, len) = (at + take, len - take);
+            if out.len() >= BATCH {
+                sink(out)?;
+                out.clear();
+            }
         }
         Ok(())
     }
@@ -182,6 +141,8 @@ impl<'a> Segments<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mdl_codec::Dtype;
+    use mdl_objects::{Id, TensorRef};
 
     #[test]
     fn inner_axes_that_touch_are_one_run() {

@@ -1,0 +1,138 @@
+//! `mdl serve`: repositories over HTTP. Neighbours: `mdl-server` does it. It must not know a route.
+
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::parse_size,
+};
+use clap::ValueEnum;
+use mdl_server::{Anonymous, LogFormat, Options, Tls, auth::Scope};
+use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
+
+/// Serve repositories over HTTP
+///
+/// Repositories are the directories OWNER/NAME below --root (bare, or with a work tree); where --root is a repository itself, it is
+/// served as local/NAME. Served are mdl's own API (/api/v1, docs/http-api.md), the Hugging Face Hub's (set HF_ENDPOINT), git-lfs, and
+/// pages to look at.
+///
+/// As long as there are no tokens and the address is this machine's own, everything is allowed to everybody on this machine. With
+/// tokens (`mdl token create`), those without one may only read repositories with the setting serve.anonymous_read.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl serve --root models
+  mdl token create --root models --name ci --repo 'ada/*' --scope write --expires 90d
+  mdl serve --root models --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
+  HF_ENDPOINT=http://127.0.0.1:7878 hf download ada/tiny-gpt --revision step-12000")]
+pub struct Args {
+    /// Directory with the repositories, as OWNER/NAME; or one repository.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    root: PathBuf,
+    /// Address and port; port 0 takes a free one. The first line on standard output says which.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
+    listen: SocketAddr,
+    /// Certificate chain in PEM, for HTTPS.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// What anybody without a token may do, everywhere.
+    #[arg(long, value_name = "SCOPE")]
+    anonymous: Option<Who>,
+    /// Memory for decoding and for what is asked for often.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    memory: u64,
+    /// Disk for decoded files, in the server's own directory; 0 keeps none.
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_size)]
+    cache: u64,
+    /// The server's own directory: tokens, uploads under way, decoded files. Default: .mdl-serve below --root.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Largest upload.
+    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
+    max_upload: u64,
+    /// Connections at a time; more wait.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_connections: usize,
+    /// Requests a second that one token (without one: address) may make on average; more get 429.
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
+    /// Seconds that requests under way may go on after the server was told to stop.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u64,
+    /// Seconds that a client may send or take nothing in the middle of a request.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    stall: u64,
+    /// How others reach this server, for links: https://models.example.org. Default: as they asked.
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+    /// Let webhooks go to addresses that are not public.
+    #[arg(long)]
+    private_webhooks: bool,
+    /// How the log (on standard error) is written; MDL_LOG=debug tells more, MDL_LOG=warn less.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log: Log,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Who {
+    /// Nothing, but reading what is open to all.
+    None,
+    /// Read everything.
+    Read,
+    /// Commit, too.
+    Write,
+    /// Everything.
+    Admin,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Log {
+    /// Lines for people.
+    Text,
+    /// A JSON document a line.
+    Json,
+}
+
+impl Args {
+    fn options(self) -> Options {
+        let anonymous = self.anonymous.map(|who| match who {
+            Who::None => Anonymous::Nothing,
+            Who::Read => Anonymous::As(Scope::Read),
+            Who::Write => Anonymous::As(Scope::Write),
+            Who::Admin => Anonymous::As(Scope::Admin),
+        });
+        let tls = self.tls_cert.zip(self.tls_key);
+        Options {
+            state: self.state,
+            listen: self.listen,
+            tls: tls.map(|(certificate, key)| Tls { certificate, key }),
+            anonymous,
+            memory: self.memory,
+            cache: self.cache,
+            max_upload: self.max_upload,
+            max_connections: self.max_connections,
+            rate: self.rate,
+            grace: Duration::from_secs(self.grace),
+            stall_timeout: Duration::from_secs(self.stall.max(1)),
+            public_url: self.public_url,
+            private_webhooks: self.private_webhooks,
+            ..Options::new(self.root)
+        }
+    }
+}
+
+pub fn run(context: &mut Context, args: Args) -> Result<()> {
+    let engine = context.engine()?;
+    let log = match args.log {
+        Log::Text => LogFormat::Text,
+        Log::Json => LogFormat::Json,
+    };
+    let out = &mut context.out;
+    let ready = |url: &str| {
+        // Whoever closed standard output does not want to know.
+        let _ = writeln!(out, "listening on {url}").and_then(|()| out.flush());
+    };
+    mdl_server::run(args.options(), engine, log, ready).map_err(CliError::from)
+}

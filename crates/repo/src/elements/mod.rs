@@ -1,0 +1,131 @@
+//! Elements of a stored tensor, or of a view of one: all of them or a part, and the heads of the files that hold such. Neighbours:
+//! `slice` reads what part is wanted, `gather` fetches it. It must not know revisions, nor where the bytes go.
+
+mod gather;
+mod npy;
+mod safetensors;
+mod slice;
+
+pub use npy::npy_header;
+pub use safetensors::safetensors_header;
+pub use slice::{Axis, Slice};
+
+use crate::{RepoError, Result};
+use mdl_codec::Dtype;
+use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
+
+/// Elements inside a stored tensor.
+#[derive(Clone, Debug)]
+pub struct Elements {
+    tensor: Id,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Dimensions.
+    pub shape: Vec<u64>,
+    /// Bytes from one element of an axis to the next.
+    strides: Vec<u64>,
+    /// Bytes before the first element.
+    offset: u64,
+    /// Where the last element ends; 0 if there is none.
+    end: u64,
+    /// All of the tensor, as it is stored.
+    is_whole: bool,
+}
+
+impl Elements {
+    /// All elements of a tensor.
+    pub fn whole(t: &TensorRef) -> Elements {
+        let mut strides = vec![t.dtype.size() as u64; t.shape.len()];
+        for i in (1..t.shape.len()).rev() {
+            strides[i - 1] = strides[i].saturating_mul(t.shape[i]);
+        }
+        Elements {
+            tensor: t.id,
+            dtype: t.dtype,
+            shape: t.shape.clone(),
+            strides,
+            offset: 0,
+            end: t.byte_len().unwrap_or(u64::MAX),
+            is_whole: true,
+        }
+    }
+
+    /// The elements of a view, which must lie inside its tensor.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn view(t: &TensorRef, v: &ViewRef) -> Result<Elements> {
+        let outside = || RepoError::corrupt(format!("view {}", v.name), "it leaves its tensor");
+        let size = v.dtype.size() as u64;
+        let mut strides = Vec::with_capacity(v.strides.len());
+        let mut end = v.offset.checked_add(size).ok_or_else(outside)?;
+        for (&n, &stride) in v.shape.iter().zip(&v.strides) {
+            let stride = stride.checked_mul(size).ok_or_else(outside)?;
+            let reach = n.saturating_sub(1).checked_mul(stride);
+            end = reach.and_then(|r| end.checked_add(r)).ok_or_else(outside)?;
+            strides.push(stride);
+        }
+        if v.shape.contains(&0) {
+            end = 0;
+        }
+        if end > t.byte_len().unwrap_or(0) {
+            return Err(outside());
+        }
+        Ok(Elements {
+            tensor: t.id,
+            dtype: v.dtype,
+            shape: v.shape.clone(),
+            strides,
+            offset: v.offset,
+            end,
+            is_whole: false,
+        })
+    }
+
+    /// The elements that go by a name in a file: a tensor, or a view of one. `path` is what the file is called in errors.
+    ///
+    /// # Errors
+    /// There is none; a view that leaves its tensor.
+    pub fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
+        match manifest.find(name) {
+            Some(Named::Tensor(t)) => Ok(Elements::whole(t)),
+            Some(Named::View(t, v)) => Elements::view(t, v),
+            None => Err(RepoError::not_found("tensor", format!("{name} in {path}"))),
+        }
+    }
+
+    /// All of every axis.
+    pub fn all(&self) -> Vec<Axis> {
+        self.shape.iter().map(|&n| Axis::whole(n)).collect()
+    }
+
+    /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored.
+    ///
+    /// # Errors
+    /// Axes that are not the tensor's; more than 64 bits can count.
+    pub fn byte_len(&self, axes: &[Axis]) -> Result<u64> {
+        self.check(axes)?;
+        if axes.iter().any(|a| a.count == 0) {
+            return Ok(0);
+        }
+        let size = self.dtype.size() as u64;
+        let len = axes.iter().try_fold(size, |n, a| n.checked_mul(a.count));
+        len.ok_or_else(|| RepoError::user("these are more elements than anyone can hold", "choose a part of them"))
+    }
+
+    fn check(&self, axes: &[Axis]) -> Result<()> {
+        let mut pairs = axes.iter().zip(&self.shape);
+        match axes.len() == self.shape.len() && pairs.all(|(a, &n)| a.is_inside(n)) {
+            true => Ok(()),
+            false => Err(RepoError::usage(
+                "the axes are not those of the tensor",
+                "`mdl ls REV PATH` shows the shape",
+            )),
+        }
+    }
+}
+
+/// The shape of what these axes choose: those chosen by an index are gone.
+pub fn shape_of(axes: &[Axis]) -> Vec<u64> {
+    axes.iter().filter(|a| !a.single).map(|a| a.count).collect()
+}

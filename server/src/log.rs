@@ -1,0 +1,20 @@
+//! The server's log, on standard error. Neighbours: `lib` starts it. It must not know what is logged.
+
+use crate::options::LogFormat;
+use std::io;
+use tracing_subscriber::EnvFilter;
+
+/// Says how much is logged: `debug`, `info`, `warn`, or by module.
+const VARIABLE: &str = "MDL_LOG";
+
+/// Starts it, unless there is one.
+pub(crate) fn start(format: LogFormat) {
+    let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
+    let _ = match format {
+        LogFormat::Text => builder.with_ansi(false).with_target(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
