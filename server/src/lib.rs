@@ -15,7 +15,7 @@ pub mod jobs;
 mod layers;
 mod listen;
 mod log;
-mod metrics;
+pub mod metrics;
 mod ops;
 pub mod options;
 mod pages;

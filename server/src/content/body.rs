@@ -138,7 +138,10 @@ where
             let _ = send.blocking_send(Err(problem));
         }
     });
-    stream::unfold(receive, |mut receive| async move { Some((receive.recv().await?, receive)) })
+    stream::unfold(
+        receive,
+        |mut receive| async move { Some((receive.recv().await?, receive)) },
+    )
 }
 
 /// A whole file for which the cache has no room.
@@ -148,7 +151,8 @@ fn poured(app: &App, repo: &Arc<Repo>, entry: &Entry) -> impl Stream<Item = Resu
         let permit = decoders.permit(super::decoders::POUR).await;
         produced(4, move |send| {
             let _permit = permit;
-            repo.odb().pour(&entry, &Silent, &mut |bytes| send(Bytes::copy_from_slice(bytes)))?;
+            repo.odb()
+                .pour(&entry, &Silent, &mut |bytes| send(Bytes::copy_from_slice(bytes)))?;
             Ok(())
         })
     })

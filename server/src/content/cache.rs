@@ -82,7 +82,11 @@ impl Decoded {
     /// It will never be.
     pub async fn whole(&self) -> Result<()> {
         let mut seen = self.state.subscribe();
-        match seen.wait_for(|s| !matches!(s, State::Partly(_))).await.map(|s| s.clone()) {
+        match seen
+            .wait_for(|s| !matches!(s, State::Partly(_)))
+            .await
+            .map(|s| s.clone())
+        {
             Ok(State::Done) => Ok(()),
             Ok(State::Failed(why)) => Err(Problem::internal(why)),
             _ => Err(Problem::internal("a decoder ended")),
@@ -173,7 +177,9 @@ impl Cache {
         if let Some(open) = kept.open.upgrade() {
             return Some(open);
         }
-        let found = File::open(self.dir.join(&key)).ok().filter(|f| f.metadata().is_ok_and(|m| m.len() == entry.size));
+        let found = File::open(self.dir.join(&key))
+            .ok()
+            .filter(|f| f.metadata().is_ok_and(|m| m.len() == entry.size));
         let Some(file) = found else {
             let len = kept.len;
             known.kept.remove(&key);
@@ -211,7 +217,12 @@ impl Cache {
         }
         let path = self.dir.join(format!("{key}.part"));
         let _ = fs::remove_file(&path);
-        let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(medium)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(medium)?;
         let decoded = Arc::new(Decoded {
             file,
             len: entry.size,

@@ -45,6 +45,8 @@ impl Decoders {
     /// There is none now.
     pub fn try_permit(&self, units: u32) -> Result<Permit> {
         let permit = self.permits.clone().try_acquire_many_owned(units.min(self.all));
-        permit.map(|p| Permit(Some(p))).map_err(|_| Problem::busy("too much is being decoded", 1))
+        permit
+            .map(|p| Permit(Some(p)))
+            .map_err(|_| Problem::busy("too much is being decoded", 1))
     }
 }

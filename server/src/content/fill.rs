@@ -10,7 +10,7 @@ use crate::{
     problem::{Problem, Result},
 };
 use mdl_objects::Entry;
-use mdl_repo::{Digests, RepoError, Repo, Silent};
+use mdl_repo::{Digests, Repo, RepoError, Silent};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::{
@@ -72,7 +72,11 @@ async fn fill(app: App, repo: Arc<Repo>, entry: Entry, decoded: Arc<Decoded>, pa
 }
 
 /// Hands a file's bytes on, and hashes them on a thread beside it.
-fn hashed(repo: &Repo, entry: &Entry, sink: &mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>) -> mdl_repo::Result<Digests> {
+fn hashed(
+    repo: &Repo,
+    entry: &Entry,
+    sink: &mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>,
+) -> mdl_repo::Result<Digests> {
     let (pieces, rest) = mpsc::sync_channel::<Vec<u8>>(AHEAD);
     let len = entry.size;
     std::thread::scope(|scope| {
@@ -138,7 +142,9 @@ pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration)
         return Ok(None);
     }
     let end = Instant::now() + wait;
-    let _ = tokio::time::timeout(wait, compute(app, repo, entry, end)).await.unwrap_or(Ok(()))?;
+    let _ = tokio::time::timeout(wait, compute(app, repo, entry, end))
+        .await
+        .unwrap_or(Ok(()))?;
     known(app, repo, entry).await
 }
 
@@ -189,7 +195,8 @@ async fn compute(app: &App, repo: &Arc<Repo>, entry: &Entry, end: Instant) -> Re
         }
         Ok(())
     });
-    task.await.map_err(|e| Problem::internal(format!("a task ended: {e}")))?
+    task.await
+        .map_err(|e| Problem::internal(format!("a task ended: {e}")))?
 }
 
 fn read(file: &Decoded) -> Result<Digests> {

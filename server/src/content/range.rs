@@ -30,7 +30,8 @@ pub fn part(headers: &HeaderMap, len: u64) -> Part {
     let Some((first, last)) = spec.filter(|s| !s.contains(',')).and_then(|s| s.trim().split_once('-')) else {
         return Part::Whole;
     };
-    let digits = |s: &str| (!s.is_empty() && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().unwrap_or(u64::MAX));
+    let digits =
+        |s: &str| (!s.is_empty() && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().unwrap_or(u64::MAX));
     match (digits(first), digits(last)) {
         (Some(first), _) if first >= len && (last.is_empty() || digits(last).is_some()) => Part::Nothing,
         (Some(first), Some(last)) if first <= last => Part::Range {
