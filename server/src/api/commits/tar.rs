@@ -132,7 +132,7 @@ where
                 return Err(refused("the tar has too many entries"));
             }
             let header = header(&block)?;
-            let size = header.size().map_err(broken)?;
+            let size = header.entry_size().map_err(broken)?;
             match header.entry_type().as_byte() {
                 b'L' => {
                     let mut name = self.record(size).await?;
