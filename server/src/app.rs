@@ -7,6 +7,7 @@ use crate::{
     content::Content,
     events::Events,
     jobs::Jobs,
+    hub::Hub,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
@@ -42,6 +43,7 @@ struct Inner {
     jobs: Jobs,
     webhooks: Webhooks,
     commits: Commits,
+    hub: Hub,
     stopping: watch::Sender<bool>,
 }
 
@@ -64,6 +66,7 @@ impl App {
             jobs: Jobs::default(),
             webhooks: Webhooks::new(&state),
             commits: Commits::default(),
+            hub: Hub::new(&state)?,
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -124,6 +127,11 @@ impl App {
     /// Commits that are being made.
     pub(crate) fn commits(&self) -> &Commits {
         &self.0.commits
+    }
+
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     /// Counters.

@@ -127,6 +127,7 @@ async fn rest(app: App, rates: Rates) {
         let app = app.clone();
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
+            hub::rest(&app);
             app.registry().rest(IDLE);
             app.uploads().sweep(uploads::IDLE);
         })
