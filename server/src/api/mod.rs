@@ -2,11 +2,13 @@
 //! does the work. Routes and their description are one thing (`utoipa`), so that the OpenAPI document cannot lag behind.
 
 mod checkout;
+mod commits;
 mod conditional;
 mod diff;
 mod entry;
 mod files;
 mod gone;
+mod jobs;
 mod listing;
 mod log;
 mod policies;
@@ -15,13 +17,19 @@ mod repos;
 mod stats;
 mod stream;
 mod tensor;
+mod uploads;
 mod versions;
+mod webhooks;
+
+pub(crate) use commits::Commits;
 
 use crate::{
     app::App,
     problem::{Problem, ProblemDocument, Result},
+    registry::RepoName,
 };
 use axum::{Json, Router, routing::get};
+use http::HeaderValue;
 use mdl_objects::Id;
 use utoipa::{
     Modify, OpenApi, ToSchema,
@@ -76,8 +84,18 @@ fn described() -> OpenApiRouter<App> {
         .merge(checkout::routes())
         .merge(stats::routes())
         .merge(policies::routes());
-    let all = OpenApiRouter::new().merge(repos::routes()).merge(reading);
+    let writing = OpenApiRouter::new()
+        .merge(commits::routes())
+        .merge(uploads::routes())
+        .merge(jobs::routes())
+        .merge(webhooks::routes());
+    let all = OpenApiRouter::new().merge(repos::routes()).merge(reading).merge(writing);
     OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
+}
+
+/// Where a thing of a repository is, for the header Location.
+fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
 }
 
 /// A document knows no `{*rest}`: there it is a parameter like others.
