@@ -11,9 +11,8 @@ from frameworks import need
 
 need("torch", "transformers")
 
-import mdl  # noqa: E402
 import torch  # noqa: E402
-from support.cli import binary  # noqa: E402
+from support.cli import Mdl, binary  # noqa: E402
 from support.server import Server  # noqa: E402
 from transformers import BertConfig, BertModel  # noqa: E402
 
@@ -38,7 +37,7 @@ def versions(folder: Path) -> dict[int, dict[str, torch.Tensor]]:
         vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     model = BertModel(config)
-    repo = mdl.Repo.init(folder, bare=True)
+    repo = Mdl.init(folder, "--bare")
     out = {}
     for step in STEPS:
         with torch.no_grad():
@@ -46,8 +45,10 @@ def versions(folder: Path) -> dict[int, dict[str, torch.Tensor]]:
                 tensor += 1e-4 * step * torch.randn_like(tensor)
         saved = folder.parent / f"saved-{step}"
         model.save_pretrained(saved)
-        repo.commit(saved, message=f"step {step}", step=step)
+        repo.commit(saved, f"step {step}", "--step", str(step))
         out[step] = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    depths = [max(t["depth"] for t in repo.tensors(f"main@step={step}").values()) for step in STEPS]
+    assert depths[0] == 0 and all(depths[1:]), f"not deltas: {depths}"
     return out
 
 
