@@ -1,4 +1,4 @@
-"""The Hugging Face clients against a running server: up, and down at versions that exist only as deltas; bytes compared."""
+"""The Hugging Face clients and git-lfs against a running server; bytes compared at versions that exist only as deltas."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ print(ended(lambda: hf_hub_download("ada/gpt", "config.json", token=sys.argv[1])
 print(ended(lambda: api.upload_file(path_or_fileobj=b"x", path_in_repo="x", repo_id="ada/gpt", token=sys.argv[1])))
 """
     assert program(text, read).splitlines() == [
-        "RepositoryNotFoundError",
+        "HfHubHTTPError",
         "RepositoryNotFoundError",
         "RemoteEntryNotFoundError",
         "RevisionNotFoundError",
