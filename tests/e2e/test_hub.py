@@ -1,4 +1,4 @@
-"""The Hugging Face clients and git-lfs against a running server, at versions that exist only as deltas; bytes compared."""
+"""The Hugging Face clients and git-lfs against a running server, at versions stored as deltas; bytes compared."""
 
 from __future__ import annotations
 
