@@ -96,10 +96,9 @@ impl Objects {
         state::make(dir)?;
         received.keep(&path)?;
         // The directories above may be new as well.
-        let above = dir.ancestors().skip(1).take_while(|d| d.starts_with(&self.dir));
+        let mut above = dir.ancestors().skip(1).take_while(|d| d.starts_with(&self.dir));
         above
-            .map(|d| fs::File::open(d).and_then(|d| d.sync_all()))
-            .collect::<std::io::Result<()>>()
+            .try_for_each(|d| fs::File::open(d).and_then(|d| d.sync_all()))
             .map_err(medium)
     }
 
