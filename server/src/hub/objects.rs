@@ -224,9 +224,9 @@ mod tests {
     async fn a_copy_goes_once_a_version_has_the_bytes_and_the_others_stay() {
         let root = tempfile::tempdir().expect("a directory");
         let engine = Arc::new(CpuEngine::new());
-        let (repo, _) = Repo::init(&root.path().join("ada/gpt"), true, "main", engine.clone()).expect("a repository");
         let app = App::new(Options::new(root.path()), engine).expect("an app");
         let name = RepoName::new("ada", "gpt").expect("a name");
+        let repo = app.registry().create(&name, "main").expect("a repository");
         let (held, loose) = (kept(&app, &name, b"held").await, kept(&app, &name, b"loose").await);
         let request = CommitRequest {
             files: Some(vec![NewFile {
@@ -253,10 +253,7 @@ mod tests {
             objects.find(&name, &repo, &held).expect("found").place,
             Place::Raw(_)
         ));
-        // The index is one process's, and here one handle's, at a time.
-        drop(repo);
         objects.sweep(&app, Duration::ZERO);
-        let repo = app.registry().open(&name).expect("the repository");
         assert!(matches!(
             objects.find(&name, &repo, &held).expect("found").place,
             Place::Version(_)
