@@ -5,6 +5,7 @@ use crate::{
     auth::Tokens,
     content::Content,
     hub::Hub,
+    events::Events,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
@@ -34,6 +35,7 @@ struct Inner {
     metrics: Metrics,
     spool: Spool,
     hub: Hub,
+    events: Events,
     stopping: watch::Sender<bool>,
 }
 
@@ -52,6 +54,7 @@ impl App {
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
             hub: Hub::new(&state)?,
+            events: Events::new(),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -92,6 +95,11 @@ impl App {
     /// What the Hugging Face clients' and git-lfs's routes share.
     pub(crate) fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    /// What happens to refs; [`App::ref_moved`] tells it.
+    pub fn events(&self) -> &Events {
+        &self.0.events
     }
 
     /// Counters.

@@ -8,6 +8,7 @@ pub mod api;
 pub mod app;
 pub mod auth;
 pub mod content;
+pub mod events;
 mod extract;
 mod hub;
 mod layers;
