@@ -4,6 +4,7 @@
 use crate::{
     auth::Tokens,
     content::Content,
+    hub::Hub,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
@@ -32,6 +33,7 @@ struct Inner {
     content: Content,
     metrics: Metrics,
     spool: Spool,
+    hub: Hub,
     stopping: watch::Sender<bool>,
 }
 
@@ -49,6 +51,7 @@ impl App {
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
+            hub: Hub::new(&state)?,
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -84,6 +87,11 @@ impl App {
     /// Bytes on their way in.
     pub fn spool(&self) -> &Spool {
         &self.0.spool
+    }
+
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     /// Counters.

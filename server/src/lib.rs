@@ -120,6 +120,10 @@ async fn rest(app: App, rates: Rates) {
         rates.rest();
         let app = app.clone();
         // Closing an index writes to disk.
-        let _ = tokio::task::spawn_blocking(move || app.registry().rest(IDLE)).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            hub::rest(&app);
+            app.registry().rest(IDLE);
+        })
+        .await;
     }
 }
