@@ -2,15 +2,20 @@
 //! request, nor know routes.
 
 use crate::{
+    api::Commits,
     auth::Tokens,
     content::Content,
     hub::Hub,
+    events::Events,
+    jobs::Jobs,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
     registry::{Registry, RepoName},
     spool::Spool,
     state,
+    uploads::Uploads,
+    webhooks::Webhooks,
 };
 use mdl_codec::Engine;
 use mdl_repo::Repo;
@@ -34,6 +39,11 @@ struct Inner {
     metrics: Metrics,
     spool: Spool,
     hub: Hub,
+    events: Events,
+    uploads: Uploads,
+    jobs: Jobs,
+    webhooks: Webhooks,
+    commits: Commits,
     stopping: watch::Sender<bool>,
 }
 
@@ -52,6 +62,11 @@ impl App {
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
             hub: Hub::new(&state)?,
+            events: Events::new(),
+            uploads: Uploads::new(&state, options.max_upload),
+            jobs: Jobs::default(),
+            webhooks: Webhooks::new(&state),
+            commits: Commits::default(),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -92,6 +107,31 @@ impl App {
     /// What the Hugging Face clients' and git-lfs's routes share.
     pub(crate) fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    /// What happens to refs; [`App::ref_moved`] tells it.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Files that arrive in pieces.
+    pub fn uploads(&self) -> &Uploads {
+        &self.0.uploads
+    }
+
+    /// Long work.
+    pub fn jobs(&self) -> &Jobs {
+        &self.0.jobs
+    }
+
+    /// Others who want to hear of moved refs.
+    pub fn webhooks(&self) -> &Webhooks {
+        &self.0.webhooks
+    }
+
+    /// Commits that are being made.
+    pub(crate) fn commits(&self) -> &Commits {
+        &self.0.commits
     }
 
     /// Counters.

@@ -1,10 +1,21 @@
 //! Our own API, version 1: what every verb of the command line does, over HTTP. Neighbours: one file a group of routes; `mdl-repo`
 //! does the work. Routes and their description are one thing (`utoipa`), so that the OpenAPI document cannot lag behind.
 
+mod commits;
+mod jobs;
 mod repos;
+mod uploads;
+mod webhooks;
 
-use crate::{app::App, problem::ProblemDocument};
+pub(crate) use commits::Commits;
+
+use crate::{
+    app::App,
+    problem::{Problem, ProblemDocument, Result},
+    registry::RepoName,
+};
 use axum::{Json, Router, routing::get};
+use http::HeaderValue;
 use utoipa::{
     Modify, OpenApi,
     openapi::{
@@ -37,7 +48,18 @@ impl Modify for Tokens {
 }
 
 fn described() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, OpenApiRouter::new().merge(repos::routes()))
+    let routes = OpenApiRouter::new()
+        .merge(repos::routes())
+        .merge(commits::routes())
+        .merge(uploads::routes())
+        .merge(jobs::routes())
+        .merge(webhooks::routes());
+    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, routes)
+}
+
+/// Where a thing of a repository is, for the header Location.
+fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
 }
 
 /// The OpenAPI document.
