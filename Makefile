@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e strace clean
+.PHONY: build wheel test demo bench bench-failures bench-serve bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -55,7 +55,7 @@ test-rust: $(STAMP)
 		MDL_SHIM_SEED=7 $(CARGO) test --locked -p mdl-codec-cuda --lib; \
 	fi
 
-test-e2e: build $(STAMP) strace
+test-e2e: build $(STAMP) system
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
 
 test-python: build wheel $(TORCH_STAMP)
@@ -66,7 +66,7 @@ demo: build wheel $(TORCH_STAMP)
 	$(PYTHON) demo/demo.py
 
 ## kill-sweep: every nth system call of commit, gc and compact killed; `make test` runs a sample of it
-kill-sweep: build $(STAMP) strace
+kill-sweep: build $(STAMP) system
 	MDL_SWEEP=all $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_kill_sweep.py
 
 ## bench: every benchmark; Markdown and JSON go to docs/benchmarks/ (BENCH_OUT=)
@@ -76,6 +76,10 @@ bench: build $(STAMP)
 	$(PYTHON) tests/bench/lossy_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/memory_bench.py --out $(BENCH_OUT)
+
+## bench-serve: mdl serve under load, beside nginx (wants nginx, wrk and curl)
+bench-serve: build $(STAMP)
+	$(PYTHON) tests/bench/serve_bench.py --out $(BENCH_OUT)
 
 ## bench-python: what commits cost a training loop
 bench-python: build wheel $(TORCH_STAMP)
@@ -128,13 +132,15 @@ $(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r python/tests/requirements-composer.txt
 	touch $@
 
-# The fault-injection tests need strace; without it they skip and say so.
-strace:
-	@command -v strace >/dev/null || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			(apt-get update -qq && apt-get install -y -qq strace) >/dev/null 2>&1 || true; \
-		fi; \
-		command -v strace >/dev/null || echo "strace is missing: the fault-injection tests will be skipped" >&2; }
+# Programs of the system that end-to-end tests drive: strace injects faults, git-lfs and curl are clients of `mdl serve`, Chromium looks
+# at its pages. Where one cannot be had, its tests skip and say so.
+SYSTEM := strace git-lfs curl chromium
+system:
+	@missing=""; for program in $(SYSTEM); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		(apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing) >/dev/null 2>&1 || true; \
+	fi; \
+	for program in $$missing; do command -v $$program >/dev/null || echo "$$program is missing: its tests will be skipped" >&2; done
 
 clean:
 	$(CARGO) clean

@@ -141,7 +141,12 @@ impl Job {
             };
             files.insert(rel, file);
         }
-        let executable: Vec<&String> = self.changes.put.keys().filter(|p| files.get(*p).is_some_and(|f| f.executable)).collect();
+        let executable: Vec<&String> = self
+            .changes
+            .put
+            .keys()
+            .filter(|p| files.get(*p).is_some_and(|f| f.executable))
+            .collect();
         self.delete(&mut files)?;
         for (path, change) in &self.changes.put {
             let file = NewFile {
@@ -180,9 +185,12 @@ impl Job {
             Change::Lfs { oid, size } => (oid, *size),
         };
         let found = self.app.hub().objects.find(&self.access.name, &self.access.repo, oid);
-        let found = found.filter(|o| said.is_none_or(|size| size == o.size)).ok_or_else(|| {
-            Problem::usage(format!("the object of {path:?} was not uploaded")).hint("upload it by the LFS batch API first")
-        })?;
+        let found = found
+            .filter(|o| said.is_none_or(|size| size == o.size))
+            .ok_or_else(|| {
+                Problem::usage(format!("the object of {path:?} was not uploaded"))
+                    .hint("upload it by the LFS batch API first")
+            })?;
         match found.place {
             Place::Raw(path) => Ok(Content::Disk(path)),
             Place::Version(entry) => objects::stored(&self.access.repo, &entry).map(Content::Stored),

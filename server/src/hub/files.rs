@@ -205,7 +205,13 @@ mod tests {
         let sha256 = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
         assert_eq!(pointer(sha256, 12345).len(), 130);
         assert_eq!(hex(&sha256_of(sha256).expect("a digest")), sha256);
-        for bad in ["", "4d7a", &sha256.to_uppercase(), &format!("{sha256}0"), &"é".repeat(32)] {
+        for bad in [
+            "",
+            "4d7a",
+            &sha256.to_uppercase(),
+            &format!("{sha256}0"),
+            &"é".repeat(32),
+        ] {
             assert!(sha256_of(bad).is_none(), "{bad:?}");
         }
     }

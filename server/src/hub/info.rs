@@ -214,7 +214,11 @@ pub(super) async fn list(
     let mut response = Json(models).into_response();
     if let (true, Some(last)) = (more, last) {
         let mut link = format!("/api/models?cursor={}&limit={limit}", encoded(&last));
-        for (key, value) in [("search", &query.search), ("author", &query.author), ("full", &query.full)] {
+        for (key, value) in [
+            ("search", &query.search),
+            ("author", &query.author),
+            ("full", &query.full),
+        ] {
             if let Some(value) = value {
                 link.push_str(&format!("&{key}={}", encoded(value)));
             }

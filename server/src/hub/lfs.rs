@@ -1,13 +1,7 @@
 //! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face clients.
 //! Neighbours: `object` moves the bytes, `links` signs the way there. It must not know versions.
 
-use super::{
-    files::sha256_of,
-    links::SECONDS,
-    object::Named,
-    objects::Object,
-    site::Site,
-};
+use super::{files::sha256_of, links::SECONDS, object::Named, objects::Object, site::Site};
 use crate::{
     app::{App, work},
     auth::{Access, Read, Scope},
@@ -134,7 +128,11 @@ impl Answerer {
     }
 
     fn upload(&self, oid: &str, size: u64) -> Result<Value> {
-        let grant = self.app.hub().links.grant(&self.access.caller, &self.access.name, oid, size)?;
+        let grant = self
+            .app
+            .hub()
+            .links
+            .grant(&self.access.caller, &self.access.name, oid, size)?;
         let href = format!("{}/objects/{oid}{grant}", self.base);
         Ok(json!({
             "upload": {"href": href, "header": self.header, "expires_in": SECONDS},

@@ -57,9 +57,7 @@ pub(super) async fn download(
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, &at.oid, &asked).await,
-        Place::Version(entry) => {
-            content::respond(&app, &access.repo, &at.oid, &entry, &asked, Validator::Sha256).await
-        }
+        Place::Version(entry) => content::respond(&app, &access.repo, &at.oid, &entry, &asked, Validator::Sha256).await,
     }
 }
 
@@ -79,7 +77,9 @@ pub(super) async fn upload(
         false => drop(app.access(caller, name.clone(), Scope::Write).await?),
     }
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if announced.zip(grant.size).is_some_and(|(a, b)| a != b) {
         return Err(lie("the upload is not as long as was said"));
     }
@@ -94,7 +94,10 @@ pub(super) async fn upload(
         return Err(lie("the upload is shorter than was said"));
     }
     if received.sha256 != digest {
-        return Err(lie(&format!("the bytes have another SHA-256: {}", hex(&received.sha256))));
+        return Err(lie(&format!(
+            "the bytes have another SHA-256: {}",
+            hex(&received.sha256)
+        )));
     }
     work(move || app.hub().objects.keep(&name, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())

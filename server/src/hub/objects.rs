@@ -120,7 +120,10 @@ impl Objects {
         for owner in below(&self.dir) {
             for dir in below(&owner) {
                 let name = RepoName::new(&last(&owner), &last(&dir));
-                let Some((name, old)) = name.ok().zip(Some(old_objects(&dir, keep))).filter(|(_, old)| !old.is_empty())
+                let Some((name, old)) = name
+                    .ok()
+                    .zip(Some(old_objects(&dir, keep)))
+                    .filter(|(_, old)| !old.is_empty())
                 else {
                     continue;
                 };

@@ -134,7 +134,11 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
 
 /// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to be decoded.
 async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry, lfs: bool) -> Option<String> {
-    let wait = if is_lfs(entry) { Duration::ZERO } else { Duration::from_secs(1) };
+    let wait = if is_lfs(entry) {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(1)
+    };
     let digests = content::digests(app, repo, entry, wait).await.ok().flatten()?;
     Some(if lfs { hex(&digests.sha256) } else { hex(&digests.git) })
 }

@@ -137,11 +137,7 @@ async fn delete(access: Access, prefix: &'static str, name: String) -> Result<()
 }
 
 /// `POST /api/models/{owner}/{name}/tag/{rev}`: tags a revision.
-pub(super) async fn create_tag(
-    Write(access): Write,
-    Path(at): Path<AtTag>,
-    Body(new): Body<NewTag>,
-) -> Result<()> {
+pub(super) async fn create_tag(Write(access): Write, Path(at): Path<AtTag>, Body(new): Body<NewTag>) -> Result<()> {
     work(move || {
         let repo = &access.repo;
         let full = format!("{TAGS}{}", new.tag);

@@ -88,7 +88,11 @@ pub(super) async fn below(
             "/api/models/{}/tree/{}{}?recursive={recursive}&expand={expand}&limit={limit}&cursor={}",
             access.name,
             super::short(&commit),
-            if asked.1.is_empty() { String::new() } else { format!("/{}", encoded(&asked.1)) },
+            if asked.1.is_empty() {
+                String::new()
+            } else {
+                format!("/{}", encoded(&asked.1))
+            },
             encoded(&last)
         );
         let (name, value) = next(&site.link(&link))?;
