@@ -27,12 +27,13 @@ pub mod state;
 pub mod uploads;
 pub mod webhooks;
 
-use crate::{app::App, layers::Rates, listen::Listener};
+use crate::{app::App, listen::Listener};
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
+pub use crate::layers::Rates;
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
 
 /// How often what is not used is let go.

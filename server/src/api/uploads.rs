@@ -111,11 +111,7 @@ async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<Uploa
         (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn begin(
-    State(app): State<App>,
-    Write(access): Write,
-    Body(new): Body<NewUpload>,
-) -> Result<impl IntoResponse> {
+async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<NewUpload>) -> Result<impl IntoResponse> {
     let digits = |s: &String| s.len() == 64 && s.bytes().all(|b| b.is_ascii_hexdigit());
     if !new.sha256.as_ref().is_none_or(digits) {
         return Err(Problem::usage("sha256 wants 64 hexadecimal digits"));
@@ -125,7 +121,12 @@ async fn begin(
     let upload = work(move || app.uploads().begin(&access.name, new.size, sha256)).await?;
     let location = super::location(&name, "uploads", &upload.id)?;
     let headers = [(header::LOCATION, location)];
-    Ok((StatusCode::CREATED, headers, progress(&upload), Json(UploadInfo::from(upload))))
+    Ok((
+        StatusCode::CREATED,
+        headers,
+        progress(&upload),
+        Json(UploadInfo::from(upload)),
+    ))
 }
 
 /// Ask how far an upload is

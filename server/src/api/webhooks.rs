@@ -105,11 +105,7 @@ async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<Webho
         (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn add(
-    State(app): State<App>,
-    Admin(access): Admin,
-    Body(new): Body<NewWebhook>,
-) -> Result<impl IntoResponse> {
+async fn add(State(app): State<App>, Admin(access): Admin, Body(new): Body<NewWebhook>) -> Result<impl IntoResponse> {
     let url = address::check(&new.url, app.options().private_webhooks)?.to_string();
     let (name, by) = (access.name.clone(), access.caller.name().to_owned());
     let hook = work(move || {

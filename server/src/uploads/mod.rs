@@ -121,7 +121,11 @@ impl Uploads {
     /// Where an upload is, if its name can be one's.
     fn path(&self, repo: &RepoName, id: &str) -> Result<PathBuf> {
         let fits = id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if fits { Ok(self.of(repo).join(id)) } else { Err(missing(id)) }
+        if fits {
+            Ok(self.of(repo).join(id))
+        } else {
+            Err(missing(id))
+        }
     }
 
     fn gates(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Gate>>> {
@@ -251,7 +255,8 @@ impl Uploads {
                 let _ = remove(&data);
             }
         }
-        self.gates().retain(|path, gate| Arc::strong_count(gate) > 1 || path.exists());
+        self.gates()
+            .retain(|path, gate| Arc::strong_count(gate) > 1 || path.exists());
     }
 }
 

@@ -16,7 +16,7 @@ use std::{
     fmt::Display,
     fs::{File, OpenOptions},
     io::Write,
-    path::PathBuf,
+    path::Path,
     pin::pin,
 };
 
@@ -72,7 +72,7 @@ impl Uploads {
         self.find(repo, id)
     }
 
-    async fn write<S, E>(&self, file: File, path: &PathBuf, mut room: u64, size: u64, stream: S) -> Result<()>
+    async fn write<S, E>(&self, file: File, path: &Path, mut room: u64, size: u64, stream: S) -> Result<()>
     where
         S: Stream<Item = std::result::Result<Bytes, E>>,
         E: Display,

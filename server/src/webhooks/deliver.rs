@@ -1,7 +1,7 @@
 //! Tells webhooks of moved refs, in the background. Neighbours: `events` says what moved, `address` where it may go. It must not know
 //! requests; what the other side answers is not read.
 
-use super::{WebhookDelivery, Webhook, address};
+use super::{Webhook, WebhookDelivery, address};
 use crate::{
     app::{App, work},
     events::RefMoved,
@@ -86,7 +86,11 @@ async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, 
     let delivery = match attempts(app, client, turns, hook, event).await {
         Ok(delivery) => delivery,
         Err(problem) => {
-            tracing::warn!(hook = hook.id, why = problem.message, "a webhook could not be delivered");
+            tracing::warn!(
+                hook = hook.id,
+                why = problem.message,
+                "a webhook could not be delivered"
+            );
             return;
         }
     };
@@ -101,7 +105,13 @@ async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, 
     .await;
 }
 
-async fn attempts(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, event: &RefMoved) -> Result<WebhookDelivery> {
+async fn attempts(
+    app: &App,
+    client: &Client,
+    turns: &Semaphore,
+    hook: &Webhook,
+    event: &RefMoved,
+) -> Result<WebhookDelivery> {
     let body = body(event);
     let mut delivery = WebhookDelivery {
         id: random_hex(16)?,

@@ -85,7 +85,9 @@ impl Webhook {
     }
 
     fn is_about(&self, name: &str) -> bool {
-        self.refs.as_ref().is_none_or(|glob| matches(glob, name).unwrap_or(false))
+        self.refs
+            .as_ref()
+            .is_none_or(|glob| matches(glob, name).unwrap_or(false))
     }
 }
 
@@ -155,7 +157,10 @@ impl Webhooks {
         by: &str,
     ) -> Result<Webhook> {
         let refuse = |why: String| Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why);
-        if secret.as_ref().is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET) {
+        if secret
+            .as_ref()
+            .is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET)
+        {
             return Err(refuse(format!("a secret has 1 to {LONGEST_SECRET} bytes")));
         }
         if let Some(glob) = &refs {
@@ -191,7 +196,11 @@ impl Webhooks {
             let hooks = all.entry(repo.to_string()).or_default();
             let before = hooks.len();
             hooks.retain(|h| h.id != id);
-            if hooks.len() == before { Err(missing(id)) } else { Ok(()) }
+            if hooks.len() == before {
+                Err(missing(id))
+            } else {
+                Ok(())
+            }
         })?;
         self.last().remove(id);
         Ok(())

@@ -21,9 +21,7 @@ use mdl_repo::{
     CommitRequest, Content, Direction, HEADS, Head, LossyRequest, NewFile, Policy, Repo, RepoError, Silent, Source,
     check_ref_name,
 };
-use std::{
-    collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc,
-};
+use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
 /// How often it is tried where others move the branch meanwhile.
 const TRIES: usize = 5;
@@ -81,7 +79,12 @@ pub(super) fn branch(repo: &Repo, said: Option<&str>) -> Result<String> {
 }
 
 fn policy(repo: &Repo, name: &str) -> Result<Policy> {
-    let unknown = || refused(format!("there is no policy {:?}", name.chars().take(100).collect::<String>()));
+    let unknown = || {
+        refused(format!(
+            "there is no policy {:?}",
+            name.chars().take(100).collect::<String>()
+        ))
+    };
     // Those with a slash or an ending are files of this machine.
     if name.contains('/') || name.ends_with(".toml") {
         return Err(unknown());
@@ -98,7 +101,12 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 /// The branch is not where it should be; what cannot be committed; damaged objects; the medium failed.
 pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     let repo = &order.access.repo;
-    let lossy = order.meta.policy.as_deref().map(|name| policy(repo, name)).transpose()?;
+    let lossy = order
+        .meta
+        .policy
+        .as_deref()
+        .map(|name| policy(repo, name))
+        .transpose()?;
     let uploads = take(app, order)?;
     let resumed_from = order.meta.resumed_from.as_deref();
     let resumed_from = resumed_from.map(|rev| revision::resolve(repo, rev)).transpose()?;
@@ -136,13 +144,19 @@ fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>>
     let mut taken = Vec::new();
     let mut left = app.options().max_upload;
     for said in &order.meta.uploads {
-        if taken.iter().any(|(other, _): &(&FromUpload, Taken)| other.upload == said.upload) {
+        if taken
+            .iter()
+            .any(|(other, _): &(&FromUpload, Taken)| other.upload == said.upload)
+        {
             return Err(refused(format!("upload {:?} is named twice", said.upload)));
         }
-        let got = app.uploads().take(&order.access.name, &said.upload).map_err(|e| match e.status {
-            StatusCode::NOT_FOUND => refused(e.message),
-            _ => e,
-        })?;
+        let got = app
+            .uploads()
+            .take(&order.access.name, &said.upload)
+            .map_err(|e| match e.status {
+                StatusCode::NOT_FOUND => refused(e.message),
+                _ => e,
+            })?;
         let rest = left.checked_sub(got.size);
         left = rest.ok_or_else(|| Problem::too_large(format!("more than {} bytes", app.options().max_upload)))?;
         taken.push((said, got));
@@ -208,7 +222,9 @@ fn files(order: &Order, uploads: &[(&FromUpload, Taken)], tip: Option<Id>, lossy
         files.insert(said.path.clone(), file);
     }
     for path in &meta.executable {
-        let file = files.get_mut(path).ok_or_else(|| refused(format!("{path:?} is to be executable and is no file")))?;
+        let file = files
+            .get_mut(path)
+            .ok_or_else(|| refused(format!("{path:?} is to be executable and is no file")))?;
         file.executable = true;
     }
     Ok(files.into_values().collect())

@@ -90,7 +90,8 @@ impl Meta {
     /// # Errors
     /// It is no JSON of this shape; it contradicts itself.
     pub(super) fn parse(json: &[u8]) -> Result<Meta> {
-        let meta: Meta = serde_json::from_slice(json).map_err(|e| Problem::usage(format!("meta cannot be read: {e}")))?;
+        let meta: Meta =
+            serde_json::from_slice(json).map_err(|e| Problem::usage(format!("meta cannot be read: {e}")))?;
         meta.check()?;
         Ok(meta)
     }
@@ -129,6 +130,9 @@ impl Meta {
             text.parse::<Id>()
                 .map_err(|_| Problem::usage("expected wants a commit's id of 64 hexadecimal digits, or null"))
         };
-        self.expected.as_ref().map(|e| e.as_ref().map(id).transpose()).transpose()
+        self.expected
+            .as_ref()
+            .map(|e| e.as_ref().map(id).transpose())
+            .transpose()
     }
 }

@@ -35,7 +35,9 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     // Files are bounded by what the spool takes, all else by what is read of it.
-    OpenApiRouter::new().routes(routes!(create)).layer(DefaultBodyLimit::disable())
+    OpenApiRouter::new()
+        .routes(routes!(create))
+        .layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -92,7 +94,9 @@ async fn create(
     let (meta, incoming) = Incoming::open(request, query.meta).await?;
     let (repo, said) = (access.repo.clone(), meta.branch.clone());
     let branch = work(move || branch(&repo, said.as_deref())).await?;
-    let key = shown.map(|k| app.commits().key(&k, &access.name, &branch)).transpose()?;
+    let key = shown
+        .map(|k| app.commits().key(&k, &access.name, &branch))
+        .transpose()?;
     let repo = access.repo.clone();
     let (key, earlier, print) = before(repo, branch.clone(), key, &meta).await?;
     let intake = incoming.files(&app, earlier.is_none()).await?;
@@ -113,7 +117,13 @@ async fn create(
                 files: intake.files,
                 key: key.map(|k| (k, print)),
             };
-            let turn = app.commits().turns.clone().acquire_owned().await.map_err(Problem::internal)?;
+            let turn = app
+                .commits()
+                .turns
+                .clone()
+                .acquire_owned()
+                .await
+                .map_err(Problem::internal)?;
             let app = app.clone();
             // The work goes on if the client leaves; files, key and turn stay with it.
             work(move || {

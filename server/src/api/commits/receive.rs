@@ -107,7 +107,10 @@ impl Intake {
         while let Some(member) = archive.next().await? {
             // What is said to be too long is refused before it comes.
             if member.size > self.left {
-                return Err(Problem::too_large(format!("more than {} bytes", self.app.spool().max())));
+                return Err(Problem::too_large(format!(
+                    "more than {} bytes",
+                    self.app.spool().max()
+                )));
             }
             self.file(member.path, member.executable, archive.content()).await?;
         }
@@ -147,7 +150,9 @@ impl Incoming {
     pub(super) async fn open(request: Request, query: Option<String>) -> Result<(Meta, Incoming)> {
         let kind = media_type(request.headers());
         if query.is_some() && kind != "application/x-tar" {
-            return Err(Problem::usage("the parameter meta goes with a body of application/x-tar"));
+            return Err(Problem::usage(
+                "the parameter meta goes with a body of application/x-tar",
+            ));
         }
         match kind.as_str() {
             "application/x-tar" => {

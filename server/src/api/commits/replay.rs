@@ -102,7 +102,9 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
     let text = value.to_str().ok().filter(|v| !v.is_empty() && v.len() <= MAX_KEY);
     match (text, values.next()) {
         (Some(text), None) => Ok(Some(text.to_owned())),
-        _ => Err(Problem::usage(format!("Idempotency-Key wants 1 to {MAX_KEY} visible characters, once"))),
+        _ => Err(Problem::usage(format!(
+            "Idempotency-Key wants 1 to {MAX_KEY} visible characters, once"
+        ))),
     }
 }
 

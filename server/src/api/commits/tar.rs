@@ -132,7 +132,7 @@ where
                 return Err(refused("the tar has too many entries"));
             }
             let header = header(&block)?;
-            let size = header.size().map_err(broken)?;
+            let size = header.entry_size().map_err(broken)?;
             match header.entry_type().as_byte() {
                 b'L' => {
                     let mut name = self.record(size).await?;
@@ -161,7 +161,10 @@ where
                         b'S' => "a sparse file",
                         _ => "something that is no file",
                     };
-                    let path: String = String::from_utf8_lossy(&header.path_bytes()).chars().take(200).collect();
+                    let path: String = String::from_utf8_lossy(&header.path_bytes())
+                        .chars()
+                        .take(200)
+                        .collect();
                     return Err(refused(format!("{path:?} in the tar is {what}: only files are taken")));
                 }
             }
@@ -200,7 +203,9 @@ where
 
 fn header(block: &[u8]) -> Result<tar::Header> {
     let mut header = tar::Header::new_old();
-    header.as_mut_bytes().copy_from_slice(block.get(..BLOCK).unwrap_or(&[0; BLOCK]));
+    header
+        .as_mut_bytes()
+        .copy_from_slice(block.get(..BLOCK).unwrap_or(&[0; BLOCK]));
     // The checksum counts its own eight bytes as spaces.
     let counted = |(at, byte): (usize, &u8)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) };
     let sum: u32 = block.iter().enumerate().map(counted).sum();
@@ -218,16 +223,24 @@ fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
         let (digits, _) = record.split_at(space);
         let len = std::str::from_utf8(digits).ok().and_then(|d| d.parse::<usize>().ok());
         let (line, rest) = len.and_then(|len| record.split_at_checked(len)).ok_or_else(bad)?;
-        let line = line.get(space + 1..).and_then(|l| l.strip_suffix(b"\n")).ok_or_else(bad)?;
+        let line = line
+            .get(space + 1..)
+            .and_then(|l| l.strip_suffix(b"\n"))
+            .ok_or_else(bad)?;
         let equals = line.iter().position(|b| *b == b'=').ok_or_else(bad)?;
-        let (key, value) = (line.get(..equals).unwrap_or_default(), line.get(equals + 1..).unwrap_or_default());
+        let (key, value) = (
+            line.get(..equals).unwrap_or_default(),
+            line.get(equals + 1..).unwrap_or_default(),
+        );
         match key {
             b"path" => notes.path = Some(value.to_owned()),
             b"size" => {
                 let size = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
                 notes.size = Some(size.ok_or_else(bad)?);
             }
-            _ if key.starts_with(b"GNU.sparse") => return Err(refused("a sparse file in the tar: only files are taken")),
+            _ if key.starts_with(b"GNU.sparse") => {
+                return Err(refused("a sparse file in the tar: only files are taken"));
+            }
             _ => {}
         }
         record = rest;
