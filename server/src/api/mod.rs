@@ -1,10 +1,24 @@
 //! Our own API, version 1: what every verb of the command line does, over HTTP. Neighbours: one file a group of routes; `mdl-repo`
 //! does the work. Routes and their description are one thing (`utoipa`), so that the OpenAPI document cannot lag behind.
 
+mod checkout;
 mod commits;
+mod conditional;
+mod diff;
+mod entry;
+mod files;
+mod gone;
 mod jobs;
+mod listing;
+mod log;
+mod policies;
+mod refs;
 mod repos;
+mod stats;
+mod stream;
+mod tensor;
 mod uploads;
+mod versions;
 mod webhooks;
 
 pub(crate) use commits::Commits;
@@ -16,8 +30,9 @@ use crate::{
 };
 use axum::{Json, Router, routing::get};
 use http::HeaderValue;
+use mdl_objects::Id;
 use utoipa::{
-    Modify, OpenApi,
+    Modify, OpenApi, ToSchema,
     openapi::{
         OpenApi as Document,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
@@ -47,9 +62,31 @@ impl Modify for Tokens {
     }
 }
 
+/// Bytes of a response.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
+
+/// An id that a client wrote.
+fn id(text: &str) -> Result<Id> {
+    let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
+    text.parse().map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
+}
+
 fn described() -> OpenApiRouter<App> {
+    let reading = OpenApiRouter::new()
+        .merge(refs::routes())
+        .merge(log::routes())
+        .merge(versions::routes())
+        .merge(files::routes())
+        .merge(tensor::routes())
+        .merge(diff::routes())
+        .merge(checkout::routes())
+        .merge(stats::routes())
+        .merge(policies::routes());
     let routes = OpenApiRouter::new()
         .merge(repos::routes())
+        .merge(reading)
         .merge(commits::routes())
         .merge(uploads::routes())
         .merge(jobs::routes())
@@ -62,13 +99,21 @@ fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
 }
 
+/// A document knows no `{*rest}`: there it is a parameter like others.
+fn plain(mut document: Document) -> Document {
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    document
+}
+
 /// The OpenAPI document.
 pub fn document() -> Document {
-    described().into_openapi()
+    plain(described().into_openapi())
 }
 
 /// The routes, and the document about them at `/api/v1/openapi.json`.
 pub fn routes() -> Router<App> {
     let (router, document) = described().split_for_parts();
+    let document = plain(document);
     router.route("/api/v1/openapi.json", get(|| async move { Json(document) }))
 }
