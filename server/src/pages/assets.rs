@@ -1,0 +1,55 @@
+//! The stylesheet and the script: parts of the program, under names that change with them, so that browsers may keep them for good.
+//! Neighbours: `layout` links them. It must not know pages.
+
+use crate::app::App;
+use axum::{
+    Router,
+    extract::Path,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{StatusCode, header};
+use std::sync::LazyLock;
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("script.js");
+
+static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
+    style: format!("{}.css", mark(STYLE)),
+    script: format!("{}.js", mark(SCRIPT)),
+});
+
+struct Names {
+    style: String,
+    script: String,
+}
+
+fn mark(text: &str) -> String {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    format!("mdl-{}", hash.get(..12).unwrap_or_default())
+}
+
+/// Where the stylesheet is.
+pub fn style_url() -> String {
+    format!("/assets/{}", NAMES.style)
+}
+
+/// Where the script is.
+pub fn script_url() -> String {
+    format!("/assets/{}", NAMES.script)
+}
+
+/// The routes.
+pub fn routes() -> Router<App> {
+    Router::new().route("/assets/{name}", get(asset))
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    let (kind, text) = match name {
+        n if n == NAMES.style => ("text/css; charset=utf-8", STYLE),
+        n if n == NAMES.script => ("text/javascript; charset=utf-8", SCRIPT),
+        _ => return (StatusCode::NOT_FOUND, "no such asset\n").into_response(),
+    };
+    let kept = "public, max-age=31536000, immutable";
+    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, kept)], text).into_response()
+}

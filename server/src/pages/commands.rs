@@ -1,0 +1,96 @@
+//! Commands to copy: how this version gets into other programs. Neighbours: the overview shows them. It must not know what they do.
+
+use super::text;
+use crate::{app::App, registry::RepoName};
+use http::{HeaderMap, header};
+use maud::{Markup, html};
+
+/// Whether `mdl clone` is offered.
+const CLONE: bool = true;
+
+/// Where others reach this server.
+pub fn origin(app: &App, headers: &HeaderMap) -> String {
+    let options = app.options();
+    if let Some(url) = &options.public_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let fits = |h: &&str| {
+        !h.is_empty() && h.len() <= 255 && h.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b))
+    };
+    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).filter(fits);
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    host.map_or_else(|| format!("{scheme}://{}", options.listen), |h| format!("{scheme}://{h}"))
+}
+
+/// A word as a shell reads it.
+fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A text as Python reads it.
+fn python(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
+}
+
+fn all(origin: &str, name: &RepoName, rev: &str, file: Option<&str>) -> Vec<(&'static str, String)> {
+    let (repo, shown) = (name.to_string(), shell(rev));
+    let file = file.unwrap_or("model.safetensors");
+    let raw = format!("{origin}/{repo}/resolve/{}/{}", text::segment(rev), text::path(file));
+    let mut out = vec![
+        (
+            "Hugging Face CLI",
+            format!("HF_ENDPOINT={origin} hf download {repo} --revision {shown}"),
+        ),
+        (
+            "transformers",
+            format!(
+                "# with HF_ENDPOINT={origin} in the environment\nmodel = AutoModel.from_pretrained({}, revision={})",
+                python(&repo),
+                python(rev)
+            ),
+        ),
+    ];
+    if CLONE {
+        out.push(("mdl", format!("mdl clone {origin}/{repo}")));
+    }
+    out.push(("curl", format!("curl -LO {}", shell(&raw))));
+    out
+}
+
+/// The commands for a version, each with a button.
+pub fn show(origin: &str, name: &RepoName, rev: &str, file: Option<&str>) -> Markup {
+    html! {
+        section aria-labelledby="use" {
+            h2 #use { "Use this version" }
+            dl.commands {
+                @for (i, (title, command)) in all(origin, name, rev, file).iter().enumerate() {
+                    dt { (title) }
+                    dd {
+                        pre tabindex="0" { code #{ "command-" (i) } { (command) } }
+                        button.small type="button" data-copy={ "command-" (i) } aria-label={ "Copy the command for " (title) } hidden { "Copy" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_who_reads_them() {
+        assert_eq!(shell("main"), "main");
+        assert_eq!(shell("a'b $(x)"), r"'a'\''b $(x)'");
+        assert_eq!(python("a\"b\\"), r#""a\"b\\""#);
+        let name: RepoName = "ada/gpt".parse().expect("a name");
+        let made = all("http://h", &name, "fix/'x'", None);
+        assert!(made.iter().any(|(_, c)| c.ends_with(r"--revision 'fix/'\''x'\'''")), "{made:?}");
+        assert!(made.iter().any(|(_, c)| c.ends_with("resolve/fix%2F%27x%27/model.safetensors")), "{made:?}");
+    }
+}

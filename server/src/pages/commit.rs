@@ -1,0 +1,272 @@
+//! One version: what it says, what was measured, which files changed, what its tensors took. Neighbours: `tensors` has the report.
+//! It must not compare tensors' values: that is `compare`.
+
+use super::{
+    layout::{Frame, Tab, base, page, pager, scroll},
+    log::ranked,
+    refs::{Labels, Names},
+    tensors::Reported,
+    text,
+};
+use crate::{
+    app::work,
+    auth::Read,
+    extract::{Path, Query},
+    problem::Result,
+    registry::RepoName,
+    revision,
+};
+use axum::response::Response;
+use maud::{Markup, html};
+use mdl_objects::{Commit, Entry, Id, Mode, Resume};
+use mdl_repo::{Files, PrunedMark, Quality, Repo};
+use serde::Deserialize;
+
+/// Characters of a message, and metrics, keys and files that are shown.
+const MESSAGE: usize = 8000;
+const METRICS: usize = 200;
+const META: usize = 200;
+const FILES: usize = 500;
+
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    #[serde(default)]
+    start: usize,
+}
+
+struct Shown {
+    id: Id,
+    commit: Commit,
+    labels: Labels,
+    pruned: Option<PrunedMark>,
+    /// None: a collection has taken the contents of the version or its parent.
+    files: Option<Vec<File>>,
+    quality: Option<Quality>,
+    tensors: Option<Reported>,
+}
+
+struct File {
+    path: String,
+    change: &'static str,
+    before: Option<u64>,
+    after: Option<u64>,
+}
+
+fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
+    let id = revision::resolve(repo, rev)?;
+    let commit = repo.odb().commit(&id)?;
+    let collected = repo.is_collected(&id)?;
+    let parent_gone = match commit.parents.first() {
+        Some(parent) => repo.is_collected(parent)?,
+        None => false,
+    };
+    Ok(Shown {
+        labels: Names::read(repo)?.labels(),
+        pruned: repo.pruned()?.get(&id).cloned(),
+        files: (!collected && !parent_gone).then(|| files(repo, &commit)).transpose()?,
+        // A record of a newer program must not hide the rest.
+        quality: Quality::of(&commit).ok().flatten(),
+        tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
+        id,
+        commit,
+    })
+}
+
+/// All files with what became of them; those that differ from the first parent's come first.
+fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
+    let after = repo.odb().files(&commit.tree)?;
+    let before = match commit.parents.first() {
+        Some(parent) => repo.files(parent)?,
+        None => Files::new(),
+    };
+    let same = |a: &Entry, b: &Entry| (a.mode, a.id, a.executable) == (b.mode, b.id, b.executable);
+    let mut out: Vec<File> = Vec::new();
+    for (path, entry) in &after {
+        let old = before.get(path);
+        out.push(File {
+            path: path.clone(),
+            change: match old {
+                None => "added",
+                Some(old) if same(old, entry) => "",
+                Some(_) => "modified",
+            },
+            before: old.map(|e| e.size),
+            after: Some(entry.size),
+        });
+    }
+    let gone = before.iter().filter(|(path, _)| !after.contains_key(*path));
+    out.extend(gone.map(|(path, entry)| File {
+        path: path.clone(),
+        change: "deleted",
+        before: Some(entry.size),
+        after: None,
+    }));
+    out.sort_by_key(|f| f.change.is_empty());
+    Ok(out)
+}
+
+/// `GET /{owner}/{name}/commit/{rev}`
+pub async fn show(
+    Read(access): Read,
+    Path((_, _, rev)): Path<(String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Response> {
+    let repo = access.repo.clone();
+    let shown = work(move || gather(&repo, &rev, asked.start)).await?;
+    let name = &access.name;
+    let hex = shown.id.to_hex();
+    let url = format!("{}/commit/{hex}", base(name));
+    let next = shown.tensors.as_ref().and_then(Reported::next);
+    let next = next.map(|n| format!("{url}?start={n}#tensors"));
+    let first = (asked.start > 0).then(|| format!("{url}#tensors"));
+    let content = html! {
+        (head(name, &shown))
+        div.columns {
+            div.main {
+                (quality(shown.quality.as_ref()))
+                section aria-labelledby="files" { h2 #files { "Files" } (file_table(name, &hex, shown.files.as_deref())) }
+            }
+            aside aria-label="About this version" { (details(name, &shown)) }
+        }
+        section aria-labelledby="tensors" {
+            h2 #tensors { "New tensors" }
+            @match &shown.tensors {
+                Some(reported) => {
+                    (reported.show())
+                    (pager("Pages of tensors", first.as_deref(), next.as_deref()))
+                }
+                None => p.muted { "The contents of this version are gone." },
+            }
+        }
+    };
+    let title = text::subject(&shown.commit.message);
+    Ok(page(&Frame::of(&title, name, Tab::Commits, Some(&hex), &access.caller), &content))
+}
+
+fn head(name: &RepoName, shown: &Shown) -> Markup {
+    let (commit, base, hex) = (&shown.commit, base(name), shown.id.to_hex());
+    let body = commit.message.trim_start().split_once('\n').map_or("", |(_, rest)| rest).trim();
+    html! {
+        h1.break { (text::subject(&commit.message)) " " (shown.labels.of(name, &shown.id)) }
+        @if let Some(mark) = &shown.pruned {
+            p.bad { "Pruned on " (text::time(mark.time_ms)) " (kept were: " (text::name(&mark.rules)) ")." }
+        }
+        @if !body.is_empty() { pre.message { (text::clipped(body, MESSAGE)) } }
+        p.byline {
+            b { (text::name(&commit.author.name)) }
+            @if !commit.author.email.is_empty() { " <" (text::name(&commit.author.email)) ">" }
+            " \u{b7} " (text::time(commit.author.time_ms)) " \u{b7} " code.break { (hex) }
+        }
+        p.actions {
+            a.button href={ (base) "/tree/" (hex) } { "Browse files" } " "
+            @if let Some(parent) = commit.parents.first() {
+                a.button href={ (base) "/compare/" (parent.to_hex()) "/" (hex) } { "Compare with parent" } " "
+            }
+            a.button href={ (base) "/commits/" (hex) } { "History" }
+        }
+    }
+}
+
+fn details(name: &RepoName, shown: &Shown) -> Markup {
+    let (commit, s) = (&shown.commit, shown.commit.summary);
+    let link = |id: &Id| html! { a href={ (base(name)) "/commit/" (id.to_hex()) } { code { (id.short()) } } };
+    html! {
+        section aria-labelledby="about" {
+            h2 #about { "About" }
+            dl.pairs {
+                @if let Some(step) = commit.step { dt { "Step" } dd { (text::grouped(step)) } }
+                @if let Some(epoch) = commit.epoch { dt { "Epoch" } dd { (text::number(epoch)) } }
+                dt { "Parents" }
+                dd { @for parent in commit.parents.iter().take(16) { (link(parent)) " " } @if commit.parents.is_empty() { "none" } }
+                @if let Some(from) = &commit.resumed_from { dt { "Resumed from" } dd { (link(from)) } }
+                @if let Some(resume) = commit.resume { dt { "Resume" } dd { (Resume::name(resume)) } }
+                dt { "Files" } dd { (text::grouped(s.files)) " (" (text::size(s.logical_bytes)) ")" }
+                dt { "Tensors" } dd { (text::grouped(s.tensors)) ", " (text::grouped(s.new_tensors)) " new" }
+                dt { "Stored" } dd { (text::size(s.stored_bytes)) " (" (text::ratio(s.logical_bytes, s.stored_bytes)) ")" }
+            }
+        }
+        (metrics(commit))
+        (meta(commit))
+    }
+}
+
+fn metrics(commit: &Commit) -> Markup {
+    let shown = ranked(commit, METRICS);
+    html! {
+        @if !shown.is_empty() {
+            section aria-labelledby="metrics" {
+                h2 #metrics { "Metrics" }
+                dl.pairs { @for (name, value) in &shown { dt { (text::name(name)) } dd.num { (text::number(*value)) } } }
+                @if commit.metrics.len() > shown.len() { p.muted { (commit.metrics.len() - shown.len()) " more" } }
+            }
+        }
+    }
+}
+
+fn meta(commit: &Commit) -> Markup {
+    html! {
+        @if !commit.meta.is_empty() {
+            section aria-labelledby="meta" {
+                h2 #meta { "Notes" }
+                dl.pairs { @for (key, value) in commit.meta.iter().take(META) {
+                    dt { (text::name(key)) } dd.break { (text::clipped(value, 400)) }
+                } }
+                @if commit.meta.len() > META { p.muted { (commit.meta.len() - META) " more" } }
+            }
+        }
+    }
+}
+
+fn quality(quality: Option<&Quality>) -> Markup {
+    let Some(q) = quality else { return html! {} };
+    let pair = |name: &str, value: Option<f64>| html! { @if let Some(v) = value { dt { (name) } dd { (text::number(v)) } } };
+    let words = |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd.break { (text::name(value)) } } };
+    html! {
+        section aria-labelledby="quality" {
+            h2 #quality { "Quality" }
+            @if q.unevaluated() { p.bad { "Lossy, and nothing was measured." } }
+            dl.pairs.two {
+                (words("Policy", &q.policy)) (words("Family", &q.family)) (words("Configuration", &q.configuration))
+                (words("Gate", &q.gate)) (words("Direction", &q.direction))
+                (pair("Measured", q.measured)) (pair("Exact", q.exact)) (pair("Limit", q.limit))
+                dt { "Evaluations" } dd { (q.evaluations) }
+                (pair("Largest error", q.max_abs)) (pair("Relative error", q.rel_l2))
+                (words("Sensitivity", &q.sensitivity)) (words("Moments", &q.moments))
+            }
+            @if !q.warnings.is_empty() {
+                ul { @for warning in q.warnings.iter().take(20) { li.bad { (text::clipped(warning, 400)) } } }
+            }
+        }
+    }
+}
+
+fn file_table(name: &RepoName, hex: &str, files: Option<&[File]>) -> Markup {
+    let Some(files) = files else {
+        return html! { p.muted { "There is nothing to compare: the contents of this version or of its parent are gone." } };
+    };
+    let size = |bytes: Option<u64>| bytes.map_or(String::new(), text::size);
+    let table = html! {
+        table.wide {
+            caption.hidden { "Files, those that changed first" }
+            thead { tr {
+                th scope="col" { "File" } th scope="col" { "Change" } th.num scope="col" { "Size" } th.num scope="col" { "Before" }
+            } }
+            tbody { @for file in files.iter().take(FILES) { tr {
+                th.break scope="row" {
+                    @if file.after.is_some() {
+                        a href={ (base(name)) "/blob/" (hex) "/" (text::path(&file.path)) } { (text::name(&file.path)) }
+                    } @else { (text::name(&file.path)) }
+                }
+                td { @if !file.change.is_empty() { span.label.(file.change) { (file.change) } } }
+                td.num { (size(file.after)) }
+                td.num { (size(file.before)) }
+            } } }
+        }
+    };
+    html! {
+        (scroll("Files", &table))
+        @if files.len() > FILES {
+            p.muted { (text::grouped((files.len() - FILES) as u64)) " more: " a href={ (base(name)) "/tree/" (hex) } { "browse files" } "." }
+        }
+    }
+}

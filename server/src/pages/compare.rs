@@ -1,0 +1,247 @@
+//! Two versions side by side: which layers moved, which files and tensors differ. Neighbours: `computing` makes the comparison, `heat`
+//! draws it. It must not wait for a long one: the page then comes again by itself.
+
+use super::{
+    computing::{Comparison, Comparisons, Standing},
+    heat::{Heat, Placed},
+    layout::{Frame, Tab, base, page, pager, scroll},
+    refs::{Names, shortened},
+    text,
+};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    extract::{Path, Query},
+    problem::Result,
+    registry::RepoName,
+    revision,
+};
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use maud::{Markup, html};
+use mdl_repo::{FileDiff, TensorDiff};
+use serde::Deserialize;
+
+/// Tensors a page, and files that are listed.
+const PAGE: usize = 200;
+const FILES: usize = 300;
+/// Seconds until a page about an unfinished comparison comes again.
+const AGAIN: u32 = 2;
+
+#[derive(Debug, Deserialize)]
+pub struct Chosen {
+    a: Option<String>,
+    b: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    #[serde(default)]
+    start: usize,
+}
+
+fn url(name: &RepoName, a: &str, b: &str) -> String {
+    format!("{}/compare/{}/{}", base(name), text::segment(a), text::segment(b))
+}
+
+/// `GET /{owner}/{name}/compare`: a form, or on to what was chosen.
+pub async fn choose(Read(access): Read, Query(chosen): Query<Chosen>) -> Result<Response> {
+    let name = &access.name;
+    let given = |rev: Option<String>| rev.map(|r| r.trim().to_owned()).filter(|r| !r.is_empty());
+    let (a, b) = (given(chosen.a), given(chosen.b));
+    if let (Some(a), Some(b)) = (&a, &b) {
+        return Ok(Redirect::to(&url(name, a, b)).into_response());
+    }
+    let repo = access.repo.clone();
+    let names = work(move || Names::read(&repo)).await?;
+    let content = html! {
+        h1 { "Compare versions" }
+        (form(name, &names, a.as_deref().unwrap_or("HEAD~1"), b.as_deref().unwrap_or("HEAD")))
+        p.muted { "A version is a branch, a tag, an id, " code { "main~3" } ", " code { "main@step=1200" } " or " code { "main@best(loss)" } "." }
+    };
+    Ok(page(&Frame::of("Compare", name, Tab::Compare, None, &access.caller), &content))
+}
+
+fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
+    html! {
+        form.compare method="get" action={ (base(name)) "/compare" } {
+            div { label for="a" { "From" } input #a name="a" value=(a) list="revisions" required spellcheck="false" autocomplete="off"; }
+            div { label for="b" { "To" } input #b name="b" value=(b) list="revisions" required spellcheck="false" autocomplete="off"; }
+            button type="submit" { "Compare" }
+            datalist #revisions {
+                @for (short, _) in names.branches.iter().chain(&names.tags).take(200) { option value=(short) {} }
+            }
+        }
+    }
+}
+
+/// `GET /{owner}/{name}/compare/{a}/{b}`
+pub async fn show(
+    State(app): State<App>,
+    Extension(comparisons): Extension<Comparisons>,
+    Read(access): Read,
+    Path((_, _, a, b)): Path<(String, String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Response> {
+    let (repo, from, to) = (access.repo.clone(), a.clone(), b.clone());
+    let found = work(move || {
+        let ids = (revision::resolve(&repo, &from)?, revision::resolve(&repo, &to)?);
+        Ok((ids, Names::read(&repo)?))
+    });
+    let ((from, to), names) = found.await?;
+    let name = &access.name;
+    let standing = comparisons.ask(&app, name, &access.repo, from, to).await?;
+    let mut frame = Frame::of("Compare", name, Tab::Compare, Some(&b), &access.caller);
+    let here = url(name, &a, &b);
+    let content = html! {
+        h1 { "Compare versions" }
+        (form(name, &names, &shortened(&a), &shortened(&b)))
+        p.byline {
+            a href={ (base(name)) "/commit/" (from.to_hex()) } { code { (from.short()) } } " \u{2192} "
+            a href={ (base(name)) "/commit/" (to.to_hex()) } { code { (to.short()) } } " \u{b7} "
+            a href=(url(name, &b, &a)) { "Other way round" }
+        }
+        @match &standing {
+            Standing::Done(comparison) => (result(comparison, &here, asked.start)),
+            Standing::UnderWay(share) => (unfinished(Some(*share))),
+            Standing::Waiting => (unfinished(None)),
+        }
+    };
+    if !matches!(standing, Standing::Done(_)) {
+        frame.refresh = Some(AGAIN);
+    }
+    Ok(page(&frame, &content))
+}
+
+fn unfinished(share: Option<f64>) -> Markup {
+    html! {
+        section.wait aria-labelledby="wait" {
+            h2 #wait { "Comparing\u{2026}" }
+            @match share {
+                Some(share) => {
+                    p { progress max="1" value=(format!("{share:.3}")) aria-label="Compared" {} " " (format!("{:.0}%", share * 100.0)) }
+                    p.muted { "Every element of every tensor that differs is decoded and compared, once. This page comes again by itself." }
+                }
+                None => p.muted { "Other comparisons come first. This page comes again by itself." },
+            }
+        }
+    }
+}
+
+/// All tensors that differ: those that cannot be compared first, then by how far they moved.
+fn ordered(comparison: &Comparison) -> Vec<(&FileDiff, &TensorDiff)> {
+    let mut all: Vec<(&FileDiff, &TensorDiff)> = Vec::new();
+    for file in &comparison.files {
+        all.extend(file.tensors.iter().map(|t| (file, t)));
+    }
+    let rank = |t: &TensorDiff| t.rel_l2.filter(|r| !r.is_nan()).unwrap_or(f64::INFINITY);
+    all.sort_by(|x, y| rank(y.1).total_cmp(&rank(x.1)).then_with(|| x.1.name.cmp(&y.1.name)));
+    all
+}
+
+fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
+    let all = ordered(comparison);
+    if comparison.files.is_empty() {
+        return html! { p { "Nothing differs between these versions." } };
+    }
+    let mut placed: Vec<Placed<'_>> = all
+        .iter()
+        .enumerate()
+        .map(|(i, (file, t))| Placed {
+            path: &file.path,
+            name: &t.name,
+            diff: Some((*t, i)),
+        })
+        .collect();
+    placed.extend(comparison.same.iter().map(|(path, name)| Placed { path, name, diff: None }));
+    placed.sort_by_key(|p| p.name);
+    let to_tensor = |at: usize| match at / PAGE * PAGE == start {
+        true => format!("#t{at}"),
+        false => format!("{here}?start={}#t{at}", at / PAGE * PAGE),
+    };
+    html! {
+        @if !placed.is_empty() {
+            section aria-labelledby="layers" { h2 #layers { "Changes by layer" } (Heat::of(&placed).show(&to_tensor)) }
+        }
+        section aria-labelledby="files" { h2 #files { "Files" } (scroll("Files", &file_table(&comparison.files))) }
+        @if !all.is_empty() { (tensors(&all, here, start)) }
+    }
+}
+
+fn file_table(files: &[FileDiff]) -> Markup {
+    let size = |bytes: Option<u64>| bytes.map_or(String::new(), text::size);
+    html! {
+        table.wide {
+            caption.hidden { "Files that differ" }
+            thead { tr {
+                th scope="col" { "File" } th scope="col" { "Change" } th.num scope="col" { "Before" } th.num scope="col" { "After" }
+                th.num scope="col" { "Tensors changed" } th.num scope="col" { "Same" }
+            } }
+            tbody {
+                @for f in files.iter().take(FILES) { tr {
+                    th.break scope="row" { (text::name(&f.path)) }
+                    td { span.label.(f.change.name()) { (f.change.name()) } @if f.mode_only { " executable bit" } }
+                    td.num { (size(f.size_before)) }
+                    td.num { (size(f.size_after)) }
+                    td.num { (text::grouped(f.tensors.len() as u64)) }
+                    td.num { (text::grouped(f.same_tensors)) }
+                } }
+                @if files.len() > FILES { tr { td.muted colspan="6" { (text::grouped((files.len() - FILES) as u64)) " more files" } } }
+            }
+        }
+    }
+}
+
+fn tensors(all: &[(&FileDiff, &TensorDiff)], here: &str, start: usize) -> Markup {
+    let next = start.saturating_add(PAGE);
+    let next = (next < all.len()).then(|| format!("{here}?start={next}#tensors"));
+    let first = (start > 0).then(|| format!("{here}#tensors"));
+    let table = html! {
+        table.wide {
+            caption.hidden { "Tensors that differ, those that moved furthest first" }
+            thead { tr {
+                th scope="col" { "Tensor" } th scope="col" { "Change" } th scope="col" { "Type" } th scope="col" { "Shape" }
+                th.num scope="col" { "Elements changed" } th.num scope="col" { "Relative L2" } th.num scope="col" { "Largest" }
+                th.num scope="col" { "Cosine" }
+            } }
+            tbody { @for (i, (file, t)) in all.iter().enumerate().skip(start).take(PAGE) { (line(i, file, t)) } }
+        }
+    };
+    html! {
+        section aria-labelledby="tensors" {
+            h2 #tensors { "Tensors" }
+            p.muted { (text::count(all.len() as u64, "tensor")) " changed, those that moved furthest first." }
+            (scroll("Tensors", &table))
+            (pager("Pages of tensors", first.as_deref(), next.as_deref()))
+        }
+    }
+}
+
+fn line(at: usize, file: &FileDiff, t: &TensorDiff) -> Markup {
+    let value = |v: Option<f64>| v.map_or("-".to_owned(), text::rough);
+    html! {
+        tr id={ "t" (at) } {
+            th.break scope="row" { code { (text::name(&t.name)) } " " span.muted { (text::name(&file.path)) } }
+            td { span.label.(t.change.name()) { (t.change.name()) } }
+            td { (t.dtype.name()) }
+            td { (text::shape(&t.shape)) }
+            td.num { (t.changed.map_or("-".to_owned(), |c| format!("{:.1}%", c * 100.0))) }
+            td.num { (value(t.rel_l2)) }
+            td.num { (value(t.max_abs)) }
+            td.num { (t.cosine.map_or("-".to_owned(), cosine)) }
+        }
+    }
+}
+
+/// A cosine: what is only nearly 1 shows how nearly (`1-3e-9`).
+fn cosine(v: f64) -> String {
+    let gap = 1.0 - v;
+    if gap > 0.0 && gap < 1e-3 {
+        format!("1-{}", text::rough(gap))
+    } else {
+        text::rough(v)
+    }
+}

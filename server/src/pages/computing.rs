@@ -1,0 +1,231 @@
+//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way. Neighbours:
+//! `compare` asks, `Repo::diff` does the work. It must not know how they are shown.
+
+use crate::{
+    app::{App, work},
+    problem::{Problem, Result},
+    registry::RepoName,
+};
+use http::StatusCode;
+use mdl_objects::{Id, Mode};
+use mdl_repo::{Change, FileDiff, Progress, Repo};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::watch;
+
+/// Comparisons that are remembered, and tensors in all of them together.
+const REMEMBERED: usize = 16;
+const MAX_TENSORS: usize = 400_000;
+/// Comparisons under way.
+const AT_ONCE: usize = 2;
+/// How long a request waits for one.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// What differs between two versions.
+#[derive(Debug)]
+pub struct Comparison {
+    pub files: Vec<FileDiff>,
+    /// Tensors that are the same, of files that differ: path and name.
+    pub same: Vec<(String, String)>,
+}
+
+/// Where a comparison stands.
+#[derive(Debug)]
+pub enum Standing {
+    Done(Arc<Comparison>),
+    /// Share that is done, 0 to 1.
+    UnderWay(f64),
+    /// Others come first.
+    Waiting,
+}
+
+type Key = (RepoName, Id, Id);
+
+/// A problem that several may be told.
+#[derive(Clone, Debug)]
+struct Failed {
+    status: StatusCode,
+    kind: &'static str,
+    message: String,
+    hint: Option<String>,
+}
+
+type Outcome = std::result::Result<Arc<Comparison>, Failed>;
+
+#[derive(Debug)]
+struct Flight {
+    key: Key,
+    outcome: watch::Receiver<Option<Outcome>>,
+    meter: Arc<Meter>,
+}
+
+impl Flight {
+    fn tensors(&self) -> usize {
+        match &*self.outcome.borrow() {
+            Some(Ok(c)) => c.same.len() + c.files.iter().map(|f| f.tensors.len()).sum::<usize>(),
+            _ => 0,
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        // A task that died leaves nothing to wait for.
+        self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
+    }
+
+    fn is_good(&self) -> bool {
+        self.is_under_way() || matches!(&*self.outcome.borrow(), Some(Ok(_)))
+    }
+}
+
+/// Bytes that were compared, of how many.
+#[derive(Debug)]
+struct Meter {
+    done: AtomicU64,
+    all: AtomicU64,
+    app: App,
+}
+
+impl Progress for Meter {
+    fn begin(&self, _: &str, total: u64) {
+        self.all.store(total, Ordering::Relaxed);
+    }
+
+    fn advance(&self, n: u64) {
+        self.done.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn end(&self) {}
+
+    fn stopped(&self) -> bool {
+        self.app.is_stopping()
+    }
+}
+
+impl Meter {
+    fn share(&self) -> f64 {
+        let all = self.all.load(Ordering::Relaxed).max(1);
+        (self.done.load(Ordering::Relaxed) as f64 / all as f64).clamp(0.0, 1.0)
+    }
+}
+
+/// Comparisons made lately and under way; a handle.
+#[derive(Clone, Debug)]
+pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
+
+impl Comparisons {
+    pub fn new() -> Comparisons {
+        Comparisons(Arc::default())
+    }
+
+    fn flights(&self) -> MutexGuard<'_, VecDeque<Flight>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The comparison of `b` to `a`, or how far it is: begun if nobody asked before.
+    ///
+    /// # Errors
+    /// As `Repo::diff`.
+    pub async fn ask(&self, app: &App, name: &RepoName, repo: &Arc<Repo>, a: Id, b: Id) -> Result<Standing> {
+        let Some((mut outcome, meter)) = self.join((name.clone(), a, b), app, repo) else {
+            return Ok(Standing::Waiting);
+        };
+        let waited = tokio::time::timeout(PATIENCE, outcome.wait_for(Option::is_some)).await;
+        let found = match waited {
+            Err(_) => return Ok(Standing::UnderWay(meter.share())),
+            Ok(Err(_)) => return Err(Problem::internal("a comparison ended without an outcome")),
+            Ok(Ok(found)) => found.clone(),
+        };
+        match found {
+            Some(Ok(comparison)) => Ok(Standing::Done(comparison)),
+            Some(Err(failed)) => Err(failed.problem()),
+            None => Err(Problem::internal("a comparison ended without an outcome")),
+        }
+    }
+
+    /// Joins a comparison, or begins it; none: too many are under way.
+    fn join(&self, key: Key, app: &App, repo: &Arc<Repo>) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
+        let mut flights = self.flights();
+        flights.retain(Flight::is_good);
+        if let Some(at) = flights.iter().position(|f| f.key == key)
+            && let Some(flight) = flights.remove(at)
+        {
+            let joined = (flight.outcome.clone(), flight.meter.clone());
+            flights.push_back(flight);
+            return Some(joined);
+        }
+        if flights.iter().filter(|f| f.is_under_way()).count() >= AT_ONCE {
+            return None;
+        }
+        let meter = Arc::new(Meter {
+            done: AtomicU64::new(0),
+            all: AtomicU64::new(0),
+            app: app.clone(),
+        });
+        let outcome = begin(&key, repo.clone(), meter.clone());
+        flights.push_back(Flight {
+            key,
+            outcome: outcome.clone(),
+            meter: meter.clone(),
+        });
+        make_room(&mut flights);
+        Some((outcome, meter))
+    }
+}
+
+/// Forgets the comparisons that nobody asked for longest.
+fn make_room(flights: &mut VecDeque<Flight>) {
+    let too_much = |f: &VecDeque<Flight>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;
+    while too_much(flights) {
+        let Some(oldest) = flights.iter().position(|f| !f.is_under_way()) else { return };
+        flights.remove(oldest);
+    }
+}
+
+fn begin(key: &Key, repo: Arc<Repo>, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
+    let (tell, outcome) = watch::channel(None);
+    let (a, b) = (key.1, key.2);
+    tokio::spawn(async move {
+        let made = work(move || compare(&repo, &a, &b, &*meter)).await;
+        tell.send_replace(Some(made.map(Arc::new).map_err(Failed::of)));
+    });
+    outcome
+}
+
+fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Comparison> {
+    let files = repo.diff(a, b, progress)?;
+    let after = repo.files(b)?;
+    let mut same = Vec::new();
+    for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
+        let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {
+            continue;
+        };
+        let differing: HashSet<&str> = file.tensors.iter().map(|t| t.name.as_str()).collect();
+        let names = repo.odb().manifest(&entry.id)?.listed_names();
+        let others = names.into_iter().filter(|n| !differing.contains(n.as_str()));
+        same.extend(others.map(|n| (file.path.clone(), n)));
+    }
+    Ok(Comparison { files, same })
+}
+
+impl Failed {
+    fn of(problem: Problem) -> Failed {
+        Failed {
+            status: problem.status,
+            kind: problem.kind,
+            message: problem.message,
+            hint: problem.hint,
+        }
+    }
+
+    fn problem(self) -> Problem {
+        let mut problem = Problem::new(self.status, self.kind, self.message);
+        problem.hint = self.hint;
+        problem
+    }
+}

@@ -1,0 +1,342 @@
+//! Directories and files of a version; of a checkpoint its tensors, of a short text its lines. Neighbours: trees, manifests and
+//! records of `mdl-repo`; `/resolve/` gives the bytes. It must not decode a tensor.
+
+use super::{
+    layout::{Frame, Tab, base, page, pager, scroll},
+    refs::{self, Names, shortened},
+    text,
+};
+use crate::{
+    app::work,
+    auth::{Access, Read},
+    extract::{Path, Query},
+    problem::{Problem, Result},
+    registry::RepoName,
+    revision,
+};
+use axum::response::Response;
+use maud::{Markup, html};
+use mdl_objects::{Entry, Id, Kind, Manifest, Mode, Tree};
+use mdl_repo::{Repo, RepoError};
+use serde::Deserialize;
+
+/// Entries of a directory that are listed.
+const ENTRIES: usize = 2000;
+/// Tensors a page.
+const PAGE: usize = 100;
+/// Longest text that is shown.
+const MAX_TEXT: u64 = 256 << 10;
+/// Formats by their codes in manifests (docs/format.md).
+const FORMATS: [&str; 7] = ["plain", "safetensors", "torch", "torch", "npz", "npy", "gguf"];
+
+#[derive(Debug, Default, Deserialize)]
+pub struct Asked {
+    #[serde(default)]
+    start: usize,
+    #[serde(default)]
+    filter: String,
+}
+
+/// The commit and what is at a path in it.
+fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
+    let id = revision::resolve(repo, rev)?;
+    let found = find(repo, &id, path);
+    match found {
+        Ok(Some(entry)) => Ok((id, entry)),
+        Ok(None) => Err(Problem::not_found("file", text::name(path)).code("EntryNotFound")),
+        // Of a version that was pruned, listing its files says so.
+        Err(RepoError::NotFound { what, name }) => {
+            repo.files(&id)?;
+            Err(RepoError::NotFound { what, name }.into())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn find(repo: &Repo, commit: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
+    let mut at = Entry {
+        name: String::new(),
+        mode: Mode::Tree,
+        executable: false,
+        size: 0,
+        id: repo.odb().commit(commit)?.tree,
+    };
+    for part in path.split('/').filter(|p| !p.is_empty()) {
+        if at.mode != Mode::Tree {
+            return Ok(None);
+        }
+        let tree = repo.odb().tree(&at.id)?;
+        match tree.entries.into_iter().find(|e| e.name == part) {
+            Some(entry) => at = entry,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+/// `GET /{owner}/{name}/tree/{rev}`
+pub async fn root(read: Read, Path((_, _, rev)): Path<(String, String, String)>) -> Result<Response> {
+    list(read.0, rev, String::new()).await
+}
+
+/// `GET /{owner}/{name}/tree/{rev}/{*path}`
+pub async fn directory(
+    read: Read,
+    Path((_, _, rev, path)): Path<(String, String, String, String)>,
+) -> Result<Response> {
+    list(read.0, rev, path.trim_matches('/').to_owned()).await
+}
+
+async fn list(access: Access, rev: String, path: String) -> Result<Response> {
+    let (repo, wanted, at) = (access.repo.clone(), rev.clone(), path.clone());
+    let (tree, names) = work(move || {
+        let (commit, entry) = walk(&repo, &wanted, &at)?;
+        if entry.mode != Mode::Tree {
+            return Err(Problem::not_found("directory", text::name(&at)).code("EntryNotFound"));
+        }
+        let tree = match repo.odb().tree(&entry.id) {
+            Err(RepoError::NotFound { what, name }) => {
+                repo.files(&commit)?;
+                return Err(RepoError::NotFound { what, name }.into());
+            }
+            other => other?,
+        };
+        Ok((tree, Names::read(&repo)?))
+    })
+    .await?;
+    let name = &access.name;
+    let content = html! {
+        (title(name, &names, &rev, &path))
+        (scroll("Files", &entries(name, &rev, &path, &tree)))
+        @if tree.entries.len() > ENTRIES { p.muted { (text::grouped((tree.entries.len() - ENTRIES) as u64)) " more are not listed." } }
+        @if tree.entries.is_empty() { p.muted { "This directory is empty." } }
+    };
+    let at = if path.is_empty() { "Files".to_owned() } else { text::name(&path) };
+    Ok(page(&Frame::of(&at, name, Tab::Files, Some(&rev), &access.caller), &content))
+}
+
+/// The way to a file, each part a link.
+fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
+    let tree = format!("{}/tree/{}", base(name), text::segment(rev));
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    let above = |n: usize| parts.iter().take(n + 1).map(|p| text::segment(p)).collect::<Vec<_>>().join("/");
+    html! {
+        div.title {
+            h1.break {
+                @if parts.is_empty() { "Files" } @else {
+                    a href=(tree) { (name.name()) }
+                    @for (i, part) in parts.iter().enumerate() {
+                        span.sep { " / " }
+                        @if i + 1 < parts.len() { a href={ (tree) "/" (above(i)) } { (text::name(part)) } } @else { (text::name(part)) }
+                    }
+                }
+            }
+            (refs::menu(names, rev, |r| format!("{}/tree/{}", base(name), text::segment(r))))
+        }
+    }
+}
+
+fn entries(name: &RepoName, rev: &str, path: &str, tree: &Tree) -> Markup {
+    let (base, rev) = (base(name), text::segment(rev));
+    let prefix = if path.is_empty() { String::new() } else { format!("{}/", text::path(path)) };
+    let mut all: Vec<&Entry> = tree.entries.iter().collect();
+    all.sort_by_key(|e| e.mode != Mode::Tree);
+    html! {
+        table.wide {
+            caption.hidden { "Directories and files" }
+            thead { tr { th scope="col" { "Name" } th scope="col" { "Kind" } th.num scope="col" { "Size" } td {} } }
+            tbody {
+                @for e in all.into_iter().take(ENTRIES) {
+                    @let at = format!("{prefix}{}", text::segment(&e.name));
+                    @let place = if e.mode == Mode::Tree { "tree" } else { "blob" };
+                    tr {
+                        th.break scope="row" {
+                            a href={ (base) "/" (place) "/" (rev) "/" (at) } { (text::name(&e.name)) @if e.mode == Mode::Tree { "/" } }
+                        }
+                        td.muted { @match e.mode { Mode::Tree => "directory", Mode::Manifest => "checkpoint", Mode::Blob => "file" } }
+                        td.num { (text::size(e.size)) }
+                        td { @if e.mode != Mode::Tree {
+                            a href={ (base) "/resolve/" (rev) "/" (at) } aria-label={ "Download " (text::name(&e.name)) } download { "Download" }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What is shown of a file.
+enum Shown {
+    Tensors(Tensors),
+    Text(String),
+    Bytes,
+}
+
+struct Tensors {
+    format: &'static str,
+    rows: Vec<Tensor>,
+    views: Vec<(String, String)>,
+    matching: usize,
+    all: usize,
+    next: Option<usize>,
+}
+
+struct Tensor {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    bytes: u64,
+    /// Stored bytes, scheme, depth; none: its record cannot be read.
+    stored: Option<(u64, String, u8)>,
+}
+
+fn stored(repo: &Repo, id: &Id) -> mdl_repo::Result<(u64, String, u8)> {
+    let record = repo.odb().find(id, Kind::Tensor)?.record;
+    let reader = repo.odb().tensor(id)?;
+    let scheme = match reader.segments() {
+        0 => "stored".to_owned(),
+        _ => reader.scheme(0)?.name().to_owned(),
+    };
+    Ok((record.len, scheme, record.depth))
+}
+
+impl Tensors {
+    fn gather(repo: &Repo, manifest: &Manifest, asked: &Asked) -> Tensors {
+        let names = manifest.listed_names();
+        let fits = |name: &String| name.contains(&asked.filter);
+        let matching: Vec<_> = manifest.tensors.iter().zip(names).filter(|(_, n)| fits(n)).collect();
+        let n = matching.len();
+        let rows = matching.into_iter().skip(asked.start).take(PAGE).map(|(t, name)| Tensor {
+            name,
+            dtype: t.dtype.name(),
+            shape: t.shape.clone(),
+            bytes: t.byte_len().unwrap_or(0),
+            stored: stored(repo, &t.id).ok(),
+        });
+        let views = manifest.views.iter().filter(|v| fits(&v.name)).take(PAGE);
+        let view = |v: &mdl_objects::ViewRef| {
+            let owner = manifest.tensors.get(v.tensor as usize).map_or("", |t| t.name.as_str());
+            (v.name.clone(), owner.to_owned())
+        };
+        let next = asked.start.saturating_add(PAGE);
+        Tensors {
+            format: FORMATS.get(usize::from(manifest.format)).copied().unwrap_or("unknown"),
+            rows: rows.collect(),
+            views: views.map(view).collect(),
+            matching: n,
+            all: manifest.tensors.len(),
+            next: (next < n).then_some(next),
+        }
+    }
+}
+
+fn contents(repo: &Repo, entry: &Entry, asked: &Asked) -> Result<Shown> {
+    match entry.mode {
+        Mode::Manifest => {
+            let manifest = repo.odb().manifest(&entry.id)?;
+            if manifest.tensors.is_empty() && manifest.format == 0 {
+                return Ok(Shown::Bytes);
+            }
+            Ok(Shown::Tensors(Tensors::gather(repo, &manifest, asked)))
+        }
+        Mode::Blob if entry.size <= MAX_TEXT => {
+            let bytes = repo.odb().read(&entry.id, Kind::Blob)?;
+            let text = String::from_utf8(bytes).ok().filter(|t| !t.contains('\0'));
+            Ok(text.map_or(Shown::Bytes, Shown::Text))
+        }
+        _ => Ok(Shown::Bytes),
+    }
+}
+
+/// `GET /{owner}/{name}/blob/{rev}/{*path}`
+pub async fn file(
+    Read(access): Read,
+    Path((_, _, rev, path)): Path<(String, String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Response> {
+    let (repo, wanted, at) = (access.repo.clone(), rev.clone(), path.clone());
+    let gathered = work(move || {
+        let (_, entry) = walk(&repo, &wanted, &at)?;
+        if entry.mode == Mode::Tree {
+            return Err(Problem::not_found("file", text::name(&at)).code("EntryNotFound"));
+        }
+        let shown = contents(&repo, &entry, &asked)?;
+        Ok((entry, shown, Names::read(&repo)?, asked))
+    });
+    let (entry, shown, names, asked) = gathered.await?;
+    let name = &access.name;
+    let (segment, parts) = (text::segment(&rev), text::path(&path));
+    let here = format!("{}/blob/{segment}/{parts}", base(name));
+    let content = html! {
+        (title(name, &names, &rev, &path))
+        p.actions {
+            a.button href={ (base(name)) "/resolve/" (segment) "/" (parts) } download { "Download" } " "
+            span.muted {
+                (text::size(entry.size)) @if entry.executable { " \u{b7} executable" } " \u{b7} at " code { (text::name(&shortened(&rev))) }
+            }
+        }
+        @match &shown {
+            Shown::Tensors(tensors) => (tensor_list(tensors, &here, &asked)),
+            Shown::Text(text) => pre.text tabindex="0" role="region" aria-label="Text of the file" { (text::clipped(text, MAX_TEXT as usize)) },
+            Shown::Bytes => p.muted { "This file is not text, or too long to be shown." },
+        }
+    };
+    let title = text::name(&entry.name);
+    Ok(page(&Frame::of(&title, name, Tab::Files, Some(&rev), &access.caller), &content))
+}
+
+fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
+    let url = |start: usize| match asked.filter.as_str() {
+        "" => format!("{here}?start={start}"),
+        filter => format!("{here}?filter={}&start={start}", text::segment(filter)),
+    };
+    let (first, next) = ((asked.start > 0).then(|| url(0)), tensors.next.map(url));
+    html! {
+        section aria-labelledby="tensors" {
+            h2 #tensors { "Tensors" }
+            form.filter method="get" action=(here) role="search" {
+                label for="filter" { "Name contains" }
+                input #filter type="search" name="filter" value=(asked.filter) spellcheck="false" autocomplete="off";
+                button type="submit" { "Filter" }
+            }
+            p.muted {
+                (text::count(tensors.matching as u64, "tensor"))
+                @if tensors.matching != tensors.all { " of " (text::grouped(tensors.all as u64)) }
+                " \u{b7} " (tensors.format)
+            }
+            @if !tensors.rows.is_empty() { (scroll("Tensors", &tensor_table(&tensors.rows))) }
+            (pager("Pages of tensors", first.as_deref(), next.as_deref()))
+            @if !tensors.views.is_empty() {
+                h3 { "Further names" }
+                ul.names { @for (view, owner) in &tensors.views { li { code { (text::name(view)) } span.muted { " in " (text::name(owner)) } } } }
+            }
+        }
+    }
+}
+
+fn tensor_table(rows: &[Tensor]) -> Markup {
+    html! {
+        table.wide {
+            caption.hidden { "Tensors of the file and how they are stored" }
+            thead { tr {
+                th scope="col" { "Name" } th scope="col" { "Type" } th scope="col" { "Shape" } th.num scope="col" { "Bytes" }
+                th.num scope="col" { "Stored" } th.num scope="col" { "Ratio" } th scope="col" { "Scheme" } th.num scope="col" { "Depth" }
+            } }
+            tbody { @for t in rows { tr {
+                th.break scope="row" { code { (text::name(&t.name)) } }
+                td { (t.dtype) }
+                td { (text::shape(&t.shape)) }
+                td.num { (text::size(t.bytes)) }
+                @match &t.stored {
+                    Some((stored, scheme, depth)) => {
+                        td.num { (text::size(*stored)) }
+                        td.num { (text::ratio(t.bytes, *stored)) }
+                        td { code { (scheme) } }
+                        td.num { (depth) }
+                    }
+                    None => td colspan="4" { span.bad { "cannot be read" } },
+                }
+            } } }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! History, newest first, with the graph beside it. Neighbours: `Repo::history` walks, `graph` draws. It must not walk further than
+//! a page: the next page begins at the commits that this one's lanes wait for.
+
+use super::{
+    graph::{Lanes, MAX_LANES, Row},
+    layout::{Frame, Tab, base, page, pager, scroll},
+    refs::{self, Labels, Names},
+    series, text,
+};
+use crate::{
+    app::work,
+    auth::Read,
+    extract::{Path, Query},
+    problem::{Problem, Result},
+    registry::RepoName,
+    revision,
+};
+use axum::response::Response;
+use maud::{Markup, html};
+use mdl_objects::{Commit, Id};
+use mdl_repo::{Pruned, Repo};
+use serde::Deserialize;
+
+/// Commits a page.
+const PAGE: usize = 50;
+/// Metrics in a row.
+const METRICS: usize = 3;
+
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    after: Option<String>,
+    #[serde(default)]
+    all: u8,
+}
+
+/// Where a page begins: behind a commit, at what the lanes wait for.
+struct After {
+    last: Id,
+    waiting: Vec<Id>,
+}
+
+impl After {
+    fn parse(text: &str) -> Result<After> {
+        let bad = || Problem::usage("`after` is none of this server's");
+        let mut ids = text.split('.').take(MAX_LANES + 2).map(|t| t.parse::<Id>().map_err(|_| bad()));
+        Ok(After {
+            last: ids.next().ok_or_else(bad)??,
+            waiting: ids.collect::<Result<Vec<Id>>>()?,
+        })
+    }
+}
+
+/// Some commits of a history, as they are shown.
+pub struct Log {
+    rows: Vec<(Id, Commit, Row)>,
+    labels: Labels,
+    pruned: Pruned,
+    /// The next page's `after`.
+    next: Option<String>,
+}
+
+/// The commits that a page begins with, and the lanes that are open there.
+fn starts(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>) -> Result<(Vec<Id>, Lanes)> {
+    let mut tips = vec![from];
+    if all {
+        tips.extend(names.branches.iter().chain(&names.tags).map(|(_, id)| *id));
+    }
+    let Some(after) = after else {
+        return Ok((tips, Lanes::default()));
+    };
+    let mut out = after.waiting.clone();
+    if all {
+        // A tip as new as the last commit of the page before was on it or on an earlier one.
+        let key = |id: &Id| -> Result<(i64, Id)> { Ok((repo.odb().commit(id)?.author.time_ms, *id)) };
+        let last = key(&after.last)?;
+        for tip in tips {
+            if key(&tip)? < last {
+                out.push(tip);
+            }
+        }
+    }
+    Ok((out, Lanes::waiting_for(&after.waiting)))
+}
+
+impl Log {
+    /// At most `limit` commits.
+    pub fn gather(repo: &Repo, from: Id, names: &Names, limit: usize) -> Result<Log> {
+        Log::page(repo, from, names, false, None, limit)
+    }
+
+    fn page(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>, limit: usize) -> Result<Log> {
+        let (starts, mut lanes) = starts(repo, from, names, all, after)?;
+        let mut history = repo.history(&starts)?;
+        let mut rows = Vec::with_capacity(limit);
+        for step in history.by_ref().take(limit) {
+            let step = step?;
+            let row = lanes.commit(&step.id, &step.commit.parents);
+            rows.push((step.id, step.commit, row));
+        }
+        let last = rows.last().map(|(id, ..)| *id);
+        let more = rows.len() == limit && history.next().is_some();
+        let next = last.filter(|_| more).map(|last| {
+            let ids: Vec<String> = std::iter::once(&last).chain(lanes.waiting()).map(Id::to_hex).collect();
+            ids.join(".")
+        });
+        Ok(Log {
+            rows,
+            labels: names.labels(),
+            pruned: repo.pruned()?,
+            next,
+        })
+    }
+
+    /// Whether there are more.
+    pub fn has_more(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// As a table.
+    pub fn table(&self, name: &RepoName) -> Markup {
+        let lanes = self.rows.iter().map(|(.., row)| row.lanes()).max().unwrap_or(1);
+        scroll(
+            "Commits",
+            &html! {
+                table.log {
+                    caption.hidden { "Commits, newest first" }
+                    thead { tr {
+                        td {}
+                        th scope="col" { "Commit" }
+                        th.num scope="col" { "Step" }
+                        th scope="col" { "Metrics" }
+                        th.num scope="col" { "Size" }
+                        th.num scope="col" { "Stored" }
+                        th.num scope="col" { "Ratio" }
+                    } }
+                    tbody { @for (id, commit, row) in &self.rows { (self.line(name, id, commit, &row.show(lanes))) } }
+                }
+            },
+        )
+    }
+
+    fn line(&self, name: &RepoName, id: &Id, commit: &Commit, lanes: &Markup) -> Markup {
+        let cost = commit.summary;
+        html! {
+            tr {
+                td.graph { (lanes) }
+                th scope="row" {
+                    div.subject {
+                        a href={ (base(name)) "/commit/" (id.to_hex()) } { (text::subject(&commit.message)) }
+                        " " (self.labels.of(name, id))
+                        @if let Some(mark) = self.pruned.get(id) { span.label.bad title=(text::name(&mark.rules)) { "pruned" } }
+                    }
+                    div.byline {
+                        code { (id.short()) } " \u{b7} " (text::clipped(&text::name(&commit.author.name), 40)) " \u{b7} " (text::time(commit.author.time_ms))
+                    }
+                }
+                td.num { (commit.step.map_or(String::new(), text::grouped)) }
+                td { (metrics(commit)) }
+                td.num { (text::size(cost.logical_bytes)) }
+                td.num { (text::size(cost.stored_bytes)) }
+                td.num { (text::ratio(cost.logical_bytes, cost.stored_bytes)) }
+            }
+        }
+    }
+}
+
+/// The first metrics of a commit.
+fn metrics(commit: &Commit) -> Markup {
+    // A commit may have any number of them: no sorting of all.
+    let mut first: Vec<(&String, &f64)> = Vec::new();
+    for metric in &commit.metrics {
+        first.push(metric);
+        first.sort_by_cached_key(|(name, _)| series::rank(name));
+        first.truncate(METRICS);
+    }
+    html! {
+        @for (name, value) in first {
+            span.metric { (text::clipped(&text::name(name), 24)) "\u{a0}" b { (text::number(*value)) } } " "
+        }
+        @if commit.metrics.len() > METRICS { span.muted { "+" (commit.metrics.len() - METRICS) } }
+    }
+}
+
+fn url(name: &RepoName, rev: &str, all: bool, after: Option<&str>) -> String {
+    let mut parts = Vec::new();
+    parts.extend(all.then(|| "all=1".to_owned()));
+    parts.extend(after.map(|a| format!("after={a}")));
+    let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
+    format!("{}/commits/{}{query}", base(name), text::segment(rev))
+}
+
+/// `GET /{owner}/{name}/commits/{rev}`
+pub async fn show(
+    Read(access): Read,
+    Path((_, _, rev)): Path<(String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Result<Response> {
+    let after = asked.after.as_deref().map(After::parse).transpose()?;
+    let (all, paged) = (asked.all != 0, after.is_some());
+    let (repo, wanted) = (access.repo.clone(), rev.clone());
+    let (log, names) = work(move || {
+        let from = revision::resolve(&repo, &wanted)?;
+        let names = Names::read(&repo)?;
+        Ok((Log::page(&repo, from, &names, all, after.as_ref(), PAGE)?, names))
+    })
+    .await?;
+    let name = &access.name;
+    let next = log.next.as_deref().map(|after| url(name, &rev, all, Some(after)));
+    let first = paged.then(|| url(name, &rev, all, None));
+    let content = html! {
+        div.title {
+            h1 { "Commits" }
+            (refs::menu(&names, &rev, |r| url(name, r, all, None)))
+            nav.switch aria-label="Which commits" {
+                a href=(url(name, &rev, false, None)) aria-current=[(!all).then_some("true")] { "This revision" }
+                a href=(url(name, &rev, true, None)) aria-current=[all.then_some("true")] { "All branches and tags" }
+            }
+        }
+        (log.table(name))
+        (pager("Pages of commits", first.as_deref(), next.as_deref()))
+    };
+    Ok(page(&Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
+}
+
+/// Metrics in the order in which they are shown, at most `max`.
+pub fn ranked(commit: &Commit, max: usize) -> Vec<(&String, f64)> {
+    let mut all: Vec<(&String, f64)> = commit.metrics.iter().map(|(k, v)| (k, *v)).take(10_000).collect();
+    all.sort_by_cached_key(|(name, _)| series::rank(name));
+    all.truncate(max);
+    all
+}

@@ -1,0 +1,148 @@
+//! Signing in to look: a token becomes a cookie that is good for looking only. Neighbours: `auth` checks tokens and reads the
+//! cookie. It must not keep tokens.
+
+use super::{
+    layout::{Frame, page},
+    text,
+};
+use crate::{
+    app::{App, work},
+    auth::{COOKIE, Caller},
+    extract::Query,
+    problem::{Problem, Result},
+};
+use axum::{
+    body::Bytes,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use std::collections::HashMap;
+
+/// Longest form that is read.
+const MAX_FORM: usize = 16 << 10;
+/// Longest way back.
+const MAX_NEXT: usize = 4 << 10;
+/// Seconds for which a browser keeps the cookie.
+const KEPT: u32 = 30 * 24 * 3600;
+
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    next: Option<String>,
+}
+
+/// `GET /login`
+pub async fn show(caller: Caller, Query(asked): Query<Asked>) -> Response {
+    form(&caller, safe(asked.next.as_deref()), None)
+}
+
+/// `POST /login`
+pub async fn sign_in(State(app): State<App>, caller: Caller, body: Bytes) -> Result<Response> {
+    if body.len() > MAX_FORM {
+        return Err(Problem::too_large("the form is too long"));
+    }
+    let mut fields = fields(&body);
+    let next = safe(fields.remove("next").as_deref()).to_owned();
+    let token = fields.remove("token").unwrap_or_default().trim().to_owned();
+    let (checked, shown) = (app.clone(), token.clone());
+    if work(move || checked.tokens().find(&shown)).await?.is_none() {
+        let mut refused = form(&caller, &next, Some("That token is wrong, was revoked or is over."));
+        *refused.status_mut() = StatusCode::UNAUTHORIZED;
+        return Ok(refused);
+    }
+    go(&next, &cookie(&app, &token, KEPT))
+}
+
+/// `POST /logout`
+pub async fn sign_out(State(app): State<App>) -> Result<Response> {
+    go("/", &cookie(&app, "", 0))
+}
+
+fn go(to: &str, cookie: &str) -> Result<Response> {
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::usage("it cannot be in a header"));
+    let headers = [(header::LOCATION, value(to)?), (header::SET_COOKIE, value(cookie)?)];
+    Ok((StatusCode::SEE_OTHER, headers).into_response())
+}
+
+fn cookie(app: &App, token: &str, seconds: u32) -> String {
+    let options = app.options();
+    let public = options.public_url.as_deref().is_some_and(|u| u.starts_with("https://"));
+    let secure = if options.tls.is_some() || public { "; Secure" } else { "" };
+    format!("{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// The fields of a form; of several of one name, the first.
+fn fields(body: &[u8]) -> HashMap<String, String> {
+    let text = String::from_utf8_lossy(body);
+    let decoded = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let mut out = HashMap::new();
+    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+        out.entry(decoded(key)).or_insert_with(|| decoded(value));
+    }
+    out
+}
+
+/// A way back that stays on this site: a path, and nothing that a browser takes for a host.
+fn safe(next: Option<&str>) -> &str {
+    let stays = |n: &&str| {
+        n.len() <= MAX_NEXT
+            && n.starts_with('/')
+            && !n.starts_with("//")
+            && n.bytes().all(|b| b.is_ascii_graphic() && b != b'\\')
+    };
+    next.filter(stays).unwrap_or("/")
+}
+
+fn form(caller: &Caller, next: &str, wrong: Option<&str>) -> Response {
+    let content = html! {
+        h1 { "Sign in" }
+        @if let Caller::Bearer(token) = caller {
+            p { "You are signed in as " b { (text::name(&token.name)) } " (" (token.scope.name()) " on " code { (text::name(&token.repo)) } ")." }
+        }
+        (fields_of(next, wrong))
+        p.muted {
+            "Tokens are made where the server runs: " code { "mdl token create --repo 'OWNER/*' --scope read" }
+            ". The browser keeps the token in a cookie that is good for looking at pages and downloading, not for changes."
+        }
+    };
+    page(&Frame::plain("Sign in", Some(caller)), &content)
+}
+
+fn fields_of(next: &str, wrong: Option<&str>) -> Markup {
+    html! {
+        form.login method="post" action="/login" {
+            @if let Some(why) = wrong { p.wrong #wrong role="alert" { (why) } }
+            label for="token" { "Token" }
+            input #token type="password" name="token" required autocomplete="current-password" spellcheck="false"
+                aria-invalid=[wrong.map(|_| "true")] aria-describedby=[wrong.map(|_| "wrong")];
+            input type="hidden" name="next" value=(next);
+            button type="submit" { "Sign in" }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_stays_here() {
+        for good in ["/", "/a/b", "/a/b?x=1&y=%2F", "/a//b"] {
+            assert_eq!(safe(Some(good)), good);
+        }
+        for bad in ["", "//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil", "/a\r\nX: y", "/\t/evil", "a/b"] {
+            assert_eq!(safe(Some(bad)), "/", "{bad:?}");
+        }
+        assert_eq!(safe(None), "/");
+    }
+
+    #[test]
+    fn forms_are_read() {
+        let read = fields(b"token=a%2Bb+c&next=%2Fx&token=second&odd");
+        assert_eq!(read.get("token").map(String::as_str), Some("a+b c"));
+        assert_eq!(read.get("next").map(String::as_str), Some("/x"));
+    }
+}

@@ -1,0 +1,142 @@
+//! `/`: the repositories that the caller may see. Neighbours: the registry. It must not know what is in one.
+
+use super::{
+    layout::{Frame, base, page, pager, scroll},
+    text,
+};
+use crate::{
+    app::{App, work},
+    auth::{Caller, Scope, is_open},
+    extract::Query,
+    problem::Result,
+    registry::RepoName,
+};
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+use mdl_objects::Commit;
+use mdl_repo::{Head, Repo};
+use serde::Deserialize;
+
+/// Repositories a page.
+const PAGE: usize = 50;
+
+#[derive(Debug, Deserialize)]
+pub struct Asked {
+    after: Option<String>,
+}
+
+struct Row {
+    name: RepoName,
+    /// Where HEAD is; none: it cannot be read.
+    about: Option<About>,
+    open: bool,
+}
+
+struct About {
+    branch: String,
+    last: Option<Commit>,
+}
+
+fn about(repo: &Repo) -> mdl_repo::Result<About> {
+    let branch = match repo.refs().head()? {
+        Head::Branch(b) => b,
+        Head::Detached(id) => id.short(),
+    };
+    let head = repo.refs().head_commit()?;
+    let last = head.map(|id| repo.odb().commit(&id)).transpose()?;
+    Ok(About { branch, last })
+}
+
+/// Rows of a page, and whether there are more.
+fn gather(app: &App, caller: &Caller, after: Option<&str>) -> Result<(Vec<Row>, bool)> {
+    let mut rows = Vec::new();
+    for name in app.registry().list()? {
+        if after.is_some_and(|after| name.to_string().as_str() <= after) {
+            continue;
+        }
+        // One that cannot be opened must not hide the others.
+        let Ok(repo) = app.registry().open(&name) else { continue };
+        let open = is_open(&repo);
+        if !caller.may(Scope::Read, &name, open) {
+            continue;
+        }
+        if rows.len() == PAGE {
+            return Ok((rows, true));
+        }
+        let about = about(&repo).ok();
+        rows.push(Row { name, about, open });
+    }
+    Ok((rows, false))
+}
+
+/// `GET /`
+pub async fn show(State(app): State<App>, caller: Caller, Query(asked): Query<Asked>) -> Result<Response> {
+    let (asks, after) = (caller.clone(), asked.after.clone());
+    let (rows, more) = work(move || gather(&app, &asks, after.as_deref())).await?;
+    let next = rows.last().filter(|_| more);
+    let next = next.map(|r| format!("/?after={}", text::segment(&r.name.to_string())));
+    let content = html! {
+        h1 { "Repositories" }
+        @if rows.is_empty() { (nothing(&caller)) } @else {
+            (scroll("Repositories", &table(&rows)))
+            (pager("Pages of repositories", asked.after.as_ref().map(|_| "/"), next.as_deref()))
+            @if caller.is_anonymous() && !caller.may_everywhere(Scope::Read) {
+                p.muted { a href="/login" { "Sign in" } " to see those that are not open to all." }
+            }
+        }
+    };
+    Ok(page(&Frame::plain("Repositories", Some(&caller)), &content))
+}
+
+fn nothing(caller: &Caller) -> Markup {
+    html! {
+        @if caller.is_anonymous() && !caller.may_everywhere(Scope::Read) {
+            p { "No repository is open to all." }
+            p { a.button href="/login" { "Sign in with a token" } }
+        } @else {
+            p { "There is no repository here that you may see." }
+            p.muted { "One is made with " code { "POST /api/v1/repos" } ", or by pushing to it." }
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> Markup {
+    html! {
+        table.wide {
+            caption.hidden { "Repositories, by name" }
+            thead { tr {
+                th scope="col" { "Repository" }
+                th scope="col" { "Branch" }
+                th scope="col" { "Last commit" }
+                th.num scope="col" { "Size" }
+                th scope="col" { "When" }
+            } }
+            tbody { @for row in rows { (line(row)) } }
+        }
+    }
+}
+
+fn line(row: &Row) -> Markup {
+    let last = row.about.as_ref().and_then(|a| a.last.as_ref());
+    html! {
+        tr {
+            th scope="row" {
+                a href=(base(&row.name)) { span.owner { (row.name.owner()) "/" } b { (row.name.name()) } }
+                @if row.open { " " span.label { "open to all" } }
+            }
+            @match (&row.about, last) {
+                (None, _) => td colspan="4" { span.bad { "cannot be read" } },
+                (Some(about), None) => {
+                    td { (text::name(&about.branch)) }
+                    td colspan="3" { span.muted { "no commits yet" } }
+                }
+                (Some(about), Some(commit)) => {
+                    td { (text::name(&about.branch)) }
+                    td.cut { (text::subject(&commit.message)) }
+                    td.num { (text::size(commit.summary.logical_bytes)) }
+                    td { (text::time(commit.author.time_ms)) }
+                }
+            }
+        }
+    }
+}
