@@ -1,4 +1,4 @@
-"""What clients, networks and kill -9 do to a running server: bombs, lies, slowness, breakage; nothing is lost and nothing stays."""
+"""What clients, networks and kill -9 do to a running server: nothing is lost, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def checkpoint(seed: int, elements: int = 4096) -> bytes:
 
 def new_root(top: Path) -> Mdl:
     mdl = Mdl.init(top / "root" / "ada/gpt", "--bare")
-    write_safetensors(top / "first" / "model.safetensors", [Tensor.of("weight", np.zeros(4096, np.float32))], {"format": "pt"})
+    write_safetensors(
+        top / "first" / "model.safetensors", [Tensor.of("weight", np.zeros(4096, np.float32))], {"format": "pt"}
+    )
     mdl.commit(top / "first", "first", "--step", "0")
     return mdl
 
@@ -96,7 +98,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Mdl, Serv
         assert ids(server) == before, "something was committed"
         assert until(lambda: not left_behind(server.root), 5), left_behind(server.root)
         assert memory(server.pid) < used + (300 << 20), "memory was not given back"
-        assert "panicked" not in server.log.read_text() if server.log else True
+        assert server.log is not None
+        assert "panicked" not in server.log.read_text()
     mdl.fsck()
 
 
@@ -234,7 +237,20 @@ def test_documents_that_are_made_to_hurt_are_refused(served: tuple[Mdl, Server])
     ]
     kind = {"Content-Type": "application/json"}
     for method, path, text in routes:
-        for value in (deep, nested, number, b"1e999", b"-1", b"NaN", b'"\\ud800"', b'"\xff"', b"null", b'{"": {}}', b"", b"0.5"):
+        for value in (
+            deep,
+            nested,
+            number,
+            b"1e999",
+            b"-1",
+            b"NaN",
+            b'"\\ud800"',
+            b'"\xff"',
+            b"null",
+            b'{"": {}}',
+            b"",
+            b"0.5",
+        ):
             answer = server.ask(method, path, text % value, kind)
             assert 400 <= answer.status < 500, f"{method} {path} {value[:20]!r}: {answer.status} {answer.body[:200]!r}"
             assert len(answer.body) < 64 << 10, "the answer is as large as the question"
@@ -256,10 +272,13 @@ def test_a_commit_in_lines_that_is_made_to_hurt_is_refused(served: tuple[Mdl, Se
         "an unknown key": header + b'{"key": "exec", "value": {}}\n',
         "no header": b'{"key": "deletedFile", "value": {"path": "model.safetensors"}}\n',
         "no base64": header + b'{"key": "file", "value": {"path": "x", "content": "\xc3\xa9", "encoding": "base64"}}\n',
-        "an unknown encoding": header + b'{"key": "file", "value": {"path": "x", "content": "x", "encoding": "gzip"}}\n',
+        "an unknown encoding": header
+        + b'{"key": "file", "value": {"path": "x", "content": "x", "encoding": "gzip"}}\n',
         "a broken end": header + b'{"key": "file", "value": {"path": "x", "cont',
-        "an object nobody has": header + b'{"key": "lfsFile", "value": {"path": "x", "algo": "sha256", "oid": "%s", "size": 1}}\n' % (b"0" * 64),
-        "an oid that is a path": header + b'{"key": "lfsFile", "value": {"path": "x", "algo": "sha256", "oid": "../../tokens.json"}}\n',
+        "an object nobody has": header
+        + b'{"key": "lfsFile", "value": {"path": "x", "algo": "sha256", "oid": "%s", "size": 1}}\n' % (b"0" * 64),
+        "an oid that is a path": header
+        + b'{"key": "lfsFile", "value": {"path": "x", "algo": "sha256", "oid": "../../tokens.json"}}\n',
         "many lines": header + b'{"key": "deletedFile", "value": {"path": "x"}}\n' * 100_001,
         "a long line": header + b'{"key": "file", "value": {"path": "x", "content": "' + b"a" * (25 << 20) + b'"}}\n',
         "nothing": b"",
@@ -316,7 +335,11 @@ def test_uploads_that_are_cut_or_lie_leave_nothing(served: tuple[Mdl, Server]) -
         for cut in (0, 1, len(body) // 2, len(body) - 1):
             length = raw.head(method, target, {"Content-Type": kind, "Content-Length": str(len(body))})
             chunked = raw.head(method, target, {"Content-Type": kind, "Transfer-Encoding": "chunked"})
-            for sent in (length + body[:cut], chunked + b"%x\r\n" % len(body) + body[:cut], chunked + b"%x\r\n" % cut + body[:cut] if cut else chunked):
+            for sent in (
+                length + body[:cut],
+                chunked + b"%x\r\n" % len(body) + body[:cut],
+                chunked + b"%x\r\n" % cut + body[:cut] if cut else chunked,
+            ):
                 with raw.connect(server.url) as connection:
                     connection.sendall(sent)
                     connection.shutdown(socket.SHUT_WR)
@@ -343,7 +366,9 @@ def test_pieces_that_do_not_fit_are_refused(served: tuple[Mdl, Server]) -> None:
     path = f"{REPO}/uploads/{begun.json()['id']}"
 
     def piece(offset: object, bytes_: bytes) -> Answer:
-        return server.ask("PATCH", path, bytes_, {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"})
+        return server.ask(
+            "PATCH", path, bytes_, {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
+        )
 
     for offset in (1, len(data), 1 << 62, 1 << 64, -1, "x", "", "0x0", "1e3"):
         answer = piece(offset, data[:10])
@@ -389,6 +414,7 @@ def test_slow_clients_are_let_go_and_keep_nobody_waiting(impatient: Server) -> N
     assert len(server.get(big).body) == 24 << 20
     handles_before, begin = handles(server.pid), time.monotonic()
     with contextlib.ExitStack() as stack:
+
         def connections(n: int) -> list[socket.socket]:
             return [stack.enter_context(raw.connect(server.url)) for _ in range(n)]
 
@@ -420,12 +446,12 @@ def test_slow_clients_are_let_go_and_keep_nobody_waiting(impatient: Server) -> N
                 assert time.monotonic() - asked < 3, "others were kept waiting"
             assert all(raw.is_closed(c, STALL + SLACK) for c in stalling), "a body that stalls holds its connection"
             # What is read of the rest empties the buffers: whoever is let go gets less than the whole.
-            assert until(lambda: handles(server.pid) <= handles_before + 7 + 4, STALL + SLACK), "a reader that stalls holds its connection"
+            assert until(lambda: handles(server.pid) <= handles_before + 7 + 4, STALL + SLACK), (
+                "a reader that stalls holds its connection"
+            )
             assert all(len(raw.drain(c)) < 24 << 20 for c in reading)
             left = max(0.0, begin + 10 + SLACK - time.monotonic())
-            closed = [pool.submit(raw.is_closed, c, left + 1) for c in dripping] if False else None
             assert until(lambda: handles(server.pid) <= handles_before + 3, left), "headers may take forever"
-            assert closed is None
             done.set()
             dripper.result()
     assert memory(server.pid) < used + (64 << 20)
@@ -610,7 +636,9 @@ class Traffic:
                         return
                     self.resumed += 1
                     if int(found.headers["Upload-Offset"]) < offset:
-                        self.faults.append(f"bytes that were answered are gone: {found.headers['Upload-Offset']} < {offset}")
+                        self.faults.append(
+                            f"bytes that were answered are gone: {found.headers['Upload-Offset']} < {offset}"
+                        )
                     offset = int(found.headers["Upload-Offset"])
                 elif sent.status in (200, 409) and "Upload-Offset" in sent.headers:
                     offset = int(sent.headers["Upload-Offset"])

@@ -123,7 +123,15 @@ def test_a_token_that_is_no_good_opens_nothing(house: House, bad: str) -> None:
         answer = house.ask(method, path, token)
         assert answer.status == 401, f"{method} {path}: {answer.status} {answer.body[:300]!r}"
         keeps_the_secret(answer)
-    for header in (f"Basic {basic}", f"bearer {token}", f"BEARER  {token}", "Bearer", "Digest x", "Basic !", "Basic eA=="):
+    for header in (
+        f"Basic {basic}",
+        f"bearer {token}",
+        f"BEARER  {token}",
+        "Bearer",
+        "Digest x",
+        "Basic !",
+        "Basic eA==",
+    ):
         answer = house.ask("GET", "/api/v1/repos/ada/gpt", None, Authorization=header)
         assert answer.status == 401, header
         keeps_the_secret(answer)
@@ -144,7 +152,11 @@ def test_nobody_without_a_token_sees_or_changes_anything(house: House) -> None:
         method, path = line.split()
         body = b'{"name": "ada/made"}' if "repos" in path else None
         answer = house.ask(
-            method, path.replace("{owner}", "ada").replace("{asset}", "x"), None, body, **{"Content-Type": "application/json"}
+            method,
+            path.replace("{owner}", "ada").replace("{asset}", "x"),
+            None,
+            body,
+            **{"Content-Type": "application/json"},
         )
         assert answer.status < 500, f"{line}: {answer.status}"
         keeps_the_secret(answer)
@@ -165,7 +177,9 @@ def test_a_token_for_another_repository_opens_nothing(house: House) -> None:
     for path in ("/api/models", "/"):
         assert b"ada/gpt" not in house.ask("GET", path, house.elsewhere).body
     for path, body in (("/api/v1/repos", {"name": "ada/made"}), ("/api/repos/create", {"name": "ada/made"})):
-        made = house.ask("POST", path, house.elsewhere, json.dumps(body).encode(), **{"Content-Type": "application/json"})
+        made = house.ask(
+            "POST", path, house.elsewhere, json.dumps(body).encode(), **{"Content-Type": "application/json"}
+        )
         assert made.status == 403, path
     assert not (house.root / "ada" / "made").exists()
 
@@ -176,7 +190,7 @@ def test_a_token_allows_what_it_says_and_no_more(house: House) -> None:
             answer = house.ask(route.method, route.path("ada", "gpt"), house.tokens[scope])
             assert answer.status == 403, f"{route} with {scope}: {answer.status} {answer.body[:300]!r}"
             keeps_the_secret(answer)
-        # That it was the scope which was refused: with enough of it the answer is another. Nothing is asked that would be done.
+        # It was the scope that was refused: with enough of it the answer is another.
         if route.method in ("GET", "HEAD"):
             answer = house.ask(route.method, route.path("ada", "gpt"), house.tokens[route.scope])
             assert answer.status in (200, 404), f"{route} with {route.scope}: {answer.status} {answer.body[:300]!r}"
@@ -225,7 +239,9 @@ def test_links_to_upload_are_good_for_one_object_and_end_with_their_token(house:
     ):
         assert house.ask("PUT", forged, None, b"another").status == 401, forged
     subprocess.run(
-        [str(binary()), "token", "revoke", "--root", str(house.root), token.split("_")[1]], check=True, capture_output=True
+        [str(binary()), "token", "revoke", "--root", str(house.root), token.split("_")[1]],
+        check=True,
+        capture_output=True,
     )
     assert house.ask("PUT", href, None, data).status == 401, "a link outlived its token"
 
@@ -291,10 +307,21 @@ def test_other_sites_cannot_use_a_browser_as_their_hands(house: House, headers: 
 def test_without_tokens_names_that_lead_here_by_a_trick_of_dns_do_not(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with Server(tmp_path / "root") as server:
-        for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "[::1].evil", "", "2130706433"):
+        for host in (
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "[::1].evil",
+            "",
+            "2130706433",
+        ):
             answer = server.get("/api/v1/repos", Host=host) if host else None
-            status = answer.status if answer else raw.status(
-                raw.exchange(server.url, b"GET /api/v1/repos HTTP/1.1\r\nHost: \r\nConnection: close\r\n\r\n")
+            status = (
+                answer.status
+                if answer
+                else raw.status(
+                    raw.exchange(server.url, b"GET /api/v1/repos HTTP/1.1\r\nHost: \r\nConnection: close\r\n\r\n")
+                )
             )
             assert status in (400, 421), host
         for host in ("localhost:9", "127.0.0.1", "[::1]:80", "x.localhost"):
@@ -414,8 +441,16 @@ def test_no_path_leads_out(grounds: tuple[Grounds, Server]) -> None:
             ):
                 response = raw.request(server.url, "GET", target, here.token)
                 refuses(response, target)
-                assert raw.status(response) not in (200, 206) or file == "etc/passwd" or up == "~", f"{target}: {response[:300]!r}"
-    for target in (b"/api/v1/repos/ada/gpt/files/main/\x00", b"/\xff\xfe", b"/ada/gpt/resolve/main/\xc0\xae\xc0\xae/x", b"*", b""):
+                assert raw.status(response) not in (200, 206) or file == "etc/passwd" or up == "~", (
+                    f"{target}: {response[:300]!r}"
+                )
+    for target in (
+        b"/api/v1/repos/ada/gpt/files/main/\x00",
+        b"/\xff\xfe",
+        b"/ada/gpt/resolve/main/\xc0\xae\xc0\xae/x",
+        b"*",
+        b"",
+    ):
         response = raw.request(server.url, "GET", target, here.token)
         refuses(response, target)
         assert 400 <= raw.status(response) < 500, f"{target!r}: {response[:200]!r}"
@@ -425,7 +460,16 @@ def test_no_name_of_a_ref_leads_out(grounds: tuple[Grounds, Server]) -> None:
     here, server = grounds
     body = json.dumps({"target": "main"}).encode()
     kind = "application/json"
-    for up in (*UP, quote("../../../canary.txt", safe=""), "a%2f..%2f..%2fx", "x.lock", "-x", "HEAD%0a", "%20", "a%0d%0ax"):
+    for up in (
+        *UP,
+        quote("../../../canary.txt", safe=""),
+        "a%2f..%2f..%2fx",
+        "x.lock",
+        "-x",
+        "HEAD%0a",
+        "%20",
+        "a%0d%0ax",
+    ):
         for method, target, data in (
             ("PUT", f"/api/v1/repos/ada/gpt/refs/heads/{up}", body),
             ("PUT", f"/api/v1/repos/ada/gpt/refs/tags/{up}", body),
@@ -449,17 +493,39 @@ def test_no_id_of_an_upload_leads_out(grounds: tuple[Grounds, Server]) -> None:
             response = raw.request(server.url, method, target, here.token)
             refuses(response, (method, up))
             assert 400 <= raw.status(response) < 500, (method, up, response[:200])
-        headers = [("Authorization", f"Bearer {here.token}"), ("Upload-Offset", "0"), ("Content-Length", "4"), ("Connection", "close")]
+        headers = [
+            ("Authorization", f"Bearer {here.token}"),
+            ("Upload-Offset", "0"),
+            ("Content-Length", "4"),
+            ("Connection", "close"),
+        ]
         refuses(raw.exchange(server.url, raw.head("PATCH", target, headers) + b"gone"), ("PATCH", up))
         oid = f"/ada/gpt.git/info/lfs/objects/{up}"
         response = raw.request(server.url, "PUT", oid, here.token, b"gone")
         assert 400 <= raw.status(response) < 500, (up, response[:200])
         named = json.dumps({"message": "x", "uploads": [{"path": "x", "upload": up}]}).encode()
-        response = raw.request(server.url, "POST", "/api/v1/repos/ada/gpt/commits", here.token, named, "application/json")
+        response = raw.request(
+            server.url, "POST", "/api/v1/repos/ada/gpt/commits", here.token, named, "application/json"
+        )
         assert 400 <= raw.status(response) < 500, (up, response[:200])
 
 
-NAMES = ("../x", "a/../../x", "/etc/x", "a/./b", "a//b", "", ".", "..", "a\\..\\b", "\u0000", "a\nb", ".mdl/x", "a/", "x" * 300)
+NAMES = (
+    "../x",
+    "a/../../x",
+    "/etc/x",
+    "a/./b",
+    "a//b",
+    "",
+    ".",
+    "..",
+    "a\\..\\b",
+    "\u0000",
+    "a\nb",
+    ".mdl/x",
+    "a/",
+    "x" * 300,
+)
 
 
 def commits(server: Server) -> list[str]:
@@ -478,7 +544,9 @@ def test_no_name_of_a_file_leads_out(grounds: tuple[Grounds, Server]) -> None:
         header = {"key": "header", "value": {"summary": "x"}}
         line = {"key": "file", "value": {"path": name, "content": "eA==", "encoding": "base64"}}
         ndjson = f"{json.dumps(header)}\n{json.dumps(line)}\n".encode()
-        answer = raw.request(server.url, "POST", "/api/models/ada/gpt/commit/main", here.token, ndjson, "application/x-ndjson")
+        answer = raw.request(
+            server.url, "POST", "/api/models/ada/gpt/commit/main", here.token, ndjson, "application/x-ndjson"
+        )
         assert 400 <= raw.status(answer) < 500, f"hub {name!r}: {answer[:300]!r}"
     meta = quote_plus(json.dumps({"message": "x"}))
     heads = [member(name) for name in NAMES if "\u0000" not in name]
@@ -498,10 +566,8 @@ def test_no_name_of_a_file_leads_out(grounds: tuple[Grounds, Server]) -> None:
         # A directory by itself is nothing to commit; everything else is refused by its name or kind.
         assert 400 <= raw.status(answer) < 500 or info.name in ("a/./b", "a//b", "a/"), f"tar {shown}: {answer[:300]!r}"
         refuses(answer, shown)
-    new = set(commits(server)) - set(before)
-    for commit in new:
-        assert b"gone" not in server.get(f"/api/v1/repos/ada/gpt/checkout/{commit}").body.replace(b"a/", b"", 0) or True
-    assert len(new) <= 3
+    # Only tars whose names are cleaned of `.` and empty parts were taken, if any.
+    assert len(set(commits(server)) - set(before)) <= 3
 
 
 # Webhooks
@@ -557,6 +623,15 @@ def listening(answer: int = 200, location: str = "") -> Iterator[Ears]:
 
 
 HOOKS = "/api/v1/repos/ada/gpt/webhooks"
+NOT_PUBLIC = """
+127.0.0.1 127.1 127.9.9.9 0 0.0.0.0 2130706433 0x7f000001 0x7f.1 017700000001 0177.0.0.1
+127.0.0.1. 10.0.0.1 10.1 172.16.0.1 172.31.255.255 192.168.0.1 169.254.169.254 0xa9fea9fe
+2852039166 100.64.0.1 100.100.100.200 198.18.0.1 192.0.0.192 224.0.0.1 255.255.255.255
+[::1] [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [fe80::1] [fc00::1]
+[fd00:ec2::254] [64:ff9b::127.0.0.1] [2002:7f00:1::] [ff02::1] [0:0:0:0:0:0:0:1]
+ⓗ127.0.0.1 １２７.0.0.1 127。0.0.1
+"""
+"""This machine and its neighbours, in the ways that addresses can be written."""
 
 
 def move(server: Server, name: str) -> None:
@@ -569,13 +644,7 @@ def test_webhooks_do_not_reach_this_machine_or_its_neighbours(tmp_path: Path) ->
     root.mkdir()
     fill(root, "ada/gpt", "hooks")
     with Server(root, token=create_token(root)) as server, listening() as ears:
-        hosts = (
-            "127.0.0.1 127.1 127.9.9.9 0 0.0.0.0 2130706433 0x7f000001 0x7f.1 017700000001 0177.0.0.1 127.0.0.1. 10.0.0.1 10.1 "
-            "172.16.0.1 172.31.255.255 192.168.0.1 169.254.169.254 0xa9fea9fe 2852039166 100.64.0.1 100.100.100.200 198.18.0.1 "
-            "192.0.0.192 224.0.0.1 255.255.255.255 [::1] [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [fe80::1] [fc00::1] "
-            "[fd00:ec2::254] [64:ff9b::127.0.0.1] [2002:7f00:1::] [ff02::1] [0:0:0:0:0:0:0:1] \u24d7127.0.0.1 １２７.0.0.1 127\u30020.0.1"
-        ).split()
-        for host in hosts:
+        for host in NOT_PUBLIC.split():
             answer = server.send("POST", HOOKS, {"url": f"http://{host}:{ears.port}/"})
             assert answer.status in (400, 422), f"{host}: {answer.status} {answer.body!r}"
         for url in (
@@ -641,7 +710,7 @@ def test_webhooks_to_neighbours_where_the_operator_wants_them(tmp_path: Path) ->
 
 EVIL = (
     "<script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
     "'-alert(1)-'",
     "</title><svg onload=alert(1)>",
     "javascript:alert(1)",
@@ -652,11 +721,13 @@ tags: ["<img src=x onerror=alert(1)>"]
 ---
 # <script>alert(1)</script> <b onclick="alert(1)">x</b>
 <script src=//evil.example/x.js></script><svg onload=alert(1)><script>alert(1)</script></svg>
-<iframe src="javascript:alert(1)"></iframe><object data="data:text/html,<script>alert(1)</script>"></object><embed src=x>
+<iframe src="javascript:alert(1)"></iframe><embed src=x>
+<object data="data:text/html,<script>alert(1)</script>"></object>
 <img src=x onerror=alert(1)><a href="javascript:alert(1)">a</a> [b](javascript:alert(1)) [c](JaVaScRiPt&#58;alert(1))
 [d](data:text/html;base64,PHNjcmlwdD4=) [e](vbscript:x) ![f](javascript:alert(1)) <https://ok.example/"onmouseover="alert(1)>
 <form action=//evil.example><input name=token><button formaction="javascript:alert(1)">go</button></form>
-<style>*{background:url(//evil.example)}</style><base href=//evil.example><meta http-equiv=refresh content="0;url=//evil.example">
+<style>*{background:url(//evil.example)}</style><base href=//evil.example>
+<meta http-equiv=refresh content="0;url=//evil.example">
 <math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=1 onerror=alert(1)&gt;"></math>
 <div style="background:url(javascript:alert(1))" onmouseover=alert(1)>x</div> <a href="//ok.example" target=_blank>y</a>
 
@@ -664,7 +735,19 @@ tags: ["<img src=x onerror=alert(1)>"]
 |---|---|
 | <details open ontoggle=alert(1)> | &lt;script&gt; |
 """
-ACTIVE = {"iframe", "object", "embed", "base", "applet", "frame", "frameset", "portal", "math", "foreignobject", "template"}
+ACTIVE = {
+    "iframe",
+    "object",
+    "embed",
+    "base",
+    "applet",
+    "frame",
+    "frameset",
+    "portal",
+    "math",
+    "foreignobject",
+    "template",
+}
 
 
 class Looker(html.parser.HTMLParser):
@@ -683,7 +766,11 @@ class Looker(html.parser.HTMLParser):
         self.script = tag == "script"
         if tag == "script":
             self.scripts.append(given.get("src"))
-        if tag == "meta" and given.get("http-equiv", "").lower() == "refresh" and "url" in (given.get("content") or "").lower():
+        if (
+            tag == "meta"
+            and given.get("http-equiv", "").lower() == "refresh"
+            and "url" in (given.get("content") or "").lower()
+        ):
             self.found.append("<meta refresh>")
         if tag == "form" and not (given.get("action") or "/").startswith("/"):
             self.found.append(f"<form action={given['action']}>")
@@ -725,7 +812,15 @@ def evil_repository(root: Path) -> None:
         (folder / "config.json").write_text(json.dumps({evil: evil for evil in EVIL}))
         options = [x for evil in EVIL for x in ("--meta", f"{evil}={evil}")]
         options += [x for evil in EVIL for x in ("--metric", f"{evil}={step}")]
-        mdl.commit(folder, f"{EVIL[0]}\n\n{' '.join(EVIL)}", "--step", str(step), "--author", f"{EVIL[1]} <{EVIL[3]}>", *options)
+        mdl.commit(
+            folder,
+            f"{EVIL[0]}\n\n{' '.join(EVIL)}",
+            "--step",
+            str(step),
+            "--author",
+            f"{EVIL[1]} <{EVIL[3]}>",
+            *options,
+        )
 
 
 def test_nothing_that_strangers_name_runs_on_a_page(tmp_path: Path) -> None:
@@ -734,15 +829,35 @@ def test_nothing_that_strangers_name_runs_on_a_page(tmp_path: Path) -> None:
     evil_repository(root)
     token = create_token(root, name=EVIL[0])
     with Server(root, token=token) as server:
-        for evil in ("<script>alert(1)<", "x\"onload=alert(1)"):
+        for evil in ("<script>alert(1)<", 'x"onload=alert(1)'):
             server.send("PUT", f"/api/v1/repos/ada/gpt/refs/heads/{quote(evil, safe='')}", {"target": "main"})
-            server.send("PUT", f"/api/v1/repos/ada/gpt/refs/tags/t{quote(evil, safe='')}", {"target": "main", "annotate": True, "message": evil})
+            server.send(
+                "PUT",
+                f"/api/v1/repos/ada/gpt/refs/tags/t{quote(evil, safe='')}",
+                {"target": "main", "annotate": True, "message": evil},
+            )
         tree = server.get("/api/models/ada/gpt/tree/main?recursive=true").json()
         files = [quote(entry["path"]) for entry in tree]
-        pages = ["/", "/login", "/login?next=%22%3E%3Cscript%3E", "/ada/gpt", "/ada/gpt/commits/main", "/ada/gpt/commit/main"]
-        pages += ["/ada/gpt/tree/main", "/ada/gpt/compare", "/ada/gpt/compare/main~1/main", "/ada/gpt/compare/main~2/main"]
+        pages = [
+            "/",
+            "/login",
+            "/login?next=%22%3E%3Cscript%3E",
+            "/ada/gpt",
+            "/ada/gpt/commits/main",
+            "/ada/gpt/commit/main",
+        ]
+        pages += [
+            "/ada/gpt/tree/main",
+            "/ada/gpt/compare",
+            "/ada/gpt/compare/main~1/main",
+            "/ada/gpt/compare/main~2/main",
+        ]
         pages += [f"/ada/gpt/blob/main/{f}" for f in files] + [f"/ada/gpt/tree/main/{f}" for f in files]
-        pages += ["/ada/%3Cscript%3E", "/ada/gpt/commit/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "/ada/gpt/blob/main/%22%3E%3Cscript%3E"]
+        pages += [
+            "/ada/%3Cscript%3E",
+            "/ada/gpt/commit/%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+            "/ada/gpt/blob/main/%22%3E%3Cscript%3E",
+        ]
         pages += ["/?q=%3Cscript%3E", "/ada/gpt/commits/main?after=%3Cscript%3E", "/%3Cscript%3Ealert(1)%3C/script%3E"]
         shown = set()
         for page in pages:
@@ -762,14 +877,19 @@ def test_nothing_that_strangers_name_runs_on_a_page(tmp_path: Path) -> None:
             assert all(s and s.startswith("/assets/mdl-") for s in looker.scripts), f"{page}: {looker.scripts}"
             assert len(looker.scripts) <= 1, page
         assert shown >= {200, 404}, "no pages were seen"
-        assert "alert(1)" in server.get("/ada/gpt/commit/main", Accept="text/html").body.decode(), "nothing hostile was shown"
+        assert "alert(1)" in server.get("/ada/gpt/commit/main", Accept="text/html").body.decode(), (
+            "nothing hostile was shown"
+        )
         for file in files:
             for raw_path in (f"/ada/gpt/resolve/main/{file}", f"/api/v1/repos/ada/gpt/files/main/{file}"):
                 answer = server.get(raw_path, Accept="text/html")
                 if answer.status != 200:
                     continue
                 assert "html" not in answer.headers["content-type"], raw_path
-                assert "xml" not in answer.headers["content-type"] or "sandbox" in answer.headers["content-security-policy"], raw_path
+                assert (
+                    "xml" not in answer.headers["content-type"]
+                    or "sandbox" in answer.headers["content-security-policy"]
+                ), raw_path
                 assert "default-src 'none'" in answer.headers["content-security-policy"], raw_path
                 assert answer.headers["x-content-type-options"] == "nosniff", raw_path
 

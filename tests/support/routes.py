@@ -1,4 +1,4 @@
-"""What a server's routes are, one request for each: those of the OpenAPI document, and those that no document describes."""
+"""The routes of a server, a request for each: those that the OpenAPI document describes, and the others."""
 
 from __future__ import annotations
 
