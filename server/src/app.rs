@@ -5,9 +5,9 @@ use crate::{
     api::Commits,
     auth::Tokens,
     content::Content,
-    hub::Hub,
     events::Events,
     jobs::Jobs,
+    hub::Hub,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
@@ -38,12 +38,12 @@ struct Inner {
     content: Content,
     metrics: Metrics,
     spool: Spool,
-    hub: Hub,
     events: Events,
     uploads: Uploads,
     jobs: Jobs,
     webhooks: Webhooks,
     commits: Commits,
+    hub: Hub,
     stopping: watch::Sender<bool>,
 }
 
@@ -61,12 +61,12 @@ impl App {
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
-            hub: Hub::new(&state)?,
             events: Events::new(),
             uploads: Uploads::new(&state, options.max_upload),
             jobs: Jobs::default(),
             webhooks: Webhooks::new(&state),
             commits: Commits::default(),
+            hub: Hub::new(&state)?,
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -104,11 +104,6 @@ impl App {
         &self.0.spool
     }
 
-    /// What the Hugging Face clients' and git-lfs's routes share.
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.0.hub
-    }
-
     /// What happens to refs; [`App::ref_moved`] tells it.
     pub fn events(&self) -> &Events {
         &self.0.events
@@ -132,6 +127,11 @@ impl App {
     /// Commits that are being made.
     pub(crate) fn commits(&self) -> &Commits {
         &self.0.commits
+    }
+
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     /// Counters.

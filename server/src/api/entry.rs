@@ -188,11 +188,17 @@ fn quality(commit: &Commit) -> serde_json::Value {
 
 /// `2026-11-21T12:30:05.250+01:00`; what is no time is the number that it is.
 pub(super) fn rfc3339(time_ms: i64, utc_offset_min: i32) -> String {
-    let offset = utc_offset_min.checked_mul(60).and_then(|s| Offset::from_seconds(s).ok());
+    let offset = utc_offset_min
+        .checked_mul(60)
+        .and_then(|s| Offset::from_seconds(s).ok());
     let zoned = offset.zip(Timestamp::from_millisecond(time_ms).ok());
     zoned.map_or_else(
         || format!("{time_ms} ms"),
-        |(offset, time)| time.to_zoned(offset.to_time_zone()).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
+        |(offset, time)| {
+            time.to_zoned(offset.to_time_zone())
+                .strftime("%Y-%m-%dT%H:%M:%S%.3f%:z")
+                .to_string()
+        },
     )
 }
 

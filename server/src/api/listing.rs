@@ -4,7 +4,7 @@
 use super::entry::Number;
 use crate::problem::Result;
 use mdl_objects::{Commit, Entry, Kind, Manifest, Mode, ViewRef};
-use mdl_repo::{Repo, Report, RepoError, StoredTensor, TensorReport, format_name};
+use mdl_repo::{Repo, RepoError, Report, StoredTensor, TensorReport, format_name};
 use serde::Serialize;
 use std::{collections::HashMap, ops::Range};
 use utoipa::ToSchema;
@@ -81,7 +81,10 @@ impl Errors {
         let bytes = repo.odb().read(id, Kind::Blob)?;
         let wrong = |e: serde_json::Error| RepoError::corrupt(format!("report {}", id.short()), e.to_string());
         let report: Report = serde_json::from_slice(&bytes).map_err(wrong)?;
-        let lossy = report.tensors.into_iter().filter(|t| t.max_abs.is_some() || t.rel_l2.is_some());
+        let lossy = report
+            .tensors
+            .into_iter()
+            .filter(|t| t.max_abs.is_some() || t.rel_l2.is_some());
         Ok(Errors(lossy.map(|t| ((t.path.clone(), t.name.clone()), t)).collect()))
     }
 
@@ -160,5 +163,11 @@ pub(super) fn views(manifest: &Manifest, places: Range<usize>) -> Vec<ViewInfo> 
         shape: v.shape.clone(),
         strides: v.strides.clone(),
     };
-    manifest.views.iter().skip(places.start).take(places.len()).map(info).collect()
+    manifest
+        .views
+        .iter()
+        .skip(places.start)
+        .take(places.len())
+        .map(info)
+        .collect()
 }

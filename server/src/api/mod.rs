@@ -84,14 +84,13 @@ fn described() -> OpenApiRouter<App> {
         .merge(checkout::routes())
         .merge(stats::routes())
         .merge(policies::routes());
-    let routes = OpenApiRouter::new()
-        .merge(repos::routes())
-        .merge(reading)
+    let writing = OpenApiRouter::new()
         .merge(commits::routes())
         .merge(uploads::routes())
         .merge(jobs::routes())
         .merge(webhooks::routes());
-    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, routes)
+    let all = OpenApiRouter::new().merge(repos::routes()).merge(reading).merge(writing);
+    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
 }
 
 /// Where a thing of a repository is, for the header Location.

@@ -34,7 +34,11 @@ where
     let permit = app.content().decoders().permit(units).await;
     let pieces = produced(AHEAD, move |send| {
         let _permit = permit;
-        let mut cut = |bytes: &[u8]| bytes.chunks(PIECE).try_for_each(|piece| send(Bytes::copy_from_slice(piece)));
+        let mut cut = |bytes: &[u8]| {
+            bytes
+                .chunks(PIECE)
+                .try_for_each(|piece| send(Bytes::copy_from_slice(piece)))
+        };
         make(&mut cut)
     });
     let mut pieces: Pieces = Box::pin(pieces);

@@ -104,7 +104,10 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
     seen.update(&head);
     let etag = format!("\"{}\"", seen.finalize().to_hex());
     let too_long = || RepoError::user("these are more bytes than anyone can hold", "choose a part of them");
-    let len = elements.byte_len(&axes)?.checked_add(head.len() as u64).ok_or_else(too_long)?;
+    let len = elements
+        .byte_len(&axes)?
+        .checked_add(head.len() as u64)
+        .ok_or_else(too_long)?;
     Ok(Wanted {
         elements,
         axes,

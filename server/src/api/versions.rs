@@ -24,7 +24,10 @@ const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(commit)).routes(routes!(tree)).routes(routes!(tensors))
+    OpenApiRouter::new()
+        .routes(routes!(commit))
+        .routes(routes!(tree))
+        .routes(routes!(tensors))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -90,10 +93,7 @@ struct TensorsPage {
         (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn commit(
-    Read(access): Read,
-    Path((_, _, rev)): Path<(String, String, String)>,
-) -> Result<Json<CommitInfo>> {
+async fn commit(Read(access): Read, Path((_, _, rev)): Path<(String, String, String)>) -> Result<Json<CommitInfo>> {
     work(move || {
         let id = revision::resolve(&access.repo, &rev)?;
         let commit = access.repo.odb().commit(&id)?;
@@ -129,7 +129,11 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
     let mut all = repo.files(&id)?;
-    let path = query.path.as_deref().map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
+    let path = query
+        .path
+        .as_deref()
+        .map(|p| p.trim_matches('/'))
+        .filter(|p| !p.is_empty() && *p != ".");
     if let Some(path) = path {
         let dir = format!("{path}/");
         all.retain(|p, _| p == path || p.starts_with(&dir));
@@ -144,7 +148,10 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
         next: None,
     };
     let (mut room, mut last) = (limit, None);
-    for (path, entry) in all.iter().filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after)) {
+    for (path, entry) in all
+        .iter()
+        .filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after))
+    {
         let manifest = listing::manifest(repo, entry)?;
         let mut info = listing::file(path, entry, manifest.as_ref());
         let inside = manifest.as_ref().map_or(0, |m| m.tensors.len() + m.views.len());

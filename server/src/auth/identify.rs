@@ -1,7 +1,8 @@
 //! Looks at a request and says who asks, before any route sees it. Neighbours: `tokens`, `layers` puts it around everything. It
 //! must not know routes.
 //!
-//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it.
+//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it. Not so a cookie:
+//! who looks at pages could otherwise not reach the one to sign in again.
 
 use super::{Caller, Scope};
 use crate::{
@@ -37,11 +38,17 @@ impl App {
     /// As [`identify`].
     pub(crate) fn caller_of(&self, method: &Method, headers: &HeaderMap) -> Result<Caller> {
         refuse_other_sites(method, headers)?;
-        if let Some(shown) = shown(method, headers)? {
+        if let Some(shown) = shown(headers)? {
             return match self.tokens().find(&shown)? {
                 Some(token) => Ok(Caller::Bearer(token)),
                 None => Err(Problem::unauthorized("the token is wrong, was revoked or is over")),
             };
+        }
+        let looks = method == Method::GET || method == Method::HEAD;
+        if let Some(shown) = looks.then(|| cookie(headers)).flatten()
+            && let Some(token) = self.tokens().find(&shown)?
+        {
+            return Ok(Caller::Bearer(token));
         }
         let granted = self.anonymous_scope()?;
         if granted.is_some() && self.is_loopback() {
@@ -61,8 +68,8 @@ impl App {
     }
 }
 
-/// The token that a request shows: as a bearer, as a password (git-lfs, curl -u), or, to look at pages, as a cookie.
-fn shown(method: &Method, headers: &HeaderMap) -> Result<Option<String>> {
+/// The token that a request shows: as a bearer, or as a password (git-lfs, curl -u).
+fn shown(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     if let Some(value) = values.next() {
         let unreadable = || Problem::unauthorized("the Authorization header cannot be read");
@@ -82,10 +89,10 @@ fn shown(method: &Method, headers: &HeaderMap) -> Result<Option<String>> {
             _ => Err(unreadable()),
         };
     }
-    let looks = method == Method::GET || method == Method::HEAD;
-    Ok(looks.then(|| cookie(headers)).flatten())
+    Ok(None)
 }
 
+/// The token of somebody who signed in to look at pages.
 fn cookie(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
     let pairs = all.flat_map(|v| v.split(';')).filter_map(|p| p.trim().split_once('='));

@@ -96,10 +96,9 @@ impl Objects {
         state::make(dir)?;
         received.keep(&path)?;
         // The directories above may be new as well.
-        let above = dir.ancestors().skip(1).take_while(|d| d.starts_with(&self.dir));
+        let mut above = dir.ancestors().skip(1).take_while(|d| d.starts_with(&self.dir));
         above
-            .map(|d| fs::File::open(d).and_then(|d| d.sync_all()))
-            .collect::<std::io::Result<()>>()
+            .try_for_each(|d| fs::File::open(d).and_then(|d| d.sync_all()))
             .map_err(medium)
     }
 
@@ -201,4 +200,67 @@ pub(super) fn stored(repo: &Repo, entry: &Entry) -> Result<Stored> {
         "report": [],
     });
     serde_json::from_value(written).map_err(Problem::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, content::Hashes};
+    use bytes::Bytes;
+    use futures_util::stream;
+    use mdl_codec::CpuEngine;
+    use mdl_repo::{CommitRequest, Content, NewFile, Silent};
+    use std::{convert::Infallible, sync::Arc};
+
+    async fn kept(app: &App, name: &RepoName, bytes: &'static [u8]) -> String {
+        let stream = stream::iter([Ok::<_, Infallible>(Bytes::from_static(bytes))]);
+        let received = app.spool().receive(stream, None).await.expect("received");
+        let oid = super::super::files::hex(&received.sha256);
+        app.hub().objects.keep(name, &oid, received).expect("kept");
+        oid
+    }
+
+    #[tokio::test]
+    async fn a_copy_goes_once_a_version_has_the_bytes_and_the_others_stay() {
+        let root = tempfile::tempdir().expect("a directory");
+        let engine = Arc::new(CpuEngine::new());
+        let app = App::new(Options::new(root.path()), engine).expect("an app");
+        let name = RepoName::new("ada", "gpt").expect("a name");
+        let repo = app.registry().create(&name, "main").expect("a repository");
+        let (held, loose) = (kept(&app, &name, b"held").await, kept(&app, &name, b"loose").await);
+        let request = CommitRequest {
+            files: Some(vec![NewFile {
+                rel: "x".to_owned(),
+                executable: false,
+                content: Content::Memory(Arc::new(b"held".to_vec())),
+            }]),
+            ..CommitRequest::default()
+        };
+        let id = repo.commit(&request, &Silent).expect("a commit").id;
+        let objects = &app.hub().objects;
+        objects.sweep(&app, Duration::ZERO);
+        assert!(matches!(
+            objects.find(&name, &repo, &held).expect("found").place,
+            Place::Raw(_)
+        ));
+
+        let mut hashes = Hashes::new(4);
+        hashes.update(b"held");
+        app.content()
+            .remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
+        objects.sweep(&app, KEEP);
+        assert!(matches!(
+            objects.find(&name, &repo, &held).expect("found").place,
+            Place::Raw(_)
+        ));
+        objects.sweep(&app, Duration::ZERO);
+        assert!(matches!(
+            objects.find(&name, &repo, &held).expect("found").place,
+            Place::Version(_)
+        ));
+        assert!(matches!(
+            objects.find(&name, &repo, &loose).expect("found").place,
+            Place::Raw(_)
+        ));
+    }
 }

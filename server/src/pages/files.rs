@@ -16,8 +16,8 @@ use crate::{
 };
 use axum::response::Response;
 use maud::{Markup, html};
-use mdl_objects::{Entry, Id, Kind, Manifest, Mode, Tree};
-use mdl_repo::{Repo, RepoError};
+use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, Tree};
+use mdl_repo::{Repo, RepoError, format_name};
 use serde::Deserialize;
 
 /// Entries of a directory that are listed.
@@ -26,8 +26,6 @@ const ENTRIES: usize = 2000;
 const PAGE: usize = 100;
 /// Longest text that is shown.
 const MAX_TEXT: u64 = 256 << 10;
-/// Formats by their codes in manifests (docs/format.md).
-const FORMATS: [&str; 7] = ["plain", "safetensors", "torch", "torch", "npz", "npy", "gguf"];
 
 #[derive(Debug, Default, Deserialize)]
 pub struct Asked {
@@ -187,17 +185,20 @@ struct Tensor {
     shape: Vec<u64>,
     bytes: u64,
     /// Stored bytes, scheme, depth; none: its record cannot be read.
-    stored: Option<(u64, String, u8)>,
+    stored: Option<(u64, &'static str, u8)>,
 }
 
-fn stored(repo: &Repo, id: &Id) -> mdl_repo::Result<(u64, String, u8)> {
-    let record = repo.odb().find(id, Kind::Tensor)?.record;
-    let reader = repo.odb().tensor(id)?;
-    let scheme = match reader.segments() {
-        0 => "stored".to_owned(),
-        _ => reader.scheme(0)?.name().to_owned(),
+/// How one tensor is stored: by itself, so that a damaged one does not hide the others.
+fn stored(repo: &Repo, tensor: &TensorRef) -> Option<(u64, &'static str, u8)> {
+    let alone = Manifest {
+        format: 0,
+        size: 0,
+        skeleton: Vec::new(),
+        tensors: vec![tensor.clone()],
+        views: Vec::new(),
     };
-    Ok((record.len, scheme, record.depth))
+    let found = repo.tensors_of(&alone).ok()?.pop()?;
+    Some((found.stored_bytes, found.scheme, found.depth))
 }
 
 impl Tensors {
@@ -211,7 +212,7 @@ impl Tensors {
             dtype: t.dtype.name(),
             shape: t.shape.clone(),
             bytes: t.byte_len().unwrap_or(0),
-            stored: stored(repo, &t.id).ok(),
+            stored: stored(repo, t),
         });
         let views = manifest.views.iter().filter(|v| fits(&v.name)).take(PAGE);
         let view = |v: &mdl_objects::ViewRef| {
@@ -220,7 +221,7 @@ impl Tensors {
         };
         let next = asked.start.saturating_add(PAGE);
         Tensors {
-            format: FORMATS.get(usize::from(manifest.format)).copied().unwrap_or("unknown"),
+            format: format_name(manifest.format),
             rows: rows.collect(),
             views: views.map(view).collect(),
             matching: n,

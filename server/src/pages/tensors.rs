@@ -58,11 +58,13 @@ impl Reported {
         html! {
             @if self.all == 0 { p.muted { "This version added no tensors." } } @else {
                 (scroll("Schemes", &self.by_scheme()))
-                p.muted {
-                    "Tensors " (text::grouped(self.start as u64 + 1)) " to " (text::grouped((self.start + self.tensors.len()) as u64))
-                    " of " (text::grouped(self.all as u64)) ", the largest in storage first."
+                @if !self.tensors.is_empty() {
+                    p.muted {
+                        "Tensors " (text::grouped(self.start as u64 + 1)) " to " (text::grouped((self.start + self.tensors.len()) as u64))
+                        " of " (text::grouped(self.all as u64)) ", the largest in storage first."
+                    }
+                    (scroll("Tensors", &self.one_by_one()))
                 }
-                (scroll("Tensors", &self.one_by_one()))
             }
         }
     }

@@ -125,7 +125,7 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
         match commit(repo, &request, lossy.as_ref()) {
             Ok(id) => break (tip, id),
             Err(RepoError::Conflict { .. }) if order.meta.expected.is_none() && tries < TRIES => tries += 1,
-            Err(e) => return Err(e.into()),
+            Err(e) => return Err(named(e, &request).into()),
         }
     };
     uploads.into_iter().for_each(|(_, taken)| taken.used());
@@ -187,6 +187,7 @@ fn request(
         metrics: meta.metrics.clone(),
         meta: said,
         allow_empty: meta.allow_empty,
+        allow_damaged: meta.allow_damaged,
         resumed_from,
         ..CommitRequest::default()
     })
@@ -259,6 +260,19 @@ fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, Ne
         }
     }
     Ok(files)
+}
+
+/// Where a file waits is nobody's business: errors name it as it is in the version.
+fn named(error: RepoError, request: &CommitRequest) -> RepoError {
+    let RepoError::Scan { path, source } = error else {
+        return error;
+    };
+    let mut files = request.files.iter().flatten();
+    let found = files.find(|f| matches!(&f.content, Content::Disk(disk) if *disk == path));
+    RepoError::Scan {
+        path: found.map_or(path, |f| PathBuf::from(&f.rel)),
+        source,
+    }
 }
 
 fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_repo::Result<Id> {

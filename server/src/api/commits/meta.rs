@@ -78,6 +78,9 @@ pub(super) struct Meta {
     /// Commit even if nothing changed.
     #[serde(default)]
     pub allow_empty: bool,
+    /// Take damaged checkpoint files as plain bytes.
+    #[serde(default)]
+    pub allow_damaged: bool,
 }
 
 fn said<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Option<String>>, D::Error> {

@@ -45,7 +45,8 @@ fn refused(why: impl Into<String>) -> Problem {
 }
 
 fn padding(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK as u64) - size
+    let over = size % BLOCK as u64;
+    if over == 0 { 0 } else { BLOCK as u64 - over }
 }
 
 /// What comes before a file and is about it.

@@ -1,111 +1,30 @@
-//! Branches and tags: listed, and moved by compare-and-swap. Neighbours: `Repo::move_ref` swaps, `events` hears of it. It must not
-//! know what a commit holds.
+//! Branches and tags moved by compare-and-swap. Neighbours: `Repo::move_ref` swaps, `events` hears of it. It must not know what a commit
+//! holds, nor move HEAD.
 
-use super::entry::{Person, rfc3339};
+use super::Kind;
 use crate::{
+    api,
     app::{App, work},
-    auth::{Access, Read, Write},
+    auth::{Access, Write},
     events::RefMoved,
     extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
     revision,
 };
 use axum::{Json, extract::State};
-use mdl_objects::{Id, Kind as ObjectKind, Tag};
-use mdl_repo::{HEADS, Head, Repo, RepoError, TAGS, check_ref_name};
+use mdl_objects::{Id, Tag};
+use mdl_repo::{Repo, RepoError, check_ref_name};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Refs on a page, if nobody asks for another number, and at most.
-const PAGE: usize = 1000;
-const MAX_PAGE: usize = 10_000;
 /// How often a move that may come from anywhere is tried while others move the ref.
 const TRIES: usize = 16;
 /// Longest line in the reflog.
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, delete))
-}
-
-/// Branches or tags.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum Kind {
-    Heads,
-    Tags,
-}
-
-impl Kind {
-    const fn prefix(self) -> &'static str {
-        match self {
-            Kind::Heads => HEADS,
-            Kind::Tags => TAGS,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Kind::Heads => "branch",
-            Kind::Tags => "tag",
-        }
-    }
-}
-
-/// Where HEAD is.
-#[derive(Debug, Serialize, ToSchema)]
-struct HeadInfo {
-    /// The branch it is on; none: it is on a commit by itself.
-    branch: Option<String>,
-    /// The commit it stands on; none: there is no commit yet.
-    commit: Option<String>,
-}
-
-/// What an annotated tag says.
-#[derive(Debug, Serialize, ToSchema)]
-struct TagInfo {
-    message: String,
-    tagger: Person,
-    /// When: RFC 3339.
-    date: String,
-}
-
-/// A branch or tag.
-#[derive(Debug, Serialize, ToSchema)]
-struct RefInfo {
-    /// Its full name.
-    #[schema(example = "refs/heads/main")]
-    name: String,
-    kind: Kind,
-    /// Its name as people write it.
-    short: String,
-    /// What it holds: `expected` of a move.
-    target: String,
-    /// The commit it stands on, also where it holds an annotated tag; none: that cannot be read.
-    commit: Option<String>,
-    /// The annotated tag, if it is one.
-    tag: Option<TagInfo>,
-}
-
-/// Some branches and tags.
-#[derive(Debug, Serialize, ToSchema)]
-struct RefsPage {
-    head: HeadInfo,
-    /// By full name.
-    refs: Vec<RefInfo>,
-    /// Pass as `after` for the next page; none: this is the last.
-    next: Option<String>,
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-struct ListQuery {
-    /// The `next` of the page before: a full name.
-    after: Option<String>,
-    /// Refs a page.
-    #[param(minimum = 1, maximum = 10_000)]
-    limit: Option<usize>,
+    OpenApiRouter::new().routes(routes!(put, delete))
 }
 
 /// Where a ref is to stand.
@@ -150,68 +69,6 @@ struct RefChange {
     /// The commit it stands on.
     commit: Option<String>,
 }
-
-/// List the branches and tags, and where HEAD is
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/refs",
-    tag = "refs",
-    params(("owner" = String, Path), ("name" = String, Path), ListQuery),
-    responses(
-        (status = 200, body = RefsPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<RefsPage>> {
-    work(move || {
-        let repo = &*access.repo;
-        let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let head = repo.refs().head()?;
-        let mut all = Vec::new();
-        for kind in [Kind::Heads, Kind::Tags] {
-            let mut found = repo.refs().list(kind.prefix())?;
-            found.sort();
-            all.extend(found.into_iter().map(|(short, id)| (format!("{}{short}", kind.prefix()), kind, short, id)));
-        }
-        all.retain(|r| query.after.as_ref().is_none_or(|after| r.0 > *after));
-        let next = all.get(limit).and_then(|_| all.get(limit - 1)).map(|r| r.0.clone());
-        all.truncate(limit);
-        Ok(Json(RefsPage {
-            head: HeadInfo {
-                commit: repo.refs().head_commit()?.map(|id| id.to_hex()),
-                branch: match head {
-                    Head::Branch(name) => Some(name),
-                    Head::Detached(_) => None,
-                },
-            },
-            refs: all.into_iter().map(|(name, kind, short, id)| info(repo, name, kind, short, &id)).collect(),
-            next,
-        }))
-    })
-    .await
-}
-
-fn info(repo: &Repo, name: String, kind: Kind, short: String, id: &Id) -> RefInfo {
-    // One that is damaged must not hide the others.
-    let commit = repo.peel(id).ok().map(|id| id.to_hex());
-    let located = matches!(kind, Kind::Tags).then(|| repo.odb().locate(id).ok().flatten()).flatten();
-    let tag = located
-        .filter(|l| l.record.kind == ObjectKind::Tag)
-        .and_then(|_| repo.odb().tag(id).ok());
-    RefInfo {
-        name,
-        kind,
-        short,
-        target: id.to_hex(),
-        commit,
-        tag: tag.map(|t| TagInfo {
-            tagger: Person::from(&t.tagger),
-            date: rfc3339(t.tagger.time_ms, t.tagger.utc_offset_min),
-            message: t.message,
-        }),
-    }
-}
-
 /// Make or move a branch or tag
 ///
 /// A compare-and-swap: where the ref does not hold what is expected, nothing happens, and the answer is 409 with what was found.
@@ -239,7 +96,10 @@ async fn put(
     work(move || {
         let repo = &*access.repo;
         check_ref_name(&short)?;
-        let expected = wanted.expected.map(|e| e.as_deref().map(super::id).transpose()).transpose()?;
+        let expected = wanted
+            .expected
+            .map(|e| e.as_deref().map(api::id).transpose())
+            .transpose()?;
         let commit = revision::resolve(repo, &wanted.target)?;
         let full = format!("{}{short}", kind.prefix());
         let (new, line) = match (kind, wanted.annotate, wanted.message) {
@@ -285,12 +145,18 @@ async fn delete(
 ) -> Result<Json<RefChange>> {
     work(move || {
         check_ref_name(&short)?;
-        let expected = query.expected.as_deref().map(super::id).transpose()?;
+        let expected = query.expected.as_deref().map(api::id).transpose()?;
         let full = format!("{}{short}", kind.prefix());
         if expected.is_none() && access.repo.refs().get(&full)?.is_none() {
             return Err(RepoError::not_found(kind.name(), &short).into());
         }
-        let old = swap(&access, &full, expected.map(Some), None, &format!("{}: deleted over HTTP", kind.name()))?;
+        let old = swap(
+            &access,
+            &full,
+            expected.map(Some),
+            None,
+            &format!("{}: deleted over HTTP", kind.name()),
+        )?;
         Ok(Json(tell(&app, &access, full, old, None, None)))
     })
     .await
@@ -305,7 +171,13 @@ fn swap(
     message: &str,
 ) -> Result<Option<Id>> {
     let repo = &*access.repo;
-    let line: String = message.lines().next().unwrap_or_default().chars().take(MAX_LINE).collect();
+    let line: String = message
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(MAX_LINE)
+        .collect();
     let mut tries = 0;
     loop {
         let old = match expected {
@@ -345,14 +217,7 @@ fn annotated(access: &Access, short: &str, target: Id, message: String) -> Resul
     Ok(access.repo.store_tag(&tag)?)
 }
 
-fn tell(
-    app: &App,
-    access: &Access,
-    name: String,
-    old: Option<Id>,
-    new: Option<Id>,
-    commit: Option<Id>,
-) -> RefChange {
+fn tell(app: &App, access: &Access, name: String, old: Option<Id>, new: Option<Id>, commit: Option<Id>) -> RefChange {
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
     let change = RefChange {
         name: name.clone(),
