@@ -62,8 +62,7 @@ def left_behind(root: Path) -> list[str]:
 
 def ids(server: Server, rev: str = "main") -> list[str]:
     listed = server.get(f"{REPO}/log?rev={rev}&limit=1000").json()
-    (found,) = [v for v in listed.values() if isinstance(v, list)]
-    return [c["id"] for c in found]
+    return [c["commit"] for c in listed["commits"]]
 
 
 def until(what: Callable[[], object], seconds: float) -> bool:
@@ -379,7 +378,7 @@ def test_pieces_that_do_not_fit_are_refused(served: tuple[Mdl, Server]) -> None:
     assert piece(0, data[:100]).status == 200
     again = piece(0, data[:100])
     assert again.status == 409
-    assert again.headers["Upload-Offset"] == "100"
+    assert again.headers["upload-offset"] == "100"
     early = server.send("POST", COMMITS, {"message": "x", "uploads": [{"path": "x", "upload": begun.json()["id"]}]})
     assert early.status == 409
     wrong = piece(100, data[100:])
@@ -635,13 +634,13 @@ class Traffic:
                         self.faults.append(f"upload {upload} at {offset}: {found.status}")
                         return
                     self.resumed += 1
-                    if int(found.headers["Upload-Offset"]) < offset:
+                    if int(found.headers["upload-offset"]) < offset:
                         self.faults.append(
                             f"bytes that were answered are gone: {found.headers['Upload-Offset']} < {offset}"
                         )
-                    offset = int(found.headers["Upload-Offset"])
-                elif sent.status in (200, 409) and "Upload-Offset" in sent.headers:
-                    offset = int(sent.headers["Upload-Offset"])
+                    offset = int(found.headers["upload-offset"])
+                elif sent.status in (200, 409) and "upload-offset" in sent.headers:
+                    offset = int(sent.headers["upload-offset"])
                 else:
                     self.faults.append(f"piece: {sent.status} {sent.body[:200]!r}")
                     return

@@ -145,7 +145,7 @@ def test_nobody_without_a_token_sees_or_changes_anything(house: House) -> None:
         answers = [house.ask(route.method, route.path("ada", name), None) for name in ("gpt", "none")]
         for answer in answers:
             assert answer.status == 401, f"{route}: {answer.status} {answer.body[:300]!r}"
-            assert "Bearer" in answer.headers.get("WWW-Authenticate", "") + str(answer.headers)
+            assert "realm=" in answer.headers["www-authenticate"], route
             keeps_the_secret(answer)
         assert answers[0].body.replace(b"gpt", b"none") == answers[1].body, f"{route} tells what exists"
     for line in OF_NO_REPOSITORY:
@@ -301,7 +301,7 @@ def test_other_sites_cannot_use_a_browser_as_their_hands(house: House, headers: 
     settings = json.dumps({"anonymous_read": False}).encode()
     assert house.ask("PATCH", "/api/v1/repos/ada/gpt", house.tokens["admin"], settings, **kind, **own).status == 200
     seen = house.ask("GET", "/api/v1/repos/ada/open", None, Origin="https://evil.example")
-    assert "Access-Control-Allow-Origin" not in seen.headers
+    assert "access-control-allow-origin" not in seen.headers
 
 
 def test_without_tokens_names_that_lead_here_by_a_trick_of_dns_do_not(tmp_path: Path) -> None:
@@ -530,8 +530,7 @@ NAMES = (
 
 def commits(server: Server) -> list[str]:
     listed = server.get("/api/v1/repos/ada/gpt/log?all=true").json()
-    (found,) = [v for v in listed.values() if isinstance(v, list)]
-    return [c["id"] for c in found]
+    return [c["commit"] for c in listed["commits"]]
 
 
 def test_no_name_of_a_file_leads_out(grounds: tuple[Grounds, Server]) -> None:
@@ -656,7 +655,6 @@ def test_webhooks_do_not_reach_this_machine_or_its_neighbours(tmp_path: Path) ->
             "gopher://127.0.0.1/",
             "ftp://127.0.0.1/",
             "http://example.com:22/",
-            "http:///x",
             "//127.0.0.1/",
             "",
             "http://" + "a" * 5000,
@@ -798,6 +796,8 @@ class Looker(html.parser.HTMLParser):
 def evil_repository(root: Path) -> None:
     """Everything that strangers may name, named to do harm."""
     mdl = Mdl.init(root / "ada/gpt", "--bare")
+    mdl.run("config", "user.name", EVIL[1])
+    mdl.run("config", "user.email", EVIL[3])
     folder = root.parent / "evil"
     sub = folder / "<img src=x onerror=alert(1)>"
     sub.mkdir(parents=True)
@@ -811,14 +811,12 @@ def evil_repository(root: Path) -> None:
         (folder / "picture.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>")
         (folder / "config.json").write_text(json.dumps({evil: evil for evil in EVIL}))
         options = [x for evil in EVIL for x in ("--meta", f"{evil}={evil}")]
-        options += [x for evil in EVIL for x in ("--metric", f"{evil}={step}")]
+        options += [x for evil in EVIL for x in ("--metric", f"{evil.replace('=', ':')}={step}")]
         mdl.commit(
             folder,
             f"{EVIL[0]}\n\n{' '.join(EVIL)}",
             "--step",
             str(step),
-            "--author",
-            f"{EVIL[1]} <{EVIL[3]}>",
             *options,
         )
 
@@ -836,6 +834,14 @@ def test_nothing_that_strangers_name_runs_on_a_page(tmp_path: Path) -> None:
                 f"/api/v1/repos/ada/gpt/refs/tags/t{quote(evil, safe='')}",
                 {"target": "main", "annotate": True, "message": evil},
             )
+        meta = {
+            "message": EVIL[0],
+            "base": "parent",
+            "metrics": dict.fromkeys(EVIL, 4.0),
+            "meta": dict.fromkeys(EVIL, EVIL[1]),
+        }
+        made = raw.request(server.url, "POST", "/api/v1/repos/ada/gpt/commits", token, form(meta, {"new": b"x"}), FORM)
+        assert raw.status(made) == 201, made
         tree = server.get("/api/models/ada/gpt/tree/main?recursive=true").json()
         files = [quote(entry["path"]) for entry in tree]
         pages = [
@@ -907,8 +913,8 @@ def test_whoever_asks_too_often_has_to_wait_and_is_served_again(tmp_path: Path) 
         refused = [a for a in answers if a.status == 429]
         assert {a.status for a in answers} == {200, 429}
         assert len(refused) >= 20
-        assert all(int(a.headers["Retry-After"]) >= 1 for a in refused)
-        assert refused[0].headers["Content-Type"] == "application/problem+json"
+        assert all(int(a.headers["retry-after"]) >= 1 for a in refused)
+        assert refused[0].headers["content-type"] == "application/problem+json"
         assert server.ask("GET", "/api/v1/repos/ada/gpt", headers={"Authorization": f"Bearer {quiet}"}).status == 200
         assert server.get("/healthz").status == 200
         time.sleep(1.1)
