@@ -2,14 +2,20 @@
 //! request, nor know routes.
 
 use crate::{
+    api::Commits,
     auth::Tokens,
     content::Content,
+    events::Events,
+    hub::Hub,
+    jobs::Jobs,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
     registry::{Registry, RepoName},
     spool::Spool,
     state,
+    uploads::Uploads,
+    webhooks::Webhooks,
 };
 use mdl_codec::Engine;
 use mdl_repo::Repo;
@@ -32,6 +38,12 @@ struct Inner {
     content: Content,
     metrics: Metrics,
     spool: Spool,
+    events: Events,
+    uploads: Uploads,
+    jobs: Jobs,
+    webhooks: Webhooks,
+    commits: Commits,
+    hub: Hub,
     stopping: watch::Sender<bool>,
 }
 
@@ -49,6 +61,12 @@ impl App {
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
             spool: Spool::new(state.join("spool"), options.max_upload)?,
+            events: Events::new(),
+            uploads: Uploads::new(&state, options.max_upload),
+            jobs: Jobs::default(),
+            webhooks: Webhooks::new(&state),
+            commits: Commits::default(),
+            hub: Hub::new(&state)?,
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -84,6 +102,36 @@ impl App {
     /// Bytes on their way in.
     pub fn spool(&self) -> &Spool {
         &self.0.spool
+    }
+
+    /// What happens to refs; [`App::ref_moved`] tells it.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Files that arrive in pieces.
+    pub fn uploads(&self) -> &Uploads {
+        &self.0.uploads
+    }
+
+    /// Long work.
+    pub fn jobs(&self) -> &Jobs {
+        &self.0.jobs
+    }
+
+    /// Others who want to hear of moved refs.
+    pub fn webhooks(&self) -> &Webhooks {
+        &self.0.webhooks
+    }
+
+    /// Commits that are being made.
+    pub(crate) fn commits(&self) -> &Commits {
+        &self.0.commits
+    }
+
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
     }
 
     /// Counters.

@@ -8,8 +8,10 @@ pub mod api;
 pub mod app;
 pub mod auth;
 pub mod content;
+pub mod events;
 mod extract;
 mod hub;
+pub mod jobs;
 mod layers;
 mod listen;
 mod log;
@@ -22,6 +24,8 @@ pub mod registry;
 mod revision;
 pub mod spool;
 pub mod state;
+pub mod uploads;
+pub mod webhooks;
 
 use crate::{app::App, listen::Listener};
 use axum::{Router, middleware};
@@ -108,6 +112,7 @@ pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     let rates = Rates::new(app.options().rate);
     let router = router(&app, &rates);
     let resting = tokio::spawn(rest(app.clone(), rates));
+    tokio::spawn(webhooks::run(app.clone()));
     listener.run(&app, router).await;
     resting.abort();
     Ok(())
@@ -121,6 +126,11 @@ async fn rest(app: App, rates: Rates) {
         rates.rest();
         let app = app.clone();
         // Closing an index writes to disk.
-        let _ = tokio::task::spawn_blocking(move || app.registry().rest(IDLE)).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            hub::rest(&app);
+            app.registry().rest(IDLE);
+            app.uploads().sweep(uploads::IDLE);
+        })
+        .await;
     }
 }

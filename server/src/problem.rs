@@ -31,8 +31,22 @@ pub struct Problem {
     pub hint: Option<String>,
     /// The Hugging Face clients' name for it (`RepoNotFound`, `RevisionNotFound`, `EntryNotFound`, `GatedRepo`).
     pub code: Option<&'static str>,
+    /// Where a ref was found elsewhere than expected.
+    pub moved: Option<Box<Moved>>,
     /// Further headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// A ref that is not where it was expected.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Moved {
+    /// Its full name.
+    #[schema(example = "refs/heads/main")]
+    pub name: String,
+    /// What it was expected to hold; none: that it does not exist.
+    pub expected: Option<String>,
+    /// What it holds; none: it does not exist.
+    pub found: Option<String>,
 }
 
 /// A problem document as it is sent (RFC 9457 with `kind` and `hint`).
@@ -54,6 +68,9 @@ pub struct ProblemDocument {
     pub hint: Option<String>,
     /// As `detail`: what the Hugging Face clients show.
     pub error: String,
+    /// Of a conflict: where the ref was found instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved: Option<Moved>,
 }
 
 impl Problem {
@@ -65,6 +82,7 @@ impl Problem {
             message: message.into(),
             hint: None,
             code: None,
+            moved: None,
             headers: Vec::new(),
         }
     }
@@ -151,6 +169,7 @@ impl Problem {
             kind: self.kind.to_owned(),
             hint: self.hint.clone(),
             error: self.message.clone(),
+            moved: self.moved.as_deref().cloned(),
         }
     }
 }
@@ -194,6 +213,13 @@ impl From<RepoError> for Problem {
         }
         let mut problem = Problem::new(status, kind, message);
         (problem.hint, problem.code) = (hint, code);
+        if let RepoError::Conflict { name, expected, found } = error {
+            problem.moved = Some(Box::new(Moved {
+                name,
+                expected: expected.map(|id| id.to_hex()),
+                found: found.map(|id| id.to_hex()),
+            }));
+        }
         problem
     }
 }

@@ -46,6 +46,21 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// So many random bytes as hexadecimal digits: names that nobody can guess.
+///
+/// # Errors
+/// The system has none.
+pub fn random_hex(bytes: usize) -> Result<String> {
+    let mut buffer = vec![0; bytes];
+    getrandom::fill(&mut buffer).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
+    Ok(buffer.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
 /// Keeps other processes (and threads) from changing a file until it is dropped.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
-"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, memory under its flag, the time of
-one tensor of a large model, and the first byte on a long history.
+"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, memory under its flag, the
+time of one tensor of a large model, and the first byte on a long history.
 
-wrk asks with 64 connections and throws the bytes away; curl fetches each revision once, and its SHA-256 is compared with the file
-that was committed. nginx, wrk and curl come from the system's packages.
+wrk asks with 64 connections and throws the bytes away; curl fetches each revision, and its SHA-256 is compared with the
+file that was committed. nginx, wrk and curl come from the system's packages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ http {{
 
 
 def drifted(tensors: list[Tensor], step: int) -> list[Tensor]:
-    """The model after some training: every f32 moved by a small step, so that each version is a delta of the one before."""
+    """The model after some training: every f32 moved a little, so that each version is a delta of the one before."""
     rng = np.random.default_rng(step)
     out = []
     for t in tensors:
@@ -206,18 +206,18 @@ def large(root: Path, folder: Path, gib: float) -> dict[str, Any]:
                 "/bench/large/resolve/main/model.safetensors", Range=f"bytes={start}-{start + size - 1}"
             )
             times.append(time.perf_counter() - began)
-            assert answer.status == 206 and answer.body == wanted
+            assert (answer.status, answer.body == wanted) == (206, True)
         with Server(root, environment={"MDL_LOG": "warn"}) as server:
             began = time.perf_counter()
-            name = f"layers.{i}.weight"
-            answer = server.get(f"/api/v1/repos/bench/large/tensor/main/model.safetensors?name={name}&format=raw")
+            tensor = "/api/v1/repos/bench/large/tensor/main/model.safetensors"
+            answer = server.get(f"{tensor}?name=layers.{i}.weight&format=raw")
             apis.append(time.perf_counter() - began)
-            assert answer.status == 200 and answer.body == wanted
+            assert (answer.status, answer.body == wanted) == (200, True)
     return {"bytes": path.stat().st_size, "tensor_bytes": size, "range_seconds": times, "tensor_seconds": apis}
 
 
 def long_history(repo: Path) -> dict[str, Any]:
-    """Start to first byte, then the log and refs, on a repository of many commits at `repo` (OWNER/NAME below a root)."""
+    """Start to first byte, then the log and refs, on a repository of many commits at ROOT/OWNER/NAME."""
     root, name = repo.parents[1], f"{repo.parent.name}/{repo.name}"
     out: dict[str, list[float]] = {}
     paths = {
@@ -278,12 +278,15 @@ def report(data: dict[str, Any], args: Any) -> str:
         ratio = median(load[key]["mdl"]) / median(load[key]["nginx"])
         rows.append((what, rate(load[key]["nginx"]), rate(load[key]["mdl"]), f"{ratio:.2f}"))
     text = prose(
-        f"64 connections (wrk, {args.rounds} rounds of {args.seconds} s each in turn) of a 90 MB file, in GB/s: median and range.",
-        f"Errors: {load['errors']}. mdl answers at `/resolve/`, from its cache of decoded files; nginx serves the flat files.",
+        f"64 connections (wrk, {args.rounds} rounds of {args.seconds} s each in turn) of a 90 MB file, in GB/s: median",
+        f"and range. Errors: {load['errors']}. mdl answers at `/resolve/`, from its cache of decoded "
+        f"files; nginx serves",
+        "the flat files.",
     )
     text += "\n" + table(("", "nginx", "mdl serve", "ratio"), rows)
     text += prose(
-        f"Downloads that nobody asked for before: 64 at once over {REVISIONS} revisions, each a delta of the one before."
+        f"Downloads that nobody asked for before: 64 at once over {REVISIONS} revisions, each a delta of "
+        f"the one before."
     )
     cold = data["cold"]
     text += "\n" + table(
@@ -292,13 +295,15 @@ def report(data: dict[str, Any], args: Any) -> str:
     )
     big = data["large"]
     text += prose(
-        f"One tensor ({big['tensor_bytes'] / MIB:.0f} MiB) of a model of {big['bytes'] / (1 << 30):.1f} GiB, asked of a server that",
+        f"One tensor ({big['tensor_bytes'] / MIB:.0f} MiB) of a model of {big['bytes'] / (1 << 30):.1f} "
+        f"GiB, asked of a server that",
         "was just started and has decoded nothing, in milliseconds:",
         f"as a range of the file {milliseconds(big['range_seconds'])}, by name {milliseconds(big['tensor_seconds'])}.",
     )
     if "history" in data:
         text += prose(
-            "A repository of 10,000 commits, a server just started, in milliseconds (first byte: from the start of the process):"
+            "A repository of 10,000 commits, a server just started, in milliseconds (first byte: from the "
+            "start of the process):"
         )
         text += "\n" + table(("", "ms"), [(k, milliseconds(v)) for k, v in data["history"].items()])
     return text

@@ -162,22 +162,35 @@ impl Repo {
         self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
-            Some(text) => {
-                let tag = Tag {
-                    target: *at,
-                    name: name.to_owned(),
-                    tagger: who.clone(),
-                    message: text.to_owned(),
-                };
-                let mut pack = PackWriter::new(&*self.storage)?;
-                let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
-                if !pack.is_empty() {
-                    self.odb.note_pack(pack.finish()?)?;
-                }
-                id
-            }
+            Some(text) => self.add_tag(&Tag {
+                target: *at,
+                name: name.to_owned(),
+                tagger: who.clone(),
+                message: text.to_owned(),
+            })?,
         };
         self.refs.update(&full, old, Some(id), &who, &format!("tag: {name}"))?;
+        Ok(id)
+    }
+
+    /// Stores an annotated tag that no ref holds yet: `move_ref` makes it hold, and until then a collector may take it once it
+    /// is old enough. Returns its id.
+    ///
+    /// # Errors
+    /// A bad name; no such commit; it was pruned; the medium failed.
+    pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
+        check_ref_name(&tag.name)?;
+        let _guard = self.hold(&tag.target)?;
+        self.refuse_pruned(&tag.target)?;
+        self.add_tag(tag)
+    }
+
+    fn add_tag(&self, tag: &Tag) -> Result<Id> {
+        let mut pack = PackWriter::new(&*self.storage)?;
+        let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
+        if !pack.is_empty() {
+            self.odb.note_pack(pack.finish()?)?;
+        }
         Ok(id)
     }
 

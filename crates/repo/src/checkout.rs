@@ -57,6 +57,24 @@ fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
     set.build().map(Some).map_err(bad)
 }
 
+impl Repo {
+    /// The files of a commit that match one of the globs (none: all), as a checkout of these globs would write them.
+    ///
+    /// # Errors
+    /// A bad glob; nothing matches; absent or damaged objects; the medium failed.
+    pub fn files_matching(&self, commit: &Id, only: &[String]) -> Result<Files> {
+        let globs = matcher(only)?;
+        let mut files = self.files(commit)?;
+        if let Some(globs) = globs {
+            files.retain(|rel, _| globs.is_match(rel));
+            if files.is_empty() {
+                return Err(RepoError::not_found("file", format!("matching {}", only.join(", "))));
+            }
+        }
+        Ok(files)
+    }
+}
+
 /// One file to be written.
 struct Job<'a> {
     entry: &'a Entry,

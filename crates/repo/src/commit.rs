@@ -24,6 +24,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Keys of meta that begin with this are the programs' own.
+const OWN: &str = "mdl.";
+
 /// What is to be committed, and what is said about it.
 #[derive(Clone, Debug, Default)]
 pub struct CommitRequest {
@@ -228,7 +231,9 @@ impl Repo {
         progress.end();
         let tree = store(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
-        let labelled = labelled || !request.metrics.is_empty() || !request.meta.is_empty() || request.allow_empty;
+        let labelled = labelled || !request.metrics.is_empty() || request.allow_empty;
+        // What a server notes for itself says nothing about the version.
+        let labelled = labelled || request.meta.keys().any(|key| !key.starts_with(OWN));
         // Where a check found damage, the same files may be there to be stored again.
         let labelled = labelled || self.odb.has_unreadable()?;
         if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {

@@ -36,6 +36,41 @@ pub struct Hint {
     pub depth: u8,
 }
 
+/// A set of packs, told from any other: how many there are, and the sum of their names bit by bit, which are hashes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackSet {
+    count: u64,
+    sum: [u8; 32],
+}
+
+impl PackSet {
+    /// The set of these packs, each of them named once.
+    pub fn of<'a>(packs: impl Iterator<Item = &'a PackId>) -> PackSet {
+        packs.fold(PackSet::default(), PackSet::with)
+    }
+
+    fn with(mut self, pack: &PackId) -> PackSet {
+        self.count += 1;
+        self.sum.iter_mut().zip(&pack.0).for_each(|(sum, b)| *sum ^= b);
+        self
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        [&self.count.to_le_bytes()[..], &self.sum].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<PackSet> {
+        let (count, sum) = bytes.split_first_chunk::<8>()?;
+        Some(PackSet {
+            count: u64::from_le_bytes(*count),
+            sum: sum.try_into().ok()?,
+        })
+    }
+}
+
+/// Under which the set of indexed packs is noted: reading all their names takes longer than all the rest of opening.
+const PACK_SET: &str = "packs";
+
 /// An open index. Dropping it lets other processes in.
 #[derive(Debug)]
 pub struct Index {
@@ -85,6 +120,22 @@ impl Index {
         keys.iter().map(|k| k.as_ref().try_into().ok().map(PackId)).collect()
     }
 
+    /// Whether exactly these packs are indexed, as far as that was noted.
+    pub fn has_just(&self, packs: &PackSet) -> bool {
+        self.pack_set().is_some_and(|noted| noted == *packs)
+    }
+
+    fn pack_set(&self) -> Option<PackSet> {
+        let noted = Self::guarded(|| self.parts()?.db.get(PACK_SET))??;
+        PackSet::from_bytes(&noted)
+    }
+
+    /// Notes which packs are indexed.
+    pub fn note_packs(&self) -> Option<()> {
+        let set = PackSet::of(self.packs()?.iter());
+        Self::guarded(|| self.parts()?.db.insert(PACK_SET, set.to_bytes())).map(drop)
+    }
+
     /// Adds a pack's objects; of several copies the one with the least depth is kept.
     pub fn add_pack(&self, pack: &Pack) -> Option<()> {
         Self::guarded(|| {
@@ -99,7 +150,11 @@ impl Index {
                 }
             }
             self.parts()?.objects.apply_batch(batch)?;
-            self.parts()?.packs.insert(pack.id.0, &[])?;
+            let is_new = self.parts()?.packs.insert(pack.id.0, &[])?.is_none();
+            // Last, so that what is noted is there.
+            if let Some(set) = self.pack_set().filter(|_| is_new) {
+                self.parts()?.db.insert(PACK_SET, set.with(&pack.id).to_bytes())?;
+            }
             Ok(())
         })
     }
@@ -107,6 +162,7 @@ impl Index {
     /// Forgets everything about objects and packs (after packs were deleted).
     pub fn clear_packs(&self) -> Option<()> {
         Self::guarded(|| {
+            self.parts()?.db.remove(PACK_SET)?;
             self.parts()?.objects.clear()?;
             self.parts()?.commits.clear()?;
             self.parts()?.packs.clear()

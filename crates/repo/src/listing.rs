@@ -4,6 +4,7 @@ use crate::{Result, chain::TensorReader, repo::Repo};
 use mdl_files::Format;
 use mdl_objects::{Kind, Manifest, TensorRef};
 use serde::Serialize;
+use std::ops::Range;
 
 /// A tensor in a file, and how it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,9 +51,18 @@ impl Repo {
     /// # Errors
     /// Absent or damaged objects; the medium failed.
     pub fn tensors_of(&self, manifest: &Manifest) -> Result<Vec<StoredTensor>> {
+        self.tensors_in(manifest, 0..manifest.tensors.len())
+    }
+
+    /// Some of the tensors of a file, by their place in it, and how they are stored.
+    ///
+    /// # Errors
+    /// As `tensors_of`.
+    pub fn tensors_in(&self, manifest: &Manifest, places: Range<usize>) -> Result<Vec<StoredTensor>> {
         let names = manifest.listed_names();
         let all = manifest.tensors.iter().zip(names);
-        all.map(|(t, name)| self.stored_tensor(t, name)).collect()
+        let some = all.skip(places.start).take(places.len());
+        some.map(|(t, name)| self.stored_tensor(t, name)).collect()
     }
 
     fn stored_tensor(&self, t: &TensorRef, name: String) -> Result<StoredTensor> {

@@ -1,12 +1,38 @@
 //! Our own API, version 1: what every verb of the command line does, over HTTP. Neighbours: one file a group of routes; `mdl-repo`
 //! does the work. Routes and their description are one thing (`utoipa`), so that the OpenAPI document cannot lag behind.
 
+mod checkout;
+mod commits;
+mod conditional;
+mod diff;
+mod entry;
+mod files;
+mod gone;
+mod jobs;
+mod listing;
+mod log;
+mod policies;
+mod refs;
 mod repos;
+mod stats;
+mod stream;
+mod tensor;
+mod uploads;
+mod versions;
+mod webhooks;
 
-use crate::{app::App, problem::ProblemDocument};
+pub(crate) use commits::Commits;
+
+use crate::{
+    app::App,
+    problem::{Problem, ProblemDocument, Result},
+    registry::RepoName,
+};
 use axum::{Json, Router, routing::get};
+use http::HeaderValue;
+use mdl_objects::Id;
 use utoipa::{
-    Modify, OpenApi,
+    Modify, OpenApi, ToSchema,
     openapi::{
         OpenApi as Document,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
@@ -36,17 +62,64 @@ impl Modify for Tokens {
     }
 }
 
+/// Bytes of a response.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
+
+/// An id that a client wrote.
+fn id(text: &str) -> Result<Id> {
+    let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
+    text.parse()
+        .map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
+}
+
 fn described() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, OpenApiRouter::new().merge(repos::routes()))
+    let reading = OpenApiRouter::new()
+        .merge(refs::routes())
+        .merge(log::routes())
+        .merge(versions::routes())
+        .merge(files::routes())
+        .merge(tensor::routes())
+        .merge(diff::routes())
+        .merge(checkout::routes())
+        .merge(stats::routes())
+        .merge(policies::routes());
+    let writing = OpenApiRouter::new()
+        .merge(commits::routes())
+        .merge(uploads::routes())
+        .merge(jobs::routes())
+        .merge(webhooks::routes());
+    let all = OpenApiRouter::new()
+        .merge(repos::routes())
+        .merge(reading)
+        .merge(writing);
+    OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
+}
+
+/// Where a thing of a repository is, for the header Location.
+fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
+}
+
+/// A document knows no `{*rest}`: there it is a parameter like others.
+fn plain(mut document: Document) -> Document {
+    let paths = std::mem::take(&mut document.paths.paths);
+    document.paths.paths = paths
+        .into_iter()
+        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .collect();
+    document
 }
 
 /// The OpenAPI document.
 pub fn document() -> Document {
-    described().into_openapi()
+    plain(described().into_openapi())
 }
 
 /// The routes, and the document about them at `/api/v1/openapi.json`.
 pub fn routes() -> Router<App> {
     let (router, document) = described().split_for_parts();
+    let document = plain(document);
     router.route("/api/v1/openapi.json", get(|| async move { Json(document) }))
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub mod http;
+
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
 use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     RepoError, Result,
-    index::{Hint, Index},
+    index::{Hint, Index, PackSet},
     pack::{PACK_DIR, Pack, PackId},
 };
 use mdl_objects::Id;
@@ -111,6 +111,9 @@ impl Odb {
 
     /// Indexes packs the index has not seen; starts afresh where it knows packs that are gone. False: the index failed.
     fn sync_index(&self, state: &mut State, index: &Index) -> bool {
+        if index.has_just(&PackSet::of(state.packs.keys())) {
+            return true;
+        }
         let Some(mut known) = index.packs() else {
             return false;
         };
@@ -121,10 +124,11 @@ impl Odb {
             known.clear();
         }
         let missing: Vec<PackId> = state.packs.keys().filter(|p| !known.contains(p)).copied().collect();
-        missing.into_iter().all(|id| {
+        let done = missing.into_iter().all(|id| {
             self.try_load(state, id)
                 .is_none_or(|pack| index.add_pack(&pack).is_some())
-        })
+        });
+        done && index.note_packs().is_some()
     }
 
     /// As `locate`; where there is nothing but a pack that cannot be read, that is the error.

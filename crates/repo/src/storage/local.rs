@@ -356,18 +356,18 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
         Err(e) => return Err(failed("list", dir)(e)),
     };
     for entry in entries {
-        let entry = entry.map_err(failed("list", dir))?;
+        let entry = entry.map_err(|e| failed("list", dir)(e))?;
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        let Some(meta) = seen(entry.metadata()).map_err(failed("look at", &entry.path()))? else {
+        let Some(meta) = seen(entry.metadata()).map_err(|e| failed("look at", &entry.path())(e))? else {
             continue;
         };
         let key = format!("{prefix}{name}");
         if meta.is_dir() {
             list_into(&entry.path(), &format!("{key}/"), out)?;
         } else {
-            let modified = meta.modified().map_err(failed("look at", dir))?;
+            let modified = meta.modified().map_err(|e| failed("look at", dir)(e))?;
             out.push(Stored {
                 key,
                 size: meta.len(),
@@ -386,14 +386,13 @@ fn keys_into(dir: &Path, prefix: &str, out: &mut Vec<String>) -> Result<()> {
         Err(e) => return Err(failed("list", dir)(e)),
     };
     for entry in entries {
-        let entry = entry.map_err(failed("list", dir))?;
-        let Ok(name) = entry.file_name().into_string() else {
+        let entry = entry.map_err(|e| failed("list", dir)(e))?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let Some(kind) = seen(entry.file_type()).map_err(|e| failed("look at", &entry.path())(e))? else {
             continue;
         };
-        let Some(kind) = seen(entry.file_type()).map_err(failed("look at", &entry.path()))? else {
-            continue;
-        };
-        let key = format!("{prefix}{name}");
+        let key = [prefix, name].concat();
         match kind.is_dir() {
             true => keys_into(&entry.path(), &format!("{key}/"), out)?,
             false => out.push(key),

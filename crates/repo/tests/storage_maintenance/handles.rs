@@ -234,3 +234,70 @@ fn a_deletion_waits_for_a_collector() {
         });
     }
 }
+
+#[test]
+fn an_index_that_notes_other_packs_than_it_has_is_looked_through() {
+    let dir = TempDir::new().expect("temp dir");
+    let versions = run(4, 9, 200);
+    let path = dir.path().join(".mdl/index");
+    let ids: Vec<Id> = {
+        let (repo, _) = Repo::init(dir.path(), false, "main", engine()).expect("init");
+        versions[..3].iter().map(|v| commit(&repo, "main", v)).collect()
+    };
+    let note = |change: &dyn Fn(&sled::Db)| {
+        let db = sled::open(&path).expect("index");
+        change(&db);
+        db.flush().expect("flush");
+    };
+    let noted = || {
+        let db = sled::open(&path).expect("index");
+        let at = db.get("packs").expect("get").map(|v| v.to_vec());
+        (at, db.open_tree("packs").expect("tree").len())
+    };
+    let check = |label: &str| {
+        let repo = Repo::open(dir.path(), engine()).expect("open");
+        ids.iter()
+            .zip(&versions)
+            .for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
+    };
+    let (right, packs) = noted();
+    let right = right.expect("noted by the commits");
+    assert_eq!((packs, right[0]), (3, 3));
+    // As an index of before has it; as a kill, or a bit that flipped, leaves it.
+    let changes: [(&str, &dyn Fn(&sled::Db)); 4] = [
+        ("not noted", &|db| drop(db.remove("packs").expect("remove"))),
+        ("too short", &|db| drop(db.insert("packs", b"x").expect("insert"))),
+        ("another set", &|db| {
+            drop(db.insert("packs", vec![1; 40]).expect("insert"))
+        }),
+        ("packs that are not there", &|db| {
+            db.open_tree("packs")
+                .expect("tree")
+                .insert([7; 32], &[])
+                .expect("insert");
+            db.remove("packs").expect("remove");
+        }),
+    ];
+    for (label, change) in changes {
+        note(change);
+        check(label);
+        assert_eq!(noted(), (Some(right.clone()), 3), "{label}");
+    }
+    // It says that it has them all and has none: what it lacks, the packs have.
+    note(&|db| {
+        db.open_tree("objects").expect("tree").clear().expect("clear");
+        db.open_tree("packs").expect("tree").clear().expect("clear");
+    });
+    check("nothing behind the note");
+    // A pack more, and packs that go.
+    let repo = Repo::open(dir.path(), engine()).expect("open");
+    let last = commit(&repo, "main", &versions[3]);
+    repo.compact(&Default::default(), &Silent).expect("compact");
+    drop(repo);
+    check("after a compaction");
+    let repo = Repo::open(dir.path(), engine()).expect("open");
+    assert_version(&repo, &last, &versions[3]);
+    drop(repo);
+    let (set, n) = noted();
+    assert_eq!((set.map(|s| s[0]), n), (Some(1), 1));
+}

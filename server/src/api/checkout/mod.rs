@@ -1,0 +1,151 @@
+//! A version as one stream: its files as a tar, or its tensors as a safetensors file. Neighbours: `archive` and `gather` lay it out,
+//! `stream` sends it. It must not hold a file in memory.
+
+mod archive;
+mod gather;
+
+use super::{
+    conditional::{Answer, Offer, answer},
+    stream,
+};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    content::{Asked, POUR},
+    extract::{Path, Query},
+    problem::{ProblemDocument, Result},
+    revision,
+};
+use archive::Archive;
+use axum::{
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use gather::Gathered;
+use mdl_objects::Id;
+use mdl_repo::Repo;
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(checkout))
+}
+
+/// What a version comes in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    /// Its files.
+    #[default]
+    Tar,
+    /// Its tensors.
+    Safetensors,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct CheckoutQuery {
+    /// `tar` if nothing is said.
+    #[serde(default)]
+    #[param(inline, required = false)]
+    format: Format,
+    /// Only files that match: `*.safetensors` in any directory, `a/*.json` in one, `{a,b}*` either.
+    only: Option<String>,
+}
+
+/// A version laid out.
+enum Layout {
+    Tar(Archive),
+    Safetensors(Gathered),
+}
+
+impl Layout {
+    fn of(repo: &Repo, commit: &Id, query: &CheckoutQuery) -> Result<Layout> {
+        let only: Vec<String> = query.only.iter().cloned().collect();
+        let files = repo.files_matching(commit, &only)?;
+        Ok(match query.format {
+            Format::Tar => Layout::Tar(Archive::new(files, repo.odb().commit(commit)?.author.time_ms)?),
+            Format::Safetensors => Layout::Safetensors(Gathered::new(repo, &files)?),
+        })
+    }
+
+    const fn len(&self) -> u64 {
+        match self {
+            Layout::Tar(a) => a.len,
+            Layout::Safetensors(g) => g.len,
+        }
+    }
+
+    const fn media_type(&self) -> &'static str {
+        match self {
+            Layout::Tar(_) => "application/x-tar",
+            Layout::Safetensors(_) => "application/octet-stream",
+        }
+    }
+
+    fn pour(&self, repo: &Repo, sink: stream::Sink<'_>) -> Result<()> {
+        match self {
+            Layout::Tar(a) => a.pour(repo.odb(), sink),
+            Layout::Safetensors(g) => g.pour(repo.odb(), sink),
+        }
+    }
+}
+
+/// Download a version
+///
+/// `tar`: its files, the executable bit kept, all with the time of the commit; the same version is the same archive, byte for byte.
+/// `safetensors`: all tensors of its files under their names, as one file; where files share a name, it has `PATH:` in front in each.
+/// A tensor that several names share is there once for each.
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/checkout/{rev}",
+    tag = "contents",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."),
+        CheckoutQuery, ("If-None-Match" = Option<String>, Header),
+    ),
+    responses(
+        (status = 200, description = "The version", content(
+            (super::Binary = "application/x-tar"), (super::Binary = "application/octet-stream"),
+        )),
+        (status = 304, description = "The client has it"),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn checkout(
+    State(app): State<App>,
+    Read(access): Read,
+    Path((_, _, rev)): Path<(String, String, String)>,
+    Query(query): Query<CheckoutQuery>,
+    asked: Asked,
+) -> Result<Response> {
+    let repo = access.repo.clone();
+    let (layout, etag) = work(move || {
+        let commit = revision::resolve(&repo, &rev)?;
+        let layout = Layout::of(&repo, &commit, &query)?;
+        let asked = format!("{commit} {:?} {:?}", query.format, query.only);
+        Ok((layout, format!("\"{}\"", blake3::hash(asked.as_bytes()).to_hex())))
+    })
+    .await?;
+    let offer = Offer {
+        etag: &etag,
+        len: layout.len(),
+        ranges: false,
+        media_type: layout.media_type(),
+    };
+    match answer(&asked, &offer)? {
+        Answer::Done(response) => Ok(response),
+        Answer::Send { status, headers, .. } => {
+            let body = send(&app, access.repo, layout).await?;
+            Ok((status, headers, body).into_response())
+        }
+    }
+}
+
+async fn send(app: &App, repo: Arc<Repo>, layout: Layout) -> Result<Body> {
+    stream::body(app, layout.len(), POUR, move |sink| layout.pour(&repo, sink)).await
+}

@@ -1,0 +1,141 @@
+//! What is said of a commit that comes over HTTP. Neighbours: `receive` reads it, `make` carries it out. It must not know how it came.
+
+use crate::problem::{Problem, Result};
+use http::StatusCode;
+use mdl_objects::Id;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Where a commit's own key is kept in its meta: nobody else may set it.
+pub(super) const IDEMPOTENCY: &str = "mdl.idempotency";
+
+/// What the version starts from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Base {
+    /// Nothing: its files are those that are sent.
+    #[default]
+    Empty,
+    /// The version that the branch stands at: files that are neither sent nor removed stay.
+    Parent,
+}
+
+/// An upload that becomes a file.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FromUpload {
+    /// The file's name: `/`-separated.
+    #[schema(example = "model.safetensors")]
+    pub path: String,
+    /// Name of the upload.
+    pub upload: String,
+    /// Whether the file is executable.
+    #[serde(default)]
+    pub executable: bool,
+}
+
+/// What is said of a commit.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewCommit)]
+pub(super) struct Meta {
+    /// The branch, made from HEAD's commit if it is new; the one HEAD is on if nothing is said.
+    pub branch: Option<String>,
+    /// What this version is; `step N` if nothing is said and `step` is.
+    pub message: Option<String>,
+    /// Optimizer steps trained so far.
+    pub step: Option<u64>,
+    /// Epochs trained so far.
+    #[schema(minimum = 0)]
+    pub epoch: Option<f64>,
+    /// Numbers measured on this version.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, f64>,
+    /// Anything else worth keeping.
+    #[serde(default)]
+    pub meta: BTreeMap<String, String>,
+    /// Where the branch must stand: a commit's id, or null for a branch that must not have a commit. Left out: wherever it stands.
+    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$")]
+    pub expected: Option<Option<String>>,
+    /// What the version starts from.
+    #[serde(default)]
+    pub base: Base,
+    /// With `base: parent`: files to leave out; what ends in `/` is a directory.
+    #[serde(default)]
+    pub remove: Vec<String>,
+    /// Uploads that become files.
+    #[serde(default)]
+    pub uploads: Vec<FromUpload>,
+    /// Sent files that are executable (a tar says so itself).
+    #[serde(default)]
+    pub executable: Vec<String>,
+    /// Store weights lossily under this policy of the repository; nothing is measured.
+    pub policy: Option<String>,
+    /// The version that training was restored from since the last commit.
+    pub resumed_from: Option<String>,
+    /// Commit even if nothing changed.
+    #[serde(default)]
+    pub allow_empty: bool,
+    /// Take damaged checkpoint files as plain bytes.
+    #[serde(default)]
+    pub allow_damaged: bool,
+}
+
+fn said<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(d).map(Some)
+}
+
+impl Meta {
+    /// Reads and checks it.
+    ///
+    /// # Errors
+    /// It is no JSON of this shape; it contradicts itself.
+    pub(super) fn parse(json: &[u8]) -> Result<Meta> {
+        let meta: Meta =
+            serde_json::from_slice(json).map_err(|e| Problem::usage(format!("meta cannot be read: {e}")))?;
+        meta.check()?;
+        Ok(meta)
+    }
+
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Problem::usage(why));
+        if self.message.as_ref().is_some_and(|m| m.trim().is_empty()) || self.message.is_none() && self.step.is_none() {
+            return refuse("say what this version is with a message or a step");
+        }
+        if self.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
+            return refuse("epoch must be a number from 0 up");
+        }
+        if self.base == Base::Empty && !self.remove.is_empty() {
+            return refuse("`remove` wants `base: \"parent\"`");
+        }
+        if self.meta.contains_key(IDEMPOTENCY) {
+            let why = format!("{IDEMPOTENCY} in meta is set by the header Idempotency-Key");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+        }
+        self.expected()?;
+        Ok(())
+    }
+
+    /// The message.
+    pub(super) fn message(&self) -> String {
+        let step = || format!("step {}", self.step.unwrap_or_default());
+        self.message.clone().unwrap_or_else(step)
+    }
+
+    /// Where the branch must stand.
+    ///
+    /// # Errors
+    /// That is no commit's id.
+    pub(super) fn expected(&self) -> Result<Option<Option<Id>>> {
+        let id = |text: &String| {
+            text.parse::<Id>()
+                .map_err(|_| Problem::usage("expected wants a commit's id of 64 hexadecimal digits, or null"))
+        };
+        self.expected
+            .as_ref()
+            .map(|e| e.as_ref().map(id).transpose())
+            .transpose()
+    }
+}

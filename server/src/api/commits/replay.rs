@@ -1,0 +1,195 @@
+//! A commit that is sent again because its answer was lost is not made again. Neighbours: `make` looks before it commits. It must not
+//! know how a commit came.
+//!
+//! The key is in the commit itself, next to hashes of what was sent with it: whatever happens to the server, a version that is there has
+//! its key, and one that is not there has none. Only the last commits of a branch are looked at.
+
+use super::{
+    meta::{IDEMPOTENCY, Meta},
+    receive::Received,
+};
+use crate::{
+    problem::{Problem, Result},
+    registry::RepoName,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Repo};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::Semaphore;
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const MAX_KEY: usize = 255;
+/// Commits of a branch that are looked at.
+const RECENT: usize = 1000;
+/// Commits that are made at a time.
+const AT_ONCE: usize = 4;
+const VERSION: &str = "v1";
+/// Hexadecimal digits of a hash.
+const DIGITS: usize = 32;
+
+/// Commits that are being made.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    keys: Arc<Mutex<HashSet<String>>>,
+    pub(super) turns: Arc<Semaphore>,
+}
+
+impl Default for Commits {
+    fn default() -> Commits {
+        Commits {
+            keys: Arc::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+}
+
+/// What a client calls a commit, hashed with where it goes. As long as it lives nobody else has the same.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub hash: String,
+    keys: Arc<Mutex<HashSet<String>>>,
+}
+
+fn locked(keys: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        locked(&self.keys).remove(&self.hash);
+    }
+}
+
+/// Hashes of what was sent: what was said, and the files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    pub meta: String,
+    pub files: String,
+}
+
+/// A commit that was made with the key before.
+#[derive(Clone, Debug)]
+pub(super) struct Earlier {
+    pub id: Id,
+    pub print: Fingerprint,
+}
+
+fn digits(hasher: &blake3::Hasher) -> String {
+    hasher.finalize().to_hex().chars().take(DIGITS).collect()
+}
+
+/// Of parts that can hold anything: each with its length.
+fn hash<'a>(context: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key(context);
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    digits(&hasher)
+}
+
+/// The key that a request has.
+///
+/// # Errors
+/// It is empty, too long, or there are two.
+pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
+    let mut values = headers.get_all(KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let text = value.to_str().ok().filter(|v| !v.is_empty() && v.len() <= MAX_KEY);
+    match (text, values.next()) {
+        (Some(text), None) => Ok(Some(text.to_owned())),
+        _ => Err(Problem::usage(format!(
+            "Idempotency-Key wants 1 to {MAX_KEY} visible characters, once"
+        ))),
+    }
+}
+
+impl Commits {
+    /// Takes a key.
+    ///
+    /// # Errors
+    /// Another request has it.
+    pub(super) fn key(&self, shown: &str, repo: &RepoName, branch: &str) -> Result<Key> {
+        let parts = [repo.to_string(), branch.to_owned(), shown.to_owned()];
+        let hash = hash("mdl 2026 idempotency key", parts.iter().map(String::as_bytes));
+        if !locked(&self.keys).insert(hash.clone()) {
+            let problem = Problem::conflict("another request with this Idempotency-Key is under way");
+            return Err(problem
+                .hint("try again in a moment")
+                .header(header::RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+        Ok(Key {
+            hash,
+            keys: self.keys.clone(),
+        })
+    }
+}
+
+impl Fingerprint {
+    /// Of what was said.
+    pub(super) fn of_meta(meta: &Meta) -> Result<String> {
+        let json = serde_json::to_vec(meta).map_err(Problem::internal)?;
+        Ok(hash("mdl 2026 idempotency meta", [json.as_slice()]))
+    }
+
+    /// Of the files.
+    pub(super) fn of_files(files: &BTreeMap<String, Received>) -> String {
+        let parts = files
+            .iter()
+            .flat_map(|(path, f)| [path.as_bytes(), &f.sha256, if f.executable { b"x" } else { b"-" }]);
+        hash("mdl 2026 idempotency files", parts)
+    }
+}
+
+impl Key {
+    /// What a commit made with it holds under [`IDEMPOTENCY`].
+    pub(super) fn record(&self, print: &Fingerprint) -> String {
+        [VERSION, &self.hash, &print.meta, &print.files].join(" ")
+    }
+
+    fn read(&self, record: &str) -> Option<Fingerprint> {
+        let mut words = record.split(' ');
+        if words.next() != Some(VERSION) || words.next() != Some(&self.hash) {
+            return None;
+        }
+        let (meta, files) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(Fingerprint { meta, files })
+    }
+
+    /// The commit that was made with it, among the last of the branch.
+    ///
+    /// # Errors
+    /// Damaged commits; the medium failed.
+    pub(super) fn find(&self, repo: &Repo, branch: &str) -> Result<Option<Earlier>> {
+        let Some(tip) = repo.refs().get(&format!("{HEADS}{branch}"))? else {
+            return Ok(None);
+        };
+        for step in repo.history(&[tip])?.take(RECENT) {
+            let step = step?;
+            let record = step.commit.meta.get(IDEMPOTENCY);
+            if let Some(print) = record.and_then(|r| self.read(r)) {
+                return Ok(Some(Earlier { id: step.id, print }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Earlier {
+    /// Refuses another commit with the same key.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub(super) fn refuse_other(&self, same: bool) -> Result<()> {
+        if same {
+            return Ok(());
+        }
+        let message = "this Idempotency-Key was used for another commit";
+        Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+            .hint("take a new key for each commit, and the same one only to send the same again"))
+    }
+}

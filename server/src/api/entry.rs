@@ -1,0 +1,218 @@
+//! A commit as JSON: the fields and names of `mdl log --json`. Neighbours: `log` and `versions` send it. It must not know routes.
+
+use crate::problem::Result;
+use jiff::{Timestamp, tz::Offset};
+use mdl_objects::{Commit, Id, Resume, Signature};
+use mdl_repo::{HEADS, Head, Pruned, PrunedMark, Repo, TAGS};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use utoipa::ToSchema;
+
+/// A number; those that JSON lacks are strings, which Python's `float` and JavaScript's `Number` read.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Number {
+    /// A finite one.
+    Finite(f64),
+    /// One that JSON lacks.
+    Other(NotFinite),
+}
+
+/// A number that JSON lacks.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub(super) enum NotFinite {
+    #[serde(rename = "NaN")]
+    NaN,
+    Infinity,
+    #[serde(rename = "-Infinity")]
+    MinusInfinity,
+}
+
+impl From<f64> for Number {
+    fn from(v: f64) -> Number {
+        match v {
+            v if v.is_finite() => Number::Finite(v),
+            v if v.is_nan() => Number::Other(NotFinite::NaN),
+            v if v > 0.0 => Number::Other(NotFinite::Infinity),
+            _ => Number::Other(NotFinite::MinusInfinity),
+        }
+    }
+}
+
+/// Who.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Person {
+    name: String,
+    /// May be empty.
+    email: String,
+}
+
+impl From<&Signature> for Person {
+    fn from(who: &Signature) -> Person {
+        Person {
+            name: who.name.clone(),
+            email: who.email.clone(),
+        }
+    }
+}
+
+/// That a version was pruned.
+#[derive(Debug, Serialize, ToSchema)]
+struct PrunedInfo {
+    /// When: RFC 3339.
+    date: String,
+    /// The rules none of which kept it, in words.
+    rules: String,
+}
+
+/// A version.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CommitInfo {
+    /// The commit's id: 64 hex digits.
+    commit: String,
+    /// Id of its root directory.
+    tree: String,
+    /// Ids of its parents, the first parent first.
+    parents: Vec<String>,
+    /// Names that stand on it: `main`, `tag: v1`, `HEAD -> main`.
+    refs: Vec<String>,
+    author: Person,
+    /// When: RFC 3339 in the author's zone; `N ms` where it is no time.
+    date: String,
+    message: String,
+    /// Training step.
+    step: Option<u64>,
+    /// Training epoch.
+    epoch: Option<Number>,
+    /// Named numbers such as `loss`.
+    metrics: BTreeMap<String, Number>,
+    /// Free key-values.
+    meta: BTreeMap<String, String>,
+    /// Files in the version.
+    files: u64,
+    /// Tensors in it.
+    tensors: u64,
+    /// Of these, what the repository did not have yet.
+    new_tensors: u64,
+    /// Bytes of all files.
+    logical_bytes: u64,
+    /// Bytes that the commit added to the repository.
+    stored_bytes: u64,
+    /// The version that training was restored from.
+    resumed_from: Option<String>,
+    /// What a run that goes on from here gets back: `exact-resume`, `approximate`, `weights-only`.
+    resume: Option<&'static str>,
+    /// The quality record of a lossy commit.
+    quality: serde_json::Value,
+    pruned: Option<PrunedInfo>,
+}
+
+/// What is known of commits beside what they say.
+pub(super) struct Notes {
+    labels: HashMap<Id, Vec<String>>,
+    pruned: Pruned,
+}
+
+impl Notes {
+    /// Reads all refs.
+    pub(super) fn read(repo: &Repo) -> Result<Notes> {
+        let mut labels: HashMap<Id, Vec<String>> = HashMap::new();
+        let head = repo.refs().head()?;
+        if let Head::Detached(id) = head {
+            labels.entry(id).or_default().push("HEAD".to_owned());
+        }
+        for (name, id) in repo.refs().list(HEADS)? {
+            let of = labels.entry(id).or_default();
+            if head == Head::Branch(name.clone()) {
+                of.insert(0, format!("HEAD -> {name}"));
+            } else {
+                of.push(name);
+            }
+        }
+        for (name, id) in repo.refs().list(TAGS)? {
+            // A tag whose commit is damaged must not hide all the others.
+            if let Ok(id) = repo.peel(&id) {
+                labels.entry(id).or_default().push(format!("tag: {name}"));
+            }
+        }
+        Ok(Notes {
+            labels,
+            pruned: repo.pruned()?,
+        })
+    }
+
+    /// A commit as it is sent.
+    pub(super) fn of(&self, id: &Id, commit: &Commit) -> CommitInfo {
+        let s = commit.summary;
+        CommitInfo {
+            commit: id.to_hex(),
+            tree: commit.tree.to_hex(),
+            parents: commit.parents.iter().map(Id::to_hex).collect(),
+            refs: self.labels.get(id).cloned().unwrap_or_default(),
+            author: Person::from(&commit.author),
+            date: rfc3339(commit.author.time_ms, commit.author.utc_offset_min),
+            message: commit.message.clone(),
+            step: commit.step,
+            epoch: commit.epoch.map(Number::from),
+            metrics: commit.metrics.iter().map(|(k, &v)| (k.clone(), v.into())).collect(),
+            meta: commit.meta.clone(),
+            files: s.files,
+            tensors: s.tensors,
+            new_tensors: s.new_tensors,
+            logical_bytes: s.logical_bytes,
+            stored_bytes: s.stored_bytes,
+            resumed_from: commit.resumed_from.map(|id| id.to_hex()),
+            resume: commit.resume.map(Resume::name),
+            quality: quality(commit),
+            pruned: self.pruned.get(id).map(pruned),
+        }
+    }
+}
+
+fn pruned(mark: &PrunedMark) -> PrunedInfo {
+    PrunedInfo {
+        date: rfc3339(mark.time_ms, 0),
+        rules: mark.rules.clone(),
+    }
+}
+
+/// The quality record, without what only the next search needs.
+fn quality(commit: &Commit) -> serde_json::Value {
+    let text = commit.quality.as_deref();
+    let mut value: serde_json::Value = text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
+    if let Some(map) = value.as_object_mut() {
+        map.remove("state");
+    }
+    value
+}
+
+/// `2026-11-21T12:30:05.250+01:00`; what is no time is the number that it is.
+pub(super) fn rfc3339(time_ms: i64, utc_offset_min: i32) -> String {
+    let offset = utc_offset_min
+        .checked_mul(60)
+        .and_then(|s| Offset::from_seconds(s).ok());
+    let zoned = offset.zip(Timestamp::from_millisecond(time_ms).ok());
+    zoned.map_or_else(
+        || format!("{time_ms} ms"),
+        |(offset, time)| {
+            time.to_zoned(offset.to_time_zone())
+                .strftime("%Y-%m-%dT%H:%M:%S%.3f%:z")
+                .to_string()
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_those_of_the_command_line() {
+        let text = |v: f64| serde_json::to_string(&Number::from(v)).expect("JSON");
+        assert_eq!([0.5, 3.0].map(text), ["0.5", "3.0"]);
+        let other = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(text);
+        assert_eq!(other, ["\"NaN\"", "\"Infinity\"", "\"-Infinity\""]);
+        assert_eq!(rfc3339(1_500, -60), "1969-12-31T23:00:01.500-01:00");
+        assert_eq!(rfc3339(i64::MAX, 0), "9223372036854775807 ms");
+    }
+}

@@ -1,0 +1,79 @@
+//! Long work for a client that may go away: it hears of it and ends. Neighbours: `diff`, `stats`. It must not know what the work is.
+
+use crate::{
+    app::{App, work},
+    content::POUR,
+    problem::Result,
+};
+use mdl_repo::Progress;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Tells the work that nobody waits for it, when the request is dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the work asks.
+#[derive(Debug)]
+pub(super) struct Watch(Arc<AtomicBool>);
+
+impl Progress for Watch {
+    fn begin(&self, _what: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn end(&self) {}
+
+    fn stopped(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs what takes memory and time: as many at once as there is memory for, each as long as somebody waits.
+///
+/// # Errors
+/// Those of `f`.
+pub(super) async fn heavy<T: Send + 'static>(
+    app: &App,
+    f: impl FnOnce(&Watch) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let permit = app.content().decoders().permit(POUR).await;
+    let gone = Arc::new(AtomicBool::new(false));
+    let (_waiting, watch) = (Waiting(gone.clone()), Watch(gone));
+    work(move || {
+        let _permit = permit;
+        f(&watch)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use std::{sync::mpsc, time::Duration};
+
+    #[tokio::test]
+    async fn work_hears_that_nobody_waits_any_more() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let app = App::new(Options::new(dir.path()), Arc::new(mdl_codec::CpuEngine::default())).expect("an app");
+        let (send, heard) = mpsc::channel();
+        let long = heavy(&app, move |watch| {
+            let mut looks = 0;
+            while !watch.stopped() && looks < 1000 {
+                std::thread::sleep(Duration::from_millis(10));
+                looks += 1;
+            }
+            let _ = send.send(watch.stopped());
+            Ok(())
+        });
+        assert!(tokio::time::timeout(Duration::from_millis(50), long).await.is_err());
+        let heard = tokio::task::spawn_blocking(move || heard.recv_timeout(Duration::from_secs(5)));
+        assert_eq!(heard.await.expect("a task"), Ok(true));
+    }
+}

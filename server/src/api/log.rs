@@ -1,0 +1,96 @@
+//! History, newest first, page by page. Neighbours: `Repo::log_page` walks, `entry` says what a commit looks like. It must not know
+//! how history is drawn.
+
+use super::entry::{CommitInfo, Notes};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    extract::Query,
+    problem::{Problem, ProblemDocument, Result},
+    revision,
+};
+use axum::Json;
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Repo, TAGS};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Commits on a page, if nobody asks for another number, and at most.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(log))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct LogQuery {
+    /// Revision to start from; HEAD if nothing is said.
+    rev: Option<String>,
+    /// Start from HEAD and every branch and tag instead.
+    #[serde(default)]
+    all: bool,
+    /// The `next` of the page before.
+    after: Option<String>,
+    /// Versions a page.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Some versions, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct LogPage {
+    commits: Vec<CommitInfo>,
+    /// Pass as `after` for the next page; none: this is the last.
+    next: Option<String>,
+}
+
+/// Show the versions that lead to a revision, newest first
+///
+/// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit.
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/log",
+    tag = "versions",
+    params(("owner" = String, Path), ("name" = String, Path), LogQuery),
+    responses(
+        (status = 200, body = LogPage),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Result<Json<LogPage>> {
+    work(move || {
+        let repo = &*access.repo;
+        let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let after = query.after.as_deref().map(super::id).transpose()?;
+        let (steps, next) = repo.log_page(&starts(repo, &query)?, after.as_ref(), limit)?;
+        let notes = Notes::read(repo)?;
+        Ok(Json(LogPage {
+            commits: steps.iter().map(|s| notes.of(&s.id, &s.commit)).collect(),
+            next: next.map(|id| id.to_hex()),
+        }))
+    })
+    .await
+}
+
+fn starts(repo: &Repo, query: &LogQuery) -> Result<Vec<Id>> {
+    match (&query.rev, query.all) {
+        (Some(_), true) => Err(Problem::usage("`rev` and `all` exclude each other")),
+        (Some(rev), false) => Ok(vec![revision::resolve(repo, rev)?]),
+        // A repository without commits has an empty history.
+        (None, false) => Ok(repo.refs().head_commit()?.into_iter().collect()),
+        (None, true) => every_ref(repo),
+    }
+}
+
+fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
+    let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
+    for prefix in [HEADS, TAGS] {
+        for (_, id) in repo.refs().list(prefix)? {
+            starts.push(repo.peel(&id)?);
+        }
+    }
+    Ok(starts)
+}

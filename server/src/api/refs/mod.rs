@@ -1,0 +1,174 @@
+//! Branches and tags: what there is. Neighbours: `moving` moves them. It must not know what a commit holds.
+
+mod moving;
+
+use super::entry::{Person, rfc3339};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    extract::Query,
+    problem::{ProblemDocument, Result},
+};
+use axum::Json;
+use mdl_objects::{Id, Kind as ObjectKind};
+use mdl_repo::{HEADS, Head, Repo, TAGS};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Refs on a page, if nobody asks for another number, and at most.
+const PAGE: usize = 1000;
+const MAX_PAGE: usize = 10_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list)).merge(moving::routes())
+}
+
+/// Branches or tags.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Heads,
+    Tags,
+}
+
+impl Kind {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Kind::Heads => HEADS,
+            Kind::Tags => TAGS,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Heads => "branch",
+            Kind::Tags => "tag",
+        }
+    }
+}
+
+/// Where HEAD is.
+#[derive(Debug, Serialize, ToSchema)]
+struct HeadInfo {
+    /// The branch it is on; none: it is on a commit by itself.
+    branch: Option<String>,
+    /// The commit it stands on; none: there is no commit yet.
+    commit: Option<String>,
+}
+
+/// What an annotated tag says.
+#[derive(Debug, Serialize, ToSchema)]
+struct TagInfo {
+    message: String,
+    tagger: Person,
+    /// When: RFC 3339.
+    date: String,
+}
+
+/// A branch or tag.
+#[derive(Debug, Serialize, ToSchema)]
+struct RefInfo {
+    /// Its full name.
+    #[schema(example = "refs/heads/main")]
+    name: String,
+    kind: Kind,
+    /// Its name as people write it.
+    short: String,
+    /// What it holds: `expected` of a move.
+    target: String,
+    /// The commit it stands on, also where it holds an annotated tag; none: that cannot be read.
+    commit: Option<String>,
+    /// The annotated tag, if it is one.
+    tag: Option<TagInfo>,
+}
+
+/// Some branches and tags.
+#[derive(Debug, Serialize, ToSchema)]
+struct RefsPage {
+    head: HeadInfo,
+    /// By full name.
+    refs: Vec<RefInfo>,
+    /// Pass as `after` for the next page; none: this is the last.
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ListQuery {
+    /// The `next` of the page before: a full name.
+    after: Option<String>,
+    /// Refs a page.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<usize>,
+}
+
+/// List the branches and tags, and where HEAD is
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/refs",
+    tag = "refs",
+    params(("owner" = String, Path), ("name" = String, Path), ListQuery),
+    responses(
+        (status = 200, body = RefsPage),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<RefsPage>> {
+    work(move || {
+        let repo = &*access.repo;
+        let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let head = repo.refs().head()?;
+        let mut all = Vec::new();
+        for kind in [Kind::Heads, Kind::Tags] {
+            let mut found = repo.refs().list(kind.prefix())?;
+            found.sort();
+            all.extend(
+                found
+                    .into_iter()
+                    .map(|(short, id)| (format!("{}{short}", kind.prefix()), kind, short, id)),
+            );
+        }
+        all.retain(|r| query.after.as_ref().is_none_or(|after| r.0 > *after));
+        let next = all.get(limit).and_then(|_| all.get(limit - 1)).map(|r| r.0.clone());
+        all.truncate(limit);
+        Ok(Json(RefsPage {
+            head: HeadInfo {
+                commit: repo.refs().head_commit()?.map(|id| id.to_hex()),
+                branch: match head {
+                    Head::Branch(name) => Some(name),
+                    Head::Detached(_) => None,
+                },
+            },
+            refs: all
+                .into_iter()
+                .map(|(name, kind, short, id)| info(repo, name, kind, short, &id))
+                .collect(),
+            next,
+        }))
+    })
+    .await
+}
+
+fn info(repo: &Repo, name: String, kind: Kind, short: String, id: &Id) -> RefInfo {
+    // One that is damaged must not hide the others.
+    let commit = repo.peel(id).ok().map(|id| id.to_hex());
+    let located = matches!(kind, Kind::Tags)
+        .then(|| repo.odb().locate(id).ok().flatten())
+        .flatten();
+    let tag = located
+        .filter(|l| l.record.kind == ObjectKind::Tag)
+        .and_then(|_| repo.odb().tag(id).ok());
+    RefInfo {
+        name,
+        kind,
+        short,
+        target: id.to_hex(),
+        commit,
+        tag: tag.map(|t| TagInfo {
+            tagger: Person::from(&t.tagger),
+            date: rfc3339(t.tagger.time_ms, t.tagger.utc_offset_min),
+            message: t.message,
+        }),
+    }
+}

@@ -1,0 +1,239 @@
+//! One tensor's values at a revision, or a slice of them. Neighbours: `mdl_repo::Elements` fetches them, `stream` sends them,
+//! `conditional` says what is wanted. It must not decode more segments than the slice lies in.
+
+use super::{
+    conditional::{Answer, Offer, answer},
+    files, stream,
+};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    content::{Asked, PART},
+    extract::{Path, Query},
+    problem::{Problem, ProblemDocument, Result},
+};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue};
+use mdl_objects::{Id, Mode, Named};
+use mdl_repo::{Axis, Elements, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+const DTYPE: HeaderName = HeaderName::from_static("x-mdl-dtype");
+const SHAPE: HeaderName = HeaderName::from_static("x-mdl-shape");
+/// Bytes decoded at a time for a part of a tensor.
+const CHUNK: u64 = 32 << 20;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(get, head))
+}
+
+/// What the values come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    /// The elements, little-endian, row by row.
+    #[default]
+    Raw,
+    /// A numpy file.
+    Npy,
+    /// A safetensors file with this one tensor.
+    Safetensors,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TensorQuery {
+    /// The tensor's name in the file.
+    name: String,
+    /// `raw` if nothing is said.
+    #[serde(default)]
+    #[param(inline, required = false)]
+    format: Format,
+    /// As numpy's: `0:10,:`, `-1`, `::2`, `...,0`. Steps go forwards.
+    slice: Option<String>,
+}
+
+/// What is to be sent.
+struct Wanted {
+    elements: Elements,
+    axes: Vec<Axis>,
+    /// The stored tensor, where all of it is wanted as it is.
+    whole: Option<Id>,
+    shape: Vec<u64>,
+    head: Vec<u8>,
+    len: u64,
+    etag: String,
+}
+
+fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wanted> {
+    let (_, entry) = files::find(repo, rev, path)?;
+    let missing = || RepoError::not_found("tensor", format!("{} in {path}", query.name));
+    if entry.mode != Mode::Manifest {
+        return Err(missing().into());
+    }
+    let manifest = repo.odb().manifest(&entry.id)?;
+    let elements = Elements::find(&manifest, &query.name, path)?;
+    let axes = match &query.slice {
+        None => elements.all(),
+        Some(text) => text.parse::<Slice>().map_err(Problem::usage)?.apply(&elements.shape)?,
+    };
+    let shape = shape_of(&axes);
+    let head = match query.format {
+        Format::Raw => Vec::new(),
+        Format::Npy => npy_header(elements.dtype, &shape),
+        Format::Safetensors => safetensors_header(&[(&query.name, elements.dtype, &shape)])?,
+    };
+    let named = manifest.find(&query.name).ok_or_else(missing)?;
+    let all = axes.iter().zip(&elements.shape).all(|(a, &n)| *a == Axis::whole(n));
+    let whole = match named {
+        Named::Tensor(t) if all && query.format == Format::Raw => Some(t.id),
+        _ => None,
+    };
+    let (Named::Tensor(t) | Named::View(t, _)) = named;
+    let mut seen = blake3::Hasher::new();
+    seen.update(format!("{} {axes:?} ", t.id).as_bytes());
+    if let Named::View(_, v) = named {
+        seen.update(format!("{} {} {:?} {:?} ", v.offset, v.dtype, v.shape, v.strides).as_bytes());
+    }
+    seen.update(&head);
+    let etag = format!("\"{}\"", seen.finalize().to_hex());
+    let too_long = || RepoError::user("these are more bytes than anyone can hold", "choose a part of them");
+    let len = elements
+        .byte_len(&axes)?
+        .checked_add(head.len() as u64)
+        .ok_or_else(too_long)?;
+    Ok(Wanted {
+        elements,
+        axes,
+        whole,
+        shape,
+        head,
+        len,
+        etag,
+    })
+}
+
+type Where = Path<(String, String, String, String)>;
+
+async fn respond(
+    app: App,
+    Read(access): Read,
+    Path((_, _, rev, path)): Where,
+    query: TensorQuery,
+    asked: Asked,
+) -> Result<Response> {
+    let repo = access.repo.clone();
+    let wanted = work(move || find(&repo, &rev, &path, &query)).await?;
+    let offer = Offer {
+        etag: &wanted.etag,
+        len: wanted.len,
+        ranges: wanted.whole.is_some(),
+        media_type: "application/octet-stream",
+    };
+    let dtype = HeaderValue::from_static(wanted.elements.dtype.name());
+    let dims: Vec<String> = wanted.shape.iter().map(u64::to_string).collect();
+    let shape = HeaderValue::from_str(&dims.join(",")).map_err(Problem::internal)?;
+    let mut response = match answer(&asked, &offer)? {
+        Answer::Done(response) => response,
+        Answer::Send {
+            status,
+            headers,
+            start,
+            end,
+        } => {
+            let body = match wanted.whole {
+                Some(id) if end - start < wanted.len => part(&app, access.repo, id, start, end).await?,
+                _ => all(&app, access.repo, wanted).await?,
+            };
+            (status, headers, body).into_response()
+        }
+    };
+    response.headers_mut().extend([(DTYPE, dtype), (SHAPE, shape)]);
+    Ok(response)
+}
+
+async fn all(app: &App, repo: Arc<Repo>, wanted: Wanted) -> Result<axum::body::Body> {
+    stream::body(app, wanted.len, PART, move |sink| {
+        sink(&wanted.head)?;
+        Ok(wanted.elements.stream(repo.odb(), &wanted.axes, sink)?)
+    })
+    .await
+}
+
+async fn part(app: &App, repo: Arc<Repo>, id: Id, start: u64, end: u64) -> Result<axum::body::Body> {
+    stream::body(app, end - start, PART, move |sink| {
+        let tensor = repo.odb().tensor(&id)?;
+        let mut at = start;
+        while at < end {
+            let bytes = tensor.range(at, CHUNK.min(end - at))?;
+            sink(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Download one tensor, or a slice of it
+///
+/// Only the segments that hold the slice are decoded. A raw tensor that is asked for as a whole can be had in parts (`Range`).
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/tensor/{rev}/{*path}",
+    tag = "contents",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
+        TensorQuery,
+        ("Range" = Option<String>, Header, description = "One range of bytes."),
+        ("If-None-Match" = Option<String>, Header), ("If-Range" = Option<String>, Header),
+    ),
+    responses(
+        (status = 200, description = "The values", body = super::Binary, content_type = "application/octet-stream",
+            headers(("X-Mdl-Dtype" = String, description = "Element type"), ("X-Mdl-Shape" = String, description = "`10,768`; empty: one number"))),
+        (status = 206, description = "A part of them", body = super::Binary, content_type = "application/octet-stream"),
+        (status = 304, description = "The client has them"),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn get(
+    State(app): State<App>,
+    read: Read,
+    path: Where,
+    Query(query): Query<TensorQuery>,
+    asked: Asked,
+) -> Result<Response> {
+    respond(app, read, path, query, asked).await
+}
+
+/// Ask for a tensor's length, type, shape and ETag
+#[utoipa::path(
+    head,
+    path = "/repos/{owner}/{name}/tensor/{rev}/{*path}",
+    tag = "contents",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
+        TensorQuery, ("If-None-Match" = Option<String>, Header),
+    ),
+    responses(
+        (status = 200, description = "There is such a tensor"),
+        (status = 304, description = "The client has it"),
+        (status = "default", description = "As for GET, without the document"),
+    )
+)]
+async fn head(
+    State(app): State<App>,
+    read: Read,
+    path: Where,
+    Query(query): Query<TensorQuery>,
+    asked: Asked,
+) -> Result<Response> {
+    respond(app, read, path, query, asked).await
+}

@@ -1,0 +1,237 @@
+//! Uploads that can be resumed: begun, continued, asked after, dropped. Neighbours: `uploads` keeps them, commits take them. It must not
+//! know what becomes of them.
+
+use crate::{
+    app::{App, work},
+    auth::Write,
+    extract::{Body, Path},
+    problem::{Problem, ProblemDocument, Result},
+    uploads::{OFFSET, Upload},
+};
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+const LENGTH: HeaderName = HeaderName::from_static("upload-length");
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, begin))
+        .routes(routes!(show, show_head, append, remove))
+}
+
+/// A file that will arrive in pieces.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewUpload {
+    /// Length in bytes.
+    size: u64,
+    /// SHA-256 in hexadecimal digits: checked when the last byte has arrived.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
+    sha256: Option<String>,
+}
+
+/// An upload and how far it is.
+#[derive(Debug, Serialize, ToSchema)]
+struct UploadInfo {
+    /// Its name, for `uploads` of a commit.
+    id: String,
+    /// Bytes it is to have.
+    size: u64,
+    /// Bytes that arrived: where the next piece belongs.
+    offset: u64,
+    /// What its SHA-256 is to be.
+    sha256: Option<String>,
+    /// Whether all of it arrived (and its SHA-256 was checked): commits can take it.
+    complete: bool,
+    /// When it is dropped if nothing more arrives: milliseconds since 1970.
+    expires_ms: i64,
+}
+
+/// Uploads of a repository.
+#[derive(Debug, Serialize, ToSchema)]
+struct UploadList {
+    uploads: Vec<UploadInfo>,
+}
+
+impl From<Upload> for UploadInfo {
+    fn from(upload: Upload) -> UploadInfo {
+        UploadInfo {
+            complete: upload.offset == upload.plan.size,
+            id: upload.id,
+            size: upload.plan.size,
+            offset: upload.offset,
+            sha256: upload.plan.sha256,
+            expires_ms: upload.expires_ms,
+        }
+    }
+}
+
+fn progress(upload: &Upload) -> [(HeaderName, HeaderValue); 3] {
+    [
+        (OFFSET, HeaderValue::from(upload.offset)),
+        (LENGTH, HeaderValue::from(upload.plan.size)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ]
+}
+
+/// List uploads under way
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/uploads",
+    tag = "uploads",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = UploadList),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<UploadList>> {
+    work(move || {
+        let all = app.uploads().all(&access.name)?;
+        let uploads = all.into_iter().map(UploadInfo::from).collect();
+        Ok(Json(UploadList { uploads }))
+    })
+    .await
+}
+
+/// Begin an upload
+///
+/// It may take any number of requests. It is dropped when nothing arrived for a day, and when a commit has taken it.
+#[utoipa::path(
+    post,
+    path = "/repos/{owner}/{name}/uploads",
+    tag = "uploads",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = NewUpload,
+    responses(
+        (status = 201, body = UploadInfo, headers(("Location" = String, description = "The upload"))),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<NewUpload>) -> Result<impl IntoResponse> {
+    let digits = |s: &String| s.len() == 64 && s.bytes().all(|b| b.is_ascii_hexdigit());
+    if !new.sha256.as_ref().is_none_or(digits) {
+        return Err(Problem::usage("sha256 wants 64 hexadecimal digits"));
+    }
+    let sha256 = new.sha256.map(|s| s.to_ascii_lowercase());
+    let name = access.name.clone();
+    let upload = work(move || app.uploads().begin(&access.name, new.size, sha256)).await?;
+    let location = super::location(&name, "uploads", &upload.id)?;
+    let headers = [(header::LOCATION, location)];
+    Ok((
+        StatusCode::CREATED,
+        headers,
+        progress(&upload),
+        Json(UploadInfo::from(upload)),
+    ))
+}
+
+/// Ask how far an upload is
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/uploads/{id}",
+    tag = "uploads",
+    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    responses(
+        (status = 200, body = UploadInfo, headers(
+            ("Upload-Offset" = u64, description = "Bytes that arrived"),
+            ("Upload-Length" = u64, description = "Bytes it is to have"),
+        )),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn show(
+    State(app): State<App>,
+    Write(access): Write,
+    Path((_, _, id)): Path<(String, String, String)>,
+) -> Result<impl IntoResponse> {
+    let upload = work(move || app.uploads().find(&access.name, &id)).await?;
+    Ok((progress(&upload), Json(UploadInfo::from(upload))))
+}
+
+/// Ask how far an upload is, by headers alone
+#[utoipa::path(
+    head,
+    path = "/repos/{owner}/{name}/uploads/{id}",
+    tag = "uploads",
+    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    responses(
+        (status = 200, headers(
+            ("Upload-Offset" = u64, description = "Bytes that arrived"),
+            ("Upload-Length" = u64, description = "Bytes it is to have"),
+        )),
+        (status = "default", description = "As for GET, without a body"),
+    )
+)]
+async fn show_head(
+    State(app): State<App>,
+    Write(access): Write,
+    Path((_, _, id)): Path<(String, String, String)>,
+) -> Result<impl IntoResponse> {
+    let upload = work(move || app.uploads().find(&access.name, &id)).await?;
+    Ok(progress(&upload))
+}
+
+/// Send a piece
+///
+/// Whatever arrives counts, even if the connection breaks: ask for `Upload-Offset` and go on from there. A piece for an upload
+/// that another request is still sending to takes it over.
+#[utoipa::path(
+    patch,
+    path = "/repos/{owner}/{name}/uploads/{id}",
+    tag = "uploads",
+    params(
+        ("owner" = String, Path), ("name" = String, Path), ("id" = String, Path),
+        ("Upload-Offset" = u64, Header, description = "Where the piece belongs: how far the upload is"),
+    ),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses(
+        (status = 200, body = UploadInfo, headers(("Upload-Offset" = u64, description = "Bytes that arrived"))),
+        (status = 409, body = ProblemDocument, content_type = "application/problem+json",
+            description = "The upload is elsewhere; `Upload-Offset` says where"),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn append(
+    State(app): State<App>,
+    Write(access): Write,
+    Path((_, _, id)): Path<(String, String, String)>,
+    headers: HeaderMap,
+    body: axum::body::Body,
+) -> Result<impl IntoResponse> {
+    let number = |name: HeaderName| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+    let offset = number(OFFSET).ok_or_else(|| Problem::usage("the header Upload-Offset wants a number of bytes"))?;
+    let len = number(header::CONTENT_LENGTH);
+    let received = app.metrics().received.clone();
+    // A task of its own: when the client goes away, what has arrived is still written.
+    let task = tokio::spawn(async move {
+        let stream = body.into_data_stream();
+        app.uploads().append(&access.name, &id, offset, len, stream).await
+    });
+    let upload = task.await.map_err(Problem::internal)??;
+    received.inc_by(upload.offset.saturating_sub(offset));
+    Ok((progress(&upload), Json(UploadInfo::from(upload))))
+}
+
+/// Drop an upload
+#[utoipa::path(
+    delete,
+    path = "/repos/{owner}/{name}/uploads/{id}",
+    tag = "uploads",
+    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    responses(
+        (status = 204),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn remove(
+    State(app): State<App>,
+    Write(access): Write,
+    Path((_, _, id)): Path<(String, String, String)>,
+) -> Result<StatusCode> {
+    app.uploads().remove(&access.name, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,225 @@
+//! One version: what it says, its files, the tensors of a file. Neighbours: `entry` and `listing` say what they look like. It must not
+//! decode a tensor.
+
+use super::{
+    entry::{CommitInfo, Notes},
+    files,
+    listing::{self, Errors, FileInfo, TensorInfo, ViewInfo},
+};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    extract::{Path, Query},
+    problem::{ProblemDocument, Result},
+    revision,
+};
+use axum::Json;
+use mdl_repo::{Repo, RepoError};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Files or tensors on a page, if nobody asks for another number, and at most.
+const PAGE: usize = 1000;
+const MAX_PAGE: usize = 10_000;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(commit))
+        .routes(routes!(tree))
+        .routes(routes!(tensors))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TreeQuery {
+    /// Only this file, or the files below this directory.
+    path: Option<String>,
+    /// With the tensors of every file.
+    #[serde(default)]
+    tensors: bool,
+    /// The `next` of the page before: a path.
+    after: Option<String>,
+    /// Files a page, and tensors.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<usize>,
+}
+
+/// Some files of a version, by path.
+#[derive(Debug, Serialize, ToSchema)]
+struct TreePage {
+    /// The version.
+    commit: String,
+    files: Vec<FileInfo>,
+    /// Pass as `after` for the next page; none: this is the last.
+    next: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct TensorsQuery {
+    /// The `next` of the page before.
+    #[param(minimum = 0)]
+    after: Option<u32>,
+    /// Tensors and views a page.
+    #[param(minimum = 1, maximum = 10_000)]
+    limit: Option<usize>,
+}
+
+/// Some tensors of a file, and, on the last pages, its views.
+#[derive(Debug, Serialize, ToSchema)]
+struct TensorsPage {
+    /// The version.
+    commit: String,
+    path: String,
+    format: &'static str,
+    tensors: Vec<TensorInfo>,
+    views: Vec<ViewInfo>,
+    /// Pass as `after` for the next page; none: this is the last.
+    next: Option<u32>,
+}
+
+/// Describe a version
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/commits/{rev}",
+    tag = "versions",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."),
+    ),
+    responses(
+        (status = 200, body = CommitInfo),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn commit(Read(access): Read, Path((_, _, rev)): Path<(String, String, String)>) -> Result<Json<CommitInfo>> {
+    work(move || {
+        let id = revision::resolve(&access.repo, &rev)?;
+        let commit = access.repo.odb().commit(&id)?;
+        Ok(Json(Notes::read(&access.repo)?.of(&id, &commit)))
+    })
+    .await
+}
+
+/// List the files of a version
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/tree/{rev}",
+    tag = "versions",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), TreeQuery,
+    ),
+    responses(
+        (status = 200, body = TreePage),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn tree(
+    Read(access): Read,
+    Path((_, _, rev)): Path<(String, String, String)>,
+    Query(query): Query<TreeQuery>,
+) -> Result<Json<TreePage>> {
+    work(move || page(&access.repo, &rev, &query).map(Json)).await
+}
+
+fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let id = revision::resolve(repo, rev)?;
+    let commit = repo.odb().commit(&id)?;
+    let mut all = repo.files(&id)?;
+    let path = query
+        .path
+        .as_deref()
+        .map(|p| p.trim_matches('/'))
+        .filter(|p| !p.is_empty() && *p != ".");
+    if let Some(path) = path {
+        let dir = format!("{path}/");
+        all.retain(|p, _| p == path || p.starts_with(&dir));
+        if all.is_empty() {
+            return Err(RepoError::not_found("file", path).into());
+        }
+    }
+    let errors = Errors::of(repo, &commit)?;
+    let mut out = TreePage {
+        commit: id.to_hex(),
+        files: Vec::new(),
+        next: None,
+    };
+    let (mut room, mut last) = (limit, None);
+    for (path, entry) in all
+        .iter()
+        .filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after))
+    {
+        let manifest = listing::manifest(repo, entry)?;
+        let mut info = listing::file(path, entry, manifest.as_ref());
+        let inside = manifest.as_ref().map_or(0, |m| m.tensors.len() + m.views.len());
+        let wanted = if query.tensors { inside } else { 0 };
+        let fits = wanted <= room;
+        // What does not fit on this page may fit on the next, unless it fits on none.
+        if out.files.len() == limit || (!fits && wanted <= limit) {
+            out.next = last;
+            break;
+        }
+        if let (true, true, Some(m)) = (query.tensors, fits, &manifest) {
+            let tensors = listing::tensors(repo, path, m, 0..m.tensors.len(), &errors)?;
+            info = info.with(tensors, listing::views(m, 0..m.views.len()));
+            room -= wanted;
+        } else if query.tensors && manifest.is_none() {
+            info = info.with(Vec::new(), Vec::new());
+        }
+        out.files.push(info);
+        last = Some(path.clone());
+    }
+    Ok(out)
+}
+
+/// List the tensors of a file, and how they are stored
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/tensors/{rev}/{*path}",
+    tag = "versions",
+    params(
+        ("owner" = String, Path), ("name" = String, Path),
+        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
+        TensorsQuery,
+    ),
+    responses(
+        (status = 200, body = TensorsPage),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn tensors(
+    Read(access): Read,
+    Path((_, _, rev, path)): Path<(String, String, String, String)>,
+    Query(query): Query<TensorsQuery>,
+) -> Result<Json<TensorsPage>> {
+    work(move || {
+        let repo = &*access.repo;
+        let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+        let (id, entry) = files::find(repo, &rev, &path)?;
+        let mut out = TensorsPage {
+            commit: id.to_hex(),
+            format: "plain",
+            path,
+            tensors: Vec::new(),
+            views: Vec::new(),
+            next: None,
+        };
+        let Some(m) = listing::manifest(repo, &entry)? else {
+            return Ok(Json(out));
+        };
+        let errors = Errors::of(repo, &repo.odb().commit(&id)?)?;
+        // Tensors and, behind them, views are counted as one list.
+        let (stored, all) = (m.tensors.len(), m.tensors.len() + m.views.len());
+        let start = (query.after.unwrap_or(0) as usize).min(all);
+        let end = start.saturating_add(limit).min(all);
+        out.format = mdl_repo::format_name(m.format);
+        out.tensors = listing::tensors(repo, &out.path, &m, start.min(stored)..end.min(stored), &errors)?;
+        out.views = listing::views(&m, start.max(stored) - stored..end.max(stored) - stored);
+        out.next = (end < all).then(|| u32::try_from(end).ok()).flatten();
+        Ok(Json(out))
+    })
+    .await
+}

@@ -1,0 +1,161 @@
+//! Webhooks over HTTP: set, listed, removed. Neighbours: `webhooks` keeps and delivers them. A secret that came in never goes out.
+
+use crate::{
+    app::{App, work},
+    auth::Admin,
+    extract::{Body, Path},
+    problem::{ProblemDocument, Result},
+    webhooks::{Webhook, WebhookDelivery, address},
+};
+use axum::{Json, extract::State, response::IntoResponse};
+use http::{StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, add))
+        .routes(routes!(show, remove))
+}
+
+/// A webhook to be set.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewWebhook {
+    /// Where it goes: http or https, to a public address.
+    #[schema(example = "https://ci.example.org/hooks/models")]
+    url: String,
+    /// Bodies are signed with it (`X-Mdl-Signature-256`). It cannot be read back.
+    #[schema(min_length = 1, max_length = 256)]
+    secret: Option<String>,
+    /// The refs it is about, a glob over full names where `*` stops at `/`; all if nothing is said.
+    #[schema(example = "refs/heads/*", max_length = 256)]
+    refs: Option<String>,
+}
+
+/// A webhook.
+#[derive(Debug, Serialize, ToSchema)]
+struct WebhookInfo {
+    /// Its name.
+    id: String,
+    /// Where it goes.
+    url: String,
+    /// Whether it has a secret.
+    signed: bool,
+    /// The refs it is about; none: all.
+    refs: Option<String>,
+    /// Who set it.
+    by: String,
+    /// When: milliseconds since 1970.
+    created_ms: i64,
+    /// The last delivery since the server began.
+    last_delivery: Option<WebhookDelivery>,
+}
+
+/// Webhooks of a repository.
+#[derive(Debug, Serialize, ToSchema)]
+struct WebhookList {
+    webhooks: Vec<WebhookInfo>,
+}
+
+fn info(app: &App, hook: Webhook) -> WebhookInfo {
+    WebhookInfo {
+        signed: hook.is_signed(),
+        last_delivery: app.webhooks().last_of(&hook.id),
+        id: hook.id,
+        url: hook.url,
+        refs: hook.refs,
+        by: hook.by,
+        created_ms: hook.created_ms,
+    }
+}
+
+/// List webhooks
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/webhooks",
+    tag = "webhooks",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = WebhookList),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
+    work(move || {
+        let hooks = app.webhooks().of(&access.name)?;
+        let webhooks = hooks.into_iter().map(|h| info(&app, h)).collect();
+        Ok(Json(WebhookList { webhooks }))
+    })
+    .await
+}
+
+/// Set a webhook
+///
+/// Whenever a ref moves, the URL gets a POST with `{repo, ref, old, new, by, time}`, tried three times.
+#[utoipa::path(
+    post,
+    path = "/repos/{owner}/{name}/webhooks",
+    tag = "webhooks",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = NewWebhook,
+    responses(
+        (status = 201, body = WebhookInfo, headers(("Location" = String, description = "The webhook"))),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn add(State(app): State<App>, Admin(access): Admin, Body(new): Body<NewWebhook>) -> Result<impl IntoResponse> {
+    let url = address::check(&new.url, app.options().private_webhooks)?.to_string();
+    let (name, by) = (access.name.clone(), access.caller.name().to_owned());
+    let hook = work(move || {
+        let hook = app.webhooks().add(&access.name, url, new.secret, new.refs, &by)?;
+        Ok(info(&app, hook))
+    });
+    let hook = hook.await?;
+    let location = super::location(&name, "webhooks", &hook.id)?;
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(hook)))
+}
+
+/// Look at a webhook
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/webhooks/{id}",
+    tag = "webhooks",
+    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    responses(
+        (status = 200, body = WebhookInfo),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn show(
+    State(app): State<App>,
+    Admin(access): Admin,
+    Path((_, _, id)): Path<(String, String, String)>,
+) -> Result<Json<WebhookInfo>> {
+    work(move || {
+        let hook = app.webhooks().find(&access.name, &id)?;
+        Ok(Json(info(&app, hook)))
+    })
+    .await
+}
+
+/// Remove a webhook
+#[utoipa::path(
+    delete,
+    path = "/repos/{owner}/{name}/webhooks/{id}",
+    tag = "webhooks",
+    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    responses(
+        (status = 204),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn remove(
+    State(app): State<App>,
+    Admin(access): Admin,
+    Path((_, _, id)): Path<(String, String, String)>,
+) -> Result<StatusCode> {
+    work(move || app.webhooks().remove(&access.name, &id)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,217 @@
+//! A commit as the Hugging Face clients send it: JSON documents, one a line, read as they come in. Neighbours: `commit` makes a
+//! version of it. It must not know repositories.
+
+use crate::{
+    problem::{Problem, Result},
+    spool::{Spool, Spooled},
+};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use serde::Deserialize;
+use std::{collections::BTreeMap, convert::Infallible, fmt::Display, mem, pin::pin};
+
+/// Longest line: a file that goes inside the commit, in base64.
+const MAX_LINE: usize = 24 << 20;
+/// Files that a commit may name.
+const MAX_CHANGES: usize = 100_000;
+
+/// A line.
+#[derive(Deserialize)]
+#[serde(tag = "key", content = "value")]
+enum Line {
+    #[serde(rename = "header")]
+    Header(Header),
+    #[serde(rename = "file")]
+    File(File),
+    #[serde(rename = "lfsFile")]
+    LfsFile(LfsFile),
+    #[serde(rename = "deletedFile")]
+    DeletedFile(Deleted),
+    #[serde(rename = "deletedFolder")]
+    DeletedFolder(Deleted),
+}
+
+/// What is said about the commit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Header {
+    #[serde(default)]
+    summary: String,
+    #[serde(default)]
+    description: Option<String>,
+    pub(super) parent_commit: Option<String>,
+}
+
+impl Header {
+    pub(super) fn message(&self) -> String {
+        match self.description.as_deref().map(str::trim) {
+            None | Some("") => self.summary.clone(),
+            Some(text) => format!("{}\n\n{text}", self.summary),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct File {
+    path: String,
+    #[serde(default)]
+    content: String,
+    #[serde(default)]
+    encoding: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LfsFile {
+    path: String,
+    #[serde(default)]
+    algo: Option<String>,
+    oid: String,
+    size: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Deleted {
+    path: String,
+}
+
+/// What becomes of a path.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// These bytes.
+    Put(Spooled),
+    /// An object that was uploaded before.
+    Lfs {
+        /// SHA-256 of it.
+        oid: String,
+        /// Its length, if the client said it.
+        size: Option<u64>,
+    },
+}
+
+/// Everything that a commit says.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) header: Header,
+    /// New contents, the last that was said of each path.
+    pub(super) put: BTreeMap<String, Change>,
+    pub(super) deleted: Vec<String>,
+    pub(super) deleted_folders: Vec<String>,
+    named: usize,
+}
+
+impl Changes {
+    /// Reads all lines. What is in them goes to the spool.
+    ///
+    /// # Errors
+    /// A line that is too long or makes no sense; no header; too many files; the client stopped in the middle.
+    pub(super) async fn read<S, E>(stream: S, spool: &Spool) -> Result<Changes>
+    where
+        S: Stream<Item = std::result::Result<Bytes, E>>,
+        E: Display,
+    {
+        let (mut changes, mut header) = (Changes::default(), false);
+        let mut lines = Lines::default();
+        let mut stream = pin!(stream);
+        while let Some(chunk) = stream.next().await {
+            let mut chunk = chunk.map_err(|e| Problem::usage(format!("the commit broke off: {e}")))?;
+            while let Some(line) = lines.next(&mut chunk)? {
+                header |= changes.take(&line, spool).await?;
+            }
+        }
+        header |= changes.take(&lines.buffer, spool).await?;
+        match header {
+            true => Ok(changes),
+            false => Err(Problem::usage("the commit has no header")),
+        }
+    }
+
+    /// Takes a line; returns whether it was the header.
+    async fn take(&mut self, line: &[u8], spool: &Spool) -> Result<bool> {
+        if line.trim_ascii().is_empty() {
+            return Ok(false);
+        }
+        let line = serde_json::from_slice(line);
+        let line: Line = line.map_err(|e| Problem::usage(format!("a line of the commit cannot be read: {e}")))?;
+        self.named += 1;
+        if self.named > MAX_CHANGES {
+            return Err(Problem::too_large(format!("more than {MAX_CHANGES} files in a commit")));
+        }
+        match line {
+            Line::Header(header) => {
+                self.header = header;
+                return Ok(true);
+            }
+            Line::File(file) => {
+                let bytes = decoded(&file)?;
+                let bytes = stream::iter([Ok::<_, Infallible>(Bytes::from(bytes))]);
+                let spooled = spool.receive(bytes, None).await?;
+                self.put.insert(file.path, Change::Put(spooled));
+            }
+            Line::LfsFile(file) => {
+                if file.algo.as_deref().is_some_and(|a| a != "sha256") {
+                    return Err(Problem::usage("objects go by their SHA-256"));
+                }
+                let (oid, size) = (file.oid, file.size);
+                self.put.insert(file.path, Change::Lfs { oid, size });
+            }
+            Line::DeletedFile(file) => self.deleted.push(file.path),
+            Line::DeletedFolder(folder) => self.deleted_folders.push(folder.path),
+        }
+        Ok(false)
+    }
+}
+
+fn decoded(file: &File) -> Result<Vec<u8>> {
+    match file.encoding.as_deref() {
+        None | Some("utf-8") => Ok(file.content.clone().into_bytes()),
+        Some("base64") => {
+            let bytes = BASE64_STANDARD.decode(&file.content);
+            bytes.map_err(|e| Problem::usage(format!("{:?} is no base64: {e}", file.path)))
+        }
+        Some(other) => Err(Problem::usage(format!("no such encoding: {other:?}"))),
+    }
+}
+
+/// Cuts a stream into lines.
+#[derive(Default)]
+struct Lines {
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// The next whole line, as far as the chunk (of which it takes its part) goes.
+    fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Vec<u8>>> {
+        let end = chunk.iter().position(|b| *b == b'\n');
+        let part = chunk.split_to(end.map_or(chunk.len(), |at| at + 1));
+        if self.buffer.len() + part.len() > MAX_LINE {
+            let hint = "send larger files as LFS objects";
+            return Err(Problem::too_large(format!("a line of more than {MAX_LINE} bytes")).hint(hint));
+        }
+        self.buffer.extend_from_slice(&part);
+        Ok(end.map(|_| mem::take(&mut self.buffer)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_whole_whatever_the_chunks_are() {
+        let text = b"one\ntwo\n\nthree";
+        for size in 1..text.len() {
+            let (mut lines, mut out) = (Lines::default(), Vec::new());
+            for chunk in text.chunks(size) {
+                let mut chunk = Bytes::copy_from_slice(chunk);
+                while let Some(line) = lines.next(&mut chunk).expect("short lines") {
+                    out.push(String::from_utf8(line).expect("text"));
+                }
+            }
+            assert_eq!(out, ["one\n", "two\n", "\n"]);
+            assert_eq!(lines.buffer, b"three");
+        }
+        let mut long = Bytes::from(vec![b'x'; MAX_LINE + 1]);
+        assert!(Lines::default().next(&mut long).is_err());
+    }
+}

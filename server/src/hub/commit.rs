@@ -1,0 +1,258 @@
+//! Commits as the Hugging Face clients make them: changes to what a branch holds. Neighbours: `changes` reads them, `objects` has what
+//! was uploaded before. It must not know how a version is stored.
+
+use super::{
+    changes::{Change, Changes},
+    info::default_branch,
+    objects::{self, Place},
+    preupload::UploadQuery,
+    short,
+    site::Site,
+};
+use crate::{
+    app::{App, work},
+    auth::{Access, Write},
+    content::Hashes,
+    extract::{Path, Query},
+    problem::{Problem, Result},
+    revision,
+};
+use axum::{Json, body::Body, extract::State};
+use http::StatusCode;
+use mdl_objects::Id;
+use mdl_repo::{CommitRequest, Content, HEADS, NewFile, Repo, RepoError, Silent};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, fs::File, io::Read, path::PathBuf};
+
+/// How often a commit is made anew because the branch moved meanwhile.
+const TRIES: usize = 6;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    rev: String,
+}
+
+/// `POST /api/models/{owner}/{name}/commit/{rev}`.
+pub(super) async fn commit(
+    State(app): State<App>,
+    Write(access): Write,
+    site: Site,
+    Path(at): Path<At>,
+    Query(query): Query<UploadQuery>,
+    body: Body,
+) -> Result<Json<Value>> {
+    query.check()?;
+    let changes = Changes::read(body.into_data_stream(), app.spool()).await?;
+    let turn = app.hub().turns.take(&access.repo).await;
+    let name = access.name.clone();
+    let id = work(move || {
+        let _turn = turn;
+        let job = Job {
+            app,
+            access,
+            changes,
+            branch: at.rev,
+        };
+        let id = job.run()?;
+        // The client need not wait for this.
+        tokio::task::spawn_blocking(move || job.remember(&id));
+        Ok(id)
+    })
+    .await?;
+    let oid = short(&id);
+    Ok(Json(json!({
+        "success": true,
+        "commitOid": oid,
+        "commitUrl": site.link(&format!("/{name}/commit/{oid}")),
+        "hookOutput": "",
+    })))
+}
+
+/// One commit that is to be made.
+struct Job {
+    app: App,
+    access: Access,
+    changes: Changes,
+    branch: String,
+}
+
+type Files = BTreeMap<String, NewFile>;
+
+impl Job {
+    fn run(&self) -> Result<Id> {
+        let repo = &self.access.repo;
+        let branch = target(repo, &self.branch)?;
+        let full = format!("{HEADS}{branch}");
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let tip = repo.refs().get(&full)?;
+            self.check_parent(tip)?;
+            let files: Vec<NewFile> = self.files(tip)?.into_values().collect();
+            let request = CommitRequest {
+                allow_empty: files.is_empty() && tip.is_some(),
+                files: Some(files),
+                message: self.changes.header.message(),
+                branch: Some(branch.clone()),
+                expects: Some(tip),
+                author: self.access.caller.signature(&repo.config().signature()),
+                // A hub takes any bytes; what looks like a damaged checkpoint is kept as bytes.
+                allow_damaged: true,
+                ..CommitRequest::default()
+            };
+            match (repo.commit(&request, &Silent), tip) {
+                (Ok(done), _) => {
+                    self.app.metrics().commits.inc();
+                    self.access.moved(&self.app, &full, tip, Some(done.id));
+                    return Ok(done.id);
+                }
+                (Err(RepoError::Conflict { .. }), _) if tries < TRIES => {}
+                // Sent again after its answer was lost, or nothing was new to begin with.
+                (Err(RepoError::User { message, .. }), Some(tip)) if message.starts_with("nothing to commit") => {
+                    return Ok(tip);
+                }
+                (Err(e), _) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// The client may have said on what it builds.
+    fn check_parent(&self, tip: Option<Id>) -> Result<()> {
+        let Some(parent) = self.changes.header.parent_commit.as_deref().filter(|p| !p.is_empty()) else {
+            return Ok(());
+        };
+        let same = parent.len() >= 5 && tip.is_some_and(|t| t.to_hex().starts_with(&parent.to_ascii_lowercase()));
+        match same {
+            true => Ok(()),
+            false => Err(Problem::new(
+                StatusCode::PRECONDITION_FAILED,
+                "conflict",
+                "A commit has happened since. Please refresh and try again.",
+            )),
+        }
+    }
+
+    /// All files of the new version.
+    fn files(&self, tip: Option<Id>) -> Result<Files> {
+        let repo = &self.access.repo;
+        let mut files = Files::new();
+        for (rel, stored) in tip.map(|id| repo.stored(&id)).transpose()?.unwrap_or_default() {
+            let file = NewFile {
+                rel: rel.clone(),
+                executable: stored.executable(),
+                content: Content::Stored(stored),
+            };
+            files.insert(rel, file);
+        }
+        let executable: Vec<&String> = self
+            .changes
+            .put
+            .keys()
+            .filter(|p| files.get(*p).is_some_and(|f| f.executable))
+            .collect();
+        self.delete(&mut files)?;
+        for (path, change) in &self.changes.put {
+            let file = NewFile {
+                rel: path.clone(),
+                executable: executable.contains(&path),
+                content: self.content(path, change)?,
+            };
+            files.insert(path.clone(), file);
+        }
+        Ok(files)
+    }
+
+    fn delete(&self, files: &mut Files) -> Result<()> {
+        let missing = |path: &str| {
+            let shown: String = path.chars().take(300).collect();
+            let message = format!("A file with this name doesn't exist: {shown:?}");
+            Problem::new(StatusCode::NOT_FOUND, "not_found", message).code("EntryNotFound")
+        };
+        for path in &self.changes.deleted {
+            files.remove(path).ok_or_else(|| missing(path))?;
+        }
+        for folder in &self.changes.deleted_folders {
+            let prefix = format!("{}/", folder.trim_matches('/'));
+            let before = files.len();
+            files.retain(|path, _| !path.starts_with(&prefix));
+            if files.len() == before {
+                return Err(missing(folder));
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&self, path: &str, change: &Change) -> Result<Content> {
+        let (oid, said) = match change {
+            Change::Put(spooled) => return Ok(Content::Disk(spooled.path().to_owned())),
+            Change::Lfs { oid, size } => (oid, *size),
+        };
+        let found = self.app.hub().objects.find(&self.access.name, &self.access.repo, oid);
+        let found = found
+            .filter(|o| said.is_none_or(|size| size == o.size))
+            .ok_or_else(|| {
+                Problem::usage(format!("the object of {path:?} was not uploaded"))
+                    .hint("upload it by the LFS batch API first")
+            })?;
+        match found.place {
+            Place::Raw(path) => Ok(Content::Disk(path)),
+            Place::Version(entry) => objects::stored(&self.access.repo, &entry).map(Content::Stored),
+        }
+    }
+
+    /// Remembers by which hashes the new files are known elsewhere: from what was uploaded, which need not be decoded for it.
+    fn remember(&self, id: &Id) {
+        let repo = &self.access.repo;
+        let files = repo.odb().commit(id).and_then(|c| repo.odb().files(&c.tree));
+        let Ok(files) = files else { return };
+        for (path, change) in &self.changes.put {
+            let disk = match self.content(path, change) {
+                Ok(Content::Disk(disk)) => disk,
+                _ => continue,
+            };
+            let Some(entry) = files.get(path).filter(|e| repo.odb().digest(&e.id).is_none()) else {
+                continue;
+            };
+            match hashed(&disk, entry.size) {
+                Ok(digests) => self.app.content().remember(repo, entry, digests),
+                Err(error) => tracing::warn!(%error, "cannot hash an upload"),
+            }
+        }
+    }
+}
+
+fn hashed(path: &PathBuf, size: u64) -> std::io::Result<mdl_repo::Digests> {
+    let (mut file, mut hashes) = (File::open(path)?, Hashes::new(size));
+    let (mut piece, mut left) = (vec![0; 1 << 20], size);
+    loop {
+        let n = file.read(&mut piece)?;
+        if n == 0 {
+            break;
+        }
+        hashes.update(piece.get(..n).unwrap_or_default());
+        left = left.checked_sub(n as u64).ok_or(std::io::ErrorKind::InvalidData)?;
+    }
+    match left {
+        0 => Ok(hashes.finish()),
+        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// The branch that a revision names.
+fn target(repo: &Repo, rev: &str) -> Result<String> {
+    let short = rev.strip_prefix(HEADS).unwrap_or(rev);
+    if repo.refs().get(&format!("{HEADS}{short}")).ok().flatten().is_some() {
+        return Ok(short.to_owned());
+    }
+    if let ("main" | "HEAD", Some(default)) = (short, default_branch(repo)?) {
+        return Ok(default);
+    }
+    if repo.refs().head_commit()?.is_none() {
+        return Ok(short.to_owned());
+    }
+    match revision::resolve(repo, rev) {
+        Ok(_) => Err(Problem::usage(format!("{rev:?} is no branch")).hint("commit to a branch")),
+        Err(problem) => Err(problem),
+    }
+}

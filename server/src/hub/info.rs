@@ -1,0 +1,276 @@
+//! Models described and listed as the Hugging Face clients want it. Neighbours: `files` describes what is in one. It must not know
+//! how versions are stored.
+
+use super::{
+    files::{self, Found, Item, Page},
+    short,
+    site::{Site, encoded, next},
+};
+use crate::{
+    app::{App, work},
+    auth::{Access, Caller, Read, Scope, is_open},
+    extract::{Path, Query},
+    problem::{Problem, Result},
+    registry::RepoName,
+    revision,
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use jiff::Timestamp;
+use mdl_objects::{Commit, Id, Mode};
+use mdl_repo::{HEADS, Repo};
+use serde::{Deserialize, Serialize};
+
+/// Models on a page of the list, if nobody asks for another number, and at most.
+const PAGE: usize = 100;
+const MAX_PAGE: usize = 1000;
+/// Files that a description names.
+const MAX_FILES: usize = 100_000;
+
+/// A file of a model.
+#[derive(Debug, Serialize)]
+struct Sibling {
+    rfilename: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(rename = "blobId", skip_serializing_if = "Option::is_none")]
+    blob_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lfs: Option<files::Lfs>,
+}
+
+/// A model.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Model {
+    id: String,
+    model_id: String,
+    author: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_modified: Option<String>,
+    private: bool,
+    gated: bool,
+    disabled: bool,
+    downloads: u64,
+    likes: u64,
+    tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    siblings: Option<Vec<Sibling>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct InfoQuery {
+    blobs: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AtRevision {
+    rev: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    search: Option<String>,
+    author: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    full: Option<String>,
+}
+
+/// Whether a parameter says yes, in any of the clients' ways.
+pub(super) fn says_yes(value: Option<&str>) -> bool {
+    matches!(value, Some("1" | "true" | "True"))
+}
+
+/// A time as these clients read it.
+pub(super) fn date(ms: i64) -> String {
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
+    format!("{time:.3}")
+}
+
+fn model(name: &RepoName, repo: &Repo, head: Option<(&Id, &Commit)>) -> Model {
+    Model {
+        id: name.to_string(),
+        model_id: name.to_string(),
+        author: name.owner().to_owned(),
+        sha: head.map(|(id, _)| short(id)),
+        last_modified: head.map(|(_, c)| date(c.author.time_ms)),
+        private: !is_open(repo),
+        gated: false,
+        disabled: false,
+        downloads: 0,
+        likes: 0,
+        tags: Vec::new(),
+        siblings: None,
+    }
+}
+
+/// The branch that HEAD is on, by its short name.
+pub(super) fn default_branch(repo: &Repo) -> Result<Option<String>> {
+    let full = repo.head_branch()?;
+    Ok(full.and_then(|f| f.strip_prefix(HEADS).map(str::to_owned)))
+}
+
+/// The commit of a revision; none: it is the first branch of a repository that has no commit yet.
+fn commit_of(repo: &Repo, rev: Option<&str>) -> Result<Option<Id>> {
+    let unborn = || -> Result<bool> {
+        let default = default_branch(repo)?;
+        Ok(repo.refs().head_commit()?.is_none()
+            && rev.is_none_or(|rev| rev == "main" || rev == "HEAD" || Some(rev) == default.as_deref()))
+    };
+    if unborn()? {
+        return Ok(None);
+    }
+    revision::resolve(repo, rev.unwrap_or("HEAD")).map(Some)
+}
+
+/// `GET /api/models/{owner}/{name}`.
+pub(super) async fn latest(
+    State(app): State<App>,
+    Read(access): Read,
+    Query(query): Query<InfoQuery>,
+) -> Result<Json<Model>> {
+    info(app, access, None, says_yes(query.blobs.as_deref())).await
+}
+
+/// `GET /api/models/{owner}/{name}/revision/{rev}`.
+pub(super) async fn at_revision(
+    State(app): State<App>,
+    Read(access): Read,
+    Path(at): Path<AtRevision>,
+    Query(query): Query<InfoQuery>,
+) -> Result<Json<Model>> {
+    info(app, access, Some(at.rev), says_yes(query.blobs.as_deref())).await
+}
+
+/// `GET /api/models/{name}`: every model here has an owner.
+pub(super) async fn without_owner() -> Problem {
+    Problem::not_found("repository", "models are called OWNER/NAME here").code("RepoNotFound")
+}
+
+async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Result<Json<Model>> {
+    let (name, repo) = (access.name, access.repo);
+    let listed = repo.clone();
+    let (mut model, found) = work(move || {
+        let repo = listed;
+        let Some(id) = commit_of(&repo, rev.as_deref())? else {
+            return Ok((model(&name, &repo, None), Vec::new()));
+        };
+        let commit = repo.odb().commit(&id)?;
+        let found = all_files(&repo, &commit.tree)?;
+        Ok((model(&name, &repo, Some((&id, &commit))), found))
+    })
+    .await?;
+    let plain = |(rfilename, _): Found| Sibling {
+        rfilename,
+        size: None,
+        blob_id: None,
+        lfs: None,
+    };
+    let full = |item: Item| Sibling {
+        rfilename: item.path,
+        size: Some(item.size),
+        blob_id: Some(item.oid),
+        lfs: item.lfs,
+    };
+    model.siblings = Some(match blobs {
+        false => found.into_iter().map(plain).collect(),
+        true => {
+            let items = files::describe(&app, &repo, found).await?;
+            items.into_iter().map(full).collect()
+        }
+    });
+    Ok(Json(model))
+}
+
+fn all_files(repo: &Repo, tree: &Id) -> Result<Vec<Found>> {
+    let mut page = Page {
+        odb: repo.odb(),
+        recursive: true,
+        limit: MAX_FILES,
+        found: Vec::new(),
+    };
+    page.fill(tree, "", None)?;
+    page.found.retain(|(_, entry)| entry.mode != Mode::Tree);
+    Ok(page.found)
+}
+
+/// `GET /api/models`.
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    site: Site,
+    Query(query): Query<ListQuery>,
+) -> Result<Response> {
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let wanted = Wanted::new(&query);
+    let (models, more) = work(move || listed(&app, &caller, &wanted, limit)).await?;
+    let last = models.last().map(|m| m.id.clone());
+    let mut response = Json(models).into_response();
+    if let (true, Some(last)) = (more, last) {
+        let mut link = format!("/api/models?cursor={}&limit={limit}", encoded(&last));
+        for (key, value) in [
+            ("search", &query.search),
+            ("author", &query.author),
+            ("full", &query.full),
+        ] {
+            if let Some(value) = value {
+                link.push_str(&format!("&{key}={}", encoded(value)));
+            }
+        }
+        let (name, value) = next(&site.link(&link))?;
+        response.headers_mut().insert(name, value);
+    }
+    Ok(response)
+}
+
+/// Which models are wanted.
+struct Wanted {
+    search: Option<String>,
+    author: Option<String>,
+    after: Option<String>,
+}
+
+impl Wanted {
+    fn new(query: &ListQuery) -> Wanted {
+        Wanted {
+            search: query.search.as_ref().map(|s| s.to_lowercase()),
+            author: query.author.clone(),
+            after: query.cursor.clone(),
+        }
+    }
+
+    fn has(&self, name: &RepoName) -> bool {
+        let text = name.to_string();
+        self.after.as_ref().is_none_or(|after| text > *after)
+            && self.author.as_ref().is_none_or(|author| name.owner() == author)
+            && self.search.as_ref().is_none_or(|s| text.to_lowercase().contains(s))
+    }
+}
+
+/// The models that are wanted and that the caller may read, and whether there are more.
+fn listed(app: &App, caller: &Caller, wanted: &Wanted, limit: usize) -> Result<(Vec<Model>, bool)> {
+    let mut out = Vec::new();
+    let mut names = app.registry().list()?;
+    // As their text, by which the next page begins.
+    names.sort_by_cached_key(RepoName::to_string);
+    for name in names.iter().filter(|n| wanted.has(n)) {
+        // One that cannot be opened must not hide the others.
+        let Ok(repo) = app.registry().open(name) else { continue };
+        if !caller.may(Scope::Read, name, is_open(&repo)) {
+            continue;
+        }
+        if out.len() == limit {
+            return Ok((out, true));
+        }
+        let head = repo.refs().head_commit().ok().flatten();
+        let head = head.and_then(|id| Some((id, repo.odb().commit(&id).ok()?)));
+        out.push(model(name, &repo, head.as_ref().map(|(id, c)| (id, c))));
+    }
+    Ok((out, false))
+}

@@ -1,0 +1,142 @@
+//! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face clients.
+//! Neighbours: `object` moves the bytes, `links` signs the way there. It must not know versions.
+
+use super::{files::sha256_of, links::SECONDS, object::Named, objects::Object, site::Site};
+use crate::{
+    app::{App, work},
+    auth::{Access, Read, Scope},
+    extract::Body,
+    problem::{Problem, Result},
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+const LFS_JSON: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Operation {
+    Upload,
+    Download,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Batch {
+    operation: Operation,
+    #[serde(default)]
+    transfers: Vec<String>,
+    objects: Vec<Named>,
+    hash_algo: Option<String>,
+}
+
+impl Batch {
+    fn check(&self) -> Result<()> {
+        let refuse = |why: &str| Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+        if self.hash_algo.as_deref().is_some_and(|a| a != "sha256") {
+            return refuse("objects go by their SHA-256");
+        }
+        if !self.transfers.is_empty() && !self.transfers.iter().any(|t| t == "basic") {
+            return refuse("only basic transfers are known here");
+        }
+        Ok(())
+    }
+}
+
+/// `POST /{owner}/{name}.git/info/lfs/objects/batch`.
+pub(super) async fn batch(
+    State(app): State<App>,
+    Read(access): Read,
+    site: Site,
+    headers: HeaderMap,
+    Body(batch): Body<Batch>,
+) -> Result<Response> {
+    let access = match batch.operation {
+        Operation::Download => access,
+        Operation::Upload => app.access(access.caller, access.name, Scope::Write).await?,
+    };
+    batch.check()?;
+    let base = site.link(&format!("/{}.git/info/lfs", access.name));
+    let answerer = Answerer {
+        header: as_sent(&headers),
+        operation: batch.operation,
+        max: app.spool().max(),
+        base,
+        app,
+        access,
+    };
+    let objects = work(move || {
+        let all = batch.objects.iter().map(|named| answerer.object(named));
+        all.collect::<Result<Vec<Value>>>()
+    })
+    .await?;
+    let answer = json!({"transfer": "basic", "objects": objects, "hash_algo": "sha256"});
+    Ok(([(header::CONTENT_TYPE, LFS_JSON)], Json(answer)).into_response())
+}
+
+/// What showed who asks, for the client to show it with the object as well.
+fn as_sent(headers: &HeaderMap) -> Value {
+    let mut out = Map::new();
+    if let Some(sent) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
+        out.insert("Authorization".to_owned(), Value::from(sent));
+    }
+    Value::Object(out)
+}
+
+struct Answerer {
+    app: App,
+    access: Access,
+    operation: Operation,
+    header: Value,
+    base: String,
+    max: u64,
+}
+
+impl Answerer {
+    fn object(&self, named: &Named) -> Result<Value> {
+        let (oid, size) = (&named.oid, named.size);
+        let refuse = |code: u16, message: &str| {
+            let shown: String = oid.chars().take(80).collect();
+            Ok(json!({"oid": shown, "size": size, "error": {"code": code, "message": message}}))
+        };
+        if sha256_of(oid).is_none() {
+            return refuse(422, "objects are called by their SHA-256");
+        }
+        let found = self.app.hub().objects.find(&self.access.name, &self.access.repo, oid);
+        match (self.operation, found) {
+            (_, Some(Object { size: found, .. })) if found != size => refuse(422, "the object has another length"),
+            (Operation::Download, None) => refuse(404, "there is no such object here"),
+            (Operation::Upload, None) if size > self.max => refuse(422, "the object is too large for this server"),
+            (Operation::Download, Some(_)) => Ok(self.actions(named, json!({"download": self.download(oid)}))),
+            // No actions: there is nothing to send.
+            (Operation::Upload, Some(_)) => Ok(json!({"oid": oid, "size": size})),
+            (Operation::Upload, None) => Ok(self.actions(named, self.upload(oid, size)?)),
+        }
+    }
+
+    fn actions(&self, named: &Named, actions: Value) -> Value {
+        json!({"oid": named.oid, "size": named.size, "authenticated": true, "actions": actions})
+    }
+
+    fn download(&self, oid: &str) -> Value {
+        json!({"href": format!("{}/objects/{oid}", self.base), "header": self.header})
+    }
+
+    fn upload(&self, oid: &str, size: u64) -> Result<Value> {
+        let grant = self
+            .app
+            .hub()
+            .links
+            .grant(&self.access.caller, &self.access.name, oid, size)?;
+        let href = format!("{}/objects/{oid}{grant}", self.base);
+        Ok(json!({
+            "upload": {"href": href, "header": self.header, "expires_in": SECONDS},
+            "verify": {"href": format!("{}/verify", self.base), "header": self.header},
+        }))
+    }
+}

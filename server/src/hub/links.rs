@@ -1,0 +1,118 @@
+//! Links that are allowed to upload one object by themselves: the Hugging Face clients send no token with it. Neighbours: `lfs` gives
+//! them out, `object` honours them. It must not know where objects are kept.
+
+use crate::{
+    app::App,
+    auth::{Caller, Scope},
+    problem::{Problem, Result},
+    registry::RepoName,
+    state,
+};
+use hmac::{Hmac, KeyInit, Mac};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use std::{fmt, fs, path::Path};
+
+const FILE: &str = "links.key";
+const KEY_BYTES: usize = 32;
+/// How long a link is good for: an upload of hundreds of files takes its time, and its last link is as old as its first.
+pub(super) const SECONDS: i64 = 24 * 3600;
+
+/// Makes and checks links. The key is kept, so that a server that was started anew honours those of the one before.
+pub(super) struct Links {
+    key: Vec<u8>,
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Links")
+    }
+}
+
+/// What a link says, as its parameters.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Grant {
+    /// Length of the object.
+    pub(super) size: Option<u64>,
+    /// When it ends: seconds since 1970.
+    until: Option<i64>,
+    /// Id of the token it was made for.
+    by: Option<String>,
+    /// That this server said so.
+    sig: Option<String>,
+}
+
+impl Links {
+    /// With the key in the server's directory, made if there is none.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub(super) fn new(state_dir: &Path) -> Result<Links> {
+        let path = state_dir.join(FILE);
+        let _lock = state::lock(&path)?;
+        match fs::read(&path) {
+            Ok(key) if key.len() == KEY_BYTES => return Ok(Links { key }),
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Problem::internal(format!("{FILE}: {e}"))),
+        }
+        let mut key = vec![0; KEY_BYTES];
+        getrandom::fill(&mut key).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
+        state::write_private(&path, &key).map_err(|e| Problem::internal(format!("{FILE}: {e}")))?;
+        Ok(Links { key })
+    }
+
+    fn mac(&self, name: &RepoName, oid: &str, grant: &Grant) -> Result<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).map_err(Problem::internal)?;
+        let (size, until) = (grant.size.unwrap_or(0), grant.until.unwrap_or(0));
+        let by = grant.by.as_deref().unwrap_or_default();
+        mac.update(format!("put\n{name}\n{oid}\n{size}\n{until}\n{by}").as_bytes());
+        Ok(mac)
+    }
+
+    /// The parameters of a link with which an object may be uploaded as this caller may.
+    ///
+    /// # Errors
+    /// None that is the caller's.
+    pub(super) fn grant(&self, caller: &Caller, name: &RepoName, oid: &str, size: u64) -> Result<String> {
+        let mut text = format!("?size={size}");
+        if let Some(id) = caller.id() {
+            let mut grant = Grant {
+                size: Some(size),
+                until: Some(Timestamp::now().as_second().saturating_add(SECONDS)),
+                by: Some(id.to_owned()),
+                sig: None,
+            };
+            let sig = self.mac(name, oid, &grant)?.finalize().into_bytes();
+            grant.sig = Some(super::files::hex(&sig));
+            let until = grant.until.unwrap_or_default();
+            text.push_str(&format!("&until={until}&by={id}&sig={}", grant.sig.unwrap_or_default()));
+        }
+        Ok(text)
+    }
+
+    /// Whether a link allows this upload: it is ours, it is not over, and neither is the token it was made for.
+    ///
+    /// # Errors
+    /// The tokens cannot be read.
+    pub(super) fn allows(&self, app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<bool> {
+        let now = Timestamp::now();
+        let (Some(until), Some(by), Some(sig)) = (grant.until, &grant.by, &grant.sig) else {
+            return Ok(false);
+        };
+        let Some(sig) = super::files::sha256_of(sig) else {
+            return Ok(false);
+        };
+        // Compared in constant time.
+        if self.mac(name, oid, grant)?.verify_slice(&sig).is_err() || until <= now.as_second() {
+            return Ok(false);
+        }
+        let tokens = app.tokens().all()?;
+        let token = tokens.iter().find(|t| t.id == *by);
+        Ok(token.is_some_and(|t| {
+            let over = t.expires_ms.is_some_and(|end| end <= now.as_millisecond());
+            !over && Caller::Bearer(t.clone()).may(Scope::Write, name, false)
+        }))
+    }
+}

@@ -1,0 +1,173 @@
+//! Which files the Hugging Face clients send inside a commit, and which as LFS objects before it. Neighbours: `commit` takes both.
+//! It must not know bytes beyond a sample.
+
+use super::{
+    files::{self, LARGE, hex, is_lfs},
+    info::says_yes,
+};
+use crate::{
+    app::{App, work},
+    auth::Write,
+    content,
+    extract::{Body, Path, Query},
+    problem::{Problem, Result},
+    revision,
+};
+use axum::{Json, extract::State};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use mdl_objects::{Entry, Mode};
+use mdl_repo::Repo;
+use serde::{Deserialize, Serialize};
+use std::{sync::Arc, time::Duration};
+
+/// Ends of names of files with tensors: they need not be encoded in text on their way.
+const TENSORS: [&str; 12] = [
+    ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
+];
+
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    rev: String,
+}
+
+/// What the routes that upload are told beside the revision.
+#[derive(Debug, Deserialize)]
+pub(super) struct UploadQuery {
+    create_pr: Option<String>,
+}
+
+impl UploadQuery {
+    /// Refuses what is not done here.
+    pub(super) fn check(&self) -> Result<()> {
+        match says_yes(self.create_pr.as_deref()) {
+            true => Err(Problem::usage("there are no pull requests here").hint("upload to a branch of its own")),
+            false => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Asked {
+    path: String,
+    #[serde(default)]
+    sample: String,
+    #[serde(default)]
+    size: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AskedFiles {
+    files: Vec<Asked>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    path: String,
+    upload_mode: &'static str,
+    should_ignore: bool,
+    /// What is there now, by the name that the client compares: then it need not send the same again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oid: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Answers {
+    files: Vec<Answer>,
+}
+
+/// Whether a file is small text, which goes inside the commit.
+fn is_regular(file: &Asked) -> bool {
+    let name = file.path.to_ascii_lowercase();
+    let text = || {
+        let sample = BASE64_STANDARD.decode(&file.sample).unwrap_or_else(|_| vec![0]);
+        let cut = match std::str::from_utf8(&sample) {
+            Ok(_) => true,
+            // The sample may end in the middle of a character.
+            Err(e) => e.error_len().is_none() && sample.len() - e.valid_up_to() < 4,
+        };
+        cut && !sample.contains(&0)
+    };
+    let tensors = name.ends_with(".safetensors") || TENSORS.iter().any(|end| name.ends_with(end));
+    file.size < LARGE && (file.size == 0 || (!tensors && text()))
+}
+
+/// `POST /api/models/{owner}/{name}/preupload/{rev}`.
+pub(super) async fn modes(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<At>,
+    Query(query): Query<UploadQuery>,
+    Body(asked): Body<AskedFiles>,
+) -> Result<Json<Answers>> {
+    query.check()?;
+    let paths: Vec<String> = asked.files.iter().map(|f| f.path.clone()).collect();
+    let repo = access.repo.clone();
+    let there = work(move || Ok(present(&repo, &at.rev, &paths))).await?;
+    let mut files = Vec::with_capacity(asked.files.len());
+    for (file, entry) in asked.files.into_iter().zip(there) {
+        let lfs = !is_regular(&file);
+        let oid = match entry.filter(|e| e.size == file.size) {
+            Some(entry) => known(&app, &access.repo, &entry, lfs).await,
+            None => None,
+        };
+        files.push(Answer {
+            upload_mode: if lfs { "lfs" } else { "regular" },
+            should_ignore: false,
+            oid,
+            path: file.path,
+        });
+    }
+    Ok(Json(Answers { files }))
+}
+
+/// The entries at these paths, as far as there are any.
+fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
+    let commit = revision::resolve(repo, rev).ok();
+    let tree = commit.and_then(|id| Some(repo.odb().commit(&id).ok()?.tree));
+    let find = |path: &String| {
+        let entry = files::find(repo.odb(), &tree?, path).ok().flatten()?;
+        (entry.mode != Mode::Tree).then_some(entry)
+    };
+    paths.iter().map(find).collect()
+}
+
+/// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to be decoded.
+async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry, lfs: bool) -> Option<String> {
+    let wait = if is_lfs(entry) {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(1)
+    };
+    let digests = content::digests(app, repo, entry, wait).await.ok().flatten()?;
+    Some(if lfs { hex(&digests.sha256) } else { hex(&digests.git) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn regular(path: &str, sample: &[u8], size: u64) -> bool {
+        is_regular(&Asked {
+            path: path.to_owned(),
+            sample: BASE64_STANDARD.encode(sample),
+            size,
+        })
+    }
+
+    #[test]
+    fn only_small_text_goes_inside_the_commit() {
+        assert!(regular("config.json", b"{}", 2));
+        assert!(regular("README.md", "é".as_bytes().split_at(1).0, 600));
+        assert!(regular("empty.bin", b"", 0));
+        for (path, sample, size) in [
+            ("model.safetensors", b"{}".as_slice(), 2),
+            ("a.PT", b"abc", 3),
+            ("x.dat", b"a\0b", 3),
+            ("x.dat", b"\xff\xfe text", 7),
+            ("big.json", b"{}", LARGE),
+        ] {
+            assert!(!regular(path, sample, size), "{path}");
+        }
+    }
+}

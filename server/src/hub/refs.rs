@@ -1,0 +1,172 @@
+//! Branches and tags: listed, made, deleted, as the Hugging Face clients do it. Neighbours: `mdl-repo` moves refs. It must not know
+//! what is in a version.
+
+use super::{info::default_branch, short};
+use crate::{
+    app::{App, work},
+    auth::{Access, Read, Write},
+    extract::{Body, Path},
+    problem::{Problem, Result},
+    revision,
+};
+use axum::{Json, extract::State};
+use mdl_objects::Signature;
+use mdl_repo::{HEADS, Repo, TAGS};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize)]
+struct Ref {
+    name: String,
+    r#ref: String,
+    #[serde(rename = "targetCommit")]
+    target_commit: String,
+}
+
+/// All refs, as the clients sort them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct All {
+    branches: Vec<Ref>,
+    converts: Vec<Ref>,
+    tags: Vec<Ref>,
+    pull_requests: Vec<Ref>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AtBranch {
+    branch: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AtTag {
+    rev: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct NewBranch {
+    starting_point: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewTag {
+    tag: String,
+    message: Option<String>,
+}
+
+fn below(repo: &Repo, prefix: &str) -> Result<Vec<Ref>> {
+    let mut out = Vec::new();
+    for (name, _) in repo.refs().list(prefix)? {
+        let full = format!("{prefix}{name}");
+        let target = revision::resolve(repo, &full)?;
+        out.push(Ref {
+            name,
+            r#ref: full,
+            target_commit: short(&target),
+        });
+    }
+    Ok(out)
+}
+
+/// `GET /api/models/{owner}/{name}/refs`.
+pub(super) async fn list(Read(access): Read) -> Result<Json<All>> {
+    work(move || {
+        Ok(Json(All {
+            branches: below(&access.repo, HEADS)?,
+            converts: Vec::new(),
+            tags: below(&access.repo, TAGS)?,
+            pull_requests: Vec::new(),
+        }))
+    })
+    .await
+}
+
+/// Who moves a ref, where the caller is known.
+fn mover(access: &Access) -> Option<Signature> {
+    access.caller.signature(&access.repo.config().signature())
+}
+
+/// `POST /api/models/{owner}/{name}/branch/{branch}`.
+pub(super) async fn create_branch(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<AtBranch>,
+    Body(new): Body<NewBranch>,
+) -> Result<()> {
+    work(move || {
+        let repo = &access.repo;
+        let full = format!("{HEADS}{}", at.branch);
+        let default = default_branch(repo)?;
+        if repo.refs().head_commit()?.is_none() {
+            let message = "there is no commit yet that a branch could start from";
+            return Err(Problem::conflict(message).hint("commit to the branch: that makes it"));
+        }
+        // `main` is what the clients call the branch that HEAD is on.
+        let known = at.branch == "main" && default.is_some();
+        let exists = known || (mdl_repo::check_ref_name(&full).is_ok() && repo.refs().get(&full)?.is_some());
+        if exists {
+            return Err(Problem::conflict(format!("branch {:?} exists already", at.branch)));
+        }
+        let start = revision::resolve(repo, new.starting_point.as_deref().unwrap_or("HEAD"))?;
+        repo.move_ref(&full, None, Some(start), mover(&access), "branch: made over HTTP")?;
+        access.moved(&app, &full, None, Some(start));
+        Ok(())
+    })
+    .await
+}
+
+/// `DELETE /api/models/{owner}/{name}/branch/{branch}`.
+pub(super) async fn delete_branch(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<AtBranch>,
+) -> Result<()> {
+    delete(app, access, HEADS, at.branch).await
+}
+
+/// `DELETE /api/models/{owner}/{name}/tag/{tag}`.
+pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Path(at): Path<AtTag>) -> Result<()> {
+    delete(app, access, TAGS, at.rev).await
+}
+
+async fn delete(app: App, access: Access, prefix: &'static str, name: String) -> Result<()> {
+    work(move || {
+        let full = format!("{prefix}{name}");
+        mdl_repo::check_ref_name(&full)?;
+        let now = access.repo.refs().get(&full)?;
+        let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
+        let who = mover(&access);
+        access.repo.move_ref(&full, Some(now), None, who, "deleted over HTTP")?;
+        access.moved(&app, &full, Some(now), None);
+        Ok(())
+    })
+    .await
+}
+
+/// `POST /api/models/{owner}/{name}/tag/{rev}`: tags a revision.
+pub(super) async fn create_tag(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<AtTag>,
+    Body(new): Body<NewTag>,
+) -> Result<()> {
+    work(move || {
+        let repo = &access.repo;
+        let full = format!("{TAGS}{}", new.tag);
+        mdl_repo::check_ref_name(&full)?;
+        if repo.refs().get(&full)?.is_some() {
+            return Err(Problem::conflict(format!("tag {:?} exists already", new.tag)));
+        }
+        let target = revision::resolve(repo, &at.rev)?;
+        let held = match new.message.as_deref().filter(|m| !m.is_empty()) {
+            Some(message) => repo.create_tag(&new.tag, &target, Some(message), false)?,
+            None => {
+                repo.move_ref(&full, None, Some(target), mover(&access), "tag: made over HTTP")?;
+                target
+            }
+        };
+        access.moved(&app, &full, None, Some(held));
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,49 @@
+//! A file of a version, as the Hugging Face clients fetch it. Neighbours: `content` has the bytes. It must not know ranges or ETags.
+
+use super::{files, tree::no_entry};
+use crate::{
+    app::{App, work},
+    auth::Read,
+    content::{self, Asked, Validator},
+    extract::Path,
+    problem::{Problem, Result},
+    revision,
+};
+use axum::{extract::State, response::Response};
+use http::{HeaderName, HeaderValue};
+use mdl_objects::Mode;
+use serde::Deserialize;
+
+/// The commit that a file is from, or was not found in.
+pub(super) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    rev: String,
+    path: String,
+}
+
+/// `GET` or `HEAD /{owner}/{name}/resolve/{rev}/{*path}`.
+pub(super) async fn file(
+    State(app): State<App>,
+    Read(access): Read,
+    Path(at): Path<At>,
+    asked: Asked,
+) -> Result<Response> {
+    let (repo, rev, path) = (access.repo.clone(), at.rev, at.path.clone());
+    let (commit, entry) = work(move || {
+        let commit = revision::resolve(&repo, &rev)?;
+        let tree = repo.odb().commit(&commit)?.tree;
+        let entry = files::find(repo.odb(), &tree, &path)?.filter(|e| e.mode != Mode::Tree);
+        Ok((commit, entry.ok_or_else(|| no_entry(&path, &commit))?))
+    })
+    .await?;
+    let id: HeaderValue = super::short(&commit).parse().map_err(Problem::internal)?;
+    match content::respond(&app, &access.repo, &at.path, &entry, &asked, Validator::Sha256).await {
+        Ok(mut response) => {
+            response.headers_mut().insert(COMMIT, id);
+            Ok(response)
+        }
+        Err(problem) => Err(problem.header(COMMIT, id)),
+    }
+}

@@ -1,0 +1,56 @@
+//! Where clients reach this server, for the links in answers. Neighbours: `tree`, `lfs`, `repos`. It must not know what is linked.
+
+use crate::{
+    app::App,
+    problem::{Problem, Result},
+};
+use axum::extract::FromRequestParts;
+use http::{HeaderValue, header, request::Parts, uri::Authority};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What stays as it is in a segment of a path or in a parameter.
+const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The server's address as the client sees it: `https://models.example.org`.
+#[derive(Clone, Debug)]
+pub(super) struct Site(String);
+
+impl Site {
+    /// A link to a path of this server, which begins with `/`.
+    pub(super) fn link(&self, path: &str) -> String {
+        format!("{}{path}", self.0)
+    }
+}
+
+impl FromRequestParts<App> for Site {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Site> {
+        let options = app.options();
+        if let Some(url) = &options.public_url {
+            return Ok(Site(url.trim_end_matches('/').to_owned()));
+        }
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let host = match parts.headers.get(header::HOST) {
+            Some(host) => authority(host).ok_or_else(|| Problem::usage("the Host header names no host"))?,
+            None => options.listen.to_string(),
+        };
+        Ok(Site(format!("{scheme}://{host}")))
+    }
+}
+
+fn authority(host: &HeaderValue) -> Option<String> {
+    let authority: Authority = host.to_str().ok()?.parse().ok()?;
+    (!authority.as_str().contains('@')).then(|| authority.to_string())
+}
+
+/// Text as a segment of a path or a parameter.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, &KEPT).to_string()
+}
+
+/// A `Link` header to the next page.
+pub(super) fn next(link: &str) -> Result<(header::HeaderName, HeaderValue)> {
+    let value = HeaderValue::from_str(&format!("<{link}>; rel=\"next\"")).map_err(Problem::internal)?;
+    Ok((header::LINK, value))
+}

@@ -1,0 +1,245 @@
+//! Trees of a version: listed page by page, and paths looked up. Neighbours: `files` walks and describes. It must not know what a
+//! file's bytes are.
+
+use super::{
+    files::{self, Found, Item, Page},
+    history,
+    info::says_yes,
+    site::{Site, encoded, next},
+};
+use crate::{
+    app::{App, work},
+    auth::{Access, Read},
+    extract::{Path, Query},
+    problem::{Problem, Result},
+    revision,
+};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{FromRequest, Request, State},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, header};
+use mdl_objects::{Id, Mode};
+use mdl_repo::Repo;
+use percent_encoding::percent_decode;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Entries on a page: as many as the Hub gives.
+const PAGE: usize = 1000;
+/// Where the last commit of each is wanted as well.
+const EXPANDED_PAGE: usize = 50;
+/// Paths that may be looked up at once.
+const MAX_PATHS: usize = 1000;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct At {
+    rev: String,
+    #[serde(default)]
+    path: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TreeQuery {
+    recursive: Option<String>,
+    expand: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `GET /api/models/{owner}/{name}/tree/{rev}`.
+pub(super) async fn root(
+    app: State<App>,
+    read: Read,
+    site: Site,
+    at: Path<At>,
+    query: Query<TreeQuery>,
+) -> Result<Response> {
+    below(app, read, site, at, query).await
+}
+
+/// `GET /api/models/{owner}/{name}/tree/{rev}/{*path}`.
+pub(super) async fn below(
+    State(app): State<App>,
+    Read(access): Read,
+    site: Site,
+    Path(at): Path<At>,
+    Query(query): Query<TreeQuery>,
+) -> Result<Response> {
+    let (recursive, expand) = (says_yes(query.recursive.as_deref()), says_yes(query.expand.as_deref()));
+    let most = if expand { EXPANDED_PAGE } else { PAGE };
+    let limit = query.limit.unwrap_or(most).clamp(1, most);
+    let asked = (at.rev.clone(), at.path.trim_matches('/').to_owned());
+    let (repo, cursor, path) = (access.repo.clone(), query.cursor, asked.1.clone());
+    let (commit, found, more) = work(move || {
+        let commit = revision::resolve(&repo, &asked.0)?;
+        let (found, more) = page(&repo, &commit, &path, cursor.as_deref(), (recursive, limit))?;
+        Ok((commit, found, more))
+    })
+    .await?;
+    let last = found.last().map(|(path, _)| path.clone());
+    let items = described(&app, &access.repo, commit, found, expand).await?;
+    let mut response = Json(items).into_response();
+    if let (true, Some(last)) = (more, last) {
+        // The commit rather than the name: a branch that moves between two pages must not mix versions.
+        let link = format!(
+            "/api/models/{}/tree/{}{}?recursive={recursive}&expand={expand}&limit={limit}&cursor={}",
+            access.name,
+            super::short(&commit),
+            if asked.1.is_empty() {
+                String::new()
+            } else {
+                format!("/{}", encoded(&asked.1))
+            },
+            encoded(&last)
+        );
+        let (name, value) = next(&site.link(&link))?;
+        response.headers_mut().insert(name, value);
+    }
+    Ok(response)
+}
+
+fn page(
+    repo: &Repo,
+    commit: &Id,
+    path: &str,
+    cursor: Option<&str>,
+    (recursive, limit): (bool, usize),
+) -> Result<(Vec<Found>, bool)> {
+    let odb = repo.odb();
+    let mut tree = odb.commit(commit)?.tree;
+    let mut prefix = String::new();
+    if !path.is_empty() {
+        let dir = files::find(odb, &tree, path)?.filter(|e| e.mode == Mode::Tree);
+        let dir = dir.ok_or_else(|| no_entry(path, commit))?;
+        (tree, prefix) = (dir.id, format!("{path}/"));
+    }
+    let after = match cursor {
+        None => None,
+        Some(cursor) => {
+            let rest = cursor.strip_prefix(&prefix);
+            Some(rest.ok_or_else(|| Problem::usage("the cursor is of another listing"))?)
+        }
+    };
+    let after: Option<Vec<&str>> = after.map(|a| a.split('/').collect());
+    let mut page = Page {
+        odb,
+        recursive,
+        limit,
+        found: Vec::new(),
+    };
+    let more = page.fill(&tree, &prefix, after.as_deref())?;
+    Ok((page.found, more))
+}
+
+/// There is nothing at this path of a version; clients remember that by the commit.
+pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
+    let shown: String = path.chars().take(300).collect();
+    let problem = Problem::not_found("file", shown).code("EntryNotFound");
+    match super::short(commit).parse() {
+        Ok(value) => problem.header(super::resolve::COMMIT, value),
+        Err(_) => problem,
+    }
+}
+
+async fn described(app: &App, repo: &Arc<Repo>, commit: Id, found: Vec<Found>, expand: bool) -> Result<Vec<Item>> {
+    if !expand {
+        return files::describe(app, repo, found).await;
+    }
+    let (walked, paths) = (repo.clone(), found.clone());
+    let last = work(move || history::last_commits(&walked, commit, &paths)).await?;
+    let mut items = files::describe(app, repo, found).await?;
+    for (item, last) in items.iter_mut().zip(last) {
+        item.last_commit = last;
+    }
+    Ok(items)
+}
+
+/// Paths that are looked up, in a form or in JSON.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Paths {
+    paths: Vec<String>,
+    expand: bool,
+}
+
+impl FromRequest<App> for Paths {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Paths> {
+        let json = is_json(request.headers());
+        let body = Bytes::from_request(request, app).await;
+        let body = body.map_err(|e| Problem::new(e.status(), "usage", e.body_text()))?;
+        let paths = match json {
+            true => serde_json::from_slice(&body).map_err(|e| Problem::usage(format!("no such JSON: {e}")))?,
+            false => form(&body),
+        };
+        if paths.paths.len() > MAX_PATHS {
+            return Err(Problem::too_large(format!("more than {MAX_PATHS} paths")));
+        }
+        Ok(paths)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    kind.is_some_and(|k| k.starts_with("application/json"))
+}
+
+/// `paths=a&paths=b&expand=true`.
+fn form(body: &[u8]) -> Paths {
+    let mut out = Paths::default();
+    for pair in body.split(|b| *b == b'&') {
+        let mut halves = pair.splitn(2, |b| *b == b'=');
+        let mut text = || {
+            let half: Vec<u8> = halves.next().unwrap_or_default().to_vec();
+            let half: Vec<u8> = half.into_iter().map(|b| if b == b'+' { b' ' } else { b }).collect();
+            percent_decode(&half).decode_utf8_lossy().into_owned()
+        };
+        match (text().as_str(), text()) {
+            ("paths" | "paths[]", path) => out.paths.push(path),
+            ("expand", value) => out.expand = says_yes(Some(&value)),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// `POST /api/models/{owner}/{name}/paths-info/{rev}`: of the paths that exist.
+pub(super) async fn paths(
+    State(app): State<App>,
+    Read(Access { repo, .. }): Read,
+    Path(at): Path<At>,
+    asked: Paths,
+) -> Result<Json<Vec<Item>>> {
+    let (looked, expand) = (repo.clone(), asked.expand);
+    let (commit, found) = work(move || {
+        let commit = revision::resolve(&looked, &at.rev)?;
+        let tree = looked.odb().commit(&commit)?.tree;
+        let mut found = Vec::new();
+        for path in &asked.paths {
+            let path = path.trim_matches('/');
+            if let Some(entry) = files::find(looked.odb(), &tree, path)? {
+                found.push((path.to_owned(), entry));
+            }
+        }
+        Ok((commit, found))
+    })
+    .await?;
+    described(&app, &repo, commit, found, expand).await.map(Json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_read_as_both_clients_write_them() {
+        let asked = form(b"paths=a+b&paths=c%2Fd%20e&expand=True&x&=");
+        assert_eq!(asked.paths, ["a b", "c/d e"]);
+        assert!(asked.expand);
+        assert!(form(b"").paths.is_empty());
+    }
+}

@@ -1,0 +1,422 @@
+//! Long work on a repository, done while nobody waits for the answer: compaction, collection, check. Neighbours: `api::jobs` are the
+//! routes, `mdl-repo` does the work. It must not know requests. Jobs are remembered as long as the server runs.
+
+use crate::{
+    app::{App, work},
+    problem::{Problem, ProblemDocument, Result},
+    registry::RepoName,
+    state::{now_ms, random_hex},
+};
+use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use tokio::sync::Semaphore;
+use utoipa::ToSchema;
+
+/// Jobs that run at a time, that may be waiting or running, and that are remembered.
+const RUNNING: usize = 2;
+const UNDER_WAY: usize = 32;
+const REMEMBERED: usize = 256;
+/// Problems of a check, and places of each, that are told; their numbers are told in full.
+const PROBLEMS: usize = 200;
+const PLACES: usize = 50;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// Short delta chains, few packs.
+    Compact,
+    /// What nothing reaches is deleted.
+    Gc,
+    /// Everything stored is read and checked.
+    Fsck,
+}
+
+/// What is to be done, and how.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewJob {
+    /// What.
+    pub kind: JobKind,
+    /// compact, gc: only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// gc: neither the reflog nor the hours of grace keep anything.
+    #[serde(default)]
+    pub prune_now: bool,
+    /// fsck: only check stored bytes by their checksums.
+    #[serde(default)]
+    pub quick: bool,
+}
+
+/// How far a job has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    /// It waits for others.
+    Queued,
+    /// It is at work.
+    Running,
+    /// It did what it was to do.
+    Done,
+    /// It could not.
+    Failed,
+    /// It was stopped.
+    Cancelled,
+}
+
+/// The part of a job that is being done.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+pub struct JobPart {
+    /// In words.
+    pub what: String,
+    /// Units (mostly bytes) that are done.
+    pub done: u64,
+    /// Units there are; 0: nobody knows.
+    pub total: u64,
+}
+
+/// A job as it is shown.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobInfo {
+    /// Its name.
+    pub id: String,
+    /// What it does.
+    pub kind: JobKind,
+    /// How far it is.
+    pub state: JobState,
+    /// The part that is being done, or was last.
+    pub progress: JobPart,
+    /// What it came to, as `mdl compact`, `mdl gc` and `mdl fsck` say it with `--json`. A check that found damage has `ok: false`.
+    pub result: Option<Value>,
+    /// Why it failed.
+    pub error: Option<ProblemDocument>,
+    /// Who asked for it.
+    pub by: String,
+    /// When: milliseconds since 1970.
+    pub created_ms: i64,
+    /// When it began.
+    pub started_ms: Option<i64>,
+    /// When it ended.
+    pub ended_ms: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Course {
+    state: JobState,
+    what: String,
+    result: Option<Value>,
+    error: Option<Problem>,
+    started_ms: Option<i64>,
+    ended_ms: Option<i64>,
+}
+
+/// A job.
+#[derive(Debug)]
+pub struct Job {
+    id: String,
+    repo: RepoName,
+    new: NewJob,
+    by: String,
+    created_ms: i64,
+    cancelled: AtomicBool,
+    done: AtomicU64,
+    total: AtomicU64,
+    course: Mutex<Course>,
+}
+
+/// The jobs that the server remembers.
+#[derive(Debug)]
+pub struct Jobs {
+    all: Mutex<VecDeque<Arc<Job>>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Job {
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it does.
+    pub fn kind(&self) -> JobKind {
+        self.new.kind
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(self.course().state, JobState::Queued | JobState::Running)
+    }
+
+    /// Asks it to stop; one that waits is over at once. False: it was over.
+    pub fn cancel(&self) -> bool {
+        self.cancelled.store(true, Ordering::Relaxed);
+        let mut course = self.course();
+        if course.state == JobState::Queued {
+            (course.state, course.ended_ms) = (JobState::Cancelled, Some(now_ms()));
+            return true;
+        }
+        course.state == JobState::Running
+    }
+
+    /// As it is now.
+    pub fn info(&self) -> JobInfo {
+        let course = self.course();
+        JobInfo {
+            id: self.id.clone(),
+            kind: self.new.kind,
+            state: course.state,
+            progress: JobPart {
+                what: course.what.clone(),
+                done: self.done.load(Ordering::Relaxed),
+                total: self.total.load(Ordering::Relaxed),
+            },
+            result: course.result.clone(),
+            error: course.error.as_ref().map(Problem::document),
+            by: self.by.clone(),
+            created_ms: self.created_ms,
+            started_ms: course.started_ms,
+            ended_ms: course.ended_ms,
+        }
+    }
+
+    fn begin(&self) -> bool {
+        let mut course = self.course();
+        if course.state != JobState::Queued {
+            return false;
+        }
+        (course.state, course.started_ms) = (JobState::Running, Some(now_ms()));
+        true
+    }
+
+    fn end(&self, outcome: Result<std::result::Result<Value, RepoError>>) {
+        let mut course = self.course();
+        course.ended_ms = Some(now_ms());
+        course.state = match outcome {
+            Ok(Ok(result)) => {
+                course.result = Some(result);
+                JobState::Done
+            }
+            Ok(Err(RepoError::Stopped { .. })) => JobState::Cancelled,
+            Ok(Err(error)) => {
+                course.error = Some(error.into());
+                JobState::Failed
+            }
+            Err(problem) => {
+                course.error = Some(problem);
+                JobState::Failed
+            }
+        };
+    }
+}
+
+impl Default for Jobs {
+    fn default() -> Jobs {
+        Jobs {
+            all: Mutex::default(),
+            turns: Arc::new(Semaphore::new(RUNNING)),
+        }
+    }
+}
+
+impl Jobs {
+    fn list(&self) -> MutexGuard<'_, VecDeque<Arc<Job>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The jobs of a repository, the newest first.
+    pub fn of(&self, repo: &RepoName) -> Vec<Arc<Job>> {
+        let all = self.list();
+        all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
+    }
+
+    /// A job of a repository.
+    ///
+    /// # Errors
+    /// There is none of the name, or it is forgotten.
+    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Arc<Job>> {
+        let found = self.list().iter().find(|j| j.id == id && j.repo == *repo).cloned();
+        found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
+    }
+
+    /// Takes a job in, if the repository has none under way and not too many others wait.
+    fn add(&self, repo: RepoName, new: NewJob, by: String) -> Result<Arc<Job>> {
+        let id = random_hex(8)?;
+        let mut all = self.list();
+        let under_way: Vec<&Arc<Job>> = all.iter().filter(|j| !j.is_over()).collect();
+        if let Some(other) = under_way.iter().find(|j| j.repo == repo) {
+            return Err(Problem::conflict(format!("job {} is under way in {repo}", other.id))
+                .hint("wait until it is over, or cancel it with DELETE"));
+        }
+        if under_way.len() >= UNDER_WAY {
+            return Err(Problem::busy("too many jobs are under way", 30));
+        }
+        if all.len() >= REMEMBERED {
+            let oldest = all.iter().position(|j| j.is_over());
+            drop(oldest.and_then(|at| all.remove(at)));
+        }
+        let job = Arc::new(Job {
+            id,
+            repo,
+            new,
+            by,
+            created_ms: now_ms(),
+            cancelled: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            course: Mutex::new(Course {
+                state: JobState::Queued,
+                what: String::new(),
+                result: None,
+                error: None,
+                started_ms: None,
+                ended_ms: None,
+            }),
+        });
+        all.push_back(job.clone());
+        Ok(job)
+    }
+}
+
+/// Counts a job as long as it is under way.
+struct Counted(App);
+
+impl Counted {
+    fn new(app: &App) -> Counted {
+        app.metrics().jobs.inc();
+        Counted(app.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metrics().jobs.dec();
+    }
+}
+
+impl App {
+    /// Has a job done.
+    ///
+    /// # Errors
+    /// The repository has one under way; too many wait; the server is to stop.
+    pub fn start_job(&self, name: RepoName, repo: Arc<Repo>, new: NewJob, by: String) -> Result<Arc<Job>> {
+        if self.is_stopping() {
+            return Err(Problem::busy("the server is stopping", 30));
+        }
+        let job = self.jobs().add(name, new, by)?;
+        let (app, started, counted) = (self.clone(), job.clone(), Counted::new(self));
+        tokio::spawn(async move {
+            let _counted = counted;
+            let turn = tokio::select! {
+                turn = app.jobs().turns.clone().acquire_owned() => turn,
+                () = app.stopped() => {
+                    started.cancel();
+                    return;
+                }
+            };
+            if turn.is_err() || !started.begin() {
+                return;
+            }
+            let running = started.clone();
+            let outcome = work(move || {
+                let progress = Watch { app, job: running };
+                Ok(run(&repo, &progress))
+            });
+            started.end(outcome.await);
+        });
+        Ok(job)
+    }
+}
+
+struct Watch {
+    app: App,
+    job: Arc<Job>,
+}
+
+impl Progress for Watch {
+    fn begin(&self, what: &str, total: u64) {
+        self.job.course().what = what.to_owned();
+        self.job.done.store(0, Ordering::Relaxed);
+        self.job.total.store(total, Ordering::Relaxed);
+    }
+
+    fn advance(&self, n: u64) {
+        self.job.done.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn end(&self) {}
+
+    fn stopped(&self) -> bool {
+        self.job.cancelled.load(Ordering::Relaxed) || self.app.is_stopping()
+    }
+}
+
+fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
+    let new = progress.job.new;
+    let dry_run = new.dry_run;
+    if progress.stopped() {
+        return Err(RepoError::Stopped { what: "the job" });
+    }
+    match new.kind {
+        JobKind::Compact => {
+            let r = repo.compact(&CompactOptions { dry_run }, progress)?;
+            Ok(json!({
+                "dry_run": r.dry_run,
+                "stored_bytes_before": r.bytes_before,
+                "stored_bytes_after": r.bytes_after,
+                "packs_before": r.packs_before,
+                "packs_after": r.packs_after,
+                "tensors_reencoded": r.tensors_reencoded,
+                "deepest_before": r.deepest_before,
+                "deepest_after": r.deepest_after,
+            }))
+        }
+        JobKind::Gc => {
+            let options = GcOptions {
+                dry_run,
+                prune_now: new.prune_now,
+            };
+            let r = repo.gc(&options, progress)?;
+            Ok(json!({
+                "dry_run": r.dry_run,
+                "freed_bytes": r.bytes_freed,
+                "abandoned_bytes": r.upload_bytes,
+                "stored_bytes_before": r.bytes_before,
+                "stored_bytes_after": r.bytes_after,
+                "objects_before": r.objects_before,
+                "objects_after": r.objects_after,
+                "packs_before": r.packs_before,
+                "packs_after": r.packs_after,
+                "packs_deleted": r.packs_deleted,
+                "packs_rewritten": r.packs_rewritten,
+                "pruned_versions": r.pruned,
+            }))
+        }
+        JobKind::Fsck => {
+            let mut r = repo.fsck(new.quick, progress)?;
+            let found = r.problems.len();
+            r.problems.truncate(PROBLEMS);
+            r.problems.iter_mut().for_each(|p| p.affected.truncate(PLACES));
+            Ok(json!({
+                "ok": found == 0,
+                "quick": new.quick,
+                "packs": r.packs,
+                "objects": r.objects,
+                "stored_bytes": r.bytes,
+                "problems_found": found,
+                "problems": r.problems,
+            }))
+        }
+    }
+}

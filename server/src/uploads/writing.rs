@@ -1,0 +1,120 @@
+//! Takes the pieces of an upload. Neighbours: `uploads` has the files, `api::uploads` the request. It must not know requests.
+//!
+//! Whatever arrived before a connection broke counts, to the byte: the client asks how far the upload is and goes on from there.
+
+use super::{Upload, Uploads, missing};
+use crate::{
+    app::work,
+    problem::{Problem, Result},
+    registry::RepoName,
+    spool::medium,
+};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use http::{HeaderName, HeaderValue};
+use std::{
+    fmt::Display,
+    fs::{File, OpenOptions},
+    io::Write,
+    path::Path,
+    pin::pin,
+};
+
+/// Bytes gathered before they are written.
+const BATCH: usize = 1 << 20;
+
+/// Header with how far an upload is.
+pub(crate) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+
+impl Uploads {
+    /// Appends a piece that belongs at `offset`; `len` is its length, if that is known.
+    ///
+    /// # Errors
+    /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke off; what
+    /// arrived is not what it was said to be; the medium failed.
+    pub async fn append<S, E>(
+        &self,
+        repo: &RepoName,
+        id: &str,
+        offset: u64,
+        len: Option<u64>,
+        stream: S,
+    ) -> Result<Upload>
+    where
+        S: Stream<Item = std::result::Result<Bytes, E>>,
+        E: Display,
+    {
+        let path = self.path(repo, id)?;
+        self.find(repo, id)?;
+        let _held = self.turn(&path).await?;
+        let upload = self.find(repo, id)?;
+        if upload.offset != offset {
+            let message = format!("the upload is at {}, not at {offset}", upload.offset);
+            return Err(Problem::conflict(message).header(OFFSET, HeaderValue::from(upload.offset)));
+        }
+        let room = upload.plan.size.saturating_sub(offset);
+        if len.is_some_and(|len| len > room) {
+            return Err(longer(upload.plan.size));
+        }
+        let file = OpenOptions::new().append(true).open(&path);
+        let file = file.map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => missing(id),
+            _ => medium(e),
+        })?;
+        self.write(file, &path, room, upload.plan.size, stream).await?;
+        let (path, plan) = (path, upload.plan);
+        let now = self.find(repo, id)?;
+        if now.offset < plan.size {
+            return Ok(now);
+        }
+        // Hashing a long file takes as long as reading it.
+        work(move || super::check(&path, &plan)).await?;
+        self.find(repo, id)
+    }
+
+    async fn write<S, E>(&self, file: File, path: &Path, mut room: u64, size: u64, stream: S) -> Result<()>
+    where
+        S: Stream<Item = std::result::Result<Bytes, E>>,
+        E: Display,
+    {
+        let gate = self.gate(path);
+        let mut wanted = gate.wanted.subscribe();
+        let mut stream = pin!(stream);
+        let (mut file, mut batch) = (file, Vec::with_capacity(BATCH));
+        let ended = loop {
+            let chunk = tokio::select! {
+                biased;
+                _ = wanted.changed() => break Err(Problem::conflict("another request took the upload over")),
+                chunk = stream.next() => chunk,
+            };
+            let chunk = match chunk {
+                None => break Ok(()),
+                Some(Err(e)) => break Err(Problem::usage(format!("the upload broke off: {e}"))),
+                Some(Ok(chunk)) => chunk,
+            };
+            match room.checked_sub(chunk.len() as u64) {
+                Some(left) => room = left,
+                None => break Err(longer(size)),
+            }
+            batch.extend_from_slice(&chunk);
+            if batch.len() >= BATCH {
+                (file, batch) = put(file, batch).await?;
+            }
+        };
+        put(file, batch).await?;
+        ended
+    }
+}
+
+fn longer(size: u64) -> Problem {
+    Problem::too_large(format!("more than the {size} bytes that the upload is to have"))
+}
+
+async fn put(mut file: File, mut batch: Vec<u8>) -> Result<(File, Vec<u8>)> {
+    work(move || {
+        file.write_all(&batch).map_err(medium)?;
+        batch.clear();
+        Ok((file, batch))
+    })
+    .await
+}

@@ -1,0 +1,209 @@
+//! Tells webhooks of moved refs, in the background. Neighbours: `events` says what moved, `address` where it may go. It must not know
+//! requests; what the other side answers is not read.
+
+use super::{Webhook, WebhookDelivery, address};
+use crate::{
+    app::{App, work},
+    events::RefMoved,
+    problem::{Problem, Result},
+    state::{now_ms, random_hex},
+};
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::{Client, StatusCode, redirect};
+use serde_json::json;
+use sha2::Sha256;
+use std::{error::Error, sync::Arc, time::Duration};
+use tokio::sync::{Semaphore, broadcast::error::RecvError};
+
+/// Deliveries that are under way or wait; more are dropped.
+const QUEUE: usize = 1024;
+/// Deliveries that are under way.
+const AT_ONCE: usize = 8;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long until it is tried again.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+
+/// Delivers until the app stops. What has not arrived by then does not.
+pub async fn run(app: App) {
+    let client = match client(app.options().private_webhooks) {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::error!(%error, "webhooks cannot be delivered");
+            return;
+        }
+    };
+    let (queue, turns) = (Arc::new(Semaphore::new(QUEUE)), Arc::new(Semaphore::new(AT_ONCE)));
+    let mut events = app.events().subscribe();
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            () = app.stopped() => return,
+        };
+        let event = match event {
+            Ok(event) => event,
+            Err(RecvError::Lagged(missed)) => {
+                tracing::warn!(missed, "webhooks were not told of some moves");
+                continue;
+            }
+            Err(RecvError::Closed) => return,
+        };
+        let (reader, repo) = (app.clone(), event.repo.clone());
+        let hooks = work(move || reader.webhooks().of(&repo)).await.unwrap_or_default();
+        for hook in hooks.into_iter().filter(|h| h.is_about(&event.name)) {
+            let Ok(place) = queue.clone().try_acquire_owned() else {
+                tracing::warn!(hook = hook.id, "too many deliveries wait: one is dropped");
+                continue;
+            };
+            let (app, client, turns, event) = (app.clone(), client.clone(), turns.clone(), event.clone());
+            tokio::spawn(async move {
+                let _place = place;
+                tokio::select! {
+                    () = deliver(&app, &client, &turns, &hook, &event) => {}
+                    () = app.stopped() => {}
+                }
+            });
+        }
+    }
+}
+
+fn client(private: bool) -> reqwest::Result<Client> {
+    // Somebody in this process may have chosen one before: that will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .dns_resolver(address::Guarded { private })
+        .redirect(redirect::Policy::none())
+        // A proxy would look names up by itself.
+        .no_proxy()
+        .referer(false)
+        .timeout(TIMEOUT)
+        .connect_timeout(TIMEOUT)
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("mdl/", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, event: &RefMoved) {
+    let delivery = match attempts(app, client, turns, hook, event).await {
+        Ok(delivery) => delivery,
+        Err(problem) => {
+            tracing::warn!(
+                hook = hook.id,
+                why = problem.message,
+                "a webhook could not be delivered"
+            );
+            return;
+        }
+    };
+    tracing::info!(hook = hook.id, delivery = delivery.id, ok = delivery.ok, status = ?delivery.status, error = ?delivery.error, "webhook");
+    // One that was removed meanwhile has no last delivery.
+    let (app, hook, repo) = (app.clone(), hook.id.clone(), event.repo.clone());
+    let _ = work(move || {
+        app.webhooks().find(&repo, &hook)?;
+        app.webhooks().last().insert(hook, delivery);
+        Ok(())
+    })
+    .await;
+}
+
+async fn attempts(
+    app: &App,
+    client: &Client,
+    turns: &Semaphore,
+    hook: &Webhook,
+    event: &RefMoved,
+) -> Result<WebhookDelivery> {
+    let body = body(event);
+    let mut delivery = WebhookDelivery {
+        id: random_hex(16)?,
+        r#ref: event.name.clone(),
+        status: None,
+        ok: false,
+        error: None,
+        tries: 0,
+        time_ms: 0,
+    };
+    loop {
+        let turn = turns.acquire().await.map_err(Problem::internal)?;
+        let outcome = send(app, client, hook, &delivery.id, &body).await;
+        drop(turn);
+        delivery.tries += 1;
+        delivery.time_ms = now_ms();
+        (delivery.status, delivery.error) = match outcome {
+            Ok(status) => (Some(status.as_u16()), None),
+            Err(why) => (None, Some(why)),
+        };
+        delivery.ok = delivery.status.is_some_and(|s| (200..300).contains(&s));
+        let pause = usize::try_from(delivery.tries - 1).ok().and_then(|n| PAUSES.get(n));
+        match pause.filter(|_| !delivery.ok) {
+            Some(pause) => tokio::time::sleep(*pause).await,
+            None => return Ok(delivery),
+        }
+    }
+}
+
+fn body(event: &RefMoved) -> String {
+    json!({
+        "repo": event.repo.to_string(),
+        "ref": event.name,
+        "old": event.old.map(|id| id.to_hex()),
+        "new": event.new.map(|id| id.to_hex()),
+        "by": event.by,
+        "time": now_ms(),
+    })
+    .to_string()
+}
+
+/// `sha256=` and the HMAC of the body in hexadecimal digits.
+pub(super) fn signature(secret: &str, body: &str) -> Option<String> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok()?;
+    mac.update(body.as_bytes());
+    let digits: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    Some(format!("sha256={digits}"))
+}
+
+async fn send(
+    app: &App,
+    client: &Client,
+    hook: &Webhook,
+    delivery: &str,
+    body: &str,
+) -> std::result::Result<StatusCode, String> {
+    // The resolver is not asked for addresses that are written out, and the operator may have changed their mind.
+    let url = address::check(&hook.url, app.options().private_webhooks).map_err(|p| p.message)?;
+    let mut request = client
+        .post(url)
+        .header("Content-Type", "application/json")
+        .header("X-Mdl-Event", "ref")
+        .header("X-Mdl-Delivery", delivery);
+    if let Some(signature) = hook.secret.as_ref().and_then(|s| signature(s, body)) {
+        request = request.header("X-Mdl-Signature-256", signature);
+    }
+    match request.body(body.to_owned()).send().await {
+        Ok(response) => Ok(response.status()),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// The innermost cause, without the URL: that may hold what is nobody else's business.
+fn reason(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "it took too long".to_owned();
+    }
+    let mut cause: &dyn Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_those_of_rfc_4231() {
+        let found = signature("Jefe", "what do ya want for nothing?");
+        let expected = "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        assert_eq!(found.as_deref(), Some(expected));
+    }
+}

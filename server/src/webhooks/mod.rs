@@ -1,0 +1,217 @@
+//! Others who want to hear of moved refs: kept in a private file of the server's own. Neighbours: `deliver` tells them, `address` says
+//! where they may be, `api::webhooks` are the routes. It must not know how refs move.
+
+pub mod address;
+mod deliver;
+
+pub use deliver::run;
+
+use crate::{
+    problem::{Problem, Result},
+    registry::RepoName,
+    state::{lock, now_ms, random_hex, write_private},
+};
+use globset::GlobBuilder;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use utoipa::ToSchema;
+
+const FILE: &str = "webhooks.json";
+/// Webhooks of a repository.
+const MAX_HOOKS: usize = 32;
+const LONGEST_SECRET: usize = 256;
+const LONGEST_GLOB: usize = 256;
+
+/// A webhook as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Webhook {
+    /// Its name.
+    pub id: String,
+    /// Where it goes.
+    pub url: String,
+    /// What its bodies are signed with.
+    secret: Option<String>,
+    /// The refs it is about, a glob over full names; none: all.
+    pub refs: Option<String>,
+    /// Who set it.
+    pub by: String,
+    /// When: milliseconds since 1970.
+    pub created_ms: i64,
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct WebhookDelivery {
+    /// Its name, as in `X-Mdl-Delivery`.
+    pub id: String,
+    /// The ref that it told of.
+    pub r#ref: String,
+    /// The other side's answer; none: there was none.
+    pub status: Option<u16>,
+    /// Whether the other side took it.
+    pub ok: bool,
+    /// Why not.
+    pub error: Option<String>,
+    /// Times it was tried.
+    pub tries: u32,
+    /// When it ended: milliseconds since 1970.
+    pub time_ms: i64,
+}
+
+/// The webhooks of all repositories.
+#[derive(Debug)]
+pub struct Webhooks {
+    file: PathBuf,
+    last: Mutex<HashMap<String, WebhookDelivery>>,
+}
+
+type All = BTreeMap<String, Vec<Webhook>>;
+
+impl Webhook {
+    /// Whether its bodies are signed.
+    pub fn is_signed(&self) -> bool {
+        self.secret.is_some()
+    }
+
+    fn is_about(&self, name: &str) -> bool {
+        self.refs
+            .as_ref()
+            .is_none_or(|glob| matches(glob, name).unwrap_or(false))
+    }
+}
+
+fn matches(glob: &str, name: &str) -> std::result::Result<bool, globset::Error> {
+    let glob = GlobBuilder::new(glob).literal_separator(true).build()?;
+    Ok(glob.compile_matcher().is_match(name))
+}
+
+impl Webhooks {
+    /// The webhooks in a state directory.
+    pub fn new(state: &Path) -> Webhooks {
+        Webhooks {
+            file: state.join(FILE),
+            last: Mutex::default(),
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, HashMap<String, WebhookDelivery>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Result<All> {
+        match fs::read(&self.file) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(Problem::internal),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(All::new()),
+            Err(e) => Err(Problem::internal(e)),
+        }
+    }
+
+    fn change<T>(&self, f: impl FnOnce(&mut All) -> Result<T>) -> Result<T> {
+        let _alone = lock(&self.file)?;
+        let mut all = self.read()?;
+        let out = f(&mut all)?;
+        all.retain(|_, hooks| !hooks.is_empty());
+        let json = serde_json::to_vec_pretty(&all).map_err(Problem::internal)?;
+        write_private(&self.file, &json).map_err(Problem::internal)?;
+        Ok(out)
+    }
+
+    /// Those of a repository.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of(&self, repo: &RepoName) -> Result<Vec<Webhook>> {
+        Ok(self.read()?.remove(&repo.to_string()).unwrap_or_default())
+    }
+
+    /// One of a repository.
+    ///
+    /// # Errors
+    /// There is none of the name; the file cannot be read.
+    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Webhook> {
+        let found = self.of(repo)?.into_iter().find(|h| h.id == id);
+        found.ok_or_else(|| missing(id))
+    }
+
+    /// Sets one. Whether its URL may be used has been checked.
+    ///
+    /// # Errors
+    /// A glob that is none; too many; the medium failed.
+    pub fn add(
+        &self,
+        repo: &RepoName,
+        url: String,
+        secret: Option<String>,
+        refs: Option<String>,
+        by: &str,
+    ) -> Result<Webhook> {
+        let refuse = |why: String| Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why);
+        if secret
+            .as_ref()
+            .is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET)
+        {
+            return Err(refuse(format!("a secret has 1 to {LONGEST_SECRET} bytes")));
+        }
+        if let Some(glob) = &refs {
+            if glob.len() > LONGEST_GLOB {
+                return Err(refuse("the glob is too long".to_owned()));
+            }
+            matches(glob, "").map_err(|e| refuse(e.to_string()))?;
+        }
+        let hook = Webhook {
+            id: random_hex(8)?,
+            url,
+            secret,
+            refs,
+            by: by.to_owned(),
+            created_ms: now_ms(),
+        };
+        self.change(|all| {
+            let hooks = all.entry(repo.to_string()).or_default();
+            if hooks.len() >= MAX_HOOKS {
+                return Err(Problem::conflict(format!("{repo} has {MAX_HOOKS} webhooks already")));
+            }
+            hooks.push(hook.clone());
+            Ok(hook)
+        })
+    }
+
+    /// Removes one.
+    ///
+    /// # Errors
+    /// There is none of the name; the medium failed.
+    pub fn remove(&self, repo: &RepoName, id: &str) -> Result<()> {
+        self.change(|all| {
+            let hooks = all.entry(repo.to_string()).or_default();
+            let before = hooks.len();
+            hooks.retain(|h| h.id != id);
+            if hooks.len() == before {
+                Err(missing(id))
+            } else {
+                Ok(())
+            }
+        })?;
+        self.last().remove(id);
+        Ok(())
+    }
+
+    /// What became of the last delivery since the server began.
+    pub fn last_of(&self, id: &str) -> Option<WebhookDelivery> {
+        self.last().get(id).cloned()
+    }
+}
+
+fn missing(id: &str) -> Problem {
+    Problem::not_found("webhook", id.chars().take(64).collect::<String>())
+}
