@@ -117,8 +117,8 @@ async fn create(
                 files: intake.files,
                 key: key.map(|k| (k, print)),
             };
-            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the permit, so
-            // that whoever waits here keeps none from other repositories.
+            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the permit:
+            // whoever waits here keeps nobody from other repositories.
             let alone = app.hub().turn(&access.repo).await;
             let turn = app
                 .commits()
