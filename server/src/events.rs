@@ -1,7 +1,7 @@
 //! What happened to repositories, told to whoever listens. Neighbours: routes that move refs tell, `webhooks` listens. It must not
 //! know who listens, nor wait for them.
 
-use crate::{app::App, registry::RepoName};
+use crate::{app::App, auth::Access, registry::RepoName};
 use mdl_objects::Id;
 use tokio::sync::broadcast::{Receiver, Sender};
 
@@ -54,6 +54,19 @@ impl App {
         tracing::info!(repo = %event.repo, name = ?event.name, old = ?event.old, new = ?event.new, by = ?event.by, "ref moved");
         // That nobody listens is no failure.
         let _ = self.events().0.send(event);
+    }
+}
+
+impl Access {
+    /// Tells that the caller moved a ref (full name) of this repository.
+    pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
+        app.ref_moved(RefMoved {
+            repo: self.name.clone(),
+            name: name.to_owned(),
+            old,
+            new,
+            by: self.caller.name().to_owned(),
+        });
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Problem {
     /// The Hugging Face clients' name for it (`RepoNotFound`, `RevisionNotFound`, `EntryNotFound`, `GatedRepo`).
     pub code: Option<&'static str>,
     /// Where a ref was found elsewhere than expected.
-    pub moved: Option<Moved>,
+    pub moved: Option<Box<Moved>>,
     /// Further headers.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -169,7 +169,7 @@ impl Problem {
             kind: self.kind.to_owned(),
             hint: self.hint.clone(),
             error: self.message.clone(),
-            moved: self.moved.clone(),
+            moved: self.moved.as_deref().cloned(),
         }
     }
 }
@@ -214,11 +214,11 @@ impl From<RepoError> for Problem {
         let mut problem = Problem::new(status, kind, message);
         (problem.hint, problem.code) = (hint, code);
         if let RepoError::Conflict { name, expected, found } = error {
-            problem.moved = Some(Moved {
+            problem.moved = Some(Box::new(Moved {
                 name,
                 expected: expected.map(|id| id.to_hex()),
                 found: found.map(|id| id.to_hex()),
-            });
+            }));
         }
         problem
     }

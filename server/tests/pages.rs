@@ -49,7 +49,11 @@ fn request(version: u64, message: &str, branch: Option<&str>) -> CommitRequest {
         ("docs/<img src=x>.md", b"text <script>".to_vec()),
         ("docs/a.md", b"hello".to_vec()),
     ];
-    let loss = if version == 5 { f64::NAN } else { 3.0 / (version as f64 + 1.0) };
+    let loss = if version == 5 {
+        f64::NAN
+    } else {
+        3.0 / (version as f64 + 1.0)
+    };
     CommitRequest {
         files: Some(files.into_iter().map(file).collect()),
         message: message.to_owned(),
@@ -70,7 +74,11 @@ fn fill(repo: &Repo) -> Vec<Id> {
             v => format!("version {v}"),
         };
         let branch = (version % 3 == 2).then_some("side");
-        ids.push(repo.commit(&request(version, &message, branch), &Silent).expect("a commit").id);
+        ids.push(
+            repo.commit(&request(version, &message, branch), &Silent)
+                .expect("a commit")
+                .id,
+        );
     }
     repo.create_tag("v1'<b>", &ids[3], Some(EVIL), false).expect("a tag");
     ids
@@ -120,11 +128,15 @@ impl Site {
 }
 
 fn get(url: &str) -> http::request::Builder {
-    Request::get(url).header(header::ACCEPT, "text/html,*/*;q=0.8").header(header::HOST, "localhost:7878")
+    Request::get(url)
+        .header(header::ACCEPT, "text/html,*/*;q=0.8")
+        .header(header::HOST, "localhost:7878")
 }
 
 async fn body(response: Response<Body>) -> String {
-    let bytes = axum::body::to_bytes(response.into_body(), 8 << 20).await.expect("a body");
+    let bytes = axum::body::to_bytes(response.into_body(), 8 << 20)
+        .await
+        .expect("a body");
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
@@ -136,10 +148,21 @@ async fn safe(url: &str, response: Response<Body>) -> String {
     assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{url}");
     let text = body(response).await;
     assert_eq!(text.matches("<script").count(), 1, "{url}: the page's own script alone");
-    for bad in ["<img src=x", "alert(1)</script>", "<b>head", "style=\"", "\u{202e}", "\u{7}"] {
+    for bad in [
+        "<img src=x",
+        "alert(1)</script>",
+        "<b>head",
+        "style=\"",
+        "\u{202e}",
+        "\u{7}",
+    ] {
         assert!(!text.contains(bad), "{url}: {bad:?}");
     }
-    let handler = text.split('<').skip(1).any(|tag| tag.split('>').next().is_some_and(|t| t.contains(" onerror=") && !t.contains('"')));
+    let handler = text.split('<').skip(1).any(|tag| {
+        tag.split('>')
+            .next()
+            .is_some_and(|t| t.contains(" onerror=") && !t.contains('"'))
+    });
     assert!(!handler, "{url}: a handler");
     text
 }
@@ -171,7 +194,10 @@ fn check(url: &str, text: &str) {
     }
     assert!(open.is_empty(), "{url}: {open:?} are open");
     assert_eq!(text.matches("<h1").count(), 1, "{url}: one heading of the first level");
-    let tables = text.split("<table").skip(1).filter(|t| !t.split("</table>").next().unwrap_or_default().contains("<caption"));
+    let tables = text
+        .split("<table")
+        .skip(1)
+        .filter(|t| !t.split("</table>").next().unwrap_or_default().contains("<caption"));
     assert_eq!(tables.count(), 0, "{url}: a table without a caption");
 }
 
@@ -212,9 +238,15 @@ async fn every_page_answers_and_nothing_in_it_runs() {
 async fn the_overview_shows_card_plots_and_commands() {
     let site = site(|_| {});
     let text = site.page("/ada/gpt").await;
-    assert!(text.contains("<td>mit</td>") && text.contains("<h3>A model"), "the card");
+    assert!(
+        text.contains("<td>mit</td>") && text.contains("<h3>A model"),
+        "the card"
+    );
     let head = site.ids[7].to_hex();
-    assert!(text.contains(&format!("/ada/gpt/blob/{head}/docs/a.md")) && text.contains(&format!("/ada/gpt/resolve/{head}/p.png")));
+    assert!(
+        text.contains(&format!("/ada/gpt/blob/{head}/docs/a.md"))
+            && text.contains(&format!("/ada/gpt/resolve/{head}/p.png"))
+    );
     let plots: Vec<&str> = text.split("<figure").skip(1).collect();
     assert_eq!(plots.len(), 4, "two metrics, bytes, ratio");
     assert!(plots[0].contains("eval/loss over step"), "losses first");
@@ -270,7 +302,12 @@ async fn history_comes_in_pages_that_miss_nothing() {
             assert_eq!(page, 2);
             break;
         };
-        url = before.rsplit("href=\"").next().expect("a link").trim_end_matches('"').replace("&amp;", "&");
+        url = before
+            .rsplit("href=\"")
+            .next()
+            .expect("a link")
+            .trim_end_matches('"')
+            .replace("&amp;", "&");
     }
     assert_eq!(seen.len(), commits.len(), "each once");
     seen.sort();
@@ -284,13 +321,21 @@ async fn comparisons_show_each_layer() {
     let (first, last) = (site.ids[0].to_hex(), site.ids[7].to_hex());
     let text = site.page(&format!("/ada/gpt/compare/{first}/{last}")).await;
     for layer in 0..3 {
-        assert!(text.contains(&format!("aria-label=\"layers.{layer}, attention.wq.weight: relative change")), "{layer}");
+        assert!(
+            text.contains(&format!(
+                "aria-label=\"layers.{layer}, attention.wq.weight: relative change"
+            )),
+            "{layer}"
+        );
     }
     assert!(text.contains("Outside the layers") && text.contains("embed.weight"));
     assert!(text.contains("id=\"t0\"") && text.contains("href=\"#t0\""));
     let chosen = site.get(&format!("/ada/gpt/compare?a={first}&b=feature%2Fx")).await;
     assert_eq!(chosen.status(), StatusCode::SEE_OTHER);
-    assert_eq!(chosen.headers()[header::LOCATION], format!("/ada/gpt/compare/{first}/feature%2Fx").as_str());
+    assert_eq!(
+        chosen.headers()[header::LOCATION],
+        format!("/ada/gpt/compare/{first}/feature%2Fx").as_str()
+    );
 }
 
 #[tokio::test]
@@ -310,8 +355,14 @@ async fn errors_are_pages_for_browsers_and_documents_for_programs() {
         assert_eq!(response.status(), status, "{url}");
         let text = safe(url, response).await;
         check(url, &text);
-        let plain = site.ask(Request::get(url).body(Body::empty()).expect("a request")).await;
-        assert_eq!((plain.status(), plain.headers()[header::CONTENT_TYPE].to_str()), (status, Ok("application/problem+json")), "{url}");
+        let plain = site
+            .ask(Request::get(url).body(Body::empty()).expect("a request"))
+            .await;
+        assert_eq!(
+            (plain.status(), plain.headers()[header::CONTENT_TYPE].to_str().ok()),
+            (status, Some("application/problem+json")),
+            "{url}"
+        );
     }
     let huge = format!("/ada/gpt/commits/{}", "x".repeat(20_000));
     assert!(site.get(&huge).await.status().is_client_error());
@@ -334,7 +385,10 @@ async fn who_signs_in_sees_what_the_token_allows() {
     let good = token(Scope::Read, "ada/gpt");
     let refused = site.get("/ada/gpt?x=1").await;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    assert!(refused.headers().get(header::WWW_AUTHENTICATE).is_none(), "no window of the browser's own");
+    assert!(
+        refused.headers().get(header::WWW_AUTHENTICATE).is_none(),
+        "no window of the browser's own"
+    );
     let text = safe("/ada/gpt", refused).await;
     assert!(text.contains("/login?next=%2Fada%2Fgpt%3Fx%3D1"), "{text}");
     assert!(site.page("/").await.contains("/login"));
@@ -350,18 +404,34 @@ async fn who_signs_in_sees_what_the_token_allows() {
     let wrong = site.ask(post("token=mdl_00_00&next=%2F".to_owned())).await;
     assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
     assert!(wrong.headers().get(header::SET_COOKIE).is_none());
-    for (next, to) in [("%2Fada%2Fgpt", "/ada/gpt"), ("%2F%2Fevil.example", "/"), ("https%3A%2F%2Fevil.example", "/"), ("%2F%5Cevil.example", "/")] {
+    for (next, to) in [
+        ("%2Fada%2Fgpt", "/ada/gpt"),
+        ("%2F%2Fevil.example", "/"),
+        ("https%3A%2F%2Fevil.example", "/"),
+        ("%2F%5Cevil.example", "/"),
+    ] {
         let done = site.ask(post(format!("token={good}&next={next}"))).await;
-        assert_eq!((done.status(), done.headers()[header::LOCATION].to_str()), (StatusCode::SEE_OTHER, Ok(to)), "{next}");
+        assert_eq!(
+            (done.status(), done.headers()[header::LOCATION].to_str().ok()),
+            (StatusCode::SEE_OTHER, Some(to)),
+            "{next}"
+        );
         let cookie = done.headers()[header::SET_COOKIE].to_str().expect("text");
         assert!(cookie.starts_with(&format!("{COOKIE}={good}; Path=/;")), "{cookie}");
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("Secure"));
     }
     let mut foreign = post(format!("token={good}"));
-    foreign.headers_mut().insert(header::ORIGIN, http::HeaderValue::from_static("https://evil.example"));
+    foreign
+        .headers_mut()
+        .insert(header::ORIGIN, http::HeaderValue::from_static("https://evil.example"));
     assert_eq!(site.ask(foreign).await.status(), StatusCode::FORBIDDEN);
 
-    let with = |url: &str, token: &str| get(url).header(header::COOKIE, format!("{COOKIE}={token}")).body(Body::empty()).expect("a request");
+    let with = |url: &str, token: &str| {
+        get(url)
+            .header(header::COOKIE, format!("{COOKIE}={token}"))
+            .body(Body::empty())
+            .expect("a request")
+    };
     let seen = site.ask(with("/ada/gpt", &good)).await;
     assert_eq!(seen.status(), StatusCode::OK);
     safe("/ada/gpt", seen).await;
@@ -371,10 +441,21 @@ async fn who_signs_in_sees_what_the_token_allows() {
     assert_eq!(narrow.status(), StatusCode::FORBIDDEN);
     // A cookie that is no good any more does not keep its bearer from signing in.
     assert_eq!(site.ask(with("/login", "mdl_00_00")).await.status(), StatusCode::OK);
-    assert_eq!(site.ask(with("/ada/gpt", "mdl_00_00")).await.status(), StatusCode::UNAUTHORIZED);
-    let out = Request::post("/logout").header(header::HOST, "localhost:7878").body(Body::empty()).expect("a request");
+    assert_eq!(
+        site.ask(with("/ada/gpt", "mdl_00_00")).await.status(),
+        StatusCode::UNAUTHORIZED
+    );
+    let out = Request::post("/logout")
+        .header(header::HOST, "localhost:7878")
+        .body(Body::empty())
+        .expect("a request");
     let out = site.ask(out).await;
-    assert!(out.headers()[header::SET_COOKIE].to_str().expect("text").contains("Max-Age=0"));
+    assert!(
+        out.headers()[header::SET_COOKIE]
+            .to_str()
+            .expect("text")
+            .contains("Max-Age=0")
+    );
 }
 
 #[tokio::test]
@@ -382,11 +463,25 @@ async fn assets_are_kept_for_good_under_names_that_change() {
     let site = site(|_| {});
     let text = site.page("/").await;
     for (start, kind) in [("href=\"/assets/", "text/css"), ("src=\"/assets/", "text/javascript")] {
-        let name = text.split(start).nth(1).and_then(|t| t.split('"').next()).expect("a link");
+        let name = text
+            .split(start)
+            .nth(1)
+            .and_then(|t| t.split('"').next())
+            .expect("a link");
         let response = site.get(&format!("/assets/{name}")).await;
         assert_eq!(response.status(), StatusCode::OK);
-        assert!(response.headers()[header::CONTENT_TYPE].to_str().expect("text").starts_with(kind));
-        assert!(response.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
+        assert!(
+            response.headers()[header::CONTENT_TYPE]
+                .to_str()
+                .expect("text")
+                .starts_with(kind)
+        );
+        assert!(
+            response.headers()[header::CACHE_CONTROL]
+                .to_str()
+                .expect("text")
+                .contains("immutable")
+        );
     }
     assert_eq!(site.get("/assets/mdl-0.css").await.status(), StatusCode::NOT_FOUND);
 }
@@ -410,7 +505,12 @@ async fn authors_are_shown_as_text() {
     drop(repo);
     let app = root.app(root.options());
     let router = router(&app, &Rates::new(None));
-    for url in ["/".to_owned(), "/ada/gpt".to_owned(), format!("/ada/gpt/commit/{}", id.to_hex()), "/ada/gpt/commits/main".to_owned()] {
+    for url in [
+        "/".to_owned(),
+        "/ada/gpt".to_owned(),
+        format!("/ada/gpt/commit/{}", id.to_hex()),
+        "/ada/gpt/commits/main".to_owned(),
+    ] {
         let request = get(&url).body(Body::empty()).expect("a request");
         let response = router.clone().oneshot(request).await.expect("an answer");
         assert_eq!(response.status(), StatusCode::OK, "{url}");

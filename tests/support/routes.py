@@ -109,7 +109,8 @@ class Route:
 
     def path(self, owner: str, name: str, **values: str) -> str:
         filled = self.template.format_map({**VALUES, "owner": owner, "name": name, **values})
-        return filled + ("?a=main" if filled.endswith("/diff") else "")
+        needed = {"/diff": "?a=main", "/tensor/{rev}/{path}": "?name=none"}
+        return filled + next((query for end, query in needed.items() if self.template.endswith(end)), "")
 
 
 def described(document: dict[str, Any]) -> list[str]:

@@ -70,7 +70,8 @@ struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
 /// An id that a client wrote.
 fn id(text: &str) -> Result<Id> {
     let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
-    text.parse().map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
+    text.parse()
+        .map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
 }
 
 fn described() -> OpenApiRouter<App> {
@@ -89,7 +90,10 @@ fn described() -> OpenApiRouter<App> {
         .merge(uploads::routes())
         .merge(jobs::routes())
         .merge(webhooks::routes());
-    let all = OpenApiRouter::new().merge(repos::routes()).merge(reading).merge(writing);
+    let all = OpenApiRouter::new()
+        .merge(repos::routes())
+        .merge(reading)
+        .merge(writing);
     OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
 }
 
@@ -101,7 +105,10 @@ fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
 /// A document knows no `{*rest}`: there it is a parameter like others.
 fn plain(mut document: Document) -> Document {
     let paths = std::mem::take(&mut document.paths.paths);
-    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+    document.paths.paths = paths
+        .into_iter()
+        .map(|(path, item)| (path.replace("{*", "{"), item))
+        .collect();
     document
 }
 

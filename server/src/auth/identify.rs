@@ -131,7 +131,11 @@ fn refuse_other_names(headers: &HeaderMap) -> Result<()> {
     };
     let host = host.to_str().unwrap_or_default();
     let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        // Behind the bracket comes a port or nothing.
+        Some(rest) => match rest.split_once(']') {
+            Some((name, rest)) if rest.is_empty() || rest.starts_with(':') => name,
+            _ => "",
+        },
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     let loopback = name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());

@@ -142,9 +142,9 @@ pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration)
         return Ok(None);
     }
     let end = Instant::now() + wait;
-    let _ = tokio::time::timeout(wait, compute(app, repo, entry, end))
-        .await
-        .unwrap_or(Ok(()))?;
+    if let Ok(computed) = tokio::time::timeout(wait, compute(app, repo, entry, end)).await {
+        computed?;
+    }
     known(app, repo, entry).await
 }
 
@@ -156,7 +156,7 @@ async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry) -> Result<Option<Dige
     work(move || {
         let found = repo.odb().digest(&entry.id).filter(|d| d.len == entry.size);
         if let Some(found) = &found {
-            app.content().digests.insert(key(&entry), found.clone());
+            app.content().digests.insert(key(&entry), *found);
         }
         Ok(found)
     })
@@ -181,14 +181,19 @@ async fn compute(app: &App, repo: &Arc<Repo>, entry: &Entry, end: Instant) -> Re
                 file.whole().await?;
                 // One of an earlier run has bytes, but perhaps nobody knows their hashes any more.
                 if known(&app, &repo, &entry).await?.is_none() {
-                    work(move || Ok(app.content().remember(&repo, &entry, read(&file)?))).await?;
+                    work(move || {
+                        app.content().remember(&repo, &entry, read(&file)?);
+                        Ok(())
+                    })
+                    .await?;
                 }
             }
             None => {
                 let _permit = app.content().decoders.permit(POUR).await;
                 work(move || {
                     let digests = hashed(&repo, &entry, &mut |_| Ok(()))?;
-                    Ok(app.content().remember(&repo, &entry, digests))
+                    app.content().remember(&repo, &entry, digests);
+                    Ok(())
                 })
                 .await?;
             }

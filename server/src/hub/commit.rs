@@ -44,7 +44,7 @@ pub(super) async fn commit(
 ) -> Result<Json<Value>> {
     query.check()?;
     let changes = Changes::read(body.into_data_stream(), app.spool()).await?;
-    let turn = app.hub().turns.take(&access.repo).await;
+    let turn = app.hub().turn(&access.repo).await;
     let name = access.name.clone();
     let id = work(move || {
         let _turn = turn;
@@ -102,7 +102,11 @@ impl Job {
                 ..CommitRequest::default()
             };
             match (repo.commit(&request, &Silent), tip) {
-                (Ok(done), _) => return Ok(done.id),
+                (Ok(done), _) => {
+                    self.app.metrics().commits.inc();
+                    self.access.moved(&self.app, &full, tip, Some(done.id));
+                    return Ok(done.id);
+                }
                 (Err(RepoError::Conflict { .. }), _) if tries < TRIES => {}
                 // Sent again after its answer was lost, or nothing was new to begin with.
                 (Err(RepoError::User { message, .. }), Some(tip)) if message.starts_with("nothing to commit") => {

@@ -3,13 +3,13 @@
 
 use super::{info::default_branch, short};
 use crate::{
-    app::work,
+    app::{App, work},
     auth::{Access, Read, Write},
     extract::{Body, Path},
     problem::{Problem, Result},
     revision,
 };
-use axum::Json;
+use axum::{Json, extract::State};
 use mdl_objects::Signature;
 use mdl_repo::{HEADS, Repo, TAGS};
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,7 @@ fn mover(access: &Access) -> Option<Signature> {
 
 /// `POST /api/models/{owner}/{name}/branch/{branch}`.
 pub(super) async fn create_branch(
+    State(app): State<App>,
     Write(access): Write,
     Path(at): Path<AtBranch>,
     Body(new): Body<NewBranch>,
@@ -108,22 +109,27 @@ pub(super) async fn create_branch(
         }
         let start = revision::resolve(repo, new.starting_point.as_deref().unwrap_or("HEAD"))?;
         repo.move_ref(&full, None, Some(start), mover(&access), "branch: made over HTTP")?;
+        access.moved(&app, &full, None, Some(start));
         Ok(())
     })
     .await
 }
 
 /// `DELETE /api/models/{owner}/{name}/branch/{branch}`.
-pub(super) async fn delete_branch(Write(access): Write, Path(at): Path<AtBranch>) -> Result<()> {
-    delete(access, HEADS, at.branch).await
+pub(super) async fn delete_branch(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<AtBranch>,
+) -> Result<()> {
+    delete(app, access, HEADS, at.branch).await
 }
 
 /// `DELETE /api/models/{owner}/{name}/tag/{tag}`.
-pub(super) async fn delete_tag(Write(access): Write, Path(at): Path<AtTag>) -> Result<()> {
-    delete(access, TAGS, at.rev).await
+pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Path(at): Path<AtTag>) -> Result<()> {
+    delete(app, access, TAGS, at.rev).await
 }
 
-async fn delete(access: Access, prefix: &'static str, name: String) -> Result<()> {
+async fn delete(app: App, access: Access, prefix: &'static str, name: String) -> Result<()> {
     work(move || {
         let full = format!("{prefix}{name}");
         mdl_repo::check_ref_name(&full)?;
@@ -131,13 +137,19 @@ async fn delete(access: Access, prefix: &'static str, name: String) -> Result<()
         let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
         let who = mover(&access);
         access.repo.move_ref(&full, Some(now), None, who, "deleted over HTTP")?;
+        access.moved(&app, &full, Some(now), None);
         Ok(())
     })
     .await
 }
 
 /// `POST /api/models/{owner}/{name}/tag/{rev}`: tags a revision.
-pub(super) async fn create_tag(Write(access): Write, Path(at): Path<AtTag>, Body(new): Body<NewTag>) -> Result<()> {
+pub(super) async fn create_tag(
+    State(app): State<App>,
+    Write(access): Write,
+    Path(at): Path<AtTag>,
+    Body(new): Body<NewTag>,
+) -> Result<()> {
     work(move || {
         let repo = &access.repo;
         let full = format!("{TAGS}{}", new.tag);
@@ -146,10 +158,14 @@ pub(super) async fn create_tag(Write(access): Write, Path(at): Path<AtTag>, Body
             return Err(Problem::conflict(format!("tag {:?} exists already", new.tag)));
         }
         let target = revision::resolve(repo, &at.rev)?;
-        match new.message.as_deref().filter(|m| !m.is_empty()) {
-            Some(message) => drop(repo.create_tag(&new.tag, &target, Some(message), false)?),
-            None => repo.move_ref(&full, None, Some(target), mover(&access), "tag: made over HTTP")?,
-        }
+        let held = match new.message.as_deref().filter(|m| !m.is_empty()) {
+            Some(message) => repo.create_tag(&new.tag, &target, Some(message), false)?,
+            None => {
+                repo.move_ref(&full, None, Some(target), mover(&access), "tag: made over HTTP")?;
+                target
+            }
+        };
+        access.moved(&app, &full, None, Some(held));
         Ok(())
     })
     .await

@@ -107,7 +107,8 @@ fn pairs(matter: &str) -> Vec<(String, String)> {
 
 fn plain(value: &str) -> String {
     let value = value.trim();
-    let quoted = value.len() >= 2 && (value.starts_with('"') && value.ends_with('"') || value.starts_with('\'') && value.ends_with('\''));
+    let quoted = value.len() >= 2
+        && (value.starts_with('"') && value.ends_with('"') || value.starts_with('\'') && value.ends_with('\''));
     match value.get(1..value.len().saturating_sub(1)).filter(|_| quoted) {
         Some(inner) => inner.to_owned(),
         None => value.to_owned(),
@@ -143,7 +144,9 @@ impl Links {
 
 fn is_elsewhere(target: &str) -> bool {
     let lower = target.trim_start().to_ascii_lowercase();
-    ["https://", "http://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme))
+    ["https://", "http://", "mailto:"]
+        .iter()
+        .any(|scheme| lower.starts_with(scheme))
 }
 
 /// A relative path, as a link has it; none where it leaves the repository or names another scheme.
@@ -151,13 +154,20 @@ fn inside(target: &str) -> Option<String> {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     let decoded = percent_encoding::percent_decode_str(target).decode_utf8().ok()?;
     let path = decoded.strip_prefix("./").unwrap_or(&decoded);
-    let odd = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains([':', '\\']) || part.chars().any(char::is_control);
+    let odd = |part: &str| {
+        part.is_empty()
+            || part == "."
+            || part == ".."
+            || part.contains([':', '\\'])
+            || part.chars().any(char::is_control)
+    };
     (!path.split('/').any(odd)).then(|| text::path(path))
 }
 
 /// Safe HTML of Markdown; none if it nests too deep.
 fn rendered(body: &str, links: &Links) -> Option<String> {
-    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS | Options::ENABLE_FOOTNOTES;
+    let options =
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS | Options::ENABLE_FOOTNOTES;
     let raw = body.matches('<').count() <= MAX_RAW;
     let (mut depth, mut deepest) = (0usize, 0usize);
     let events = Parser::new_ext(body, options).filter_map(|event| {
@@ -248,7 +258,21 @@ mod tests {
             <math><mtext></mtext><script>2</script></math> <p style=\"x\" class=\"bar\" id=\"content\">t</p>\n\n\
             ```<script>\n<script>3</script>\n```\n";
         let shown = show(hostile).to_lowercase();
-        for bad in ["<script", "onerror=", "onload=", "javascript:", "vbscript:", "<iframe", "<form", "<input", "<svg", "<style", "style=", "data:text", "id=\"content"] {
+        for bad in [
+            "<script",
+            "onerror=",
+            "onload=",
+            "javascript:",
+            "vbscript:",
+            "<iframe",
+            "<form",
+            "<input",
+            "<svg",
+            "<style",
+            "style=",
+            "data:text",
+            "id=\"content",
+        ] {
             assert!(!shown.contains(bad), "{bad}: {shown}");
         }
     }
@@ -260,7 +284,10 @@ mod tests {
             ("[a](<docs/x y.md>)", Some("href=\"/ada/gpt/blob/main/docs/x%20y.md\"")),
             ("[a](./LICENSE#top)", Some("href=\"/ada/gpt/blob/main/LICENSE\"")),
             ("![a](img/plot.png)", Some("src=\"/ada/gpt/resolve/main/img/plot.png\"")),
-            ("<img src='img/plot.png'>", Some("src=\"/ada/gpt/resolve/main/img/plot.png\"")),
+            (
+                "<img src='img/plot.png'>",
+                Some("src=\"/ada/gpt/resolve/main/img/plot.png\""),
+            ),
             ("[a](https://example.org/x)", Some("href=\"https://example.org/x\"")),
             ("[a](../../other/repo)", None),
             ("[a](//evil.example/x)", None),

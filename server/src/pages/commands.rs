@@ -19,7 +19,10 @@ pub fn origin(app: &App, headers: &HeaderMap) -> String {
     };
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).filter(fits);
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    host.map_or_else(|| format!("{scheme}://{}", options.listen), |h| format!("{scheme}://{h}"))
+    host.map_or_else(
+        || format!("{scheme}://{}", options.listen),
+        |h| format!("{scheme}://{h}"),
+    )
 }
 
 /// A word as a shell reads it.
@@ -90,7 +93,14 @@ mod tests {
         assert_eq!(python("a\"b\\"), r#""a\"b\\""#);
         let name: RepoName = "ada/gpt".parse().expect("a name");
         let made = all("http://h", &name, "fix/'x'", None);
-        assert!(made.iter().any(|(_, c)| c.ends_with(r"--revision 'fix/'\''x'\'''")), "{made:?}");
-        assert!(made.iter().any(|(_, c)| c.ends_with("resolve/fix%2F%27x%27/model.safetensors")), "{made:?}");
+        assert!(
+            made.iter().any(|(_, c)| c.ends_with(r"--revision 'fix/'\''x'\'''")),
+            "{made:?}"
+        );
+        assert!(
+            made.iter()
+                .any(|(_, c)| c.ends_with("resolve/fix%2F%27x%27/model.safetensors")),
+            "{made:?}"
+        );
     }
 }

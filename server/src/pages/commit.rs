@@ -18,7 +18,7 @@ use crate::{
 };
 use axum::response::Response;
 use maud::{Markup, html};
-use mdl_objects::{Commit, Entry, Id, Mode, Resume};
+use mdl_objects::{Commit, Entry, Id, Resume};
 use mdl_repo::{Files, PrunedMark, Quality, Repo};
 use serde::Deserialize;
 
@@ -66,7 +66,9 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
         files: (!collected && !parent_gone).then(|| files(repo, &commit)).transpose()?,
         // A record of a newer program must not hide the rest.
         quality: Quality::of(&commit).ok().flatten(),
-        tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
+        tensors: (!collected)
+            .then(|| Reported::gather(repo, &commit, start))
+            .transpose()?,
         id,
         commit,
     })
@@ -140,12 +142,20 @@ pub async fn show(
         }
     };
     let title = text::subject(&shown.commit.message);
-    Ok(page(&Frame::of(&title, name, Tab::Commits, Some(&hex), &access.caller), &content))
+    Ok(page(
+        &Frame::of(&title, name, Tab::Commits, Some(&hex), &access.caller),
+        &content,
+    ))
 }
 
 fn head(name: &RepoName, shown: &Shown) -> Markup {
     let (commit, base, hex) = (&shown.commit, base(name), shown.id.to_hex());
-    let body = commit.message.trim_start().split_once('\n').map_or("", |(_, rest)| rest).trim();
+    let body = commit
+        .message
+        .trim_start()
+        .split_once('\n')
+        .map_or("", |(_, rest)| rest)
+        .trim();
     html! {
         h1.break { (text::subject(&commit.message)) " " (shown.labels.of(name, &shown.id)) }
         @if let Some(mark) = &shown.pruned {
@@ -219,8 +229,10 @@ fn meta(commit: &Commit) -> Markup {
 
 fn quality(quality: Option<&Quality>) -> Markup {
     let Some(q) = quality else { return html! {} };
-    let pair = |name: &str, value: Option<f64>| html! { @if let Some(v) = value { dt { (name) } dd { (text::number(v)) } } };
-    let words = |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd.break { (text::name(value)) } } };
+    let pair =
+        |name: &str, value: Option<f64>| html! { @if let Some(v) = value { dt { (name) } dd { (text::number(v)) } } };
+    let words =
+        |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd.break { (text::name(value)) } } };
     html! {
         section aria-labelledby="quality" {
             h2 #quality { "Quality" }

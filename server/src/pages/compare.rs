@@ -62,7 +62,10 @@ pub async fn choose(Read(access): Read, Query(chosen): Query<Chosen>) -> Result<
         (form(name, &names, a.as_deref().unwrap_or("HEAD~1"), b.as_deref().unwrap_or("HEAD")))
         p.muted { "A version is a branch, a tag, an id, " code { "main~3" } ", " code { "main@step=1200" } " or " code { "main@best(loss)" } "." }
     };
-    Ok(page(&Frame::of("Compare", name, Tab::Compare, None, &access.caller), &content))
+    Ok(page(
+        &Frame::of("Compare", name, Tab::Compare, None, &access.caller),
+        &content,
+    ))
 }
 
 fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
@@ -156,7 +159,12 @@ fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
             diff: Some((*t, i)),
         })
         .collect();
-    placed.extend(comparison.same.iter().map(|(path, name)| Placed { path, name, diff: None }));
+    placed.extend(
+        comparison
+            .same
+            .iter()
+            .map(|(path, name)| Placed { path, name, diff: None }),
+    );
     placed.sort_by_key(|p| p.name);
     let to_tensor = |at: usize| match at / PAGE * PAGE == start {
         true => format!("#t{at}"),

@@ -180,9 +180,12 @@ impl Comparisons {
 
 /// Forgets the comparisons that nobody asked for longest.
 fn make_room(flights: &mut VecDeque<Flight>) {
-    let too_much = |f: &VecDeque<Flight>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;
+    let too_much =
+        |f: &VecDeque<Flight>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;
     while too_much(flights) {
-        let Some(oldest) = flights.iter().position(|f| !f.is_under_way()) else { return };
+        let Some(oldest) = flights.iter().position(|f| !f.is_under_way()) else {
+            return;
+        };
         flights.remove(oldest);
     }
 }
@@ -201,7 +204,10 @@ fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Compa
     let files = repo.diff(a, b, progress)?;
     let after = repo.files(b)?;
     let mut same = Vec::new();
-    for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
+    for file in files
+        .iter()
+        .filter(|f| f.change == Change::Modified && f.same_tensors > 0)
+    {
         let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {
             continue;
         };

@@ -42,7 +42,10 @@ struct After {
 impl After {
     fn parse(text: &str) -> Result<After> {
         let bad = || Problem::usage("`after` is none of this server's");
-        let mut ids = text.split('.').take(MAX_LANES + 2).map(|t| t.parse::<Id>().map_err(|_| bad()));
+        let mut ids = text
+            .split('.')
+            .take(MAX_LANES + 2)
+            .map(|t| t.parse::<Id>().map_err(|_| bad()));
         Ok(After {
             last: ids.next().ok_or_else(bad)??,
             waiting: ids.collect::<Result<Vec<Id>>>()?,
@@ -185,7 +188,11 @@ fn url(name: &RepoName, rev: &str, all: bool, after: Option<&str>) -> String {
     let mut parts = Vec::new();
     parts.extend(all.then(|| "all=1".to_owned()));
     parts.extend(after.map(|a| format!("after={a}")));
-    let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
+    let query = if parts.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", parts.join("&"))
+    };
     format!("{}/commits/{}{query}", base(name), text::segment(rev))
 }
 
@@ -219,7 +226,10 @@ pub async fn show(
         (log.table(name))
         (pager("Pages of commits", first.as_deref(), next.as_deref()))
     };
-    Ok(page(&Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
+    Ok(page(
+        &Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller),
+        &content,
+    ))
 }
 
 /// Metrics in the order in which they are shown, at most `max`.

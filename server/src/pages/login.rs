@@ -70,14 +70,22 @@ fn go(to: &str, cookie: &str) -> Result<Response> {
 fn cookie(app: &App, token: &str, seconds: u32) -> String {
     let options = app.options();
     let public = options.public_url.as_deref().is_some_and(|u| u.starts_with("https://"));
-    let secure = if options.tls.is_some() || public { "; Secure" } else { "" };
+    let secure = if options.tls.is_some() || public {
+        "; Secure"
+    } else {
+        ""
+    };
     format!("{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 /// The fields of a form; of several of one name, the first.
 fn fields(body: &[u8]) -> HashMap<String, String> {
     let text = String::from_utf8_lossy(body);
-    let decoded = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let decoded = |part: &str| {
+        percent_decode_str(&part.replace('+', " "))
+            .decode_utf8_lossy()
+            .into_owned()
+    };
     let mut out = HashMap::new();
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
         out.entry(decoded(key)).or_insert_with(|| decoded(value));
@@ -133,7 +141,16 @@ mod tests {
         for good in ["/", "/a/b", "/a/b?x=1&y=%2F", "/a//b"] {
             assert_eq!(safe(Some(good)), good);
         }
-        for bad in ["", "//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil", "/a\r\nX: y", "/\t/evil", "a/b"] {
+        for bad in [
+            "",
+            "//evil.example",
+            "https://evil.example",
+            "/\\evil.example",
+            "\\\\evil",
+            "/a\r\nX: y",
+            "/\t/evil",
+            "a/b",
+        ] {
             assert_eq!(safe(Some(bad)), "/", "{bad:?}");
         }
         assert_eq!(safe(None), "/");

@@ -142,8 +142,18 @@ fn facts(name: &RepoName, names: &Names, head: &Head) -> Markup {
     let s = head.commit.summary;
     let versions = head.series.versions.len() as u64;
     let more = if head.series.more_versions { "+" } else { "" };
-    let stored: u64 = head.series.versions.iter().map(|v| v.stored).fold(0, u64::saturating_add);
-    let logical: u64 = head.series.versions.iter().map(|v| v.logical).fold(0, u64::saturating_add);
+    let stored: u64 = head
+        .series
+        .versions
+        .iter()
+        .map(|v| v.stored)
+        .fold(0, u64::saturating_add);
+    let logical: u64 = head
+        .series
+        .versions
+        .iter()
+        .map(|v| v.logical)
+        .fold(0, u64::saturating_add);
     html! {
         dl.facts {
             div { dt { "Branch" } dd { (names.head.as_deref().map_or("detached".to_owned(), text::name)) } }

@@ -237,7 +237,10 @@ mod tests {
             assert!(!svg.contains("NaN%") && !svg.contains("inf%"), "{svg}");
         }
         let p = plot(vec![Some(1.0), Some(f64::NAN), Some(2.0), None, Some(3.0)]);
-        let (x, y) = (Scale::linear(p.x.iter().copied(), Unit::Plain), Scale::fitting(p.values(), Unit::Plain));
+        let (x, y) = (
+            Scale::linear(p.x.iter().copied(), Unit::Plain),
+            Scale::fitting(p.values(), Unit::Plain),
+        );
         let drawn = path(&p.x, &p.lines[0].values, &x, &y);
         assert_eq!(drawn.matches('M').count(), 2, "{drawn}");
         assert_eq!(drawn.matches('L').count(), 1, "{drawn}");

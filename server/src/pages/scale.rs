@@ -67,7 +67,11 @@ impl Scale {
             (scale.low, scale.high, scale.log) = (scale.low.ln(), scale.high.ln(), true);
         }
         let room = (scale.high - scale.low) * 0.06;
-        let floor = if unit == Unit::Plain || scale.log { f64::MIN } else { 0.0 };
+        let floor = if unit == Unit::Plain || scale.log {
+            f64::MIN
+        } else {
+            0.0
+        };
         (scale.low, scale.high) = ((scale.low - room).max(floor), scale.high + room);
         scale
     }
@@ -87,7 +91,11 @@ impl Scale {
 
     /// Round values on it: where they lie, and as text.
     pub fn ticks(&self) -> Vec<(f64, String)> {
-        let values = if self.log { self.log_ticks() } else { self.linear_ticks() };
+        let values = if self.log {
+            self.log_ticks()
+        } else {
+            self.linear_ticks()
+        };
         values.into_iter().map(|v| (self.place(v), self.unit.tick(v))).collect()
     }
 
@@ -105,7 +113,9 @@ impl Scale {
         }
         let first = (self.low / step).ceil();
         let all = (0..12).map(|i| (first + f64::from(i)) * step);
-        all.take_while(|v| *v <= self.high).map(|v| if v == 0.0 { 0.0 } else { v }).collect()
+        all.take_while(|v| *v <= self.high)
+            .map(|v| if v == 0.0 { 0.0 } else { v })
+            .collect()
     }
 
     fn log_ticks(&self) -> Vec<f64> {
@@ -163,7 +173,13 @@ mod tests {
 
     #[test]
     fn extremes_do_not_break_an_axis() {
-        for values in [vec![f64::MIN, f64::MAX], vec![f64::NAN], vec![], vec![0.0, 5e-324], vec![f64::MAX]] {
+        for values in [
+            vec![f64::MIN, f64::MAX],
+            vec![f64::NAN],
+            vec![],
+            vec![0.0, 5e-324],
+            vec![f64::MAX],
+        ] {
             let scale = Scale::fitting(values.iter().copied(), Unit::Plain);
             assert!(scale.place(1.0).is_finite());
             assert!(scale.ticks().len() <= 12, "{values:?}");

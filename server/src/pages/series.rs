@@ -27,7 +27,6 @@ pub struct Series {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Version {
-    pub id: Id,
     pub step: Option<u64>,
     pub logical: u64,
     pub stored: u64,
@@ -50,7 +49,7 @@ impl Series {
         }
         commits.reverse();
         let mut series = Series {
-            versions: commits.iter().map(|(id, c)| version(*id, c)).collect(),
+            versions: commits.iter().map(|(_, c)| version(c)).collect(),
             more_versions: next.is_some(),
             ..Series::default()
         };
@@ -77,9 +76,8 @@ impl Series {
     }
 }
 
-fn version(id: Id, commit: &Commit) -> Version {
+fn version(commit: &Commit) -> Version {
     Version {
-        id,
         step: commit.step,
         logical: commit.summary.logical_bytes,
         stored: commit.summary.stored_bytes,

@@ -168,9 +168,15 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_true() {
-        assert_eq!([0, 1023, 1536, 90_868_344].map(size), ["0 B", "1023 B", "1.5 KiB", "86.7 MiB"]);
+        assert_eq!(
+            [0, 1023, 1536, 90_868_344].map(size),
+            ["0 B", "1023 B", "1.5 KiB", "86.7 MiB"]
+        );
         assert_eq!([ratio(8, 3), ratio(1000, 3), ratio(5, 0)], ["2.67x", "333x", "-"]);
-        assert_eq!([0.41, -0.001_234_567, 1.5e-9].map(number), ["0.41", "-0.00123457", "1.5e-9"]);
+        assert_eq!(
+            [0.41, -0.001_234_567, 1.5e-9].map(number),
+            ["0.41", "-0.00123457", "1.5e-9"]
+        );
         assert_eq!([number(f64::NAN), rough(0.012_345)], ["NaN", "0.0123"]);
         assert_eq!([999, 1000, 1_234_567].map(grouped), ["999", "1,000", "1,234,567"]);
         assert_eq!([count(1, "file"), count(2, "file")], ["1 file", "2 files"]);

@@ -9,7 +9,6 @@ use super::{
 use crate::{
     app::App,
     auth::Access,
-    events::RefMoved,
     problem::{Problem, Result},
     revision,
     uploads::Taken,
@@ -130,13 +129,7 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     };
     uploads.into_iter().for_each(|(_, taken)| taken.used());
     app.metrics().commits.inc();
-    app.ref_moved(RefMoved {
-        repo: order.access.name.clone(),
-        name: full,
-        old,
-        new: Some(id),
-        by: order.access.caller.name().to_owned(),
-    });
+    order.access.moved(app, &full, old, Some(id));
     Ok(Outcome::Made(id))
 }
 

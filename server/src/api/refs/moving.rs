@@ -6,7 +6,6 @@ use crate::{
     api,
     app::{App, work},
     auth::{Access, Write},
-    events::RefMoved,
     extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
     revision,
@@ -225,12 +224,6 @@ fn tell(app: &App, access: &Access, name: String, old: Option<Id>, new: Option<I
         new: hex(new),
         commit: hex(commit),
     };
-    app.ref_moved(RefMoved {
-        repo: access.name.clone(),
-        name,
-        old,
-        new,
-        by: access.caller.name().to_owned(),
-    });
+    access.moved(app, &name, old, new);
     change
 }
