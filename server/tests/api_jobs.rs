@@ -41,7 +41,7 @@ async fn over(app: &App, started: &Answer) -> Value {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the job does not end");
+    unreachable!("the job does not end");
 }
 
 async fn start(app: &App, job: Value) -> Answer {

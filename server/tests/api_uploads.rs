@@ -273,7 +273,7 @@ async fn a_client_that_vanished_goes_on_where_it_was() {
             .expect("text")
             .parse()
             .expect("a number"),
-        status => panic!("{status} {}", answer.text),
+        status => unreachable!("{status} {}", answer.text),
     };
     assert_eq!(at, 1_239_567);
     let mut last = TcpStream::connect(&address).await.expect("a connection");

@@ -39,7 +39,10 @@ struct Answer {
 
 impl Answer {
     fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
+        let text = String::from_utf8_lossy(&self.body);
+        serde_json::from_str(&text)
+            .map_err(|e| format!("{e}: {text}"))
+            .expect("JSON")
     }
 
     fn header(&self, name: &str) -> &str {
@@ -178,7 +181,9 @@ fn file(path: &str, bytes: &[u8]) -> Value {
 /// The path and parameters of a link to this server.
 fn local(link: &str) -> String {
     let rest = link.strip_prefix("http://127.0.0.1:7878");
-    rest.unwrap_or_else(|| panic!("{link:?} leads elsewhere")).to_owned()
+    rest.ok_or_else(|| format!("{link:?} leads elsewhere"))
+        .expect("a link to here")
+        .to_owned()
 }
 
 fn next_page(answer: &Answer) -> Option<String> {

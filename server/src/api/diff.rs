@@ -50,6 +50,7 @@ struct DiffInfo {
 
 /// How a file differs.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FileDifference)]
 struct FileInfo {
     path: String,
     /// `added`, `modified` or `deleted`.

@@ -77,6 +77,7 @@ struct NameInfo {
 
 /// A tensor in all versions.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = TensorTotals)]
 struct TensorInfo {
     path: String,
     name: String,

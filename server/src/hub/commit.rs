@@ -44,7 +44,7 @@ pub(super) async fn commit(
 ) -> Result<Json<Value>> {
     query.check()?;
     let changes = Changes::read(body.into_data_stream(), app.spool()).await?;
-    let turn = app.hub().turns.take(&access.repo).await;
+    let turn = app.hub().turn(&access.repo).await;
     let name = access.name.clone();
     let id = work(move || {
         let _turn = turn;

@@ -29,8 +29,10 @@ use axum::{
 };
 use links::Links;
 use mdl_objects::Id;
+use mdl_repo::Repo;
 use objects::Objects;
 use std::path::Path;
+use tokio::sync::OwnedMutexGuard;
 use turns::Turns;
 
 /// Hex digits of an id that these clients see.
@@ -55,6 +57,13 @@ impl Hub {
             links: Links::new(state)?,
             turns: Turns::default(),
         })
+    }
+}
+
+impl Hub {
+    /// Waits for this caller's turn to commit to a repository, whatever face it commits by.
+    pub(crate) async fn turn(&self, repo: &Repo) -> OwnedMutexGuard<()> {
+        self.turns.take(repo).await
     }
 }
 

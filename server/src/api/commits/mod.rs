@@ -117,6 +117,9 @@ async fn create(
                 files: intake.files,
                 key: key.map(|k| (k, print)),
             };
+            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the permit:
+            // whoever waits here keeps nobody from other repositories.
+            let alone = app.hub().turn(&access.repo).await;
             let turn = app
                 .commits()
                 .turns
@@ -127,7 +130,7 @@ async fn create(
             let app = app.clone();
             // The work goes on if the client leaves; files, key and turn stay with it.
             work(move || {
-                let _turn = turn;
+                let (_alone, _turn) = (alone, turn);
                 make(&app, &order)
             })
             .await?
