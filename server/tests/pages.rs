@@ -19,7 +19,7 @@ use tower::ServiceExt;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 const EVIL: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}\u{7}";
-const CARD: &str = "---\nlicense: mit\n---\n# A model\n<script>alert(1)</script> [docs](docs/a.md) ![p](p.png)\n";
+const CARD: &str = "---\nlicense: mit\n---\n# A model\n<script>alert(1)</script>\n\n[docs](docs/a.md) ![p](p.png)\n";
 
 fn layers(n: usize) -> Vec<(String, usize, usize)> {
     let mut out = vec![("embed.weight".to_owned(), 16, 8)];
