@@ -111,17 +111,19 @@ impl Plot {
                     } @else if let Some(last) = self.values().last() { span.muted { (self.unit.show(last)) } }
                     @if y.is_log() { span.muted { "log scale" } }
                 }
-                svg.drawing role="img" aria-labelledby={ (title) " " (about) } height="164" {
+                svg.frame role="img" aria-labelledby={ (title) " " (about) } height="210" {
                     title id=(title) { (text::name(&self.title)) " over " (self.along) }
                     desc id=(about) { (self.description()) }
-                    (grid(&x, &y))
-                    svg width="100%" height="100%" viewBox="0 0 1000 1000" preserveAspectRatio="none" {
-                        @for (i, line) in self.lines.iter().enumerate() {
-                            path.line.{ "c" (i) } d=(path(&self.x, &line.values, &x, &y)) {}
+                    svg y="10" width="100%" height="164" {
+                        (grid(&x, &y))
+                        svg width="100%" height="100%" viewBox="0 0 1000 1000" preserveAspectRatio="none" {
+                            @for (i, line) in self.lines.iter().enumerate() {
+                                path.line.{ "c" (i) } d=(path(&self.x, &line.values, &x, &y)) {}
+                            }
                         }
+                        (self.marks(&x, &y))
+                        text.axis x="100%" y="100%" dy="31" text-anchor="end" { (self.along) }
                     }
-                    (self.marks(&x, &y))
-                    text.axis x="100%" y="100%" dy="31" text-anchor="end" { (self.along) }
                 }
                 details { summary { "Data" } (self.table()) }
             }

@@ -29,7 +29,7 @@ impl Unit {
     fn tick(self, v: f64) -> String {
         match self {
             Unit::Bytes => text::size(v.max(0.0) as u64).replace(".0 ", " "),
-            Unit::Ratio => format!("{}x", text::rough(v)),
+            Unit::Ratio => format!("{}x", text::number(v)),
             Unit::Plain => text::number(v),
         }
     }

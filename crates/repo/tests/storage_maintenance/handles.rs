@@ -264,7 +264,8 @@ fn an_index_that_notes_other_packs_than_it_has_is_looked_through() {
     let right = right.expect("noted by the commits");
     assert_eq!((packs, right[0]), (3, 3));
     // As an index of before has it; as a kill, or a bit that flipped, leaves it.
-    let changes: [(&str, &dyn Fn(&sled::Db)); 4] = [
+    type Change<'a> = &'a dyn Fn(&sled::Db);
+    let changes: [(&str, Change<'_>); 4] = [
         ("not noted", &|db| drop(db.remove("packs").expect("remove"))),
         ("too short", &|db| drop(db.insert("packs", b"x").expect("insert"))),
         ("another set", &|db| {
