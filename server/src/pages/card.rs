@@ -91,7 +91,7 @@ fn pairs(matter: &str) -> Vec<(String, String)> {
     for line in matter.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {
         let starts = !line.starts_with([' ', '\t', '-']);
         match line.split_once(':').filter(|_| starts) {
-            Some((key, value)) if out.len() < MAX_LINES => out.push((key.trim().to_owned(), plain(value))),
+            Some((key, value)) if out.len() < MAX_LINES => out.push((key.trim().to_owned(), listed(value))),
             Some(_) => break,
             None => {
                 if let Some((_, all)) = out.last_mut() {
@@ -103,6 +103,14 @@ fn pairs(matter: &str) -> Vec<(String, String)> {
         }
     }
     out
+}
+
+/// A value, or those of a list in brackets.
+fn listed(value: &str) -> String {
+    match value.trim().strip_prefix('[').and_then(|v| v.strip_suffix(']')) {
+        Some(inner) => inner.split(',').map(plain).collect::<Vec<_>>().join(", "),
+        None => plain(value),
+    }
 }
 
 fn plain(value: &str) -> String {
@@ -238,9 +246,9 @@ mod tests {
 
     #[test]
     fn front_matter_becomes_a_table() {
-        let source = "---\nlicense: mit\ntags:\n- a\n- \"b\"\nempty:\n---\n# Hello\n";
+        let source = "---\nlicense: mit\ntags:\n- a\n- \"b\"\nsets: [x, 'y']\nempty:\n---\n# Hello\n";
         let card = Card::parse(source);
-        let want = [("license", "mit"), ("tags", "a, b"), ("empty", "")];
+        let want = [("license", "mit"), ("tags", "a, b"), ("sets", "x, y"), ("empty", "")];
         assert_eq!(card.matter, want.map(|(k, v)| (k.to_owned(), v.to_owned())));
         assert_eq!(card.body, "# Hello\n");
         for odd in ["---", "---\nx: y", "", "--- x\n---\n"] {

@@ -105,7 +105,9 @@ impl Scale {
             return Vec::new();
         }
         let base = if self.unit == Unit::Bytes { 2.0_f64 } else { 10.0 };
-        let mut step = base.powf(wide.log(base).floor());
+        let power = wide.log(base);
+        // Powers of two lie close: the next one up does for bytes.
+        let mut step = base.powf(if base == 2.0 { power.ceil() } else { power.floor() });
         for factor in [2.0, 2.5, 2.0] {
             if base == 10.0 && step * factor <= wide * 1.2 {
                 step *= factor;

@@ -32,9 +32,15 @@ pub struct Version {
     pub stored: u64,
 }
 
-/// Orders metrics: losses first, then by name.
-pub fn rank(name: &str) -> (bool, String) {
-    (!name.to_ascii_lowercase().contains("loss"), name.to_owned())
+/// Orders metrics: the loss first, then other losses, then by name.
+pub fn rank(name: &str) -> (u8, String) {
+    let lower = name.to_ascii_lowercase();
+    let rank = match lower.as_str() {
+        "loss" | "train_loss" | "train/loss" => 0,
+        other if other.contains("loss") => 1,
+        _ => 2,
+    };
+    (rank, name.to_owned())
 }
 
 impl Series {
