@@ -169,7 +169,7 @@ async fn safe(url: &str, response: Response<Body>) -> String {
 
 /// Tags are closed in order, ids are there once, headings do not jump, tables say what they are.
 fn check(url: &str, text: &str) {
-    const VOID: [&str; 5] = ["meta", "link", "input", "br", "img"];
+    const VOID: [&str; 6] = ["meta", "link", "input", "br", "hr", "img"];
     let (mut open, mut level, mut ids) = (Vec::new(), 0, std::collections::HashSet::new());
     for tag in text.split('<').skip(1) {
         let inside = tag.split('>').next().unwrap_or_default();
@@ -184,9 +184,6 @@ fn check(url: &str, text: &str) {
         if let Some(n) = name.strip_prefix('h').and_then(|n| n.parse::<u32>().ok()) {
             assert!(n <= level + 1, "{url}: h{n} after h{level}");
             level = n;
-        }
-        if name == "table" && !inside.contains("class=\"card") {
-            assert!(tag.contains('>'), "{url}");
         }
         if !VOID.contains(&name) && !inside.starts_with('!') {
             open.push(name);
@@ -262,7 +259,8 @@ async fn the_overview_shows_card_plots_and_commands() {
     let mut forged = get("/ada/gpt").body(Body::empty()).expect("a request");
     let host = http::HeaderValue::from_static("localhost\"><script>");
     forged.headers_mut().insert(header::HOST, host);
-    assert!(site.ask(forged).await.status().is_client_error() || site.app.options().public_url.is_none());
+    let refused = site.ask(forged).await;
+    assert!(refused.status().is_client_error(), "{}", refused.status());
 }
 
 #[tokio::test]
