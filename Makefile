@@ -132,9 +132,9 @@ $(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r python/tests/requirements-composer.txt
 	touch $@
 
-# Programs of the system that end-to-end tests drive: strace injects faults, git-lfs and curl are clients of `mdl serve`, Chromium looks
+# Programs of the system that end-to-end tests drive: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`, Chromium looks
 # at its pages. Where one cannot be had, its tests skip and say so.
-SYSTEM := strace git-lfs curl chromium
+SYSTEM := strace git-lfs curl jq chromium
 system:
 	@missing=""; for program in $(SYSTEM); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -64,7 +64,7 @@ pub struct Args {
     /// Seconds that a client may send or take nothing in the middle of a request.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     stall: u64,
-    /// How others reach this server, for links: https://models.example.org. Default: as they asked.
+    /// How others reach this server, such as `https://models.example.org`: for links. Default: as they asked.
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
     /// Let webhooks go to addresses that are not public.
