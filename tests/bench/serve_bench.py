@@ -258,6 +258,8 @@ def main() -> int:
     data: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=BENCH) as temporary:
         folder = Path(temporary)
+        # nginx's workers are another user's.
+        folder.chmod(0o755)
         root, flat = folder / "root", folder / "flat"
         root.mkdir()
         digests = history(root, flat)
