@@ -4,22 +4,10 @@
 
 mod support;
 
-use mdl_files::{Format, Layout};
-use support::legacy::{Legacy, MAGIC, checkpoint, keys, on, system};
+use mdl_files::Format;
+use support::legacy::{Legacy, MAGIC, checkpoint, is_plain, keys, layout, on, system};
 use support::pickle::Pickle;
 use support::{extents, scanned, views};
-
-const NAME: &str = "pretrained.pt";
-
-fn layout(file: &Legacy) -> Layout {
-    let layout = scanned(&file.bytes(), NAME).unwrap();
-    assert_eq!(layout.format, Format::TorchLegacy);
-    layout
-}
-
-fn is_plain(file: &Legacy) -> bool {
-    scanned(&file.bytes(), NAME).unwrap() == Layout::plain()
-}
 
 #[test]
 fn a_training_checkpoint() {

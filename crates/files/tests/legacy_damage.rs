@@ -5,21 +5,9 @@
 mod support;
 
 use mdl_files::{Format, Layout, ScanError};
-use support::legacy::{Legacy, MAGIC, checkpoint, keys, on};
+use support::legacy::{Legacy, MAGIC, NAME, checkpoint, is_plain, keys, layout, on};
 use support::pickle::Pickle;
 use support::{extents, refusal, scanned, survives, survives_damage};
-
-const NAME: &str = "pretrained.pt";
-
-fn layout(file: &Legacy) -> Layout {
-    let layout = scanned(&file.bytes(), NAME).unwrap();
-    assert_eq!(layout.format, Format::TorchLegacy);
-    layout
-}
-
-fn is_plain(file: &Legacy) -> bool {
-    scanned(&file.bytes(), NAME).unwrap() == Layout::plain()
-}
 
 #[test]
 fn every_truncation_is_incompletely_written() {

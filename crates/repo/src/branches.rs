@@ -3,13 +3,13 @@
 
 use crate::{
     RepoError, Result,
-    checkout::{CheckedOut, CheckoutOptions},
+    checkout::{CheckedOut, CheckoutOptions, unforced},
+    guard::WriteGuard,
     odb::add_object,
     pack::PackWriter,
     progress::Progress,
     refs::{HEADS, Head, TAGS, check_ref_name},
     repo::Repo,
-    storage::Guard,
 };
 use mdl_objects::{Id, Kind, Tag};
 
@@ -28,22 +28,13 @@ pub enum Merged {
 }
 
 impl Repo {
-    /// Keeps collectors out while a ref is about to hold on to a commit that perhaps nothing else reaches.
-    pub(crate) fn hold(&self, commit: &Id) -> Result<Box<dyn Guard>> {
-        let guard = self.write_lock()?;
-        self.odb.refresh();
-        // Not `commit`, which the index may remember of one that was collected.
-        self.odb.need(commit, "commit")?;
-        Ok(guard)
-    }
-
     /// Makes a branch at a commit; `force` moves one that exists.
     ///
     /// # Errors
     /// A bad name; it exists; the medium failed.
     pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
         check_ref_name(name)?;
-        let _guard = self.hold(at)?;
+        let held = self.hold(at)?;
         self.refuse_pruned(at)?;
         let full = format!("{HEADS}{name}");
         let old = self.refs.get(&full)?;
@@ -59,8 +50,14 @@ impl Repo {
                 "use `mdl reset` to move it",
             ));
         }
-        self.refs
-            .update(&full, old, Some(*at), &self.config.signature(), "branch: created")
+        self.refs.update(
+            &held,
+            &full,
+            old,
+            Some(*at),
+            &self.config.signature(),
+            "branch: created",
+        )
     }
 
     /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood (the
@@ -71,7 +68,7 @@ impl Repo {
     pub fn delete_branch(&self, name: &str, force: bool) -> Result<Id> {
         let full = format!("{HEADS}{name}");
         // A collector that shortens the log beside this would lose the line of the deletion.
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         let id = self
             .refs
             .get(&full)?
@@ -88,8 +85,14 @@ impl Repo {
                 "pass -D to delete it all the same",
             ));
         }
-        self.refs
-            .update(&full, Some(id), None, &self.config.signature(), "branch: deleted")?;
+        self.refs.update(
+            &held,
+            &full,
+            Some(id),
+            None,
+            &self.config.signature(),
+            "branch: deleted",
+        )?;
         Ok(id)
     }
 
@@ -117,7 +120,7 @@ impl Repo {
     /// No such branch; a bad or taken name; the medium failed.
     pub fn rename_branch(&self, old: &str, new: &str) -> Result<()> {
         let who = self.config.signature();
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         let head = self.refs.head()?;
         let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
         let full = format!("{HEADS}{old}");
@@ -126,18 +129,18 @@ impl Repo {
             Some(id) => {
                 self.create_branch(new, &id, false)?;
                 if head == from {
-                    match self.refs.move_head(&from, &to, &who, &message) {
+                    match self.refs.move_head(&held, &from, &to, &who, &message) {
                         // It has left the branch meanwhile: nothing to take along.
                         Err(RepoError::Conflict { .. }) => {}
                         moved => moved?,
                     }
                 }
-                self.refs.update(&full, Some(id), None, &who, &message)
+                self.refs.update(&held, &full, Some(id), None, &who, &message)
             }
             // The branch a fresh repository is on has a name before it has a commit.
             None if head == from => {
                 check_ref_name(new)?;
-                self.refs.move_head(&from, &to, &who, &message)
+                self.refs.move_head(&held, &from, &to, &who, &message)
             }
             None => Err(RepoError::not_found("branch", old)),
         }
@@ -158,18 +161,22 @@ impl Repo {
             ));
         }
         let who = self.config.signature();
-        let _guard = self.hold(at)?;
+        let held = self.hold(at)?;
         self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
-            Some(text) => self.add_tag(&Tag {
-                target: *at,
-                name: name.to_owned(),
-                tagger: who.clone(),
-                message: text.to_owned(),
-            })?,
+            Some(text) => self.add_tag(
+                &held,
+                &Tag {
+                    target: *at,
+                    name: name.to_owned(),
+                    tagger: who.clone(),
+                    message: text.to_owned(),
+                },
+            )?,
         };
-        self.refs.update(&full, old, Some(id), &who, &format!("tag: {name}"))?;
+        self.refs
+            .update(&held, &full, old, Some(id), &who, &format!("tag: {name}"))?;
         Ok(id)
     }
 
@@ -180,16 +187,16 @@ impl Repo {
     /// A bad name; no such commit; it was pruned; the medium failed.
     pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
         check_ref_name(&tag.name)?;
-        let _guard = self.hold(&tag.target)?;
+        let held = self.hold(&tag.target)?;
         self.refuse_pruned(&tag.target)?;
-        self.add_tag(tag)
+        self.add_tag(&held, tag)
     }
 
-    fn add_tag(&self, tag: &Tag) -> Result<Id> {
+    fn add_tag(&self, held: &WriteGuard, tag: &Tag) -> Result<Id> {
         let mut pack = PackWriter::new(&*self.storage)?;
         let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
         if !pack.is_empty() {
-            self.odb.note_pack(pack.finish()?)?;
+            self.odb.note_pack(pack.finish(held)?)?;
         }
         Ok(id)
     }
@@ -200,10 +207,10 @@ impl Repo {
     /// No such tag; the medium failed.
     pub fn delete_tag(&self, name: &str) -> Result<Id> {
         let full = format!("{TAGS}{name}");
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(|| RepoError::not_found("tag", name))?;
         self.refs
-            .update(&full, Some(id), None, &self.config.signature(), "tag: deleted")?;
+            .update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
         Ok(id)
     }
 
@@ -213,7 +220,7 @@ impl Repo {
     /// # Errors
     /// Absent objects; the branch moved meanwhile; the medium failed.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
-        let _guard = self.hold(commit)?;
+        let held = self.hold(commit)?;
         if self.refs.head_commit()? != Some(*commit) {
             self.refuse_pruned(commit)?;
         }
@@ -234,9 +241,11 @@ impl Repo {
         match head {
             Head::Branch(name) => {
                 let full = format!("{HEADS}{name}");
-                self.refs.update(&full, from, Some(*commit), &who, &message)?;
+                self.refs.update(&held, &full, from, Some(*commit), &who, &message)?;
             }
-            Head::Detached(_) => self.refs.move_head(&head, &Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => self
+                .refs
+                .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(done)
     }
@@ -247,7 +256,7 @@ impl Repo {
     /// # Errors
     /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
-        let _guard = self.hold(commit)?;
+        let held = self.hold(commit)?;
         let head = self.refs.head()?;
         let from = self.refs.tip(&head)?;
         if let Some(from) = &from {
@@ -265,15 +274,19 @@ impl Repo {
         }
         self.refuse_pruned(commit)?;
         if self.work().is_some() {
-            self.checkout(commit, &head, &CheckoutOptions::default(), progress)?;
+            let options = CheckoutOptions::default();
+            self.checkout(commit, &head, &options, progress).map_err(unforced)?;
         }
         let who = self.config.signature();
         let message = format!("merge {label}: Fast-forward");
         match &head {
-            Head::Branch(name) => self
+            Head::Branch(name) => {
+                self.refs
+                    .update(&held, &format!("{HEADS}{name}"), from, Some(*commit), &who, &message)?
+            }
+            Head::Detached(_) => self
                 .refs
-                .update(&format!("{HEADS}{name}"), from, Some(*commit), &who, &message)?,
-            Head::Detached(_) => self.refs.move_head(&head, &Head::Detached(*commit), &who, &message)?,
+                .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(Merged::FastForward { from, to: *commit })
     }

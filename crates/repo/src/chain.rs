@@ -8,11 +8,15 @@
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one encoded.
 
 mod device;
+mod sound;
+
+pub(crate) use sound::Sound;
 
 use crate::{
     RepoError, Result,
     error::bad_encoding,
     odb::{Location, Odb},
+    pack::PackId,
     tensor::{PROBE, Parsed, TensorHeader, segment_len},
 };
 use mdl_codec::{Relatives, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
@@ -175,6 +179,11 @@ impl TensorReader<'_> {
     /// this tensor must state more still.
     pub fn stated_depth(&self) -> u8 {
         self.levels[0].at.record.depth
+    }
+
+    /// The pack that its payload is in.
+    pub(crate) fn pack(&self) -> &PackId {
+        &self.levels[0].at.pack.id
     }
 
     /// Number of segments.
@@ -392,7 +401,8 @@ impl TensorReader<'_> {
         Ok(out)
     }
 
-    /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. Not verified by the id.
+    /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by the id;
+    /// what is stored is, once in a process, by its checksums.
     ///
     /// # Errors
     /// The range leaves the tensor; damaged; the medium failed.
@@ -400,6 +410,7 @@ impl TensorReader<'_> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
         let end =
             end.ok_or_else(|| RepoError::user("the range leaves the tensor", "look at its shape with `mdl ls`"))?;
+        self.check_stored()?;
         let mut out = Vec::new();
         let mut at = start;
         while at < end {

@@ -4,7 +4,7 @@
 mod disk;
 mod known;
 
-use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files};
+use crate::{RepoError, Result, guard::WriteGuard, progress::Progress, refs::Head, repo::Repo, tree::Files};
 use disk::{empties, make_dirs, on_disk, remove, safe_path};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use mdl_objects::{Entry, Id};
@@ -139,10 +139,10 @@ impl Repo {
         progress: &dyn Progress,
     ) -> Result<CheckedOut> {
         let work = self.need_work()?.to_owned();
-        let _guard = self.hold(commit)?;
+        let held = self.hold(commit)?;
         let target = self.files(commit)?;
         let from = self.refs.head()?;
-        let current = match self.refs.tip(&from)? {
+        let current = match self.files_of()? {
             Some(id) => self.files(&id)?,
             None => Files::new(),
         };
@@ -195,13 +195,14 @@ impl Repo {
         }
         self.write(&jobs, &work, &mut done, progress)?;
         if only.is_none() {
-            self.move_head(commit, &from, head)?;
+            self.move_head(&held, commit, &from, head)?;
         }
         Ok(done)
     }
 
-    fn move_head(&self, commit: &Id, from: &Head, head: &Head) -> Result<()> {
+    fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
         if from == head {
+            self.files_are_of(Some(*commit));
             return Ok(());
         }
         let to = match head {
@@ -209,6 +210,7 @@ impl Repo {
             Head::Detached(_) => commit.short(),
         };
         self.refs.move_head(
+            held,
             from,
             head,
             &self.config.signature(),
@@ -217,6 +219,7 @@ impl Repo {
     }
 
     fn write(&self, jobs: &[Job<'_>], root: &Path, done: &mut CheckedOut, progress: &dyn Progress) -> Result<()> {
+        self.odb.prefetch_files(jobs.iter().map(|j| j.entry))?;
         progress.begin(
             "checking out",
             jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
@@ -243,6 +246,19 @@ fn selected<'a>(files: &'a Files, only: Option<&GlobSet>) -> Vec<(&'a str, &'a E
         .collect()
 }
 
+/// What to do about files in the way, where the verb can be forced.
+const FORCE: &str = "commit them first, or pass --force to lose the changes";
+/// The same, where it cannot.
+const NO_FORCE: &str = "commit them first, or drop the changes with `mdl checkout HEAD --only FILE --force`";
+
+/// An error of a checkout that is part of something without `--force`.
+pub(crate) fn unforced(error: RepoError) -> RepoError {
+    match error {
+        RepoError::User { message, hint } if hint == FORCE => RepoError::user(message, NO_FORCE),
+        other => other,
+    }
+}
+
 fn refuse(in_the_way: &[String]) -> Result<()> {
     if in_the_way.is_empty() {
         return Ok(());
@@ -257,6 +273,6 @@ fn refuse(in_the_way: &[String]) -> Result<()> {
     }
     Err(RepoError::user(
         format!("these files have changes that are not committed:{list}"),
-        "commit them first, or pass --force to lose the changes",
+        FORCE,
     ))
 }

@@ -7,6 +7,7 @@
 use crate::{
     RepoError, Result,
     contents::{Content, NewFile, check_names},
+    guard::WriteGuard,
     ingest::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
     pack::PackWriter,
@@ -81,13 +82,42 @@ pub struct Committed {
     pub quality: Option<Quality>,
 }
 
-enum Target {
+/// What a commit is going to move.
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
     Branch {
         name: String,
         tip: Option<Id>,
         parent: Option<Id>,
     },
     Detached(Id),
+}
+
+/// A commit that is stored, durably, and that no ref holds yet. While it lives no collector runs.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub target: Target,
+    pub id: Id,
+    pub commit: Commit,
+    report: Report,
+    quality: Option<Quality>,
+    pub held: WriteGuard,
+}
+
+impl Written {
+    pub fn told(self) -> Committed {
+        Committed {
+            id: self.id,
+            parent: self.target.parent(),
+            branch: match self.target {
+                Target::Branch { name, .. } => Some(name),
+                Target::Detached(_) => None,
+            },
+            summary: self.commit.summary,
+            report: self.report,
+            quality: self.quality,
+        }
+    }
 }
 
 impl Target {
@@ -177,9 +207,8 @@ impl Repo {
         list: &[WorkFile],
     ) -> Result<Prepared> {
         self.odb.refresh();
-        let target = self.target(request.branch.as_deref())?;
         // `store` looks again; but candidates take long to make.
-        target.check(request.expects)?;
+        let target = self.target_of(request, source)?;
         let parent = target.parent();
         let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
         let parent = parent.zip(commit.as_ref());
@@ -194,12 +223,26 @@ impl Repo {
         prepared: Option<Prepared>,
         progress: &dyn Progress,
     ) -> Result<Committed> {
+        let written = self.write_commit(request, source, list, prepared, progress)?;
+        let who = self.config.moved_by(request.author.as_ref());
+        self.advance(&written.held, &written.target, written.id, &written.commit, &who)?;
+        Ok(written.told())
+    }
+
+    /// All of a commit but the ref's move.
+    pub(crate) fn write_commit(
+        &self,
+        request: &CommitRequest,
+        source: &Path,
+        list: &[NewFile],
+        prepared: Option<Prepared>,
+        progress: &dyn Progress,
+    ) -> Result<Written> {
         let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
         // No collector may run between the look-ups ("is it stored already?") and the ref's move.
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         self.odb.refresh();
-        let target = self.target(request.branch.as_deref())?;
-        target.check(request.expects)?;
+        let target = self.target_of(request, source)?;
         let parent = target.parent();
         if let Some(p) = prepared.as_ref().filter(|p| p.parent != parent) {
             return Err(RepoError::Conflict {
@@ -208,6 +251,10 @@ impl Repo {
                 found: parent,
             });
         }
+        self.rely_on(
+            &held,
+            parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id)),
+        )?;
         let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
         let old = parent_commit
             .as_ref()
@@ -272,20 +319,15 @@ impl Repo {
         drop(ingest);
         // From here on it is a commit.
         go_on(progress, STORING)?;
-        let written = pack.finish()?;
+        let written = pack.finish(&held)?;
         self.odb.note_pack(written)?;
-        self.advance(&target, id, &commit, &self.config.moved_by(request.author.as_ref()))?;
-        let branch = match target {
-            Target::Branch { name, .. } => Some(name),
-            Target::Detached(_) => None,
-        };
-        Ok(Committed {
+        Ok(Written {
+            target,
             id,
-            branch,
-            parent,
-            summary: commit.summary,
+            commit,
             report,
             quality: prepared.map(|p| p.quality),
+            held,
         })
     }
 
@@ -308,6 +350,17 @@ impl Repo {
                 })
             }
         }
+    }
+
+    /// What a request is going to move, if that is where the request, or whoever changed the work tree's files, saw it.
+    fn target_of(&self, request: &CommitRequest, source: &Path) -> Result<Target> {
+        let branch = request.branch.as_deref();
+        let target = self.target(branch)?;
+        target.check(request.expects)?;
+        if request.files.is_none() && self.is_of_work_tree(source, branch)? {
+            self.refuse_moved()?;
+        }
+        Ok(target)
     }
 
     /// The version that the next commit to a branch (none: HEAD's) has as its parent.
@@ -357,7 +410,15 @@ impl Repo {
         Ok(files)
     }
 
-    fn advance(&self, target: &Target, id: Id, commit: &Commit, who: &Signature) -> Result<()> {
+    /// Moves what a commit was made for from where it stood to the commit.
+    pub(crate) fn advance(
+        &self,
+        held: &WriteGuard,
+        target: &Target,
+        id: Id,
+        commit: &Commit,
+        who: &Signature,
+    ) -> Result<()> {
         let first_line = commit.message.lines().next().unwrap_or_default();
         let kind = if commit.parents.is_empty() {
             "commit (initial)"
@@ -368,11 +429,11 @@ impl Repo {
         match target {
             Target::Branch { name, tip, .. } => {
                 self.refs
-                    .update(&format!("{HEADS}{name}"), *tip, Some(id), who, &message)
+                    .update(held, &format!("{HEADS}{name}"), *tip, Some(id), who, &message)
             }
             Target::Detached(from) => {
                 let (from, to) = (Head::Detached(*from), Head::Detached(id));
-                self.refs.move_head(&from, &to, who, &message)
+                self.refs.move_head(held, &from, &to, who, &message)
             }
         }
     }

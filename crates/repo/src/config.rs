@@ -1,13 +1,15 @@
 //! Settings: the repository's `config`, the user's own file, the environment. Neighbours: `repo` loads it, the CLI edits
 //! it. It must not know what a setting is used for beyond its type.
 
-use crate::{RepoError, Result, storage::Storage};
+use crate::{RepoError, Result, refs::check_ref_name, storage::Storage};
 use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 use toml::{Table, Value};
 
 const KEY: &str = "config";
+/// The table of other places.
+const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
 pub const KNOWN: [(&str, &str, &str); 7] = [
@@ -43,6 +45,21 @@ pub const KNOWN: [(&str, &str, &str); 7] = [
         "`mdl serve` lets anybody read this repository, without a token",
     ),
 ];
+
+/// Another place of the same history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Where: a directory, a bucket, a server's repository. Never with credentials.
+    pub url: String,
+    /// Whether this repository holds only a part of what is there, and fetches the rest when it is asked for.
+    pub partial: bool,
+    /// Of a partial one: contents that are fetched, as patterns; empty for all.
+    pub only: Vec<String>,
+    /// Of a partial one: generations whose contents are fetched.
+    pub depth: Option<u32>,
+    /// The one branch that is fetched where none is named, and no tags; none for all.
+    pub branch: Option<String>,
+}
 
 /// The settings in force.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +133,8 @@ impl Config {
 
     /// Settings made in the repository, as `section.name` and value.
     pub fn entries(&self) -> Vec<(String, String)> {
-        let sections = self.repo.iter().filter_map(|(s, v)| v.as_table().map(|t| (s, t)));
+        let settings = self.repo.iter().filter(|(s, _)| *s != REMOTE);
+        let sections = settings.filter_map(|(s, v)| v.as_table().map(|t| (s, t)));
         let all = sections.flat_map(|(s, t)| t.keys().map(move |k| format!("{s}.{k}")));
         all.filter_map(|k| self.get(&k).map(|v| (k, v))).collect()
     }
@@ -137,6 +155,41 @@ impl Config {
         match value {
             Some(text) => table.insert(name.to_owned(), typed(text)),
             None => table.remove(name),
+        };
+        storage.put(KEY, self.repo.to_string().as_bytes())
+    }
+
+    /// Other places, by their names.
+    pub fn remotes(&self) -> BTreeMap<String, Remote> {
+        let table = self.repo.get(REMOTE).and_then(Value::as_table);
+        let named = table.into_iter().flatten();
+        named
+            .filter_map(|(name, v)| Some((name.clone(), remote(v.as_table()?)?)))
+            .collect()
+    }
+
+    /// Whether this repository holds only a part of what another place has.
+    pub fn is_partial(&self) -> bool {
+        self.remotes().values().any(|r| r.partial)
+    }
+
+    /// Notes (or with `None` forgets) another place.
+    ///
+    /// # Errors
+    /// A name that could be no part of a ref; the medium failed.
+    pub fn set_remote(&mut self, storage: &dyn Storage, name: &str, remote: Option<&Remote>) -> Result<()> {
+        check_ref_name(name)?;
+        if name.contains('/') {
+            let hint = "one word, such as origin";
+            return Err(RepoError::user(format!("{name:?} is no name for a remote"), hint));
+        }
+        let table = self.repo.entry(REMOTE).or_insert_with(|| Value::Table(Table::new()));
+        let table = table
+            .as_table_mut()
+            .ok_or_else(|| RepoError::corrupt("config", "remote is no table"))?;
+        match remote {
+            None => table.remove(name),
+            Some(r) => table.insert(name.to_owned(), Value::Table(r.to_table())),
         };
         storage.put(KEY, self.repo.to_string().as_bytes())
     }
@@ -198,6 +251,44 @@ impl Config {
             },
         }
     }
+}
+
+impl Remote {
+    fn to_table(&self) -> Table {
+        let mut out = Table::new();
+        out.insert("url".to_owned(), Value::String(self.url.clone()));
+        if self.partial {
+            out.insert("partial".to_owned(), Value::Boolean(true));
+        }
+        if !self.only.is_empty() {
+            let only = self.only.iter().cloned().map(Value::String).collect();
+            out.insert("only".to_owned(), Value::Array(only));
+        }
+        if let Some(depth) = self.depth {
+            out.insert("depth".to_owned(), Value::Integer(i64::from(depth)));
+        }
+        if let Some(branch) = &self.branch {
+            out.insert("branch".to_owned(), Value::String(branch.clone()));
+        }
+        out
+    }
+}
+
+fn remote(table: &Table) -> Option<Remote> {
+    let only = table.get("only").and_then(Value::as_array);
+    let depth = table.get("depth").and_then(Value::as_integer);
+    let branch = table.get("branch").and_then(Value::as_str);
+    Some(Remote {
+        url: table.get("url")?.as_str()?.to_owned(),
+        partial: table.get("partial").and_then(Value::as_bool).unwrap_or(false),
+        only: only
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect(),
+        depth: depth.and_then(|d| u32::try_from(d).ok()),
+        branch: branch.map(str::to_owned),
+    })
 }
 
 fn typed(text: &str) -> Value {

@@ -5,6 +5,7 @@ use crate::{
     RepoError, Result,
     ingest::{Ingest, Ingested, TensorReport},
     lossy::Scratch,
+    odb::Odb,
     reach::kind_of,
     repo::Repo,
     source::Source,
@@ -99,12 +100,45 @@ impl Stored {
         self.executable
     }
 
+    /// Length of the file in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Encoded bytes that storing it added.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// Tensors in it.
+    pub(crate) fn tensors(&self) -> u64 {
+        self.tensors
+    }
+
+    /// Tensors that storing it added.
+    pub(crate) fn report(&self) -> &[TensorReport] {
+        &self.report
+    }
+
+    /// Whether it is the same file, whatever storing it took.
+    pub(crate) fn is_same(&self, other: &Stored) -> bool {
+        let what = |s: &Stored| (s.manifest, s.executable, s.size, s.id.clone());
+        what(self) == what(other)
+    }
+
+    /// Its object, if that is there. Then all that it refers to is, too.
+    pub(crate) fn find(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
+        let mode = if self.manifest { Mode::Manifest } else { Mode::Blob };
+        match self.id.parse::<Id>() {
+            Ok(id) if odb.contains_kind(&id, kind_of(mode))? => Ok(Some((mode, id))),
+            _ => Ok(None),
+        }
+    }
+
     /// Takes it into a version, if its objects are there.
     pub(crate) fn join(&self, ingest: &mut Ingest<'_>, rel: &str) -> Result<Ingested> {
-        let mode = if self.manifest { Mode::Manifest } else { Mode::Blob };
-        let found = match self.id.parse::<Id>() {
-            Ok(id) if ingest.odb.contains_kind(&id, kind_of(mode))? => id,
-            _ => return Err(RepoError::not_found("staged file", rel)),
+        let Some((mode, found)) = self.find(ingest.odb)? else {
+            return Err(RepoError::not_found("staged file", rel));
         };
         ingest.report.tensors.extend(self.report.iter().cloned());
         ingest.report.total += self.tensors;
@@ -143,10 +177,18 @@ impl NewFile {
         }
     }
 
+    /// The object that was stored ahead of the commit, if this is such a file.
+    pub(crate) fn stored_id(&self) -> Option<Id> {
+        match &self.content {
+            Content::Stored(stored) => stored.id.parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Encoded bytes that storing it ahead of the commit added.
     pub(crate) fn stored_bytes(&self) -> u64 {
         match &self.content {
-            Content::Stored(stored) => stored.stored_bytes,
+            Content::Stored(stored) => stored.stored_bytes(),
             _ => 0,
         }
     }

@@ -27,7 +27,7 @@ impl Repo {
             ));
         }
         // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what those point at.
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         let named: Vec<String> = self.storage().list("refs/")?.into_iter().map(|s| s.key).collect();
         let keys = VALUES.iter().map(|k| (*k).to_owned()).chain(named);
         let values: Vec<(String, Option<Vec<u8>>)> = keys
@@ -38,6 +38,7 @@ impl Repo {
         for pack in &packs {
             copy(self.storage(), target, pack, progress)?;
         }
+        held.confirm()?;
         for (key, value) in &values {
             if let Some(value) = value {
                 target.put(key, value)?;

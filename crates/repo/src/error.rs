@@ -80,6 +80,29 @@ pub enum RepoError {
         /// What is there.
         found: Option<Id>,
     },
+    /// Somebody else has moved the branch that this work tree is on.
+    #[error("{}", of_another(name, .base, .tip))]
+    FilesOfAnother {
+        /// The branch, by its short name; HEAD if it is on none.
+        name: String,
+        /// The version that the files were taken from or committed as.
+        base: Option<Id>,
+        /// Where the branch stands.
+        tip: Option<Id>,
+    },
+    /// A branch would leave commits behind.
+    #[error("{name} would not move forward: {} is not in the history of {}", old.short(), new.short())]
+    NotForward {
+        /// The branch.
+        name: String,
+        /// Where it stands.
+        old: Id,
+        /// Where it was to stand.
+        new: Id,
+    },
+    /// A collector may be about to delete what was relied on: it has to be looked up again.
+    #[error("a collection went on meanwhile; nothing was committed")]
+    Overtaken,
     /// Stored bytes are not what was written.
     #[error("{what} is damaged: {reason}")]
     Corrupt {
@@ -104,6 +127,20 @@ pub enum RepoError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn of_another(name: &str, base: &Option<Id>, tip: &Option<Id>) -> String {
+    let tip = tip.map(|id| id.short());
+    match (base.map(|id| id.short()), tip) {
+        (Some(base), Some(tip)) => {
+            format!("somebody else has moved {name} to {tip}; the files here are of {base}")
+        }
+        (Some(base), None) => format!("somebody else has deleted {name}; the files here are of {base}"),
+        (None, tip) => {
+            let tip = tip.unwrap_or_else(|| "nothing".to_owned());
+            format!("{name} is at {tip}, and the files here were not taken from it")
+        }
+    }
 }
 
 fn show(id: &Option<Id>) -> String {
@@ -168,6 +205,7 @@ impl RepoError {
                 rules: rules.clone(),
             },
             RepoError::Stopped { what } => RepoError::Stopped { what },
+            RepoError::Overtaken => RepoError::Overtaken,
             RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
             RepoError::Io { context, source } => RepoError::Io {
                 context: context.clone(),
@@ -183,7 +221,10 @@ impl RepoError {
             RepoError::User { .. } | RepoError::Stopped { .. } => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
-            RepoError::Conflict { .. } => ErrorKind::Conflict,
+            RepoError::Conflict { .. }
+            | RepoError::FilesOfAnother { .. }
+            | RepoError::NotForward { .. }
+            | RepoError::Overtaken => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
             RepoError::Scan {
                 source: ScanError::Damaged { .. },
@@ -201,10 +242,25 @@ impl RepoError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
+            RepoError::NotFound { what: "bucket", .. } => "create the bucket first, or correct its name".to_owned(),
             RepoError::Pruned { .. } => {
                 "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
                     .to_owned()
             }
+            RepoError::NotForward { .. } => {
+                "get what is there first (`mdl pull`), or force the move (`mdl push --force-with-lease`)".to_owned()
+            }
+            RepoError::FilesOfAnother { name, base, tip } => match (base, tip) {
+                (Some(base), None) => format!(
+                    "`mdl switch -c NAME {}` goes on from what the files are of",
+                    base.short()
+                ),
+                _ => format!(
+                    "`mdl checkout {name}` takes what is there (--force: over changes too); `mdl reset {name}` keeps the files as \
+                     they are, for the next commit to put on top"
+                ),
+            },
+            RepoError::Overtaken => "try again".to_owned(),
             RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
             RepoError::Corrupt { .. } => {
                 "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()

@@ -17,6 +17,7 @@ mod error;
 mod evaluator;
 mod fsck;
 mod gc;
+mod guard;
 mod history;
 mod identify;
 mod index;
@@ -38,11 +39,14 @@ mod restore;
 mod resume;
 mod retain;
 mod revision;
+mod shards;
 mod source;
 mod stage;
+mod standing;
 mod stats;
 mod status;
 pub mod storage;
+pub mod sync;
 mod tensor;
 mod tree;
 mod values;
@@ -54,7 +58,7 @@ pub use chain::TensorReader;
 pub use checkout::{CheckedOut, CheckoutOptions};
 pub use commit::{CommitRequest, Committed};
 pub use compact::{CompactOptions, CompactReport};
-pub use config::{Config, KNOWN as KNOWN_SETTINGS};
+pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
 pub use elements::{Axis, Elements, Slice, npy_header, safetensors_header, shape_of};
@@ -62,6 +66,7 @@ pub use error::{ErrorKind, RepoError, Result};
 pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
+pub use guard::WriteGuard;
 pub use history::{History, Step};
 pub use index::Digests;
 pub use ingest::{Hints, Report, TensorReport};
@@ -70,14 +75,15 @@ pub use lossy::{
     BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, Shelved,
     TensorTreatment, Trial,
 };
-pub use odb::{Location, Odb};
+pub use odb::{Location, Odb, Supplier};
 pub use progress::{Progress, Silent};
-pub use refs::{HEADS, Head, LogEntry, Refs, TAGS, check_ref_name};
+pub use refs::{HEADS, Head, LogEntry, REMOTES, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
 pub use retain::{
     BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
 };
+pub use shards::{JoinRequest, Session, Shard, ShardRequest};
 pub use source::Source;
 pub use stats::{BranchStats, NameStats, Stats, TensorStats};
 pub use status::{Change, Survey};

@@ -30,7 +30,7 @@ impl Repo {
             RepoError::user(message, "name refs/heads/... or refs/tags/...")
         })?)?;
         // What the ref is to hold may be held by nothing else, and a collector would lose the line in the log.
-        let _guard = match &new {
+        let held = match &new {
             Some(id) => self.hold(id)?,
             None => self.write_lock()?,
         };
@@ -45,7 +45,7 @@ impl Repo {
             None => self.check_deletion(branch)?,
         }
         let who = self.config.moved_by(who.as_ref());
-        self.refs.update(&name, expected, new, &who, message)
+        self.refs.update(&held, &name, expected, new, &who, message)
     }
 
     fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {

@@ -3,10 +3,12 @@
 
 mod digests;
 mod lookup;
+mod supply;
 pub(crate) mod unreadable;
 
 use crate::{
     RepoError, Result,
+    chain::Sound,
     error::bad_object,
     index::Index,
     pack::{NewObject, Pack, PackId, PackWriter, Record},
@@ -20,6 +22,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
 };
+pub use supply::Supplier;
 
 /// Where a copy of an object is.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub struct Odb {
     engine: Arc<dyn Engine>,
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
+    supplier: Option<Arc<dyn Supplier>>,
+    pub(crate) sound: Sound,
 }
 
 impl Odb {
@@ -47,6 +52,8 @@ impl Odb {
             engine,
             index_dir,
             state: Mutex::default(),
+            supplier: None,
+            sound: Sound::default(),
         }
     }
 
@@ -58,6 +65,11 @@ impl Odb {
     /// The engine.
     pub fn engine(&self) -> &dyn Engine {
         &*self.engine
+    }
+
+    /// The engine, to be shared.
+    pub(crate) fn shared_engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
     }
 
     /// Does without an index for good: in a forked child, where the threads that sled counts on are the parent's.
@@ -121,6 +133,14 @@ impl Odb {
     /// # Errors
     /// Absent; damaged packs; the medium failed.
     pub(crate) fn need(&self, id: &Id, what: &'static str) -> Result<Location> {
+        match self.need_here(id, what) {
+            // Of a partial repository: somebody may bring it.
+            Err(RepoError::NotFound { .. }) if self.supplied(id)? => self.need_here(id, what),
+            found => found,
+        }
+    }
+
+    fn need_here(&self, id: &Id, what: &'static str) -> Result<Location> {
         let mut state = self.lock();
         match self.search(&mut state, id)? {
             Some(found) => Ok(found),
@@ -144,10 +164,14 @@ impl Odb {
         Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
     }
 
-    /// Where an object is, if it need not be stored again: a copy that a check could not read does not count.
+    /// Where an object is, if it need not be stored again: a copy that a check could not read, or in a pack that is condemned,
+    /// does not count.
     fn stored(&self, id: &Id) -> Result<Option<Location>> {
         let mut state = self.lock();
-        let found = self.look(&mut state, id)?;
+        let found = match self.look(&mut state, id)? {
+            Some(l) if state.condemned.packs.contains_key(&l.pack.id) => self.look_among_spared(&mut state, id),
+            found => found,
+        };
         Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
     }
 

@@ -33,6 +33,7 @@ impl Odb {
         progress: &dyn Progress,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        self.prefetch_files(std::iter::once(entry))?;
         let mut out = Out {
             progress,
             sink,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 impl Odb {
     /// Bytes `start..start + len` of a file of a version; less where the file ends before. A tensor of which only a part is
-    /// asked for is not verified by its id (its encoding is checked, as always).
+    /// asked for is not verified by its id, but by the checksums of what it is stored as.
     ///
     /// # Errors
     /// A directory; absent or damaged objects; the medium failed.

@@ -2,11 +2,14 @@
 //! transactions above. It must not know what a commit holds.
 
 mod log;
+mod seen;
 
 pub use log::LogEntry;
+pub(crate) use seen::Seen;
 
 use crate::{
     RepoError, Result,
+    guard::WriteGuard,
     storage::{Storage, Swap},
 };
 use mdl_objects::{Id, Signature};
@@ -16,9 +19,13 @@ use std::sync::Arc;
 pub const HEADS: &str = "refs/heads/";
 /// Prefix of tags.
 pub const TAGS: &str = "refs/tags/";
+/// Prefix of what was last seen of other places' branches: `refs/remotes/NAME/BRANCH`.
+pub const REMOTES: &str = "refs/remotes/";
+/// Prefix of the detached HEADs of work trees that share a storage: nothing else there would hold on to them.
+pub const WORKTREES: &str = "refs/worktrees/";
 /// Refs to policies: blobs.
 pub(crate) const POLICIES: &str = "refs/policies/";
-const HEAD: &str = "HEAD";
+pub(crate) const HEAD: &str = "HEAD";
 
 /// Where a command works: on a branch (that may have no commit yet), or on a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +40,10 @@ pub enum Head {
 #[derive(Clone, Debug)]
 pub struct Refs {
     storage: Arc<dyn Storage>,
+    /// Where the moves that this work tree's user makes are noted.
+    seen: Option<Arc<Seen>>,
+    /// Full name of the ref that holds a detached HEAD, where HEAD itself is not in the storage.
+    worktree: Option<Arc<str>>,
 }
 
 /// Refuses names that git would refuse, and names that this program's revision syntax could not tell apart.
@@ -80,7 +91,31 @@ fn ref_bytes(id: &Id) -> Vec<u8> {
 impl Refs {
     /// The refs in `storage`.
     pub fn new(storage: Arc<dyn Storage>) -> Refs {
-        Refs { storage }
+        Refs {
+            storage,
+            seen: None,
+            worktree: None,
+        }
+    }
+
+    /// Notes the moves of HEAD's commit there, or (none) nowhere.
+    pub(crate) fn note_moves(&mut self, seen: Option<Seen>) {
+        self.seen = seen.map(Arc::new);
+    }
+
+    /// Has a detached HEAD held by `refs/worktrees/NAME` too.
+    pub(crate) fn hold_head_by(&mut self, name: &str) {
+        self.worktree = Some(format!("{WORKTREES}{name}").into());
+    }
+
+    /// Whether HEAD is not in the storage, and is held there by a ref.
+    pub(crate) fn head_is_held(&self) -> bool {
+        self.worktree.is_some()
+    }
+
+    /// The note of what this work tree's user saw HEAD's commit to be.
+    pub(crate) fn seen(&self) -> Option<&Seen> {
+        self.seen.as_deref()
     }
 
     /// Where HEAD points.
@@ -121,20 +156,23 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it.
+    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of [`Repo::hold`](crate::Repo::hold) for a commit.
     ///
     /// # Errors
-    /// The medium failed.
-    pub fn set_head(&self, head: &Head, who: &Signature, message: &str) -> Result<()> {
+    /// `Overtaken`; the medium failed.
+    pub fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
         let new = self.tip(head)?;
         let value = head_bytes(head);
         let mut found = self.storage.get(HEAD)?;
+        self.hold_head(held, head, who, message)?;
+        self.seen().inspect(|seen| seen.begin(new));
+        held.confirm()?;
         // By swaps, so that it cannot fall between another's look and move.
         while let Swap::Lost(other) = self.storage.swap(HEAD, found.as_deref(), Some(&value))? {
             found = other;
         }
-        self.log_head(old, new, who, message);
+        self.head_moved(held, head, (old, new), who, message);
         Ok(())
     }
 
@@ -142,13 +180,27 @@ impl Refs {
     ///
     /// # Errors
     /// `Conflict` where it points elsewhere; the medium failed.
-    pub(crate) fn move_head(&self, expected: &Head, new: &Head, who: &Signature, message: &str) -> Result<()> {
+    pub(crate) fn move_head(
+        &self,
+        held: &WriteGuard,
+        expected: &Head,
+        new: &Head,
+        who: &Signature,
+        message: &str,
+    ) -> Result<()> {
         let (from, to) = (self.tip(expected)?, self.tip(new)?);
+        self.hold_head(held, new, who, message)?;
+        self.seen().inspect(|seen| seen.begin(to));
+        if matches!(new, Head::Detached(_)) {
+            held.confirm()?;
+        }
         let lost = self
             .storage
             .swap(HEAD, Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
         if matches!(lost, Swap::Lost(_)) {
-            let name = match self.head()? {
+            let now = self.head()?;
+            self.hold_head(held, &now, who, message)?;
+            let name = match now {
                 Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
                 Head::Detached(_) => HEAD.to_owned(),
             };
@@ -158,8 +210,44 @@ impl Refs {
                 found: self.head_commit()?,
             });
         }
-        self.log_head(from, to, who, message);
+        self.head_moved(held, new, (from, to), who, message);
         Ok(())
+    }
+
+    /// Before HEAD is detached: a commit that nothing else may hold is held where collectors look.
+    fn hold_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
+        let (Some(name), Head::Detached(id)) = (self.worktree.as_deref(), head) else {
+            return Ok(());
+        };
+        loop {
+            let found = self.get(name)?;
+            if found == Some(*id) {
+                return Ok(());
+            }
+            match self.update(held, name, found, Some(*id), who, message) {
+                Err(RepoError::Conflict { .. }) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// After it: the move is written down, and what held a detached HEAD before is let go (its log is kept).
+    fn head_moved(
+        &self,
+        held: &WriteGuard,
+        head: &Head,
+        (old, new): (Option<Id>, Option<Id>),
+        who: &Signature,
+        message: &str,
+    ) {
+        self.log_head(old, new, who, message);
+        self.seen().inspect(|seen| seen.end(new));
+        if let (Some(name), Head::Branch(_)) = (self.worktree.as_deref(), head)
+            && let Ok(Some(id)) = self.get(name)
+        {
+            // What stays holds more than it need.
+            let _ = self.update(held, name, Some(id), None, who, message);
+        }
     }
 
     /// Writes HEAD of a repository being made.
@@ -192,12 +280,15 @@ impl Refs {
         Ok(out)
     }
 
-    /// Moves (or with `new` none deletes) a ref that stands at `expected` (none: does not exist).
+    /// Moves (or with `new` none deletes) a ref that stands at `expected` (none: does not exist). What it is to hold was looked up
+    /// or stored under `held`.
     ///
     /// # Errors
+    /// `Overtaken` where a collector may be about to delete that: the ref stands where it stood.
     /// `Conflict` where it stands elsewhere; a name that collides with a directory of names; the medium failed.
     pub fn update(
         &self,
+        held: &WriteGuard,
         name: &str,
         expected: Option<Id>,
         new: Option<Id>,
@@ -208,8 +299,16 @@ impl Refs {
             self.check_free(name)?;
         }
         self.log(name, expected, new, who, message)?;
+        let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(&b));
+        if let Some(seen) = self.seen().filter(|_| on_it()) {
+            seen.begin(new);
+        }
         let as_bytes = |id: Option<Id>| id.as_ref().map(ref_bytes);
         let (old, value) = (as_bytes(expected), as_bytes(new));
+        // Last of all: from here to the swap nothing may take long.
+        if new.is_some() {
+            held.confirm()?;
+        }
         match self.storage.swap(name, old.as_deref(), value.as_deref())? {
             Swap::Done => {}
             Swap::Lost(found) => {
@@ -221,9 +320,9 @@ impl Refs {
                 });
             }
         }
-        let on_it = matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(&b));
-        if on_it {
+        if on_it() {
             self.log_head(expected, new, who, message);
+            self.seen().inspect(|seen| seen.end(new));
         }
         Ok(())
     }

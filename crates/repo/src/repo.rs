@@ -3,9 +3,9 @@
 
 use crate::{
     RepoError, Result,
-    config::Config,
-    odb::Odb,
-    refs::{HEADS, Refs},
+    config::{Config, Remote},
+    odb::{Odb, Supplier},
+    refs::{HEADS, Refs, Seen},
     storage::{LocalStorage, Storage},
 };
 use mdl_codec::Engine;
@@ -18,6 +18,8 @@ use std::{
 /// Name of the repository's directory in a work tree.
 pub const DIR: &str = ".mdl";
 pub(crate) const FORMAT_KEY: &str = "format";
+/// Beside a work tree: which version its files are of.
+const BASE: &str = "base";
 const FORMAT: &[u8] = b"mdl repository 1\n";
 
 /// A repository.
@@ -59,7 +61,11 @@ impl Repo {
             }
             found(Arc::new(storage), branch)?;
         }
-        Ok((Repo::open(path, engine)?, fresh))
+        let repo = Repo::open(path, engine)?;
+        if fresh {
+            repo.files_are_of(None);
+        }
+        Ok((repo, fresh))
     }
 
     /// Opens the repository in `path/.mdl`, or `path` itself if that is one.
@@ -139,8 +145,10 @@ impl Repo {
         }
         let config = Config::load(&*storage)?;
         let odb = Odb::new(storage.clone(), engine, index);
+        let mut refs = Refs::new(storage.clone());
+        refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| Seen::new(d.join(BASE))));
         Ok(Repo {
-            refs: Refs::new(storage.clone()),
+            refs,
             storage,
             odb,
             config,
@@ -181,10 +189,32 @@ impl Repo {
         })
     }
 
+    /// Has a detached HEAD held by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it shares.
+    #[must_use]
+    pub fn holding_head_by(mut self, name: &str) -> Repo {
+        self.refs.hold_head_by(name);
+        self
+    }
+
+    /// Does without the work tree: for those who work on the repository from elsewhere. What they move, the work tree's user has not.
+    #[must_use]
+    pub fn from_elsewhere(mut self) -> Repo {
+        self.work = None;
+        self.refs.note_moves(None);
+        self
+    }
+
     /// Does without the index for good (see [`Odb::forgo_index`]).
     #[must_use]
     pub fn without_index(mut self) -> Repo {
         self.odb.forgo_index();
+        self
+    }
+
+    /// Has what this partial repository lacks brought by `supplier`, whenever it is needed.
+    #[must_use]
+    pub fn supplied_by(mut self, supplier: Arc<dyn Supplier>) -> Repo {
+        self.odb.supply_from(supplier);
         self
     }
 
@@ -214,6 +244,14 @@ impl Repo {
     /// As [`Config::set`].
     pub fn set_config(&mut self, key: &str, value: Option<&str>) -> Result<()> {
         self.config.set(&*self.storage, key, value)
+    }
+
+    /// Notes (or with `None` forgets) another place of the same history.
+    ///
+    /// # Errors
+    /// As [`Config::set_remote`].
+    pub fn set_remote(&mut self, name: &str, remote: Option<&Remote>) -> Result<()> {
+        self.config.set_remote(&*self.storage, name, remote)
     }
 
     /// Full name of the branch HEAD is on.

@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result, metrics,
-    refs::{HEADS, Head, TAGS},
+    refs::{HEADS, Head, REMOTES, TAGS},
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind};
@@ -121,7 +121,7 @@ impl Repo {
         self.peel(&id.ok_or_else(missing)?)
     }
 
-    /// Full name of the ref a short name means: as it is, branch, then tag.
+    /// Full name of the ref a short name means: as it is, branch, tag, then another place's branch (`origin/main`).
     ///
     /// # Errors
     /// The medium failed.
@@ -132,7 +132,7 @@ impl Repo {
         let as_is = name.starts_with("refs/").then(|| name.to_owned());
         for full in as_is
             .into_iter()
-            .chain([format!("{HEADS}{name}"), format!("{TAGS}{name}")])
+            .chain([HEADS, TAGS, REMOTES].map(|prefix| format!("{prefix}{name}")))
         {
             if crate::refs::check_ref_name(&full).is_ok() && self.refs.get(&full)?.is_some() {
                 return Ok(Some(full));

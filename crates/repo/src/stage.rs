@@ -20,9 +20,11 @@ impl Repo {
     /// Damaged or unsuitable files; the medium failed.
     pub fn stage(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         check_names(files)?;
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         self.odb.refresh();
-        let old = match self.parent_of(branch)? {
+        let parent = self.parent_of(branch)?;
+        self.rely_on(&held, parent)?;
+        let old = match parent {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
             None => Files::new(),
         };
@@ -58,7 +60,7 @@ impl Repo {
             return Ok(done);
         }
         go_on(progress, STORING)?;
-        let written = pack.finish()?;
+        let written = pack.finish(&held)?;
         self.odb.note_pack(written)?;
         Ok(done)
     }

@@ -1,4 +1,4 @@
-//! What differs between the work tree and a version. Neighbours: `work` lists, `ingest` hashes; `checkout` asks before it
+//! What differs between the work tree and a version. Neighbours: `work` lists, `standing` says which, `ingest` hashes; `checkout` asks before it
 //! overwrites. It must not change anything but the stat cache.
 
 use crate::{
@@ -38,14 +38,14 @@ impl Change {
 /// What became of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to HEAD, by path.
+    /// Differences to the version that the files are of ([`Repo::files_of`]: HEAD's, unless somebody else moved it), by path.
     pub changes: Vec<(String, Change)>,
     /// Why some of what is there cannot be committed.
     pub problems: Vec<RepoError>,
 }
 
 impl Repo {
-    /// Differences of the work tree to HEAD, by path.
+    /// Differences of the work tree to the version that it is of, by path.
     ///
     /// # Errors
     /// A bare repository; the medium failed.
@@ -59,7 +59,7 @@ impl Repo {
     /// A bare repository; the medium failed.
     pub fn survey(&self, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
         let (list, problems) = survey(self.need_work()?, follow_symlinks || self.config.follow_symlinks())?;
-        let head = match self.refs.head_commit()? {
+        let head = match self.files_of()? {
             Some(id) => self.files(&id)?,
             None => Files::new(),
         };

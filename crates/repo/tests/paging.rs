@@ -58,7 +58,9 @@ fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
         ids.push(object.id);
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
     }
-    repo.odb().note_pack(pack.finish().expect("finish")).expect("note");
+    repo.odb()
+        .note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish"))
+        .expect("note");
     ids
 }
 

@@ -74,7 +74,14 @@ fn refs_move_only_from_where_they_were_expected() {
     let lost = p
         .repo
         .refs()
-        .update("refs/heads/main", Some(a), Some(a), &who, "late")
+        .update(
+            &p.repo.write_lock().expect("lock"),
+            "refs/heads/main",
+            Some(a),
+            Some(a),
+            &who,
+            "late",
+        )
         .expect_err("stale");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(p.repo.resolve("main").expect("main"), b);

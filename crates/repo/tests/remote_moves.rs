@@ -116,6 +116,7 @@ fn pruned_versions_get_no_names() {
             &GcOptions {
                 prune_now: true,
                 dry_run: false,
+                grace: None,
             },
             &Silent,
         )

@@ -141,6 +141,7 @@ fn a_collection() {
     let options = GcOptions {
         dry_run: false,
         prune_now: true,
+        grace: None,
     };
     let steps = stopped_everywhere(
         |repo, progress| repo.gc(&options, progress).map(drop),

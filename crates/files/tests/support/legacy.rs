@@ -1,7 +1,10 @@
 //! Writes files in PyTorch's format before the zip. Neighbours: `pickle` writes the object.
 
-use super::pickle::Pickle;
+use super::{pickle::Pickle, scanned};
+use mdl_files::{Format, Layout};
 
+/// What a file is scanned under.
+pub const NAME: &str = "pretrained.pt";
 /// The magic pickle.
 pub const MAGIC: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 const VERSION: &[u8] = b"\x80\x02M\xe9\x03.";
@@ -88,4 +91,16 @@ pub fn checkpoint() -> Legacy {
     let p = p.text("state").raw(b"}(").int(0).raw(b"}").text("exp_avg");
     let p = on(p, "820", 12, None, (0, &[3, 4])).raw(b"suu");
     Legacy::new(p, &[("700", 2, 4), ("820", 12, 4), ("941", 12, 4)])
+}
+
+/// What is found in a file, as one of this format.
+pub fn layout(file: &Legacy) -> Layout {
+    let layout = scanned(&file.bytes(), NAME).unwrap();
+    assert_eq!(layout.format, Format::TorchLegacy);
+    layout
+}
+
+/// Whether a file is taken as bytes without tensors.
+pub fn is_plain(file: &Legacy) -> bool {
+    scanned(&file.bytes(), NAME).unwrap() == Layout::plain()
 }

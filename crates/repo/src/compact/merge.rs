@@ -3,6 +3,7 @@
 
 use crate::{
     Result,
+    guard::WriteGuard,
     pack::{PackId, PackWriter},
     progress::{Progress, go_on},
     reach::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
@@ -78,6 +79,7 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
 /// # Errors
 /// A payload is damaged; the medium failed.
 pub(super) fn write(
+    held: &WriteGuard,
     catalog: &Catalog,
     storage: &dyn Storage,
     group: &Group,
@@ -95,7 +97,7 @@ pub(super) fn write(
         let depth = depth(catalog, &moved, slot, &mut depths);
         copy(catalog, storage, slot, depth, &mut writer, progress)?;
     }
-    writer.finish().map(Some)
+    writer.finish(held).map(Some)
 }
 
 /// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two

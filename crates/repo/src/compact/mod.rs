@@ -9,6 +9,7 @@ mod rebase;
 
 use crate::{
     RepoError, Result,
+    gc::{beside_collectors, condemned, millis},
     pack::PackId,
     progress::{Progress, go_on},
     reach::Catalog,
@@ -17,6 +18,7 @@ use crate::{
     storage::Stored,
 };
 use rebase::Rebase;
+pub(crate) use rebase::encode as encode_anew;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -30,7 +32,8 @@ pub struct CompactOptions {
     pub dry_run: bool,
 }
 
-/// What a compaction did, or would do.
+/// What a compaction did, or would do. As JSON it is what `mdl compact --json` prints and what the server's job ends with:
+/// quantities are named as everywhere there (docs/cli-json.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompactReport {
     /// Whether nothing was changed.
@@ -40,8 +43,10 @@ pub struct CompactReport {
     /// Packs after.
     pub packs_after: u64,
     /// Bytes of all packs before.
+    #[serde(rename = "stored_bytes_before")]
     pub bytes_before: u64,
     /// Bytes of all packs after.
+    #[serde(rename = "stored_bytes_after")]
     pub bytes_after: u64,
     /// Tensors that were encoded anew.
     pub tensors_reencoded: u64,
@@ -64,10 +69,10 @@ impl Repo {
     /// # Errors
     /// Damaged packs, refs or objects; the medium failed; `Stopped`. Nothing is lost on any error.
     pub fn compact(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
-        let mut report = self.shorten(options, progress)?;
+        let mut report = beside_collectors(self, || self.shorten(options, progress))?;
         if !options.dry_run {
-            self.merge_packs(progress)?;
-            let catalog = Catalog::read(&*self.storage, larger_first)?;
+            beside_collectors(self, || self.merge_packs(progress))?;
+            let catalog = Catalog::read_spared(&*self.storage, larger_first)?;
             report.packs_after = catalog.packs.len() as u64;
             report.bytes_after = catalog.bytes();
         }
@@ -76,7 +81,7 @@ impl Repo {
 
     fn shorten(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
         let storage = &*self.storage;
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         self.odb.renew();
         let roots = self.roots(Some(i64::MIN))?.complete()?;
         let catalog = sound(Catalog::read(storage, larger_first)?)?;
@@ -85,17 +90,25 @@ impl Repo {
         let record = self.pruned()?;
         let gone = retain::gone(&catalog, storage, &roots, &record, i64::MIN)?;
         let pruned = retain::gone(&catalog, storage, &roots, &record, i64::MAX)?;
+        if !options.dry_run {
+            self.spare_reached(&catalog, &roots, &gone)?;
+        }
         let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), self.config.max_depth())?;
         if !options.dry_run && !plan.jobs.is_empty() {
             progress.begin("encoding tensors anew", plan.logical(&catalog));
-            for pack in plan.carry_out(&catalog, &self.odb, progress)? {
+            for pack in plan.carry_out(&held, &catalog, &self.odb, progress)? {
                 self.odb.note_pack(pack)?;
             }
             progress.end();
         }
-        let groups = merge::plan(&catalog);
+        // What is condemned is replaced already.
+        let spared = catalog.condemned().next().is_some();
+        let spared = spared.then(|| Catalog::read_spared(storage, larger_first).and_then(sound));
+        let spared = spared.transpose()?;
+        let packs = spared.as_ref().unwrap_or(&catalog);
+        let groups = merge::plan(packs);
         let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
-            let old: u64 = g.packs.iter().map(|p| catalog.packs[*p].pack.size).sum();
+            let old: u64 = g.packs.iter().map(|p| packs.packs[*p].pack.size).sum();
             (
                 n + g.packs.len() - usize::from(g.len > 0),
                 size + old.saturating_sub(g.len),
@@ -104,10 +117,10 @@ impl Repo {
         let jobs = plan.jobs.len() as u64;
         Ok(CompactReport {
             dry_run: options.dry_run,
-            packs_before: catalog.packs.len() as u64,
-            packs_after: (catalog.packs.len() - merged) as u64,
-            bytes_before: catalog.bytes(),
-            bytes_after: catalog.bytes() - size + plan.estimate(&catalog),
+            packs_before: packs.packs.len() as u64,
+            packs_after: (packs.packs.len() - merged) as u64,
+            bytes_before: packs.bytes(),
+            bytes_after: packs.bytes() - size + plan.estimate(&catalog),
             tensors_reencoded: jobs,
             deepest_before: plan.deepest_before,
             deepest_after: plan.deepest_after,
@@ -116,7 +129,7 @@ impl Repo {
 
     /// One group after the other, so that no more than one merged pack's length of space is needed.
     fn merge_packs(&self, progress: &dyn Progress) -> Result<()> {
-        let mut tries = Catalog::read(&*self.storage, larger_first)?.packs.len();
+        let mut tries = Catalog::read_spared(&*self.storage, larger_first)?.packs.len();
         while self.merge_group(progress)? && tries > 0 {
             tries -= 1;
         }
@@ -128,13 +141,13 @@ impl Repo {
         let storage = &*self.storage;
         go_on(progress, WHAT)?;
         let (old, fresh) = {
-            let _guard = self.write_lock()?;
-            let catalog = sound(Catalog::read(storage, larger_first)?)?;
+            let held = self.write_lock()?;
+            let catalog = sound(Catalog::read_spared(storage, larger_first)?)?;
             let Some(group) = merge::plan(&catalog).into_iter().next() else {
                 return Ok(false);
             };
             progress.begin("merging packs", group.len);
-            let fresh = merge::write(&catalog, storage, &group, progress)?;
+            let fresh = merge::write(&held, &catalog, storage, &group, progress)?;
             progress.end();
             let old: BTreeSet<PackId> = group.packs.iter().map(|p| catalog.packs[*p].pack.id).collect();
             (old, fresh)
@@ -142,9 +155,13 @@ impl Repo {
         // A merge that was cut off may have had the same outcome: what was just written is not deleted.
         let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
         let _alone = storage.lock_exclusive()?;
-        let catalog = sound(Catalog::read(storage, larger_first)?)?;
+        let catalog = sound(Catalog::read_spared(storage, larger_first)?)?;
         let gone = merge::redundant(&catalog, &old);
-        gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
+        if storage.excludes() {
+            gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
+        } else {
+            condemned::condemn(storage, &gone, millis(self.grace(None)))?;
+        }
         self.odb.renew();
         Ok(!gone.is_empty())
     }

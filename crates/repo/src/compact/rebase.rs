@@ -7,6 +7,7 @@
 use crate::{
     RepoError, Result,
     chain::TensorReader,
+    guard::WriteGuard,
     odb::Odb,
     pack::{NewObject, PackId, PackWriter},
     progress::{Progress, go_on},
@@ -125,7 +126,13 @@ impl Rebase {
     ///
     /// # Errors
     /// Damaged tensors; the medium failed.
-    pub fn carry_out(&self, catalog: &Catalog, odb: &Odb, progress: &dyn Progress) -> Result<Vec<PackId>> {
+    pub fn carry_out(
+        &self,
+        held: &WriteGuard,
+        catalog: &Catalog,
+        odb: &Odb,
+        progress: &dyn Progress,
+    ) -> Result<Vec<PackId>> {
         let mut packs = Vec::new();
         let mut writer: Option<PackWriter> = None;
         for (n, foot) in &self.jobs {
@@ -137,13 +144,13 @@ impl Rebase {
             let base = foot.map(|f| catalog.best_record(f));
             encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
-                packs.push(pack.finish()?);
+                packs.push(pack.finish(held)?);
             } else {
                 writer = Some(pack);
             }
         }
         if let Some(pack) = writer {
-            packs.push(pack.finish()?);
+            packs.push(pack.finish(held)?);
         }
         Ok(packs)
     }
@@ -226,9 +233,10 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone)
         let is_tip = |r: &&Root| r.firm && (r.name.starts_with(HEADS) || r.name == "HEAD") == (limit == TIP_DEPTH);
         let mut stack: Vec<Id> = roots.iter().filter(is_tip).map(|r| r.id).collect();
         while let Some(id) = stack.pop() {
-            let n = catalog
-                .find(&id)
-                .ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?;
+            let n = match catalog.find(&id) {
+                None if catalog.partial => continue,
+                n => n.ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?,
+            };
             let kind = catalog.best_record(n).kind;
             if !seen.insert(n) || gone.has(&id) {
                 continue;
@@ -252,7 +260,13 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone)
 }
 
 /// Encodes a tensor against a base, given with its depth.
-fn encode(odb: &Odb, id: Id, against: Option<(Id, u8)>, pack: &mut PackWriter, progress: &dyn Progress) -> Result<()> {
+pub(crate) fn encode(
+    odb: &Odb,
+    id: Id,
+    against: Option<(Id, u8)>,
+    pack: &mut PackWriter,
+    progress: &dyn Progress,
+) -> Result<()> {
     let reader = odb.tensor(&id)?;
     let foot = against.map(|a| a.0);
     let base = foot.map(|f| odb.tensor(&f)).transpose()?;

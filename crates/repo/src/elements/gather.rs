@@ -41,6 +41,7 @@ impl Elements {
         for (a, stride) in axes.iter().zip(&self.strides) {
             start += a.start * stride;
         }
+        reader.check_stored()?;
         let mut segments = Segments::new(&reader);
         let mut batch = Vec::new();
         let mut counters = vec![0u64; outer.len()];

@@ -16,13 +16,11 @@ use crate::{
 use mdl_codec::{Dtype, Relatives, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-/// Copies of objects that do not decode to what their id says. Copies in `damaged`, and deltas that stand on one of them,
-/// are passed over.
-pub(super) fn check(catalog: &Catalog, odb: &Odb, damaged: &HashSet<Slot>, progress: &dyn Progress) -> Vec<Bad> {
-    let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
-    let sound: Vec<Slot> = all.filter(|s| !damaged.contains(s)).collect();
+/// Copies of objects, of all these, that do not decode to what their id says. What stands on a tensor that is not among them is
+/// passed over.
+pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
     let (tensors, others): (Vec<Slot>, Vec<Slot>) =
         sound.into_iter().partition(|s| catalog.record(*s).kind == Kind::Tensor);
     let mut bad: Vec<Bad> = others

@@ -6,6 +6,9 @@ mod decode;
 mod packs;
 mod trace;
 
+pub(crate) use decode::check as sound;
+pub(crate) use packs::intact;
+
 use crate::{
     Result,
     odb::unreadable::{self, Unreadable},
@@ -72,9 +75,9 @@ fn problem(what: impl Into<String>, reason: impl ToString) -> Problem {
 }
 
 /// A copy of an object that is damaged.
-struct Bad {
-    slot: Slot,
-    reason: String,
+pub(crate) struct Bad {
+    pub slot: Slot,
+    pub reason: String,
 }
 
 impl Repo {
@@ -109,7 +112,9 @@ impl Repo {
         if !quick {
             progress.begin("decoding objects", logical(&catalog));
             let damaged: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
-            bad.extend(decode::check(&catalog, &self.odb, &damaged, progress));
+            let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
+            let sound = all.filter(|s| !damaged.contains(s)).collect();
+            bad.extend(decode::check(&catalog, &self.odb, sound, progress));
             progress.end();
             go_on(progress, WHAT)?;
         }

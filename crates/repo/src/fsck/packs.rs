@@ -24,7 +24,17 @@ pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Pro
         Some(problem(shelf.pack.id.key(), reason))
     });
     let torn = torn.collect();
-    let mut slots: Vec<Slot> = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();
+    let slots = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();
+    (torn, intact(catalog, storage, slots, progress))
+}
+
+/// Copies, of these, whose stored bytes changed.
+pub(crate) fn intact(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    mut slots: Vec<Slot>,
+    progress: &dyn Progress,
+) -> Vec<Bad> {
     slots.sort_by_key(|s| (s.pack, catalog.record(*s).offset));
     let bad = slots.into_par_iter().filter_map(|slot| {
         if progress.stopped() {
@@ -37,7 +47,7 @@ pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Pro
         };
         Some(Bad { slot, reason })
     });
-    (torn, bad.collect())
+    bad.collect()
 }
 
 fn is_intact(catalog: &Catalog, storage: &dyn Storage, slot: Slot, progress: &dyn Progress) -> Result<bool> {

@@ -1,46 +1,229 @@
-//! The list of packs that a collector is about to delete: what makes many deletions one step. Neighbours: `gc` writes it,
-//! `Repo::write_lock` finishes it, the catalog passes over its packs. It must not know why a pack was condemned.
+//! The list of packs that are to be deleted: what makes many deletions one step. Neighbours: `gc` and `compact` write it, `guard`
+//! reads it for writers, the catalog knows what is on it. It must not know why a pack was condemned.
 //!
-//! Everything that is kept is in other packs before the list is written. While it exists the packs on it may be there or
-//! not; objects that only they hold may have lost what they refer to, so nothing may be built on them: a writer first
-//! finishes the deletion. Readers need not look: what can be reached is whole either way.
+//! Where locks keep others out the list exists only while packs are being deleted: everything that is kept is in other packs
+//! before it is written, and a writer first finishes the deletion. Where they do not it stays, and a pack first *waits* on it
+//! for a time of grace, then *goes*. What goes may be there or not, and may have lost what it refers to: nothing is built on it.
 
 use crate::{
     RepoError, Result,
     pack::PackId,
-    repo::Repo,
-    storage::{Guard, Storage},
+    storage::{Storage, Swap},
 };
-use std::{collections::BTreeSet, fmt::Write};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
-const KEY: &str = "condemned";
+pub(crate) const KEY: &str = "condemned";
+const HEADER: &str = "mdl condemned 2";
 
-/// Packs that are condemned.
+/// What is on the list of one pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    /// Whether its deletion was decided; else it waits for its grace to be over.
+    pub going: bool,
+    /// Which change of the list condemned it.
+    pub change: u64,
+    /// When it was condemned or, of one that goes, when its deletion was last taken up: milliseconds since 1970.
+    pub at_ms: i64,
+    /// The grace in force then.
+    pub grace_ms: i64,
+}
+
+impl Sentence {
+    /// When its grace is over.
+    pub fn over_ms(&self) -> i64 {
+        self.at_ms.saturating_add(self.grace_ms)
+    }
+}
+
+/// The list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Condemned {
+    /// Changes made to it so far.
+    pub change: u64,
+    /// Of the packs that were deleted, the latest change that had condemned one.
+    pub deleted: u64,
+    pub packs: BTreeMap<PackId, Sentence>,
+}
+
+/// The list, and the bytes it was read from: to be swapped against.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    bytes: Option<Vec<u8>>,
+    pub list: Condemned,
+}
+
+/// Reads the list; none is an empty one.
 ///
 /// # Errors
-/// The list is damaged; the medium failed.
-pub(crate) fn read(storage: &dyn Storage) -> Result<BTreeSet<PackId>> {
-    let Some(bytes) = storage.get(KEY)? else {
-        return Ok(BTreeSet::new());
-    };
-    parse(&bytes).ok_or_else(|| {
+/// The list is damaged or newer than this program; the medium failed.
+pub(crate) fn read(storage: &dyn Storage) -> Result<Seen> {
+    seen(storage.get(KEY)?)
+}
+
+fn seen(bytes: Option<Vec<u8>>) -> Result<Seen> {
+    let list = bytes.as_deref().map_or(Ok(Condemned::default()), parse)?;
+    Ok(Seen { bytes, list })
+}
+
+fn parse(bytes: &[u8]) -> Result<Condemned> {
+    let bad = || {
         RepoError::corrupt(
             "the list of packs to delete (file `condemned`)",
-            "its checksum is wrong; remove the file, then run `mdl gc`",
+            "its checksum is wrong; remove the file while nobody writes, then run `mdl gc`",
         )
+    };
+    let text = std::str::from_utf8(bytes).map_err(|_| bad())?;
+    let (body, sum) = text.trim_end().rsplit_once('\n').ok_or_else(bad)?;
+    if blake3::hash(format!("{body}\n").as_bytes()).to_hex().as_str() != sum {
+        return Err(bad());
+    }
+    match body.split_once('\n').unwrap_or((body, "")) {
+        (HEADER, rest) => parse_v2(rest).ok_or_else(bad),
+        (first, _) if first.starts_with("mdl ") => Err(RepoError::user(
+            "the list of packs to delete is not of a format this program reads",
+            "it was made by a newer mdl: update this one",
+        )),
+        _ => parse_v1(body).ok_or_else(bad),
+    }
+}
+
+fn pack(name: &str) -> Option<PackId> {
+    PackId::from_key(&format!("packs/{name}.pack"))
+}
+
+/// Names only: all of them go.
+fn parse_v1(body: &str) -> Option<Condemned> {
+    let gone = Sentence {
+        going: true,
+        change: 0,
+        at_ms: 0,
+        grace_ms: 0,
+    };
+    let packs = body.lines().map(|name| Some((pack(name)?, gone.clone())));
+    Some(Condemned {
+        packs: packs.collect::<Option<_>>()?,
+        ..Condemned::default()
     })
 }
 
-fn parse(bytes: &[u8]) -> Option<BTreeSet<PackId>> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (body, sum) = text.trim_end().rsplit_once('\n')?;
-    let body = format!("{body}\n");
-    if blake3::hash(body.as_bytes()).to_hex().as_str() != sum {
-        return None;
+fn parse_v2(rest: &str) -> Option<Condemned> {
+    let mut lines = rest.lines();
+    let (change, deleted) = lines.next()?.split_once(' ')?;
+    let entry = |line: &str| {
+        let mut words = line.split(' ');
+        let name = pack(words.next()?)?;
+        let going = match words.next()? {
+            "goes" => true,
+            "waits" => false,
+            _ => return None,
+        };
+        let sentence = Sentence {
+            going,
+            change: words.next()?.parse().ok()?,
+            at_ms: words.next()?.parse().ok()?,
+            grace_ms: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some((name, sentence))
+    };
+    Some(Condemned {
+        change: change.parse().ok()?,
+        deleted: deleted.parse().ok()?,
+        packs: lines.map(entry).collect::<Option<_>>()?,
+    })
+}
+
+fn summed(mut text: String) -> Vec<u8> {
+    let sum = blake3::hash(text.as_bytes()).to_hex();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{sum}");
+    text.into_bytes()
+}
+
+impl Condemned {
+    fn bytes(&self) -> Vec<u8> {
+        let mut text = format!("{HEADER}\n{} {}\n", self.change, self.deleted);
+        for (pack, s) in &self.packs {
+            let word = if s.going { "goes" } else { "waits" };
+            let _ = writeln!(text, "{pack} {word} {} {} {}", s.change, s.at_ms, s.grace_ms);
+        }
+        summed(text)
     }
-    body.lines()
-        .map(|name| PackId::from_key(&format!("packs/{name}.pack")))
-        .collect()
+}
+
+impl Seen {
+    /// Replaces the list by what `f` makes of it, if nobody has changed it since it was read. None: somebody has.
+    ///
+    /// # Errors
+    /// The medium failed: the list was replaced or it was not.
+    pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut Condemned)) -> Result<Option<Condemned>> {
+        let (done, _) = self.swap(storage, f)?;
+        Ok(done)
+    }
+
+    fn swap(
+        &self,
+        storage: &dyn Storage,
+        f: impl FnOnce(&mut Condemned),
+    ) -> Result<(Option<Condemned>, Option<Vec<u8>>)> {
+        let mut new = self.list.clone();
+        f(&mut new);
+        if new == self.list {
+            return Ok((Some(new), None));
+        }
+        new.change += 1;
+        match storage.swap(KEY, self.bytes.as_deref(), Some(&new.bytes()))? {
+            Swap::Done => Ok((Some(new), None)),
+            Swap::Lost(found) => Ok((None, found)),
+        }
+    }
+}
+
+/// Makes a change to the list as it is when the change is written, and returns what it then is. Within `f` the change that is
+/// being made has the number `change + 1`; an `f` that fails must not have changed anything.
+///
+/// # Errors
+/// What `f` says; the list is damaged; the medium failed: then the change was made or it was not.
+pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Condemned) -> Result<()>) -> Result<Condemned> {
+    let mut found = read(storage)?;
+    loop {
+        let mut outcome = Ok(());
+        let (done, other) = found.swap(storage, |list| outcome = f(list))?;
+        outcome?;
+        match done {
+            Some(list) => return Ok(list),
+            None => found = seen(other)?,
+        }
+    }
+}
+
+/// Condemns packs from now on; of those that wait already the grace is shortened where it would last longer.
+///
+/// # Errors
+/// The list is damaged; the medium failed.
+pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
+    if packs.is_empty() {
+        return Ok(());
+    }
+    change(storage, |list| {
+        let anew = Sentence {
+            going: false,
+            change: list.change + 1,
+            at_ms: super::now_ms(),
+            grace_ms,
+        };
+        for pack in packs {
+            let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
+            if !old.going && old.over_ms() > anew.over_ms() {
+                // As if condemned only now: who writes has reckoned with the old grace.
+                *old = anew.clone();
+            }
+        }
+        Ok(())
+    })
+    .map(drop)
 }
 
 /// Deletes these packs, together as far as anyone who writes can tell. The caller keeps everybody else out.
@@ -51,17 +234,12 @@ pub(super) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<
     if packs.is_empty() {
         return Ok(());
     }
-    let mut text = String::new();
-    packs.iter().for_each(|p| {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{p}");
-    });
-    let sum = blake3::hash(text.as_bytes()).to_hex();
-    storage.put(KEY, format!("{text}{sum}\n").as_bytes())?;
+    let names = packs.iter().map(|p| format!("{p}\n"));
+    storage.put(KEY, &summed(names.collect()))?;
     finish(storage)
 }
 
-/// Finishes a deletion that was cut off. The caller keeps everybody else out.
+/// Finishes a deletion that was cut off; what only waits is let off. The caller keeps everybody else out.
 ///
 /// # Errors
 /// The list is damaged; the medium failed.
@@ -69,26 +247,36 @@ pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
     if storage.get(KEY)?.is_none() {
         return Ok(());
     }
-    read(storage)?.iter().try_for_each(|p| storage.delete(&p.key()))?;
+    let list = read(storage)?.list;
+    let mut going = list.packs.iter().filter(|(_, s)| s.going);
+    going.try_for_each(|(p, _)| storage.delete(&p.key()))?;
     storage.delete(KEY)
 }
 
-impl Repo {
-    /// Keeps collectors out while the guard lives, as everything must that looks objects up and then relies on them. A
-    /// collection that was cut off is finished first.
-    ///
-    /// # Errors
-    /// The medium failed.
-    pub fn write_lock(&self) -> Result<Box<dyn Guard>> {
-        loop {
-            let guard = self.storage.lock_shared()?;
-            if self.storage.get(KEY)?.is_none() {
-                return Ok(guard);
-            }
-            drop(guard);
-            let _alone = self.storage.lock_exclusive()?;
-            finish(&*self.storage)?;
-            self.odb.renew();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_every_flipped_bit_is_seen() {
+        let name = |i: u8| pack(&format!("{i:02x}").repeat(32)).expect("a name");
+        let sentence = |i: u8| Sentence {
+            going: i % 2 == 1,
+            change: u64::from(i),
+            at_ms: 1000 + i64::from(i),
+            grace_ms: 10,
+        };
+        let list = Condemned {
+            change: 7,
+            deleted: 3,
+            packs: (0..3).map(|i| (name(i), sentence(i))).collect(),
+        };
+        let bytes = list.bytes();
+        assert_eq!(parse(&bytes).expect("parse"), list);
+        for i in 0..(bytes.len() - 1) * 8 {
+            let mut bad = bytes.clone();
+            bad[i / 8] ^= 1 << (i % 8);
+            assert!(parse(&bad).is_err(), "bit {i}");
         }
     }
 }

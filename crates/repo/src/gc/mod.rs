@@ -1,26 +1,30 @@
 //! Garbage collection: deletes what no ref, HEAD or reflog can reach. Neighbours: `plan` decides, `condemned` deletes,
 //! `reach` marks and copies. It must not decode tensors, nor change what an object is.
 //!
-//! Order: kept objects of a mixed pack are durable in a new pack; then the old packs are condemned, all at once; then they
+//! Where locks keep others out the order is: kept objects of a mixed pack are durable in a new pack; then the old packs are condemned, all at once; then they
 //! are deleted one by one. A kill anywhere leaves every reachable object readable, and the next writer finishes.
 
 pub(crate) mod condemned;
+mod phases;
 mod plan;
+
+pub(crate) use phases::beside_collectors;
 
 use crate::{
     RepoError, Result, error,
+    guard::WriteGuard,
     pack::{PackId, PackWriter},
     progress::{Progress, Silent, go_on},
     reach::{Catalog, Gone, Marks, Root, copy},
     repo::Repo,
-    retain,
+    retain, shards,
     storage::Storage,
 };
 use plan::{Plan, far_future, horizon, live, packed_len};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 const HOUR_MS: i64 = 3600 * 1000;
@@ -36,9 +40,13 @@ pub struct GcOptions {
     /// Neither the reflog nor the grace period keeps anything, of pruned versions neither. Moves in the reflog that name
     /// what is deleted go with it.
     pub prune_now: bool,
+    /// How long what nothing reaches stays; none for `gc.grace_hours`. Where locks keep nobody out no writer may take longer
+    /// than half of it from its first look to its ref's move, and with none at all nobody may write beside the collection.
+    pub grace: Option<Duration>,
 }
 
-/// What a collection did, or would do.
+/// What a collection did, or would do. As JSON it is what `mdl gc --json` prints and what the server's job ends with:
+/// quantities are named as everywhere there (docs/cli-json.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
     /// Whether nothing was changed.
@@ -52,18 +60,34 @@ pub struct GcReport {
     /// Distinct objects after.
     pub objects_after: u64,
     /// Bytes of all packs before.
+    #[serde(rename = "stored_bytes_before")]
     pub bytes_before: u64,
     /// Bytes of all packs after.
+    #[serde(rename = "stored_bytes_after")]
     pub bytes_after: u64,
     /// Bytes freed, dead uploads included.
+    #[serde(rename = "freed_bytes")]
     pub bytes_freed: u64,
     /// Packs that held nothing reachable.
     pub packs_deleted: u64,
     /// Packs whose reachable objects moved to a new one.
     pub packs_rewritten: u64,
+    /// Packs that were condemned: what was in them and is kept is elsewhere, and a later collection deletes them. None where
+    /// locks keep others out: packs are then deleted at once.
+    pub packs_condemned: u64,
+    /// Bytes of these.
+    #[serde(rename = "condemned_bytes")]
+    pub bytes_condemned: u64,
+    /// Packs that are condemned and still there, these and earlier ones.
+    pub packs_waiting: u64,
+    /// Bytes of these.
+    #[serde(rename = "waiting_bytes")]
+    pub bytes_waiting: u64,
     /// Bytes that dead uploads had left behind.
+    #[serde(rename = "abandoned_bytes")]
     pub upload_bytes: u64,
     /// Versions pruned long enough ago whose contents nothing holds any more, those that lost them before included.
+    #[serde(rename = "pruned_versions")]
     pub pruned: u64,
 }
 
@@ -76,26 +100,24 @@ impl Repo {
     /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
     /// since what lies behind is unknown. The medium failed. `Stopped`: garbage is left, as much as there was or less.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        if !self.storage.excludes() {
+            return self.gc_in_phases(options, progress);
+        }
         let storage = &*self.storage;
-        let _alone = storage.lock_exclusive()?;
+        let alone = WriteGuard::alone(storage.lock_exclusive()?);
         if !options.dry_run {
             condemned::finish(storage)?;
         }
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
         let roots = self.roots(since)?.complete()?;
-        let horizon = horizon(options, self.config.grace_hours());
+        let horizon = horizon(options, self.grace(options.grace));
         // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an earlier
         // collection left is smaller than what it came from.
         let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
-        let until = if options.prune_now {
-            i64::MAX
-        } else {
-            hours_ago(self.config.grace_hours())
-        };
-        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, until)?;
+        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
         let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         progress.end();
         go_on(progress, WHAT)?;
@@ -104,17 +126,33 @@ impl Repo {
         report.dry_run = options.dry_run;
         // What dead uploads left goes first: it makes room for the rest.
         report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
+        // Before any pack: no record may name what is gone while it could still be joined.
+        shards::sweep(storage, horizon, options.dry_run)?;
         if !options.dry_run {
-            let done = self.carry_out(since, &catalog, &plan, progress);
+            let done = self.carry_out(&alone, since, &catalog, &plan, progress);
             if let Err(e) = done {
                 if !is_full(&e) || !self.make_room(&catalog, &plan)? {
                     return Err(e);
                 }
-                self.carry_out(since, &catalog, &plan, progress)?;
+                self.carry_out(&alone, since, &catalog, &plan, progress)?;
             }
         }
         report.bytes_freed = report.bytes_before.saturating_sub(report.bytes_after) + report.upload_bytes;
         Ok(report)
+    }
+
+    /// How long what nothing reaches stays.
+    pub(crate) fn grace(&self, given: Option<Duration>) -> Duration {
+        let hours = self.config.grace_hours().saturating_mul(3600);
+        given.unwrap_or(Duration::from_secs(hours))
+    }
+
+    /// Versions that were pruned by then lose their contents.
+    fn pruned_until(&self, options: &GcOptions) -> i64 {
+        if options.prune_now {
+            return i64::MAX;
+        }
+        now_ms().saturating_sub(millis(self.grace(options.grace)))
     }
 
     /// Drops moves that are too old, or that name what is about to be deleted.
@@ -128,13 +166,20 @@ impl Repo {
         Ok(())
     }
 
-    fn carry_out(&self, since: Option<i64>, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
+    fn carry_out(
+        &self,
+        held: &WriteGuard,
+        since: Option<i64>,
+        catalog: &Catalog,
+        plan: &Plan,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         self.expire(since, catalog, &plan.kept)?;
         let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
         condemned::delete(&*self.storage, &first.collect())?;
-        self.replace(catalog, plan, progress)?;
+        self.replace(held, catalog, plan, progress)?;
         // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-        retain::change(&*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+        retain::change(held, &*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
     }
 
     /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
@@ -148,14 +193,8 @@ impl Repo {
         Ok(true)
     }
 
-    fn replace(&self, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
-        let total = plan.rewrite.iter().map(|p| catalog.packs[*p].pack.size).sum();
-        progress.begin("rewriting packs", total);
-        let mut fresh = BTreeSet::new();
-        for p in &plan.rewrite {
-            fresh.insert(self.rewrite(catalog, plan, *p, progress)?);
-        }
-        progress.end();
+    fn replace(&self, held: &WriteGuard, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
+        let fresh = self.rewrite_all(held, catalog, plan, progress)?;
         let old = plan
             .rewrite
             .iter()
@@ -167,14 +206,38 @@ impl Repo {
         Ok(())
     }
 
-    fn rewrite(&self, catalog: &Catalog, plan: &Plan, pack: usize, progress: &dyn Progress) -> Result<PackId> {
+    fn rewrite_all(
+        &self,
+        held: &WriteGuard,
+        catalog: &Catalog,
+        plan: &Plan,
+        progress: &dyn Progress,
+    ) -> Result<BTreeSet<PackId>> {
+        let total = plan.rewrite.iter().map(|p| catalog.packs[*p].pack.size).sum();
+        progress.begin("rewriting packs", total);
+        let mut fresh = BTreeSet::new();
+        for p in &plan.rewrite {
+            fresh.insert(self.rewrite(held, catalog, plan, *p, progress)?);
+        }
+        progress.end();
+        Ok(fresh)
+    }
+
+    fn rewrite(
+        &self,
+        held: &WriteGuard,
+        catalog: &Catalog,
+        plan: &Plan,
+        pack: usize,
+        progress: &dyn Progress,
+    ) -> Result<PackId> {
         let mut writer = PackWriter::new(&*self.storage)?;
         for slot in live(catalog, &plan.kept, pack) {
             go_on(progress, WHAT)?;
             let depth = catalog.record(slot).depth;
             copy(catalog, &*self.storage, slot, depth, &mut writer, progress)?;
         }
-        writer.finish()
+        writer.finish(held)
     }
 }
 
@@ -242,6 +305,11 @@ pub(crate) fn days_ago(days: u64) -> i64 {
 pub(crate) fn hours_ago(hours: u64) -> i64 {
     let hours = i64::try_from(hours).unwrap_or(i64::MAX);
     now_ms().saturating_sub(hours.saturating_mul(HOUR_MS))
+}
+
+/// A span in milliseconds.
+pub(crate) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Now, in milliseconds since 1970.

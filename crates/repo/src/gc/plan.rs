@@ -26,14 +26,15 @@ pub(super) struct Plan {
     pub delete_first: Vec<usize>,
     /// Packs whose kept objects move to a new pack.
     pub rewrite: Vec<usize>,
+    /// Condemned packs that hold something that is kept.
+    pub spare: Vec<usize>,
 }
 
 /// From when on a pack is too young to be touched.
-pub(super) fn horizon(options: &GcOptions, grace_hours: u64) -> SystemTime {
+pub(super) fn horizon(options: &GcOptions, grace: Duration) -> SystemTime {
     if options.prune_now {
         return far_future();
     }
-    let grace = Duration::from_secs(grace_hours.saturating_mul(3600));
     SystemTime::now().checked_sub(grace).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
@@ -108,10 +109,11 @@ impl Plan {
         let mut stays = BTreeSet::new();
         for (p, shelf) in catalog.packs.iter().enumerate() {
             go_on(progress, WHAT)?;
-            if shelf.modified > horizon {
+            if shelf.modified > horizon && shelf.condemned.is_none() {
                 leave(catalog, storage, &mut kept, &mut stays, p)?;
             }
         }
+        let mut spare = Vec::new();
         // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
         loop {
             let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
@@ -123,8 +125,13 @@ impl Plan {
                 let size = catalog.packs[p].pack.size;
                 let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
                 let worth = is_worth(freed, size) || options.prune_now;
+                let condemned = catalog.packs[p].condemned.is_some();
                 if live.is_empty() {
-                    delete.push(p);
+                    delete.extend((!condemned).then_some(p));
+                } else if condemned {
+                    leave(catalog, storage, &mut kept, &mut stays, p)?;
+                    spare.push(p);
+                    changed = true;
                 } else if freed > 0 && worth {
                     rewrite.push(p);
                 } else if freed > 0 {
@@ -140,8 +147,28 @@ impl Plan {
                     delete,
                     delete_first,
                     rewrite,
+                    spare,
                 });
             }
+        }
+    }
+}
+
+impl Plan {
+    /// Which of some condemned packs can be deleted: those that hold nothing which is kept, or which any pack that stays needs,
+    /// those that are only now to be condemned among them: somebody may be building on these.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn expendable(&self, catalog: &Catalog, storage: &dyn Storage, over: BTreeSet<usize>) -> Result<Vec<usize>> {
+        let mut going: Vec<usize> = over.into_iter().collect();
+        loop {
+            let stay: Vec<usize> = (0..catalog.packs.len()).filter(|p| !going.contains(p)).collect();
+            let free = not_needed(catalog, storage, &self.kept, &stay, &going)?;
+            if free.len() == going.len() {
+                return Ok(going);
+            }
+            going = free;
         }
     }
 }

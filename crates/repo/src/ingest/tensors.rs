@@ -356,11 +356,14 @@ impl Base<'_> {
 }
 
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
-/// that cannot be read is none: the commit must not fail for damage elsewhere.
+/// that cannot be read is none: the commit must not fail for damage elsewhere. Nor is one that may be about to be deleted.
 pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
     let reader = odb.tensor(&id).ok()?;
+    if odb.is_condemned(reader.pack()) {
+        return None;
+    }
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
     // Its own base has a lower depth, as the reader has seen.
     let depth = reader.stated_depth();

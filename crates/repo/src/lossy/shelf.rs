@@ -110,18 +110,18 @@ impl Repo {
             ));
         }
         Policy::parse(name, text)?;
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         let full = format!("{POLICIES}{name}");
         let old = self.refs.get(&full)?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let id = add_object(&self.odb, &mut pack, Kind::Blob, text.as_bytes())?;
         if !pack.is_empty() {
-            self.odb.note_pack(pack.finish()?)?;
+            self.odb.note_pack(pack.finish(&held)?)?;
         }
         if old != Some(id) {
             let who = self.config.signature();
             self.refs
-                .update(&full, old, Some(id), &who, &format!("policy: {name}"))?;
+                .update(&held, &full, old, Some(id), &who, &format!("policy: {name}"))?;
         }
         Ok(id)
     }
@@ -131,6 +131,7 @@ impl Repo {
     /// # Errors
     /// There is none; the medium failed.
     pub fn remove_policy(&self, name: &str) -> Result<()> {
+        let held = self.write_lock()?;
         let full = format!("{POLICIES}{name}");
         let old = self
             .refs
@@ -138,6 +139,6 @@ impl Repo {
             .ok_or_else(|| RepoError::not_found("policy", name))?;
         let who = self.config.signature();
         self.refs
-            .update(&full, Some(old), None, &who, &format!("policy: {name} removed"))
+            .update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
     }
 }

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     RepoError, Result,
+    gc::condemned::Condemned,
     index::{Hint, Index, PackSet},
     pack::{PACK_DIR, Pack, PackId},
 };
@@ -35,6 +36,8 @@ pub(super) struct State {
     pub all: Option<All>,
     /// Copies that a check could not read.
     pub unreadable: Unreadable,
+    /// Packs that a writer must not rely on, as of the latest change to their list that was seen.
+    pub condemned: Condemned,
     /// The first pack that could not be read since packs were listed: it may hold whatever seems to be absent.
     failed: Option<RepoError>,
 }
@@ -184,6 +187,7 @@ impl Odb {
         match pack.get(id).cloned() {
             // There may be another copy.
             Some(_) if state.unreadable.contains(&(hint.pack, *id)) => Hinted::Unread,
+            Some(_) if state.condemned.packs.contains_key(&hint.pack) => Hinted::Unread,
             Some(record) if record.depth == hint.depth => Hinted::Right(Location { pack, record }),
             _ => Hinted::Wrong,
         }
@@ -208,13 +212,44 @@ impl Odb {
             let Some(pack) = self.try_load(state, id) else { continue };
             for r in pack.records() {
                 let slot = all.entry(r.id).or_insert((id, r.depth));
-                let rank = |pack, depth| (state.unreadable.contains(&(pack, r.id)), depth);
+                // A condemned copy is good to be read, and may be the only one that a chain descends over.
+                let rank = |pack, depth| {
+                    let unreadable = state.unreadable.contains(&(pack, r.id));
+                    (unreadable, depth, state.condemned.packs.contains_key(&pack))
+                };
                 if rank(id, r.depth) < rank(slot.0, slot.1) {
                     *slot = (id, r.depth);
                 }
             }
         }
         all
+    }
+
+    /// The shallowest copy that a writer may rely on, where that is not the one that readers take.
+    pub(super) fn look_among_spared(&self, state: &mut State, id: &Id) -> Option<Location> {
+        let all: Vec<PackId> = state.packs.keys().copied().collect();
+        let spared = all.into_iter().filter(|p| !state.condemned.packs.contains_key(p));
+        let spared: Vec<PackId> = spared.filter(|p| !state.unreadable.contains(&(*p, *id))).collect();
+        let found = spared.into_iter().filter_map(|p| {
+            let pack = self.try_load(state, p)?;
+            let record = pack.get(id)?.clone();
+            Some(Location { pack, record })
+        });
+        found.min_by_key(|l| l.record.depth)
+    }
+
+    /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.
+    pub(crate) fn avoid(&self, list: &Condemned) {
+        let mut state = self.lock();
+        if list.change >= state.condemned.change {
+            state.condemned = list.clone();
+        }
+        (state.listed, state.all) = (false, None);
+    }
+
+    /// Whether a pack is one that a writer must not rely on.
+    pub(crate) fn is_condemned(&self, pack: &PackId) -> bool {
+        self.lock().condemned.packs.contains_key(pack)
     }
 
     /// Does without the index until it is released: what it said led astray.

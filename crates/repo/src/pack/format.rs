@@ -21,6 +21,16 @@ const RECORD_MIN: usize = 32 + 1 + 1 + 8 + 8 + 8 + 16;
 pub struct PackId(pub(crate) [u8; 32]);
 
 impl PackId {
+    /// The pack of this name.
+    pub fn from_bytes(name: [u8; 32]) -> PackId {
+        PackId(name)
+    }
+
+    /// Its name.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// The storage key of this pack.
     pub fn key(&self) -> String {
         format!("{PACK_DIR}{self}.pack")
@@ -94,6 +104,16 @@ pub(crate) fn shorten(hash: &blake3::Hash) -> [u8; 16] {
     let mut out = [0; 16];
     out.copy_from_slice(&hash.as_bytes()[..16]);
     out
+}
+
+/// Records, in ascending order of their ids, as they are sent: a footer.
+pub(crate) fn encode_records(records: &[Record]) -> Vec<u8> {
+    encode_footer(records)
+}
+
+/// Records that were sent; none if they make no sense.
+pub(crate) fn decode_records(bytes: &[u8]) -> Option<Vec<Record>> {
+    decode_footer(bytes, WITH_GRAND, u64::MAX)
 }
 
 pub(super) fn encode_footer(records: &[Record]) -> Vec<u8> {
@@ -177,6 +197,14 @@ fn decode_record(c: &mut Cursor<'_>, version: u64) -> Option<Record> {
         logical,
         check,
     })
+}
+
+/// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.
+pub(crate) fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
+    let mut tail = encode_footer(records);
+    let (id, trailer) = encode_trailer(version(records), payload_end, &tail);
+    tail.extend_from_slice(&trailer);
+    (id, tail)
 }
 
 pub(super) fn encode_trailer(version: u64, footer_offset: u64, footer: &[u8]) -> (PackId, Vec<u8>) {

@@ -13,6 +13,7 @@ pub struct Pack {
     /// Its length in bytes.
     pub size: u64,
     records: Vec<Record>,
+    payload_end: u64,
 }
 
 impl Pack {
@@ -34,12 +35,22 @@ impl Pack {
             return Err(bad("its footer is not what was written"));
         }
         let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;
-        Ok(Pack { id, size, records })
+        Ok(Pack {
+            id,
+            size,
+            records,
+            payload_end: offset,
+        })
     }
 
     /// Every record, sorted by id.
     pub fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    /// Where its payloads end.
+    pub(crate) fn payload_end(&self) -> u64 {
+        self.payload_end
     }
 
     /// The record of an object.

@@ -4,6 +4,7 @@
 use super::format::{self, MAGIC, PackId, Record, encode_footer, encode_trailer, version};
 use crate::{
     Result,
+    guard::WriteGuard,
     storage::{Storage, Upload},
 };
 use mdl_objects::{Id, Kind};
@@ -138,16 +139,17 @@ impl PackWriter {
         self.records.is_empty()
     }
 
-    /// Writes footer and trailer and makes the pack durable and visible.
+    /// Writes footer and trailer and makes the pack durable and visible. What its objects refer to was looked up under `held`.
     ///
     /// # Errors
-    /// The medium failed: there is no pack, or a whole one.
-    pub fn finish(mut self) -> Result<PackId> {
+    /// `Overtaken` where a collector may be about to delete that: there is no pack. The medium failed: there is no pack, or a whole one.
+    pub fn finish(mut self, held: &WriteGuard) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let footer = encode_footer(&records);
         let (id, trailer) = encode_trailer(version(&records), self.at, &footer);
         self.upload.write(&footer)?;
         self.upload.write(&trailer)?;
+        held.admit(id)?;
         self.upload.finish(&id.key())?;
         Ok(id)
     }

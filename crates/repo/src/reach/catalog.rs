@@ -5,7 +5,8 @@
 
 use crate::{
     RepoError, Result,
-    gc::condemned,
+    config::Config,
+    gc::condemned::{self, Seen, Sentence},
     odb::{
         Location,
         unreadable::{self, Unreadable},
@@ -15,11 +16,7 @@ use crate::{
     storage::{Storage, Stored},
 };
 use mdl_objects::Id;
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::HashMap, sync::Arc, time::SystemTime};
 
 /// Bytes of a pack without records: magic, record count, trailer.
 pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
@@ -35,11 +32,16 @@ pub(crate) fn is_worth(freed: u64, size: u64) -> bool {
     freed >= size / 4 || freed >= MUCH
 }
 
+/// How often packs are listed anew because one was deleted before it could be read.
+const TRIES: usize = 10;
+
 /// A pack and when it was written.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     pub pack: Arc<Pack>,
     pub modified: SystemTime,
+    /// That it waits to be deleted, where it does.
+    pub condemned: Option<Sentence>,
 }
 
 /// One copy of an object: a pack of the catalog, a record of that pack.
@@ -57,31 +59,73 @@ pub(crate) struct Catalog {
     pub damaged: Vec<(String, RepoError)>,
     /// Keys among the packs that are none.
     pub strays: Vec<String>,
+    /// Whether the repository is partial: contents that are not here are elsewhere, and no damage.
+    pub partial: bool,
+    /// The list of condemned packs that this goes by.
+    pub seen: Seen,
     unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
 }
 
 impl Catalog {
-    /// Reads every footer. Of several copies with the same depth the one in the pack that `order` puts first is preferred.
-    /// Packs that a collector condemned are not there.
+    /// Reads every footer. Of several copies with the same depth one that is not condemned is preferred, then the one in the
+    /// pack that `order` puts first. Packs whose deletion was decided are not there.
     ///
     /// # Errors
     /// The packs cannot be listed. What cannot be read is in `damaged`.
     pub fn read<K: Ord>(storage: &dyn Storage, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
+        Catalog::read_but(storage, order, |s| s.going)
+    }
+
+    /// As `read`, without any pack that is condemned.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub fn read_spared<K: Ord>(storage: &dyn Storage, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
+        Catalog::read_but(storage, order, |_| true)
+    }
+
+    fn read_but<K: Ord>(
+        storage: &dyn Storage,
+        order: impl Fn(&Stored) -> K,
+        without: fn(&Sentence) -> bool,
+    ) -> Result<Catalog> {
+        let mut tries = if storage.excludes() { 1 } else { TRIES };
+        loop {
+            let found = Catalog::read_once(storage, &order, without)?;
+            tries -= 1;
+            let vanished = |(_, e): &(String, RepoError)| matches!(e, RepoError::NotFound { .. });
+            if tries == 0 || !found.damaged.iter().any(vanished) {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn read_once<K: Ord>(
+        storage: &dyn Storage,
+        order: &impl Fn(&Stored) -> K,
+        without: fn(&Sentence) -> bool,
+    ) -> Result<Catalog> {
         let mut out = Catalog {
             unreadable: unreadable::read(storage),
+            // Settings that cannot be read say nothing of the kind.
+            partial: Config::load(storage).is_ok_and(|c| c.is_partial()),
             ..Catalog::default()
         };
-        let condemned = condemned::read(storage).unwrap_or_else(|e| {
+        // Before the packs: one that is listed is still there, or was decided on since.
+        out.seen = condemned::read(storage).unwrap_or_else(|e| {
             out.damaged.push(("condemned".to_owned(), e));
-            BTreeSet::new()
+            Seen::default()
         });
+        let list = out.seen.list.packs.clone();
+        let sentence = |s: &Stored| list.get(&PackId::from_key(&s.key)?);
         let mut listed = storage.list(PACK_DIR)?;
-        listed.sort_by_cached_key(|s| (order(s), s.key.clone()));
+        listed.sort_by_cached_key(|s| (sentence(s).is_some(), order(s), s.key.clone()));
         for s in listed {
+            let condemned = sentence(&s).cloned();
             let opened = match PackId::from_key(&s.key) {
-                Some(id) if condemned.contains(&id) => continue,
+                Some(_) if condemned.as_ref().is_some_and(without) => continue,
                 Some(id) => Pack::open(storage, id),
                 None => {
                     out.strays.push(s.key);
@@ -92,12 +136,29 @@ impl Catalog {
                 Ok(pack) => out.packs.push(Shelf {
                     pack: Arc::new(pack),
                     modified: s.modified,
+                    condemned,
                 }),
                 Err(e) => out.damaged.push((s.key, e)),
             }
         }
         out.number();
         Ok(out)
+    }
+
+    /// Of these packs alone, and when each was written; earlier ones are preferred.
+    pub fn of(packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
+        let mut out = Catalog {
+            packs: packs
+                .map(|(pack, modified)| Shelf {
+                    pack,
+                    modified,
+                    condemned: None,
+                })
+                .collect(),
+            ..Catalog::default()
+        };
+        out.number();
+        out
     }
 
     fn number(&mut self) {
@@ -173,6 +234,12 @@ impl Catalog {
             pack: self.packs[slot.pack as usize].pack.clone(),
             record: self.record(slot).clone(),
         }
+    }
+
+    /// The packs that are condemned.
+    pub fn condemned(&self) -> impl Iterator<Item = (usize, &Sentence)> {
+        let all = self.packs.iter().enumerate();
+        all.filter_map(|(p, s)| Some((p, s.condemned.as_ref()?)))
     }
 
     /// Bytes of all packs that can be read.

@@ -150,7 +150,8 @@ impl Marks {
         let mut stack = vec![start];
         while let Some((id, kind)) = stack.pop() {
             let Some(n) = catalog.find(&id) else {
-                if on_damage == OnDamage::Refuse {
+                let elsewhere = catalog.partial && kind != Some(Kind::Commit);
+                if on_damage == OnDamage::Refuse && !elsewhere {
                     let what = kind.map_or("object", Kind::name);
                     return Err(RepoError::corrupt(format!("{what} {}", id.short()), "missing"));
                 }

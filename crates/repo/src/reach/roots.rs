@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{Head, LogEntry, POLICIES, TAGS},
+    refs::{HEAD, Head, LogEntry, POLICIES, TAGS},
     repo::Repo,
 };
 use mdl_objects::Id;
@@ -83,7 +83,10 @@ impl Repo {
         });
         out.note("HEAD", head);
         let Some(since) = since else { return Ok(out) };
-        for name in self.refs.logged()? {
+        let mut logged = self.refs.logged()?;
+        // Collections by others cannot shorten a log that is not in the storage; what it holds of its own a ref's log there holds too.
+        logged.retain(|name| name != HEAD || !self.refs.head_is_held());
+        for name in logged {
             match self.refs.reflog(&name) {
                 Ok(log) => {
                     for e in log.iter().filter(|e| e.who.time_ms >= since) {

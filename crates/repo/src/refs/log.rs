@@ -58,6 +58,27 @@ fn log_key(name: &str) -> String {
     format!("logs/{}", name.replace('/', "%2F"))
 }
 
+/// Moves that happened, newest first: of a ref those of the chain that ends where it stands.
+fn entries(name: &str, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
+    let lines = bytes
+        .split(|&b| b == b'\n')
+        .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
+    let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
+    entries.reverse();
+    if name == HEAD {
+        return entries;
+    }
+    let happened = |e: &LogEntry| {
+        let follows = e.new == at;
+        if follows {
+            at = e.old;
+        }
+        follows
+    };
+    entries.retain(happened);
+    entries
+}
+
 impl Refs {
     /// Logs a move of HEAD that has happened.
     pub(super) fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
@@ -85,25 +106,9 @@ impl Refs {
     /// The medium failed. Lines that make no sense are passed over.
     pub fn reflog(&self, name: &str) -> Result<Vec<LogEntry>> {
         // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
-        let mut at = if name == HEAD { None } else { self.get(name)? };
+        let at = if name == HEAD { None } else { self.get(name)? };
         let bytes = self.storage.get(&log_key(name))?.unwrap_or_default();
-        let lines = bytes
-            .split(|&b| b == b'\n')
-            .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
-        let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
-        entries.reverse();
-        if name == HEAD {
-            return Ok(entries);
-        }
-        let happened = |e: &LogEntry| {
-            let follows = e.new == at;
-            if follows {
-                at = e.old;
-            }
-            follows
-        };
-        entries.retain(happened);
-        Ok(entries)
+        Ok(entries(name, at, &bytes))
     }
 
     /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is nobody's.
@@ -120,13 +125,15 @@ impl Refs {
             .collect())
     }
 
-    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers
-    /// out.
+    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers out;
+    /// where that cannot be done, a log that grows meanwhile stays as it is.
     ///
     /// # Errors
     /// The medium failed: the log is the old one or the shortened one.
     pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
-        let log = self.reflog(name)?;
+        let at = if name == HEAD { None } else { self.get(name)? };
+        let old = self.storage.get(&log_key(name))?;
+        let log = entries(name, at, old.as_deref().unwrap_or_default());
         let kept = log.iter().take_while(|e| keep(e)).count();
         if kept == log.len() {
             return Ok(());
@@ -134,6 +141,10 @@ impl Refs {
         let mut bytes = Vec::new();
         for e in log.iter().take(kept).rev() {
             write_line(&mut bytes, e.old, e.new, &e.who, &e.message)?;
+        }
+        if !self.storage.excludes() {
+            let new = (!bytes.is_empty()).then_some(bytes.as_slice());
+            return self.storage.swap(&log_key(name), old.as_deref(), new).map(drop);
         }
         if bytes.is_empty() {
             self.storage.delete(&log_key(name))

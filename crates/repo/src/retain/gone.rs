@@ -101,7 +101,7 @@ impl Repo {
     }
 
     /// Whether something that a commit points at directly is not there.
-    pub(super) fn lacks_contents(&self, commit: &Id) -> Result<bool> {
+    pub(crate) fn lacks_contents(&self, commit: &Id) -> Result<bool> {
         let c = self.odb.commit(commit)?;
         for id in std::iter::once(&c.tree).chain(&c.report).chain(&c.side) {
             if !self.odb.has(id)? {

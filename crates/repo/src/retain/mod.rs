@@ -19,6 +19,7 @@ use crate::{
     RepoError, Result,
     fsck::hex,
     gc::{days_ago, freed_by, hours_ago, now_ms},
+    guard::WriteGuard,
     history::Step,
     reach::{Catalog, Gone, Marks, OnDamage},
     repo::Repo,
@@ -89,8 +90,8 @@ impl Repo {
     pub fn prune(&self, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
         // Collectors stay out, so that what is looked for now is there when the record says what may go. To look, a medium
         // that cannot be locked will do.
-        let _guard = match options.dry_run {
-            true => self.storage.lock_shared().ok(),
+        let held = match options.dry_run {
+            true => self.storage.lock_shared().ok().map(WriteGuard::alone),
             false => Some(self.write_lock()?),
         };
         self.odb.refresh();
@@ -102,12 +103,12 @@ impl Repo {
             return Ok(report);
         }
         (report.freed_bytes, report.base_bytes) = self.weigh(&kept, &go, &pruned)?;
-        if !options.dry_run {
+        if let Some(held) = held.filter(|_| !options.dry_run) {
             let mark = PrunedMark {
                 time_ms: now_ms(),
                 rules: report.rules.clone(),
             };
-            change(&*self.storage, |p| p.add(go.iter().map(|s| s.id), &mark))?;
+            change(&held, &*self.storage, |p| p.add(go.iter().map(|s| s.id), &mark))?;
         }
         Ok(report)
     }
@@ -166,7 +167,7 @@ impl Repo {
     /// A version that was not pruned; one whose contents a collection has taken; the medium failed.
     pub fn undo_prune(&self, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
         // Collectors stay out: what is there now is there when it is held on to again.
-        let _guard = self.write_lock()?;
+        let held = self.write_lock()?;
         self.odb.refresh();
         let pruned = self.pruned()?;
         let wanted = match versions {
@@ -193,7 +194,11 @@ impl Repo {
                 "the contents of a pruned version are there until a `mdl gc` after `gc.grace_hours`, or `mdl gc --prune-now`",
             ));
         }
-        change(&*self.storage, |p| p.keep(|id| !back.contains(id)))?;
+        for id in &back {
+            let c = self.odb.commit(id)?;
+            self.rely_on(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
+        }
+        change(&held, &*self.storage, |p| p.keep(|id| !back.contains(id)))?;
         let version = |id: Id| {
             Ok(PrunedVersion {
                 commit: id,

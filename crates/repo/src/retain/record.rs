@@ -6,6 +6,8 @@
 
 use crate::{
     RepoError, Result,
+    gc::now_ms,
+    guard::WriteGuard,
     repo::Repo,
     storage::{Storage, Swap},
 };
@@ -25,7 +27,21 @@ pub struct PrunedMark {
     pub rules: String,
 }
 
+/// Characters of the rules of a mark that travels.
+const LONGEST: usize = 1000;
+
 impl PrunedMark {
+    /// As it travels. Rules may name thousands of steps, and each version has them; nobody may send what a terminal obeys, nor
+    /// what was pruned tomorrow.
+    #[must_use]
+    pub fn short(&self) -> PrunedMark {
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        PrunedMark {
+            time_ms: self.time_ms.min(now_ms()),
+            rules: self.rules.chars().take(LONGEST).map(plain).collect(),
+        }
+    }
+
     /// What somebody is told who wants the contents of such a version.
     pub(super) fn error(&self, commit: &Id) -> RepoError {
         RepoError::Pruned {
@@ -70,6 +86,11 @@ impl Pruned {
         commits.for_each(|id| {
             self.0.entry(id).or_insert_with(|| mark.clone());
         });
+    }
+
+    /// Adds a commit; one that is there stays as it is.
+    pub(crate) fn note(&mut self, commit: Id, mark: &PrunedMark) {
+        self.add(std::iter::once(commit), mark);
     }
 
     /// Forgets the commits for which `f` is false.
@@ -134,7 +155,7 @@ fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
 ///
 /// # Errors
 /// The record is damaged or newer than this program; the medium failed: then the change was made or it was not.
-pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
+pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
     let mut found = storage.get(KEY)?;
     loop {
         let old = found.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)?;
@@ -144,6 +165,8 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<(
             return Ok(());
         }
         let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
+        // Taking a mark away holds on to contents.
+        held.confirm()?;
         match storage.swap(KEY, found.as_deref(), value.as_deref())? {
             Swap::Done => return Ok(()),
             Swap::Lost(other) => found = other,

@@ -181,6 +181,10 @@ impl Storage for FaultStorage {
         self.state.run(false, || self.inner.delete(key))
     }
 
+    fn excludes(&self) -> bool {
+        self.inner.excludes()
+    }
+
     fn lock_shared(&self) -> Result<Box<dyn Guard>> {
         self.state.alive()?;
         self.inner.lock_shared()

@@ -3,7 +3,7 @@
 //!
 //! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
 
-use super::{Guard, Storage, Stored, Swap, Upload};
+use super::{Guard, Storage, Stored, Swap, Upload, copy_in};
 use crate::{RepoError, Result};
 use std::{
     collections::HashMap,
@@ -67,6 +67,20 @@ impl LocalStorage {
             _ => {}
         }
         dir.parent().map_or(Ok(()), sync_dir)
+    }
+
+    /// Renames a durable file to where a key's value is.
+    fn place(&self, file: &Path, key: &str) -> Result<()> {
+        let target = self.path(key);
+        self.make_parents(&target)?;
+        let mut renamed = fs::rename(file, &target);
+        if renamed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            // A directory that `delete` found empty may have gone since.
+            self.make_parents(&target)?;
+            renamed = fs::rename(file, &target);
+        }
+        renamed.map_err(failed("rename into place", &target))?;
+        target.parent().map_or(Ok(()), sync_dir)
     }
 
     fn handle(&self, key: &str) -> Result<Arc<File>> {
@@ -151,18 +165,9 @@ impl Upload for LocalUpload {
 
     fn finish(mut self: Box<Self>, key: &str) -> Result<()> {
         self.file.sync_all().map_err(failed("sync", &self.path))?;
-        let target = self.root.join(key);
-        let storage = LocalStorage::new(&self.root);
-        storage.make_parents(&target)?;
-        let mut renamed = fs::rename(&self.path, &target);
-        if renamed.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
-            // A directory that `delete` found empty may have gone since.
-            storage.make_parents(&target)?;
-            renamed = fs::rename(&self.path, &target);
-        }
-        renamed.map_err(failed("rename into place", &target))?;
+        LocalStorage::new(&self.root).place(&self.path, key)?;
         self.live = false;
-        target.parent().map_or(Ok(()), sync_dir)
+        Ok(())
     }
 }
 
@@ -243,6 +248,25 @@ impl Storage for LocalStorage {
         Ok(Box::new(self.temporary()?))
     }
 
+    /// By renaming it, where it is on the same file system.
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+        let whole = OpenOptions::new()
+            .write(true)
+            .open(file)
+            .map_err(failed("open", file))?;
+        whole
+            .set_len(len)
+            .and_then(|()| whole.write_all_at(tail, len))
+            .and_then(|()| whole.sync_all())
+            .map_err(failed("write", file))?;
+        match self.place(file, key) {
+            Err(RepoError::Io { source, .. }) if source.kind() == io::ErrorKind::CrossesDevices => {
+                copy_in(self.upload()?, file, len, tail, key)
+            }
+            placed => placed,
+        }
+    }
+
     fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let lock = self.lock_file("swap.lock")?;
         lock.lock().map_err(failed("lock", &self.root))?;
@@ -283,11 +307,11 @@ impl Storage for LocalStorage {
             Ok(()) => {
                 let mut dir = path.parent();
                 // `a/b` that is gone must not stand in the way of a new `a`; top-level directories stay.
-                while let Some(empty) = dir.filter(|d| d.strip_prefix(&self.root).is_ok_and(|r| r.iter().count() > 2)) {
-                    if fs::remove_dir(empty).is_err() {
-                        break;
+                while let Some(empty) = dir.filter(|d| d.strip_prefix(&self.root).is_ok_and(|r| r.iter().count() > 1)) {
+                    match fs::remove_dir(empty) {
+                        Err(e) if e.kind() != io::ErrorKind::NotFound => break,
+                        _ => dir = empty.parent(),
                     }
-                    dir = empty.parent();
                 }
                 dir.map_or(Ok(()), sync_dir)
             }

@@ -12,8 +12,16 @@ pub use local::LocalStorage;
 pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
 
-use crate::Result;
-use std::time::SystemTime;
+use crate::{RepoError, Result};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::Path,
+    time::SystemTime,
+};
+
+/// Bytes of a file that are in memory while it is taken over.
+const COPIED_AT_ONCE: u64 = 8 << 20;
 
 /// A stored key, as `list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +102,16 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn upload(&self) -> Result<Box<dyn Upload>>;
 
+    /// Takes over the first `len` bytes of a file, followed by `tail`, as the value of a key: durable and visible at once or not at
+    /// all. The file is gone afterwards.
+    ///
+    /// # Errors
+    /// The medium failed: under the key is what was there before, or all of it; the first `len` bytes are in the file, or under
+    /// the key.
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+        copy_in(self.upload()?, file, len, tail, key)
+    }
+
     /// Durably sets a small value, whole or not at all.
     ///
     /// # Errors
@@ -110,7 +128,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed: the value is the old one or the new one, and which is not known.
     fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
-    /// Durably appends to a log that many processes append to; one call's bytes stay together.
+    /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/` are
+    /// appended to: where nothing can be appended, these are kept in pieces.
     ///
     /// # Errors
     /// The medium failed.
@@ -121,6 +140,12 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The medium failed.
     fn delete(&self, key: &str) -> Result<()>;
+
+    /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and mean
+    /// nothing: a collector then condemns first and deletes a time of grace later.
+    fn excludes(&self) -> bool {
+        true
+    }
 
     /// Waits until no collector runs, and keeps collectors out while the guard lives.
     ///
@@ -134,9 +159,26 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
 
-    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts.
+    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. Where locks exclude
+    /// nobody, dead is what no writer can still be at.
     ///
     /// # Errors
     /// The medium failed.
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
+}
+
+/// Uploads the first `len` bytes of a file and what follows them, then removes the file.
+fn copy_in(mut up: Box<dyn Upload>, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+    let failed = || RepoError::io(format!("cannot read {}", file.display()));
+    let from = File::open(file).map_err(failed())?;
+    let (mut at, mut part) = (0, vec![0; len.min(COPIED_AT_ONCE) as usize]);
+    while at < len {
+        let n = (len - at).min(COPIED_AT_ONCE) as usize;
+        from.read_exact_at(&mut part[..n], at).map_err(failed())?;
+        up.write(&part[..n])?;
+        at += n as u64;
+    }
+    up.write(tail)?;
+    up.finish(key)?;
+    fs::remove_file(file).map_err(RepoError::io(format!("cannot remove {}", file.display())))
 }

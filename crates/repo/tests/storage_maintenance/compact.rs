@@ -4,7 +4,7 @@
 use crate::{crash, support::*};
 use mdl_objects::Id;
 use mdl_repo::{
-    CompactOptions, CompactReport, GcOptions, Repo, Silent,
+    CompactOptions, CompactReport, Repo, Silent,
     storage::{Fault, FaultStorage, MemoryStorage, Storage},
 };
 use std::sync::Arc;
@@ -53,15 +53,7 @@ fn the_tip_is_near_a_snapshot_and_packs_are_merged() {
         (2, report.deepest_after, 12)
     );
     assert!(depth(&repo, &all[11].0) <= 1);
-    assert_eq!(
-        report.bytes_after,
-        storage
-            .list("packs/")
-            .expect("list")
-            .iter()
-            .map(|s| s.size)
-            .sum::<u64>()
-    );
+    assert_eq!(report.bytes_after, packed_bytes(&storage));
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
     // A second run finds nothing to do.
@@ -97,11 +89,7 @@ fn commits_on_top_of_compacted_chains_can_be_read() {
     // What stands on a tensor that was encoded anew states a greater depth than its chain has: a new delta must state
     // more still.
     let (storage, repo, mut all) = history(10, 3000);
-    let who = repo.config().signature();
-    let middle = all[5].0;
-    repo.refs()
-        .update("refs/heads/middle", None, Some(middle), &who, "branch")
-        .expect("branch");
+    move_ref(&repo, "refs/heads/middle", Some(all[5].0));
     compact(&repo);
     let tail = run(16, 1, 3000);
     for (i, v) in tail.iter().enumerate().skip(10) {
@@ -114,22 +102,13 @@ fn commits_on_top_of_compacted_chains_can_be_read() {
     let mut other = tail[6].clone();
     other.insert("note.txt".to_owned(), b"another line of work".to_vec());
     for name in ["side", "side2"] {
-        repo.refs()
-            .update(&format!("refs/heads/{name}"), None, Some(all[8].0), &who, "branch")
-            .expect("branch");
+        move_ref(&repo, &format!("refs/heads/{name}"), Some(all[8].0));
         other.insert("name".to_owned(), name.as_bytes().to_vec());
         all.push((commit(&repo, name, &other), other.clone()));
         compact(&repo);
     }
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
-    repo.gc(
-        &GcOptions {
-            prune_now: true,
-            ..GcOptions::default()
-        },
-        &Silent,
-    )
-    .expect("gc");
+    repo.gc(&NOW, &Silent).expect("gc");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage));
 }
@@ -139,14 +118,7 @@ fn commits_after_a_cut_off_compaction_can_be_read() {
     // Tensors were encoded anew and nothing was merged yet: what stands on them states more depth than its chain has, and a
     // delta to it must state more still.
     let (storage, repo, all) = history(8, 3000);
-    let who = repo.config().signature();
-    let branch = |repo: &Repo, name: &str, at: usize| {
-        let full = format!("refs/heads/{name}");
-        repo.refs()
-            .update(&full, None, Some(all[at].0), &who, "branch")
-            .expect("branch");
-    };
-    branch(&repo, "middle", 3);
+    move_ref(&repo, "refs/heads/middle", Some(all[3].0));
     let counted = FaultStorage::new(Arc::new(duplicate(&storage)), None);
     compact(&open(counted.clone()));
     let next = run(9, 1, 3000).remove(8);
@@ -156,7 +128,7 @@ fn commits_after_a_cut_off_compaction_can_be_read() {
         let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)));
         open(failing).compact(&DO, &Silent).expect_err("killed");
         let repo = open(survivor);
-        branch(&repo, "late", 6);
+        move_ref(&repo, "refs/heads/late", Some(all[6].0));
         shortened += usize::from(depth(&repo, &all[6].0) < 6);
         let id = commit(&repo, "late", &next);
         assert_version(&repo, &id, &next);

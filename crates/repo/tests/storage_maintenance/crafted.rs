@@ -50,7 +50,7 @@ fn trees_within_trees_are_bounded() {
         };
         id = object(&mut pack, Kind::Tree, &tree.encode());
     }
-    pack.finish().expect("finish");
+    pack.finish(&repo.write_lock().expect("lock")).expect("finish");
     assert_eq!(repo.odb().files(&id).expect_err("too many").kind(), ErrorKind::Corrupt);
 }
 
@@ -77,7 +77,7 @@ fn redescribe(repo: &Repo, tip: &Id) -> Id {
         ..commit
     };
     let id = object(&mut pack, Kind::Commit, &commit.encode());
-    pack.finish().expect("finish");
+    pack.finish(&repo.write_lock().expect("lock")).expect("finish");
     id
 }
 
@@ -129,7 +129,7 @@ fn a_base_of_another_dtype_is_found() {
             .expect("add");
         base = Some(id);
     }
-    pack.finish().expect("finish");
+    pack.finish(&repo.write_lock().expect("lock")).expect("finish");
     let upper = base.expect("written");
     assert_eq!(
         repo.odb().tensor(&upper).expect_err("refused").kind(),

@@ -4,15 +4,10 @@
 use crate::support::*;
 use mdl_objects::Id;
 use mdl_repo::{
-    GcOptions, HEADS, Repo, Result, Silent,
+    Repo, Result, Silent,
     storage::{Fault, FaultStorage, MemoryStorage, Storage},
 };
 use std::sync::Arc;
-
-const NOW: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: true,
-};
 
 /// A repository, the versions that must survive anything, and where the branch may stand afterwards.
 pub struct Scene {
@@ -49,13 +44,6 @@ pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, boo
                 .for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
         }
     }
-}
-
-fn drop_branch(repo: &Repo, name: &str) {
-    let full = format!("{HEADS}{name}");
-    let who = repo.config().signature();
-    let old = repo.refs().get(&full).expect("ref");
-    repo.refs().update(&full, old, None, &who, "deleted").expect("delete");
 }
 
 /// Two versions on main, and a branch that shares tensors with it, deleted: garbage of every kind.
@@ -139,14 +127,8 @@ fn a_collection_makes_room_on_a_full_disk() {
     let before = {
         let repo = open(survivor.clone());
         commit(&repo, "gone", &run(1, 5, 300)[0]);
-        let tip = repo.refs().get("refs/heads/gone").expect("ref");
-        let who = repo.config().signature();
-        repo.refs()
-            .update("refs/heads/gone", tip, None, &who, "deleted")
-            .expect("delete");
-        for name in repo.refs().logged().expect("logs") {
-            repo.refs().keep_log(&name, &|_| false).expect("forget");
-        }
+        drop_branch(&repo, "gone");
+        forget(&repo);
         survivor.list("packs/").expect("list").len()
     };
     let full = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Full(1)));

@@ -4,7 +4,7 @@
 use crate::support::*;
 use mdl_objects::Id;
 use mdl_repo::{
-    GcOptions, Repo, Silent,
+    Repo, Silent,
     storage::{MemoryStorage, Storage},
 };
 
@@ -19,15 +19,7 @@ fn a_sound_repository_is_clean_and_counted() {
     assert_clean(&repo);
     let report = fsck(&repo);
     assert_eq!((report.packs, report.packs), (4, packs(&storage).len() as u64));
-    assert_eq!(
-        report.bytes,
-        storage
-            .list("packs/")
-            .expect("list")
-            .iter()
-            .map(|s| s.size)
-            .sum::<u64>()
-    );
+    assert_eq!(report.bytes, packed_bytes(&storage));
     assert!(
         serde_json::to_string(&report)
             .expect("json")
@@ -71,14 +63,7 @@ fn what_a_check_found_damaged_is_stored_again_by_the_next_commit_of_it() {
     for collect in [false, false, true] {
         let repo = open(storage.clone());
         if collect {
-            repo.gc(
-                &GcOptions {
-                    prune_now: true,
-                    ..Default::default()
-                },
-                &Silent,
-            )
-            .expect("gc");
+            repo.gc(&NOW, &Silent).expect("gc");
         }
         let report = repo.fsck(false, &Silent).expect("fsck");
         assert!(report.problems.iter().all(|p| p.affected.is_empty()), "{report:?}");

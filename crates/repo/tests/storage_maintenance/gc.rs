@@ -1,23 +1,7 @@
 //! Collection: what goes, what stays, what is refused. Neighbours: `Repo::gc`. It must not test crashes (`crash` does).
 
 use crate::support::*;
-use mdl_repo::{ErrorKind, GcOptions, HEADS, Repo, Silent, storage::Storage};
-
-const NOW: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: true,
-};
-const GENTLE: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: false,
-};
-
-fn drop_branch(repo: &Repo, name: &str) {
-    let full = format!("{HEADS}{name}");
-    let old = repo.refs().get(&full).expect("ref");
-    let who = repo.config().signature();
-    repo.refs().update(&full, old, None, &who, "deleted").expect("delete");
-}
+use mdl_repo::{ErrorKind, GcOptions, Silent, storage::Storage};
 
 #[test]
 fn a_repository_without_garbage_is_left_alone() {
@@ -65,15 +49,7 @@ fn a_deleted_branch_goes_once_nothing_remembers_it() {
         "the dry run told the truth"
     );
     assert_eq!((report.packs_deleted, report.packs_after), (3, 3));
-    assert_eq!(
-        report.bytes_after,
-        storage
-            .list("packs/")
-            .expect("list")
-            .iter()
-            .map(|s| s.size)
-            .sum::<u64>()
-    );
+    assert_eq!(report.bytes_after, packed_bytes(&storage));
     assert!(gone.iter().all(|id| !repo.odb().has(id).expect("has")));
     ids.iter().zip(&kept).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
@@ -85,9 +61,7 @@ fn young_garbage_stays_whole() {
     let versions = run(3, 1, 600);
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     drop_branch(&repo, "main");
-    for name in repo.refs().logged().expect("logs") {
-        repo.refs().keep_log(&name, &|_| false).expect("forget");
-    }
+    forget(&repo);
     assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").packs_after, 3);
     ids.iter()
         .zip(&versions)
@@ -119,14 +93,9 @@ fn a_pack_that_is_mostly_alive_is_not_rewritten_and_stays_whole() {
     let first = commit(&repo, "main", &version);
     // A second commit in the same pack cannot be had, so one file is orphaned: the next version lacks it.
     version.insert("extra.txt".to_owned(), b"a little".to_vec());
-    let with = commit(&repo, "main", &version);
-    let who = repo.config().signature();
-    repo.refs()
-        .update("refs/heads/main", Some(with), Some(first), &who, "reset")
-        .expect("reset");
-    for name in repo.refs().logged().expect("logs") {
-        repo.refs().keep_log(&name, &|_| false).expect("forget");
-    }
+    commit(&repo, "main", &version);
+    move_ref(&repo, "refs/heads/main", Some(first));
+    forget(&repo);
     let repo = open(storage.clone());
     let report = repo.gc(&GENTLE, &Silent).expect("gc");
     assert_eq!((report.packs_deleted, report.packs_rewritten), (1, 0));

@@ -133,7 +133,7 @@ fn detached() -> (MemoryStorage, Id, TempDir) {
     let id = commit(&repo, "main", &run(1, 1, 200)[0]);
     let who = repo.config().signature();
     repo.refs()
-        .set_head(&Head::Detached(id), &who, "detach")
+        .set_head(&repo.write_lock().expect("lock"), &Head::Detached(id), &who, "detach")
         .expect("detach");
     let source = TempDir::new().expect("temp dir");
     write(&run(1, 2, 200)[0], source.path());
@@ -163,7 +163,9 @@ fn a_detached_commit_does_not_pull_head_back() {
     let main = Head::Branch("main".to_owned());
     let meanwhile = AtEnd(|| {
         let who = two.config().signature();
-        two.refs().set_head(&main, &who, "switch").expect("switch");
+        two.refs()
+            .set_head(&two.write_lock().expect("lock"), &main, &who, "switch")
+            .expect("switch");
     });
     let lost = one.commit(&labelled(1, &source), &meanwhile).expect_err("HEAD moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);

@@ -113,7 +113,7 @@ fn every_flipped_bit_of_a_pack() {
 fn forge(repo: &Repo, object: mdl_repo::pack::NewObject, payload: &[u8]) {
     let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
     pack.add(object, payload).expect("add");
-    pack.finish().expect("finish");
+    pack.finish(&repo.write_lock().expect("lock")).expect("finish");
 }
 
 #[test]
@@ -159,14 +159,7 @@ fn records_that_lie_are_found_out() {
         );
         assert_eq!(read_all(&repo, &objects, "beside a forgery"), 0);
         let _ = repo.compact(&Default::default(), &Silent);
-        repo.gc(
-            &mdl_repo::GcOptions {
-                prune_now: true,
-                ..Default::default()
-            },
-            &Silent,
-        )
-        .expect("gc");
+        repo.gc(&NOW, &Silent).expect("gc");
         assert_clean(&repo);
         assert_eq!(read_all(&repo, &objects, "after gc"), 0);
     }

@@ -8,7 +8,7 @@ use mdl_codec::{
 };
 use mdl_objects::{Id, Kind, tensor_id};
 use mdl_repo::{
-    CommitRequest, CompactOptions, GcOptions, Hints, Repo, Silent,
+    CommitRequest, CompactOptions, Hints, Repo, Silent,
     pack::{NewObject, PackWriter},
     storage::{MemoryStorage, Storage},
 };
@@ -22,7 +22,7 @@ fn versions(n: usize) -> (Vec<Version>, Hints) {
     let mut noise = Noise(5);
     let mut hints = Hints::default();
     let mut tensors: Vec<(&str, Vec<f32>)> = [("long", SEGMENT_BYTES / 4 + 300_000), ("short", 700)]
-        .map(|(name, len)| (name, noise.weights(len)))
+        .map(|(name, len)| (name, noise.even(len)))
         .to_vec();
     let params = Params {
         step: -160,
@@ -46,7 +46,7 @@ fn versions(n: usize) -> (Vec<Version>, Hints) {
         .map(|_| {
             let now: Vec<(&str, Vec<f32>)> = tensors.iter().map(|(n, v)| (*n, quantised(v))).collect();
             for (_, values) in &mut tensors {
-                let moves = noise.weights(values.len());
+                let moves = noise.even(values.len());
                 values.iter_mut().zip(moves).for_each(|(v, m)| *v += m * 0.003);
             }
             let now: Vec<(&str, &[f32])> = now.iter().map(|(n, v)| (*n, v.as_slice())).collect();
@@ -181,10 +181,7 @@ fn a_delta_knows_its_grandparent() {
 #[test]
 fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     let (storage, repo, all, ids) = committed(9);
-    let who = repo.config().signature();
-    repo.refs()
-        .update("refs/heads/side", None, Some(ids[6]), &who, "branch")
-        .expect("branch");
+    move_ref(&repo, "refs/heads/side", Some(ids[6]));
     let report = repo
         .compact(&CompactOptions { dry_run: false }, &Silent)
         .expect("compact");
@@ -212,11 +209,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
 fn grandparents_that_no_version_names_stay() {
     let (_storage, repo, all, ids) = committed(6);
     let id = squash(&repo, ids[5]);
-    let now = GcOptions {
-        prune_now: true,
-        ..GcOptions::default()
-    };
-    assert!(repo.gc(&now, &Silent).expect("gc").bytes_freed > 0);
+    assert!(repo.gc(&NOW, &Silent).expect("gc").bytes_freed > 0);
     assert_version(&repo, &id, &all[5]);
     assert_clean(&repo);
 }
@@ -282,7 +275,7 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
             let mut pack = PackWriter::new(repo.storage()).expect("pack");
             pack.add(object, &[whole.as_slice(), &header, &len].concat())
                 .expect("add");
-            pack.finish().expect("finish");
+            pack.finish(&repo.write_lock().expect("lock")).expect("finish");
         }
         let repo = open(copy);
         assert!(repo.odb().tensor(&own).is_err());

@@ -4,21 +4,12 @@
 use crate::{crash::sweep, support::*};
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, ErrorKind, GcOptions, HEADS, Head, PruneOptions, PruneReport, Repo, RepoError, Result, Retention,
-    Silent,
+    CommitRequest, ErrorKind, HEADS, Head, PruneOptions, PruneReport, Repo, RepoError, Result, Retention, Silent,
     storage::{LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
 use tempfile::TempDir;
 
-const NOW: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: true,
-};
-const GENTLE: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: false,
-};
 const DRY: PruneOptions = PruneOptions { dry_run: true };
 const DO: PruneOptions = PruneOptions { dry_run: false };
 
@@ -195,7 +186,12 @@ fn names_resumed_runs_and_other_branches_hold_on() {
     repo.create_branch("side", &at(2), false).expect("branch");
     let who = repo.config().signature();
     repo.refs()
-        .set_head(&Head::Detached(at(3)), &who, "detach")
+        .set_head(
+            &repo.write_lock().expect("lock"),
+            &Head::Detached(at(3)),
+            &who,
+            "detach",
+        )
         .expect("head");
     let dir = TempDir::new().expect("temp dir");
     write(&run(9, 1, 600)[8], dir.path());
@@ -233,10 +229,7 @@ fn a_name_given_behind_a_prunings_back_holds_on() {
     let (_storage, mut repo) = fresh();
     let all = apart(&mut repo, "main", 4, 1);
     repo.prune(None, &latest(1), &DO).expect("prune");
-    let who = repo.config().signature();
-    repo.refs()
-        .update("refs/tags/late", None, Some(all[1].0), &who, "tag")
-        .expect("tag");
+    move_ref(&repo, "refs/tags/late", Some(all[1].0));
     assert_eq!(repo.gc(&NOW, &Silent).expect("gc").pruned, 2);
     assert_version(&repo, &all[1].0, &all[1].1);
     assert_gone(&repo, &all[0].0);

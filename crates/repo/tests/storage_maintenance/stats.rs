@@ -9,11 +9,8 @@ fn the_numbers_add_up() {
     let versions = run(4, 1, 3000);
     commit_all(&repo, "main", &versions);
     commit_all(&repo, "side", &run(2, 2, 600));
-    let who = repo.config().signature();
     let id = repo.resolve("main~1").expect("rev");
-    repo.refs()
-        .update("refs/heads/older", None, Some(id), &who, "branch")
-        .expect("branch");
+    move_ref(&repo, "refs/heads/older", Some(id));
     repo.create_tag("t", &id, Some("a message"), false).expect("tag");
     let s = repo.stats(&Silent).expect("stats");
     let len = |v: &Version| v.values().map(|b| b.len() as u64).sum::<u64>();
@@ -54,10 +51,7 @@ fn the_numbers_add_up() {
     assert_eq!(s.depths.len(), 4, "main's chain");
     assert!(serde_json::to_value(&s).expect("json")["branches"].is_array());
     // What is let go shows as unreachable, however it is damaged elsewhere.
-    let old = repo.refs().get("refs/heads/side").expect("ref");
-    repo.refs()
-        .update("refs/heads/side", old, None, &who, "deleted")
-        .expect("delete");
+    drop_branch(&repo, "side");
     let s = repo.stats(&Silent).expect("stats");
     assert!(s.unreachable_bytes > 0 && s.commits == 4);
     let key = packs(&storage).remove(0);

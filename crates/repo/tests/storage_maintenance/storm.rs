@@ -4,7 +4,7 @@
 use crate::support::*;
 use mdl_objects::Id;
 use mdl_repo::{
-    GcOptions, Repo, Silent,
+    Repo, Silent,
     storage::{LocalStorage, Storage},
 };
 use std::{
@@ -31,12 +31,9 @@ fn storm(open: &(dyn Fn() -> Repo + Sync)) {
                     for version in run(COMMITS, w + 1, 400) {
                         let id = commit(&repo, &format!("branch-{w}"), &version);
                         // A version that is let go at once, and comes again: work for the collector.
-                        let gone = commit(&repo, &format!("gone-{w}"), &run(1, w % 2 + 50, 200)[0]);
-                        let full = format!("refs/heads/gone-{w}");
-                        let who = repo.config().signature();
-                        repo.refs()
-                            .update(&full, Some(gone), None, &who, "deleted")
-                            .expect("delete");
+                        let gone = format!("gone-{w}");
+                        commit(&repo, &gone, &run(1, w % 2 + 50, 200)[0]);
+                        drop_branch(&repo, &gone);
                         done.lock().expect("lock").push((id, version));
                     }
                 })
@@ -44,12 +41,8 @@ fn storm(open: &(dyn Fn() -> Repo + Sync)) {
             .collect();
         scope.spawn(|| {
             let repo = open();
-            let now = GcOptions {
-                prune_now: true,
-                dry_run: false,
-            };
             while !over.load(Ordering::SeqCst) {
-                repo.gc(&now, &Silent).expect("gc");
+                repo.gc(&NOW, &Silent).expect("gc");
                 repo.compact(&Default::default(), &Silent).expect("compact");
             }
         });

@@ -1,13 +1,29 @@
 //! What these tests share: repositories in memory, checkpoints from thin air, versions compared byte for byte. Neighbours:
 //! every test here. It must not know which operation is under test.
 
-use mdl_codec::{CpuEngine, Engine};
+#[path = "../support/mod.rs"]
+mod shared;
+
+use mdl_objects::Id;
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, FsckReport, Progress, Repo, Result, Silent,
+    CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, Repo, Result, Silent,
     storage::{Guard, MemoryStorage, Storage, Stored, Swap, Upload},
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
+
+pub use shared::{Noise, engine, safetensors};
+
+/// A collection that neither age nor the reflog keeps anything from, and one that they do.
+pub const NOW: GcOptions = GcOptions {
+    prune_now: true,
+    ..GENTLE
+};
+pub const GENTLE: GcOptions = GcOptions {
+    dry_run: false,
+    prune_now: false,
+    grace: None,
+};
 
 /// What is asked before a key is read.
 pub type BeforeRead = dyn Fn(&str) -> Result<()> + Send + Sync;
@@ -77,56 +93,16 @@ impl<F: Fn() + Sync> Progress for AtEnd<F> {
 
 pub type Version = BTreeMap<String, Vec<u8>>;
 
-pub fn engine() -> Arc<dyn Engine> {
-    Arc::new(CpuEngine::new())
-}
-
-/// Deterministic noise.
-pub struct Noise(pub u64);
-
-impl Noise {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let x = self.0 ^ (self.0 >> 29);
-        x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (x >> 32)
-    }
-
-    pub fn weights(&mut self, n: usize) -> Vec<f32> {
-        (0..n)
-            .map(|_| ((self.next() >> 40) as f32 / 16_777_216.0 - 0.5) * 0.1)
-            .collect()
-    }
-}
-
 /// Weights one small training step later.
 pub fn step(values: &[f32], noise: &mut Noise) -> Vec<f32> {
     values.iter().map(|v| v + (noise.next() >> 40) as f32 * 1e-13).collect()
 }
 
-/// A safetensors file of f32 vectors.
-pub fn safetensors(tensors: &[(&str, &[f32])]) -> Vec<u8> {
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
-    for (name, values) in tensors {
-        let start = data.len();
-        data.extend(values.iter().flat_map(|v| v.to_le_bytes()));
-        let entry = serde_json::json!({"dtype": "F32", "shape": [values.len()], "data_offsets": [start, data.len()]});
-        header.insert((*name).to_owned(), entry);
-    }
-    let header = serde_json::to_vec(&header).expect("json");
-    let mut out = (header.len() as u64).to_le_bytes().to_vec();
-    out.extend(header);
-    out.extend(data);
-    out
-}
-
 /// Versions of a small training run: two tensors that drift, one that is frozen, and a text file.
 pub fn run(n: usize, seed: u64, len: usize) -> Vec<Version> {
     let mut noise = Noise(seed);
-    let (mut a, mut b) = (noise.weights(len), noise.weights(len / 2));
-    let frozen = noise.weights(len / 4);
+    let (mut a, mut b) = (noise.even(len), noise.even(len / 2));
+    let frozen = noise.even(len / 4);
     (0..n)
         .map(|i| {
             let file = safetensors(&[("a", &a), ("b", &b), ("frozen", &frozen)]);
@@ -163,7 +139,7 @@ pub fn try_commit(repo: &Repo, branch: &str, version: &Version) -> Result<Commit
     repo.commit(&request, &Silent)
 }
 
-pub fn commit(repo: &Repo, branch: &str, version: &Version) -> mdl_objects::Id {
+pub fn commit(repo: &Repo, branch: &str, version: &Version) -> Id {
     try_commit(repo, branch, version).expect("commit").id
 }
 
@@ -173,7 +149,7 @@ pub fn commit_all(repo: &Repo, branch: &str, versions: &[Version]) {
     }
 }
 
-pub fn checkout(repo: &Repo, id: &mdl_objects::Id) -> Result<Version> {
+pub fn checkout(repo: &Repo, id: &Id) -> Result<Version> {
     let dir = TempDir::new().expect("temp dir");
     repo.checkout_to(id, dir.path(), &CheckoutOptions::default(), &Silent)?;
     let files = repo.odb().files(&repo.odb().commit(id)?.tree)?;
@@ -215,6 +191,28 @@ pub fn packs(storage: &dyn Storage) -> Vec<String> {
         .collect()
 }
 
+pub fn packed_bytes(storage: &dyn Storage) -> u64 {
+    storage.list("packs/").expect("list").iter().map(|s| s.size).sum()
+}
+
+/// Moves a ref from wherever it stands; none: it goes.
+pub fn move_ref(repo: &Repo, name: &str, to: Option<Id>) {
+    let (refs, held) = (repo.refs(), repo.write_lock().expect("lock"));
+    let (old, who) = (refs.get(name).expect("ref"), repo.config().signature());
+    refs.update(&held, name, old, to, &who, "moved").expect("move");
+}
+
+pub fn drop_branch(repo: &Repo, name: &str) {
+    move_ref(repo, &format!("{HEADS}{name}"), None);
+}
+
+/// No log remembers anything any more.
+pub fn forget(repo: &Repo) {
+    for name in repo.refs().logged().expect("logs") {
+        repo.refs().keep_log(&name, &|_| false).expect("forget");
+    }
+}
+
 pub fn fsck(repo: &Repo) -> FsckReport {
     let quick = repo.fsck(true, &Silent).expect("quick fsck");
     let full = repo.fsck(false, &Silent).expect("fsck");
@@ -231,8 +229,8 @@ pub fn assert_clean(repo: &Repo) {
     assert_eq!(report.problems, [], "fsck is not clean");
 }
 
-/// Moves `main` from its tip to a commit of the same version that has no parents.
-pub fn squash(repo: &Repo, tip: mdl_objects::Id) -> mdl_objects::Id {
+/// Moves `main` from `tip` to a commit of the same version that has no parents.
+pub fn squash(repo: &Repo, tip: Id) -> Id {
     let orphan = mdl_objects::Commit {
         parents: vec![],
         report: None,
@@ -240,7 +238,7 @@ pub fn squash(repo: &Repo, tip: mdl_objects::Id) -> mdl_objects::Id {
     };
     let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
     let bytes = orphan.encode();
-    let id = mdl_objects::Id::of(mdl_objects::Kind::Commit, &bytes);
+    let id = Id::of(mdl_objects::Kind::Commit, &bytes);
     let object = mdl_repo::pack::NewObject {
         id,
         kind: mdl_objects::Kind::Commit,
@@ -250,16 +248,15 @@ pub fn squash(repo: &Repo, tip: mdl_objects::Id) -> mdl_objects::Id {
         logical: bytes.len() as u64,
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
-    repo.odb().note_pack(pack.finish().expect("finish")).expect("note");
-    let who = repo.config().signature();
-    repo.refs()
-        .update("refs/heads/main", Some(tip), Some(id), &who, "squash")
-        .expect("move");
+    repo.odb()
+        .note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish"))
+        .expect("note");
+    move_ref(repo, "refs/heads/main", Some(id));
     id
 }
 
 #[track_caller]
-pub fn assert_version(repo: &Repo, id: &mdl_objects::Id, version: &Version) {
+pub fn assert_version(repo: &Repo, id: &Id, version: &Version) {
     assert!(
         checkout(repo, id).expect("checkout") == *version,
         "version {id} came back changed"

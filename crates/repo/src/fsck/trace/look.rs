@@ -9,6 +9,9 @@ impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
     pub(super) fn sound(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
         let Some(n) = self.catalog.find(id) else {
+            if self.catalog.partial && kind != Kind::Commit && self.unreadable.is_empty() {
+                return Err(Vec::new());
+            }
             return Err(self.missing(id, "missing", kind.name()));
         };
         let is = self.catalog.best_record(n).kind;

@@ -1,0 +1,230 @@
+//! Collection where no lock keeps writers out: packs are condemned first, and deleted by a later collection once their time of
+//! grace is over and nothing needs them. Neighbours: `plan` decides, `condemned` has the list, `guard` is what writers do about
+//! it. It must not know which storage this is.
+//!
+//! Everything hangs on one key, the list, and on when it is swapped: what is to be deleted is decided by a swap of the very
+//! list that the packs were sorted by, so that of two collectors, or of a collector and a writer that takes a pack off the
+//! list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
+
+use super::{
+    GcOptions, GcReport, WHAT,
+    condemned::{self, Condemned, Sentence},
+    days_ago, foretell, millis, now_ms,
+    plan::{Plan, horizon, live},
+    refuse_damaged,
+};
+use crate::{
+    RepoError, Result, guard,
+    pack::PackId,
+    progress::{Progress, go_on},
+    reach::{Catalog, Gone, Marks, OnDamage, Root},
+    repo::Repo,
+    retain,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread::sleep,
+    time::Duration,
+};
+
+/// How often a collection begins anew because others changed the list meanwhile.
+const TRIES: usize = 20;
+/// A grace that one call waits for, to delete what it has condemned.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// Runs `f` again where a collector beside it deleted what it was reading, or changed what it went by.
+pub(crate) fn beside_collectors<T>(repo: &Repo, f: impl Fn() -> Result<T>) -> Result<T> {
+    let overtaken = |e: &RepoError| {
+        let gone = matches!(e, RepoError::NotFound { what, .. } if ["stored file", "pack"].contains(what));
+        gone || matches!(e, RepoError::Overtaken)
+    };
+    let mut tries = if repo.storage.excludes() { 1 } else { TRIES };
+    loop {
+        tries -= 1;
+        match f() {
+            Err(e) if tries > 0 && overtaken(&e) => repo.odb.renew(),
+            done => return done,
+        }
+    }
+}
+
+impl Repo {
+    pub(super) fn gc_in_phases(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        let mut report = beside_collectors(self, || self.round(options, progress))?;
+        let grace = self.grace(options.grace);
+        if !options.dry_run && report.packs_waiting > 0 && grace <= SHORT {
+            wait(grace, progress)?;
+            let second = beside_collectors(self, || self.round(options, progress))?;
+            report = both(report, second);
+        }
+        Ok(report)
+    }
+
+    /// Deletes what was condemned long enough ago, and condemns what is garbage now.
+    fn round(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        let storage = &*self.storage;
+        let held = self.write_lock()?;
+        if !options.dry_run {
+            self.take_up()?;
+        }
+        // First the time, then the refs, then the packs: what a writer in time did to either is seen.
+        let (now, grace) = (now_ms(), self.grace(options.grace));
+        let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
+        let roots = self.roots(since)?.complete()?;
+        let horizon = horizon(options, grace);
+        let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
+        refuse_damaged(&mut catalog)?;
+        go_on(progress, WHAT)?;
+        progress.begin("looking for garbage", 0);
+        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
+        let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
+        let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
+        let going = plan.expendable(&catalog, storage, over.collect())?;
+        progress.end();
+        go_on(progress, WHAT)?;
+        let mut report = forecast(&catalog, &plan, &going);
+        report.pruned = gone.len() as u64;
+        report.dry_run = options.dry_run;
+        report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
+        report.bytes_freed = sum(&catalog, &going) + report.upload_bytes;
+        if options.dry_run {
+            return Ok(report);
+        }
+        self.expire(since, &catalog, &plan.kept)?;
+        self.decide(&catalog, &plan, &going)?;
+        let fresh = self.rewrite_all(&held, &catalog, &plan, progress)?;
+        let old = plan.rewrite.iter().chain(&plan.delete).copied();
+        // Those that wait already are named too: this grace may end sooner than theirs.
+        let waiting = waiting(&catalog, &plan, &going);
+        let old = old.chain(waiting).map(|p| catalog.packs[p].pack.id);
+        condemned::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
+        self.odb.renew();
+        Ok(report)
+    }
+
+    /// Takes what is needed off the list, decides what is deleted, and deletes that.
+    fn decide(&self, catalog: &Catalog, plan: &Plan, going: &[usize]) -> Result<()> {
+        let id = |p: &usize| catalog.packs[*p].pack.id;
+        let (spare, going): (BTreeSet<PackId>, BTreeSet<PackId>) =
+            (plan.spare.iter().map(id).collect(), going.iter().map(id).collect());
+        let now = now_ms();
+        let decided = catalog.seen.replace(&*self.storage, |list| {
+            list.packs.retain(|p, _| !spare.contains(p));
+            for (_, s) in list.packs.iter_mut().filter(|(p, _)| going.contains(p)) {
+                (s.going, s.at_ms) = (true, now);
+            }
+        })?;
+        self.delete(decided.ok_or(RepoError::Overtaken)?, now)
+    }
+
+    /// Goes on with what another collector had decided to delete, once that one can no longer be at it.
+    fn take_up(&self) -> Result<()> {
+        let seen = condemned::read(&*self.storage)?;
+        let now = now_ms();
+        let decided = seen.replace(&*self.storage, |list| {
+            let left = |s: &&mut Sentence| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
+            list.packs.values_mut().filter(left).for_each(|s| s.at_ms = now);
+        })?;
+        self.delete(decided.ok_or(RepoError::Overtaken)?, now)
+    }
+
+    /// Deletes the packs whose deletion was taken up at that moment, then takes them off the list.
+    fn delete(&self, list: Condemned, at_ms: i64) -> Result<()> {
+        let mine = |s: &Sentence| s.going && s.at_ms == at_ms;
+        let packs: BTreeMap<PackId, Sentence> = list.packs.into_iter().filter(|(_, s)| mine(s)).collect();
+        if packs.is_empty() {
+            return Ok(());
+        }
+        for (pack, s) in &packs {
+            // After three quarters of the grace others may take it up, and then a pack of this name may be written again.
+            if s.grace_ms > 0 && now_ms().saturating_sub(at_ms) > s.grace_ms / 4 {
+                return Err(RepoError::Overtaken);
+            }
+            self.storage.delete(&pack.key())?;
+        }
+        condemned::change(&*self.storage, |list| {
+            for pack in packs.keys() {
+                if let Some(s) = list.packs.get(pack).filter(|s| mine(s)).cloned() {
+                    list.deleted = list.deleted.max(s.change);
+                    list.packs.remove(pack);
+                }
+            }
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// Takes the condemned packs off the list that hold something which the roots reach: for who is about to build on it.
+    ///
+    /// # Errors
+    /// As marking; `Overtaken` where one is being deleted.
+    pub(crate) fn spare_reached(&self, catalog: &Catalog, roots: &[Root], gone: &Gone) -> Result<()> {
+        if catalog.condemned().next().is_none() {
+            return Ok(());
+        }
+        let mut kept = Marks::new(catalog, gone);
+        for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
+            kept.mark(catalog, &*self.storage, (root.id, None), OnDamage::Refuse)?;
+        }
+        let all = catalog.condemned().map(|(p, _)| p);
+        let reached = all.filter(|p| !live(catalog, &kept, *p).is_empty());
+        let packs: BTreeSet<PackId> = reached.map(|p| catalog.packs[p].pack.id).collect();
+        if !packs.is_empty() {
+            self.odb.avoid(&guard::spare(&*self.storage, &packs)?);
+        }
+        Ok(())
+    }
+}
+
+/// The condemned packs that stay so.
+fn waiting(catalog: &Catalog, plan: &Plan, going: &[usize]) -> Vec<usize> {
+    let all = catalog.condemned().map(|(p, _)| p);
+    all.filter(|p| !plan.spare.contains(p) && !going.contains(p)).collect()
+}
+
+fn sum(catalog: &Catalog, packs: &[usize]) -> u64 {
+    packs.iter().map(|p| catalog.packs[*p].pack.size).sum()
+}
+
+fn forecast(catalog: &Catalog, plan: &Plan, going: &[usize]) -> GcReport {
+    let fresh = plan.rewrite.len() as u64;
+    let condemned: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
+    let waiting = waiting(catalog, plan, going);
+    let mut report = foretell(catalog, plan);
+    let rewritten = report.bytes_after + sum(catalog, &condemned) - report.bytes_before;
+    report.packs_after = report.packs_before + fresh - going.len() as u64;
+    report.bytes_after = report.bytes_before + rewritten - sum(catalog, going);
+    report.packs_deleted = going.len() as u64;
+    report.packs_condemned = condemned.len() as u64;
+    report.bytes_condemned = sum(catalog, &condemned);
+    report.packs_waiting = (condemned.len() + waiting.len()) as u64;
+    report.bytes_waiting = sum(catalog, &condemned) + sum(catalog, &waiting);
+    report
+}
+
+/// What two rounds did.
+fn both(first: GcReport, second: GcReport) -> GcReport {
+    GcReport {
+        packs_before: first.packs_before,
+        objects_before: first.objects_before,
+        bytes_before: first.bytes_before,
+        bytes_freed: first.bytes_freed + second.bytes_freed,
+        packs_deleted: first.packs_deleted + second.packs_deleted,
+        packs_rewritten: first.packs_rewritten + second.packs_rewritten,
+        packs_condemned: first.packs_condemned + second.packs_condemned,
+        bytes_condemned: first.bytes_condemned + second.bytes_condemned,
+        upload_bytes: first.upload_bytes + second.upload_bytes,
+        ..second
+    }
+}
+
+/// Waits, and looks from time to time whether anybody still wants that.
+fn wait(grace: Duration, progress: &dyn Progress) -> Result<()> {
+    const STEP: Duration = Duration::from_millis(20);
+    let until = now_ms().saturating_add(millis(grace));
+    while now_ms() <= until && !grace.is_zero() {
+        go_on(progress, WHAT)?;
+        sleep(STEP.min(grace));
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What a writer holds from before its first look-up until its last ref has moved. Neighbours: everything that stores objects or
+//! moves refs asks for it, and must show it to publish a pack or move a ref; `gc::condemned` has the list it looks at. It must
+//! not know what is written.
+//!
+//! Where locks keep others out it is a lock, and no more. Where they do not, three rules stand in for it
+//! (docs/design/0009-collection-without-locks.md has the proof):
+//!
+//! 1. What was condemned when the writer began is not relied on: it is stored again, or taken off the list first.
+//! 2. Right before a pack becomes visible and before a ref moves the list is read again: if a pack has been condemned since
+//!    for more than half of its grace, or is gone, nothing happens and the writer begins anew.
+//! 3. Packs are only deleted once their grace is over and no ref nor any pack that stays needs them.
+
+use crate::{
+    RepoError, Result,
+    gc::{
+        condemned::{self, Condemned},
+        now_ms,
+    },
+    pack::PackId,
+    repo::Repo,
+    storage::{Guard, Storage},
+};
+use mdl_objects::Id;
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Keeps collectors from what a writer relies on.
+#[derive(Debug)]
+#[must_use = "collectors are kept away only while it lives"]
+pub struct WriteGuard {
+    _held: Box<dyn Guard>,
+    /// None where the lock itself keeps collectors out.
+    watch: Option<Watch>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    storage: Arc<dyn Storage>,
+    /// The last change of the list that the writer has seen.
+    change: u64,
+}
+
+impl WriteGuard {
+    /// That of a collector which has shut everybody out.
+    pub(crate) fn alone(held: Box<dyn Guard>) -> WriteGuard {
+        WriteGuard {
+            _held: held,
+            watch: None,
+        }
+    }
+
+    /// To be asked right before a ref moves, or before anything else comes to hold on to objects.
+    ///
+    /// # Errors
+    /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. The medium failed.
+    pub fn confirm(&self) -> Result<()> {
+        self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
+    }
+
+    /// To be asked right before a pack becomes visible under its name. A pack of the same content, and so of the same name, may
+    /// have been condemned: that is taken back.
+    ///
+    /// # Errors
+    /// `Overtaken`, also where that pack is being deleted just now; the medium failed.
+    pub fn admit(&self, pack: PackId) -> Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        if watch.confirm()?.packs.contains_key(&pack) {
+            spare(&*watch.storage, &[pack].into())?;
+        }
+        Ok(())
+    }
+}
+
+impl Watch {
+    fn confirm(&self) -> Result<Condemned> {
+        let list = condemned::read(&*self.storage)?.list;
+        let now = now_ms();
+        let is_new = |change: u64| change > self.change;
+        let too_late = list
+            .packs
+            .values()
+            .any(|s| is_new(s.change) && (s.going || now.saturating_sub(s.at_ms) > s.grace_ms / 2));
+        // A list that is younger than this writer says nothing of what was on it before.
+        if too_late || is_new(list.deleted) || list.change < self.change {
+            return Err(RepoError::Overtaken);
+        }
+        Ok(list)
+    }
+}
+
+/// Takes packs off the list of condemned ones, which they were on a moment ago.
+///
+/// # Errors
+/// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; the medium failed.
+pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<Condemned> {
+    condemned::change(storage, |list| {
+        let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);
+        if !packs.iter().all(waits) {
+            return Err(RepoError::Overtaken);
+        }
+        list.packs.retain(|p, _| !packs.contains(p));
+        Ok(())
+    })
+}
+
+impl Repo {
+    /// Keeps collectors away while the guard lives, as everything must that looks objects up and then relies on them. A
+    /// collection that was cut off is finished first, where nobody else can be at it.
+    ///
+    /// # Errors
+    /// The list of condemned packs is damaged; the medium failed.
+    pub fn write_lock(&self) -> Result<WriteGuard> {
+        if !self.storage.excludes() {
+            return self.watch();
+        }
+        loop {
+            let held = self.storage.lock_shared()?;
+            if self.storage.get(condemned::KEY)?.is_none() {
+                return Ok(WriteGuard::alone(held));
+            }
+            drop(held);
+            let _alone = self.storage.lock_exclusive()?;
+            condemned::finish(&*self.storage)?;
+            self.odb.renew();
+        }
+    }
+
+    fn watch(&self) -> Result<WriteGuard> {
+        let held = self.storage.lock_shared()?;
+        let list = condemned::read(&*self.storage)?.list;
+        self.odb.avoid(&list);
+        Ok(WriteGuard {
+            _held: held,
+            watch: Some(Watch {
+                storage: self.storage.clone(),
+                change: list.change,
+            }),
+        })
+    }
+
+    /// Keeps collectors away while a ref is about to hold on to a commit that perhaps nothing else reaches.
+    ///
+    /// # Errors
+    /// There is no such commit, or it is being deleted; the medium failed.
+    pub fn hold(&self, commit: &Id) -> Result<WriteGuard> {
+        let guard = self.write_lock()?;
+        self.odb.refresh();
+        // Not `commit`, which the index may remember of one that was collected.
+        self.odb.need(commit, "commit")?;
+        self.rely_on(&guard, [*commit])?;
+        Ok(guard)
+    }
+
+    /// Makes sure that these objects, as far as they exist, are in packs that are not condemned: packs are taken off the list.
+    /// What an object refers to needs no asking, since no pack is deleted that one which stays needs.
+    ///
+    /// # Errors
+    /// `Overtaken`: one is being deleted; the medium failed.
+    pub(crate) fn rely_on(&self, held: &WriteGuard, objects: impl IntoIterator<Item = Id>) -> Result<()> {
+        let Some(watch) = &held.watch else { return Ok(()) };
+        let mut packs = BTreeSet::new();
+        for id in objects {
+            if !self.odb.contains(&id)? {
+                let found = self.odb.locate(&id)?.map(|l| l.pack.id);
+                packs.extend(found.filter(|p| self.odb.is_condemned(p)));
+            }
+        }
+        if !packs.is_empty() {
+            self.odb.avoid(&spare(&*watch.storage, &packs)?);
+        }
+        Ok(())
+    }
+}

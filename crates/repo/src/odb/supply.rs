@@ -1,0 +1,107 @@
+//! What a partial repository does about an object that it does not hold: it has it brought. Neighbours: look-ups ask here before they say
+//! that there is none; whoever opens the repository says who brings. It must not know where from.
+
+use super::Odb;
+use crate::Result;
+use mdl_objects::{Entry, Id, Mode};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt::Debug,
+    sync::Arc,
+};
+
+/// Brings objects into a partial repository.
+pub trait Supplier: Send + Sync + Debug {
+    /// Brings these objects, and what they are differences to, into the storage of the repository that asks.
+    ///
+    /// # Errors
+    /// The place that has them cannot be reached, or lacks them; the medium failed.
+    fn supply(&self, ids: &[Id]) -> Result<()>;
+}
+
+impl Odb {
+    /// From now on what is not here is asked of `supplier`.
+    pub fn supply_from(&mut self, supplier: Arc<dyn Supplier>) {
+        self.supplier = Some(supplier);
+    }
+
+    /// Whether there is anybody to bring what is not here.
+    pub(crate) fn is_supplied(&self) -> bool {
+        self.supplier.is_some()
+    }
+
+    /// Has objects brought that are not here, all at once; does nothing in a repository that is whole.
+    ///
+    /// # Errors
+    /// Those of the supplier; the medium failed.
+    pub(crate) fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
+        let Some(supplier) = &self.supplier else { return Ok(()) };
+        let mut lacking = BTreeSet::new();
+        for id in ids {
+            if !self.contains(&id)? {
+                lacking.insert(id);
+            }
+        }
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        supplier.supply(&lacking.into_iter().collect::<Vec<Id>>())?;
+        self.refresh();
+        Ok(())
+    }
+
+    /// Has everything brought that these files are made of.
+    ///
+    /// # Errors
+    /// As `prefetch`; damaged manifests.
+    pub(crate) fn prefetch_files<'a>(&self, entries: impl Iterator<Item = &'a Entry> + Clone) -> Result<()> {
+        if self.supplier.is_none() {
+            return Ok(());
+        }
+        self.prefetch(entries.clone().map(|e| e.id))?;
+        let mut parts = Vec::new();
+        for e in entries.filter(|e| e.mode == Mode::Manifest) {
+            let manifest = self.manifest(&e.id)?;
+            parts.extend(manifest.skeleton.iter().map(|c| c.id));
+            parts.extend(manifest.tensors.iter().map(|t| t.id));
+        }
+        self.prefetch(parts.into_iter())
+    }
+
+    /// Has the trees below these brought and the manifests in them: one step for each level, not one for each object.
+    ///
+    /// # Errors
+    /// As `prefetch`; damaged trees.
+    pub(crate) fn prefetch_trees(&self, roots: impl Iterator<Item = Id>) -> Result<()> {
+        if self.supplier.is_none() {
+            return Ok(());
+        }
+        let (mut seen, mut files) = (HashSet::new(), Vec::new());
+        let mut level: Vec<Id> = roots.filter(|id| seen.insert(*id)).collect();
+        while !level.is_empty() {
+            self.prefetch(level.iter().copied())?;
+            let mut below = Vec::new();
+            for id in level {
+                for e in self.tree(&id)?.entries {
+                    match e.mode {
+                        Mode::Tree if seen.insert(e.id) => below.push(e.id),
+                        Mode::Manifest if seen.insert(e.id) => files.push(e.id),
+                        _ => {}
+                    }
+                }
+            }
+            level = below;
+        }
+        self.prefetch(files.into_iter())
+    }
+
+    /// Has one object brought, if there is anybody to bring it. Returns whether it was asked for.
+    pub(super) fn supplied(&self, id: &Id) -> Result<bool> {
+        let Some(supplier) = &self.supplier else {
+            return Ok(false);
+        };
+        supplier.supply(&[*id])?;
+        self.refresh();
+        Ok(true)
+    }
+}

@@ -1,0 +1,128 @@
+//! Moves the ref to what a session has decided on, for itself or for a finisher that died, and says so in its state. Neighbours:
+//! `join` decides, `commit` moves. It must not make a commit.
+
+use super::{
+    Keys,
+    join::JoinRequest,
+    state::{Decision, Seen, id},
+};
+use crate::{
+    ErrorKind, RepoError, Result,
+    commit::{Committed, Target},
+    guard::WriteGuard,
+    ingest::Report,
+    refs::{HEADS, Head},
+    repo::Repo,
+};
+use mdl_objects::{Commit, Id, Kind};
+
+impl Repo {
+    /// Finishes what somebody has decided. None: it was given up, or the session is another one by now.
+    pub(super) fn finish(&self, keys: &Keys, request: &JoinRequest) -> Result<Option<Committed>> {
+        // No collector may take the commit before the ref holds it; and what it left is read with it kept out.
+        let held = self.write_lock()?;
+        let seen = Seen::read(&*self.storage, keys)?;
+        let Some(decision) = seen.state.decided.clone() else {
+            return Ok(None);
+        };
+        let commit = id(&decision.commit)?;
+        let found = self.odb.commit(&commit)?;
+        self.rely_on(&held, [commit])?;
+        let target = target(&decision)?;
+        match self.settle(&held, keys, &seen, &decision, &target, &found, request) {
+            // Whoever decided was too late. This one is not.
+            Err(e) if is_refusal(&e) => Ok(None),
+            done => done.map(|()| Some(self.told(commit, found, decision))),
+        }
+    }
+
+    /// Moves the ref, unless it has moved, and notes that it has.
+    #[expect(clippy::too_many_arguments, reason = "what was decided, for whom, and under what")]
+    pub(super) fn settle(
+        &self,
+        held: &WriteGuard,
+        keys: &Keys,
+        seen: &Seen,
+        decision: &Decision,
+        target: &Target,
+        commit: &Commit,
+        request: &JoinRequest,
+    ) -> Result<()> {
+        if decision.settled {
+            return Ok(());
+        }
+        if !self.has_moved(decision)? {
+            let who = self.config.moved_by(request.commit.author.as_ref());
+            let moved = self.advance(held, target, id(&decision.commit)?, commit, &who);
+            if let Err(e) = moved
+                && (!is_refusal(&e) || !self.has_moved(decision)?)
+            {
+                // What the medium failed at may have happened: whoever comes next looks.
+                if is_refusal(&e) {
+                    seen.swap(&*self.storage, keys, seen.reopened())?;
+                }
+                return Err(e);
+            }
+        }
+        let settled = Decision {
+            settled: true,
+            ..decision.clone()
+        };
+        // An error here would say that nothing happened. If it stays unsaid, the ref and its log say it.
+        if let Ok(Some(_)) = seen.swap(&*self.storage, keys, seen.deciding(settled)) {
+            // Nobody reads them any more, and they are long. What stays is swept.
+            for rank in (0..).take(decision.shards.len()) {
+                let _ = self.storage.delete(&keys.rank(rank));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the ref is at the commit, or has been.
+    pub(super) fn has_moved(&self, decision: &Decision) -> Result<bool> {
+        let commit = id(&decision.commit)?;
+        let (at, log) = match &decision.branch {
+            Some(branch) => {
+                let name = format!("{HEADS}{branch}");
+                (self.refs.get(&name)?, name)
+            }
+            None => match self.refs.head()? {
+                Head::Detached(at) => (Some(at), "HEAD".to_owned()),
+                Head::Branch(_) => (None, "HEAD".to_owned()),
+            },
+        };
+        Ok(at == Some(commit) || self.refs.reflog(&log)?.iter().any(|e| e.new == Some(commit)))
+    }
+
+    fn told(&self, id: Id, commit: Commit, decision: Decision) -> Committed {
+        // What is told is what is there: a version that was pruned since has no report any more.
+        let report = commit.report.and_then(|id| self.odb.read(&id, Kind::Blob).ok());
+        let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
+        Committed {
+            id,
+            branch: decision.branch,
+            parent: commit.parents.first().copied(),
+            summary: commit.summary,
+            report: report.unwrap_or_default(),
+            quality: None,
+        }
+    }
+}
+
+/// Whether the ref cannot be moved to this commit, now or later: somebody else has moved it, or it cannot be made.
+fn is_refusal(e: &RepoError) -> bool {
+    matches!(e.kind(), ErrorKind::Conflict | ErrorKind::User)
+}
+
+fn target(decision: &Decision) -> Result<Target> {
+    let from = decision.from.as_deref().map(id).transpose()?;
+    match (&decision.branch, from) {
+        (Some(name), tip) => Ok(Target::Branch {
+            name: name.clone(),
+            tip,
+            parent: tip,
+        }),
+        (None, Some(from)) => Ok(Target::Detached(from)),
+        (None, None) => Err(RepoError::corrupt("the state of a session", "it names no ref")),
+    }
+}

@@ -1,0 +1,232 @@
+//! Joins what the ranks of a session have put into one version. Neighbours: `commit` writes it, `state` decides which one it is,
+//! `finish` moves the ref. It must not read a payload.
+
+use super::{
+    Keys,
+    record::Record,
+    state::{Decision, Seen},
+};
+use crate::{
+    RepoError, Result,
+    commit::{CommitRequest, Committed, Target, Written},
+    contents::{Content, NewFile, Stored, check_names},
+    progress::Progress,
+    repo::Repo,
+    storage::Storage,
+};
+use std::{
+    collections::{BTreeMap, btree_map},
+    path::Path,
+};
+
+/// Which session is finished, and what is said of the version.
+#[derive(Clone, Debug, Default)]
+pub struct JoinRequest {
+    /// The session.
+    pub session: String,
+    /// Ranks that there are: every one of 0 to one less must have put.
+    pub ranks: u32,
+    /// What is said of the version. `files` come beside those of the ranks; `source` is not looked at.
+    pub commit: CommitRequest,
+}
+
+/// The records of a session.
+struct Records {
+    files: Vec<NewFile>,
+    checks: Vec<String>,
+}
+
+impl Repo {
+    /// Makes one version of what the ranks of a session have put, and moves the branch to it. A session that is finished
+    /// gives the version that it became, however often it is asked and whatever else is said of it.
+    ///
+    /// # Errors
+    /// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
+    /// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict` and
+    /// others as in `commit`. Whatever the error, the call may be made again.
+    pub fn join_shards(&self, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
+        let keys = Keys::of(&request.session)?;
+        let storage = &*self.storage;
+        if request.ranks == 0 {
+            return Err(RepoError::usage(
+                "no ranks are to be joined",
+                "say how many ranks there are",
+            ));
+        }
+        loop {
+            let seen = Seen::read(storage, &keys)?;
+            if seen.state.decided.is_some() {
+                match self.finish(&keys, request)? {
+                    Some(done) => return Ok(done),
+                    None => continue,
+                }
+            }
+            if seen.is_untouched() {
+                if storage.keys(&keys.prefix)?.is_empty() {
+                    return Err(RepoError::not_found("session", &request.session));
+                }
+                // From here on a rank that puts changes the token, and what is read below is read again.
+                seen.swap(storage, &keys, seen.renewed())?;
+                continue;
+            }
+            if let Some(done) = self.join_once(&keys, &seen, request, progress)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Reads, writes and decides. None: the session has changed meanwhile.
+    fn join_once(
+        &self,
+        keys: &Keys,
+        seen: &Seen,
+        request: &JoinRequest,
+        progress: &dyn Progress,
+    ) -> Result<Option<Committed>> {
+        let (written, shards) = match self.joined(keys, request, progress) {
+            // What was to be joined may have been joined, and be gone, meanwhile.
+            Err(_) if Seen::read(&*self.storage, keys)?.state != seen.state => return Ok(None),
+            done => done?,
+        };
+        // After the branch was read, which the decision says it stands at: it cannot get onto it unseen any more.
+        for lost in &seen.state.given_up {
+            if self.has_moved(lost)? {
+                seen.swap(&*self.storage, keys, seen.deciding(lost.clone()))?;
+                return Ok(None);
+            }
+        }
+        let decision = decision(&written, shards);
+        let Some(decided) = seen.swap(&*self.storage, keys, seen.deciding(decision.clone()))? else {
+            return Ok(None);
+        };
+        self.settle(
+            &written.held,
+            keys,
+            &decided,
+            &decision,
+            &written.target,
+            &written.commit,
+            request,
+        )?;
+        Ok(Some(written.told()))
+    }
+
+    /// The version of what the ranks have put, on no ref yet, and the records that are in it.
+    fn joined(&self, keys: &Keys, request: &JoinRequest, progress: &dyn Progress) -> Result<(Written, Vec<String>)> {
+        let Records { mut files, checks } = self.records(keys, request)?;
+        files.extend(request.commit.files.iter().flatten().cloned());
+        check_names(&files)?;
+        let commit = CommitRequest {
+            source: None,
+            files: Some(files.clone()),
+            ..request.commit.clone()
+        };
+        let written = self.write_commit(&commit, Path::new(""), &files, None, progress)?;
+        Ok((written, checks))
+    }
+
+    /// What the ranks have put, if all have.
+    fn records(&self, keys: &Keys, request: &JoinRequest) -> Result<Records> {
+        let storage = &*self.storage;
+        refuse_strangers(storage, keys, request)?;
+        let (mut missing, mut checks) = (Vec::new(), Vec::new());
+        let mut all: BTreeMap<String, (u32, Stored)> = BTreeMap::new();
+        for rank in 0..request.ranks {
+            let Some((record, check)) = Record::read(storage, keys, rank)? else {
+                missing.push(rank);
+                continue;
+            };
+            checks.push(check);
+            for (rel, stored) in record.files {
+                match all.entry(rel) {
+                    btree_map::Entry::Vacant(free) => drop(free.insert((rank, stored))),
+                    btree_map::Entry::Occupied(taken) if taken.get().1.is_same(&stored) => {}
+                    btree_map::Entry::Occupied(taken) => return Err(differ(taken.key(), taken.get().0, rank)),
+                }
+            }
+        }
+        if !missing.is_empty() {
+            return Err(not_all(&missing, request));
+        }
+        self.refuse_collected(&all)?;
+        let file = |(rel, (_, stored)): (String, (u32, Stored))| NewFile {
+            rel,
+            executable: stored.executable(),
+            content: Content::Stored(stored),
+        };
+        let files = all.into_iter().map(file).collect();
+        Ok(Records { files, checks })
+    }
+
+    /// Says whose files are gone. The commit looks again, when no collector can run.
+    fn refuse_collected(&self, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
+        self.odb.refresh();
+        for (rel, (rank, stored)) in all {
+            if stored.find(&self.odb)?.is_none() {
+                return Err(RepoError::not_found(
+                    "shard",
+                    format!("{rel} of rank {rank}: it was collected; let the rank put again"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn decision(written: &Written, shards: Vec<String>) -> Decision {
+    let (branch, from) = match &written.target {
+        Target::Branch { name, tip, .. } => (Some(name.clone()), *tip),
+        Target::Detached(id) => (None, Some(*id)),
+    };
+    Decision {
+        commit: written.id.to_hex(),
+        branch,
+        from: from.map(|id| id.to_hex()),
+        settled: false,
+        shards,
+    }
+}
+
+/// A rank beyond those that are to be joined: the version would silently lack what it has put.
+fn refuse_strangers(storage: &dyn Storage, keys: &Keys, request: &JoinRequest) -> Result<()> {
+    let keys = storage.keys(&keys.prefix)?;
+    let ranks = keys.iter().filter_map(|key| super::parts(key)?.1.parse::<u32>().ok());
+    match ranks.max() {
+        Some(last) if last >= request.ranks => Err(RepoError::user(
+            format!(
+                "rank {last} has put a shard of session {}, and {} ranks are to be joined",
+                request.session, request.ranks
+            ),
+            "ranks count from 0; say how many there are",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn not_all(missing: &[u32], request: &JoinRequest) -> RepoError {
+    let shown: Vec<String> = missing.iter().take(20).map(u32::to_string).collect();
+    let more = match missing.len() - shown.len() {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    let (ranks, have) = match missing.len() {
+        1 => ("rank", "has"),
+        _ => ("ranks", "have"),
+    };
+    RepoError::user(
+        format!(
+            "{ranks} {}{more} of {} {have} put nothing to session {}; nothing was committed",
+            shown.join(", "),
+            request.ranks,
+            request.session
+        ),
+        "let them put, then finish again; the others' shards stay as they are",
+    )
+}
+
+fn differ(rel: &str, a: u32, b: u32) -> RepoError {
+    RepoError::user(
+        format!("ranks {a} and {b} have put different files under the name {rel}; nothing was committed"),
+        "let one of them put again without it, or under another name",
+    )
+}

@@ -1,0 +1,215 @@
+//! A rank puts its files: stored like those of a commit, then written down. Neighbours: `ingest` stores, `record` is what is
+//! written, `state` says whether it is too late. It must not know other ranks, nor move a ref.
+
+use super::{
+    Keys,
+    record::{Record, check},
+    state::{Decision, Seen},
+};
+use crate::{
+    RepoError, Result,
+    commit::ingest_file,
+    contents::{NewFile, Stored, check_names},
+    gc::now_ms,
+    guard::WriteGuard,
+    ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
+    pack::{PackId, PackWriter},
+    progress::{Progress, go_on},
+    repo::Repo,
+    tree::Files,
+    work::walk,
+};
+use mdl_objects::Id;
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// What a rank puts.
+#[derive(Clone, Debug, Default)]
+pub struct ShardRequest {
+    /// The session, a name like a branch's; all ranks of one version give the same.
+    pub session: String,
+    /// The rank, counted from 0. One that puts again replaces what it has put.
+    pub rank: u32,
+    /// Directories whose contents, and files which, are this rank's part of the tree.
+    pub paths: Vec<PathBuf>,
+    /// Further files of it, wherever they are: in memory, on disk, or stored before by [`Repo::stage`].
+    pub files: Vec<NewFile>,
+    /// The version that differences are taken to; none for where `branch` stands.
+    pub parent: Option<Id>,
+    /// The branch that the version is for; none for HEAD's. It need not be there yet.
+    pub branch: Option<String>,
+    /// Put even if there are no files: a rank that has none of the version is counted all the same.
+    pub allow_empty: bool,
+    /// Take damaged checkpoint files as plain bytes.
+    pub allow_damaged: bool,
+    /// Take what symbolic links point at.
+    pub follow_symlinks: bool,
+    /// What a quantiser says about the tensors it made.
+    pub hints: Hints,
+}
+
+/// What putting did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The session.
+    pub session: String,
+    /// The rank.
+    pub rank: u32,
+    /// Its files.
+    pub files: u64,
+    /// Tensors in them.
+    pub tensors: u64,
+    /// Tensors that the repository did not have.
+    pub new_tensors: u64,
+    /// Sum of the files' lengths.
+    pub logical_bytes: u64,
+    /// Encoded bytes that storing them added.
+    pub stored_bytes: u64,
+    /// The pack with what was new; none if nothing was.
+    pub pack: Option<PackId>,
+}
+
+/// What became of a rank's files.
+struct Put {
+    files: BTreeMap<String, Stored>,
+    pack: Option<PackId>,
+}
+
+impl Repo {
+    /// Stores a rank's files durably, for `join_shards` to make a version of. What is never joined is collected by `gc` once
+    /// its time of grace is over.
+    ///
+    /// # Errors
+    /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a bad
+    /// name; the medium failed: the rank has put what it had put before, or this.
+    pub fn put_shard(&self, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
+        let keys = Keys::of(&request.session)?;
+        let files = self.shard_files(request)?;
+        // No collector may run between the look-ups ("is it stored already?") and the record.
+        let held = self.write_lock()?;
+        self.odb.refresh();
+        if let Some(d) = &Seen::read(&*self.storage, &keys)?.state.decided {
+            return Err(too_late(request, d));
+        }
+        let parent = match request.parent {
+            Some(id) => Some(id),
+            None => self.parent_of(request.branch.as_deref())?,
+        };
+        let put = self.put_files(&held, request, &files, parent, progress)?;
+        let record = Record {
+            rank: request.rank,
+            time_ms: now_ms(),
+            parent: parent.map(|id| id.to_hex()),
+            pack: put.pack.map(|p| p.to_string()),
+            logical_bytes: put.files.values().map(Stored::size).sum(),
+            stored_bytes: put.files.values().map(Stored::stored_bytes).sum(),
+            files: put.files,
+        };
+        let bytes = record.bytes()?;
+        // From here on it may be joined.
+        self.storage.put(&keys.rank(request.rank), &bytes)?;
+        self.note_put(request, &keys, &check(&bytes))?;
+        Ok(shard(request, &record, put.pack))
+    }
+
+    fn shard_files(&self, request: &ShardRequest) -> Result<Vec<NewFile>> {
+        let follow = request.follow_symlinks || self.config.follow_symlinks();
+        let mut files = request.files.clone();
+        for path in &request.paths {
+            // Absolute, since the stat cache knows files by their path.
+            let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
+            files.extend(walk(&path, follow)?.into_iter().map(NewFile::from));
+        }
+        check_names(&files)?;
+        if files.is_empty() && !request.allow_empty {
+            return Err(RepoError::user(
+                format!("there are no files to put for rank {}", request.rank),
+                "--allow-empty puts a shard without files, where a rank has none",
+            ));
+        }
+        Ok(files)
+    }
+
+    fn put_files(
+        &self,
+        held: &WriteGuard,
+        request: &ShardRequest,
+        files: &[NewFile],
+        parent: Option<Id>,
+        progress: &dyn Progress,
+    ) -> Result<Put> {
+        let old = match parent {
+            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
+            None => Files::new(),
+        };
+        let mut pack = PackWriter::new(&*self.storage)?;
+        let mut ingest = Ingest {
+            odb: &self.odb,
+            sink: Sink::Pack(&mut pack),
+            policy: Policy {
+                max_depth: self.config.max_depth(),
+                allow_damaged: request.allow_damaged,
+            },
+            hints: &request.hints,
+            progress,
+            report: Report::default(),
+        };
+        progress.begin("storing", files.iter().map(NewFile::size).sum::<Result<_>>()?);
+        let (mut done, mut before) = (BTreeMap::new(), 0);
+        for file in files {
+            go_on(progress, STORING)?;
+            let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
+            let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
+            let added = after - before + file.stored_bytes();
+            let stored = Stored::new((&ingested, file.executable), added, report.total, report.tensors);
+            done.insert(file.rel.clone(), stored);
+            before = after;
+        }
+        progress.end();
+        drop(ingest);
+        go_on(progress, STORING)?;
+        let pack = match pack.is_empty() {
+            true => None,
+            false => Some(pack.finish(held)?),
+        };
+        pack.map_or(Ok(()), |id| self.odb.note_pack(id))?;
+        Ok(Put { files: done, pack })
+    }
+
+    /// Makes sure that whoever finishes the session has read this record, or is going to.
+    fn note_put(&self, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
+        loop {
+            let seen = Seen::read(&*self.storage, keys)?;
+            match &seen.state.decided {
+                Some(d) if d.shards.get(request.rank as usize).is_some_and(|c| c == check) => return Ok(()),
+                Some(d) => return Err(too_late(request, d)),
+                None if seen.is_untouched() => return Ok(()),
+                None if seen.swap(&*self.storage, keys, seen.renewed())?.is_some() => return Ok(()),
+                None => {}
+            }
+        }
+    }
+}
+
+fn too_late(request: &ShardRequest, decision: &Decision) -> RepoError {
+    let short = decision.commit.get(..12).unwrap_or_default();
+    RepoError::user(
+        format!(
+            "rank {} is too late: session {} is finished, as commit {short}",
+            request.rank, request.session
+        ),
+        "what it put is in no version; a version of its own wants a session of another name",
+    )
+}
+
+fn shard(request: &ShardRequest, record: &Record, pack: Option<PackId>) -> Shard {
+    Shard {
+        session: request.session.clone(),
+        rank: request.rank,
+        files: record.files.len() as u64,
+        tensors: record.files.values().map(Stored::tensors).sum(),
+        new_tensors: record.files.values().map(|s| s.report().len() as u64).sum(),
+        logical_bytes: record.logical_bytes,
+        stored_bytes: record.stored_bytes,
+        pack,
+    }
+}

@@ -1,0 +1,80 @@
+//! What a rank has put, as it is written down: its files and what storing them took. Neighbours: `put` writes records, `join`
+//! and `list` read them. It must not know what a session has decided.
+
+use super::Keys;
+use crate::{RepoError, Result, contents::Stored, storage::Storage};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::collections::BTreeMap;
+
+const HEADER: &str = "mdl shard 1";
+
+/// The files of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The rank.
+    pub rank: u32,
+    /// When it was put: milliseconds since 1970.
+    pub time_ms: i64,
+    /// The version that differences were taken to, if there was one.
+    pub parent: Option<String>,
+    /// The pack that its new objects are in; none if there were none, or if they had been stored before.
+    pub pack: Option<String>,
+    /// Sum of the files' lengths.
+    pub logical_bytes: u64,
+    /// Encoded bytes that storing them added.
+    pub stored_bytes: u64,
+    /// Its files by their names in the tree.
+    pub files: BTreeMap<String, Stored>,
+}
+
+impl Record {
+    /// The bytes of its key.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        seal(HEADER, self)
+    }
+
+    /// Reads the record of a rank; none if it has put nothing.
+    pub fn read(storage: &dyn Storage, keys: &Keys, rank: u32) -> Result<Option<(Record, String)>> {
+        let key = keys.rank(rank);
+        let Some(bytes) = storage.get(&key)? else {
+            return Ok(None);
+        };
+        let record: Record = open(HEADER, &key, &bytes)?;
+        if record.rank != rank {
+            return Err(RepoError::corrupt(key, "it is the record of another rank"));
+        }
+        Ok(Some((record, check(&bytes))))
+    }
+}
+
+/// Tells a record from any other that its rank may have put before or after.
+pub(super) fn check(bytes: &[u8]) -> String {
+    let hash = blake3::hash(bytes).to_hex();
+    hash.as_str().get(..32).unwrap_or_default().to_owned()
+}
+
+/// A header line, a line of JSON, and the checksum of both.
+pub(super) fn seal(header: &str, value: &impl Serialize) -> Result<Vec<u8>> {
+    let json = serde_json::to_string(value).map_err(|e| RepoError::io("cannot write down a shard")(e.into()))?;
+    let body = format!("{header}\n{json}\n");
+    let sum = blake3::hash(body.as_bytes()).to_hex();
+    Ok(format!("{body}{sum}\n").into_bytes())
+}
+
+/// What `seal` has written.
+pub(super) fn open<T: DeserializeOwned>(header: &str, key: &str, bytes: &[u8]) -> Result<T> {
+    let bad = |why: &str| RepoError::corrupt(key, why);
+    let text = std::str::from_utf8(bytes).map_err(|_| bad("not text"))?;
+    let (first, rest) = text.split_once('\n').ok_or_else(|| bad("cut off"))?;
+    if first != header && first.starts_with("mdl ") {
+        return Err(RepoError::user(
+            format!("{key} is not of a format this program reads"),
+            "it was made by another mdl: use the same one on every host",
+        ));
+    }
+    let (json, sum) = rest.trim_end().split_once('\n').ok_or_else(|| bad("cut off"))?;
+    if blake3::hash(format!("{first}\n{json}\n").as_bytes()).to_hex().as_str() != sum {
+        return Err(bad("its checksum is wrong; delete it, and let the rank put again"));
+    }
+    serde_json::from_str(json).map_err(|e| bad(&format!("it makes no sense: {e}")))
+}

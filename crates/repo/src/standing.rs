@@ -1,0 +1,77 @@
+//! Which version the files of the work tree are of: HEAD's, unless somebody else has moved the branch. Neighbours: `refs` notes what this
+//! work tree's user moves; `status` and `checkout` compare with that version, `commit` refuses where it is not HEAD's. It must not look
+//! at files.
+//!
+//! Without this, a commit made from a work tree after somebody else's push to its branch would put the old contents back on top,
+//! and nobody would be told.
+
+use crate::{
+    RepoError, Result,
+    refs::{HEADS, Head},
+    repo::Repo,
+};
+use mdl_objects::Id;
+use std::{fs, path::Path};
+
+impl Repo {
+    /// The version that the work tree's files were taken from or committed as; none: of none.
+    ///
+    /// # Errors
+    /// Damaged refs; the medium failed.
+    pub fn files_of(&self) -> Result<Option<Id>> {
+        let tip = self.refs.head_commit()?;
+        let Some(seen) = self.refs.seen().and_then(|seen| seen.read()) else {
+            return Ok(tip);
+        };
+        if seen.contains(&tip) {
+            return Ok(tip);
+        }
+        match seen.first().copied().flatten() {
+            // Where it is gone by now, its files can be compared with nothing.
+            Some(base) if self.odb.has(&base)? => Ok(Some(base)),
+            Some(_) => Ok(tip),
+            None => Ok(None),
+        }
+    }
+
+    /// Notes that the work tree's files were not taken from any version, whatever HEAD's is.
+    pub fn files_are_of_none(&self) {
+        self.files_are_of(None);
+    }
+
+    /// Notes that the work tree's files are now those of a version.
+    pub(crate) fn files_are_of(&self, version: Option<Id>) {
+        self.refs.seen().inspect(|seen| seen.end(version));
+    }
+
+    /// Refuses to go on from HEAD where its branch was moved by somebody else.
+    ///
+    /// # Errors
+    /// `FilesOfAnother`; damaged refs; the medium failed.
+    pub fn refuse_moved(&self) -> Result<()> {
+        let head = self.refs.head()?;
+        let tip = self.refs.tip(&head)?;
+        let seen = self.refs.seen().and_then(|seen| seen.read());
+        match seen {
+            Some(seen) if !seen.contains(&tip) => Err(RepoError::FilesOfAnother {
+                name: match head {
+                    Head::Branch(name) => name,
+                    Head::Detached(_) => "HEAD".to_owned(),
+                },
+                base: seen.first().copied().flatten(),
+                tip,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a commit of the files in `source` to `branch` (none: HEAD's) is one of the work tree to where HEAD is.
+    pub(crate) fn is_of_work_tree(&self, source: &Path, branch: Option<&str>) -> Result<bool> {
+        let of_it = |work: &Path| source == work || fs::canonicalize(source).is_ok_and(|source| source == work);
+        Ok(self.work().is_some_and(of_it)
+            && match branch {
+                Some(name) => self.head_branch()? == Some(format!("{HEADS}{name}")),
+                None => true,
+            })
+    }
+}

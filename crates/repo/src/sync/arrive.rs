@@ -1,0 +1,281 @@
+//! Takes in packs that came from elsewhere: each object's stored bytes are checked, each is decoded and hashed, and only then does any
+//! of it count. Neighbours: `overlay` shows what arrived as if it were stored, `fsck` checks it. It must not move a ref.
+//!
+//! What is here already is not taken in again. How many deltas a tensor is away from one stored whole is counted anew: the other side's
+//! chains are not ours. What is new can only stand on what is new or on what was there before, so chains still end.
+
+use super::overlay::{Guest, Overlay};
+use crate::{
+    RepoError, Result,
+    fsck::{intact, sound},
+    odb::Odb,
+    pack::{Pack, PackId, Record, encode_tail},
+    progress::{Progress, go_on},
+    reach::{Catalog, Slot},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind};
+use std::{
+    collections::{HashMap, HashSet},
+    fs,
+    path::PathBuf,
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// What is stopped, if it is.
+const WHAT: &str = "the transfer";
+/// Deltas between a tensor and one stored whole that a record can say.
+const DEEPEST: u8 = 250;
+
+/// A pack that has come, whole, in a file of its own that is ours to move.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    /// Its name.
+    pub id: PackId,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// What was taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenIn {
+    /// Packs.
+    pub packs: u64,
+    /// Objects that were not here before.
+    pub objects: u64,
+    /// Their encoded bytes.
+    pub bytes: u64,
+}
+
+/// A pack on its way in, with what is new in it.
+struct Fresh {
+    path: PathBuf,
+    payload_end: u64,
+    records: Vec<Record>,
+}
+
+impl Repo {
+    /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they are as they
+    /// were, or stored.
+    ///
+    /// # Errors
+    /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
+    /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
+    pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        // What is relied on as a base must not be collected meanwhile.
+        let held = self.write_lock()?;
+        self.odb().refresh();
+        let fresh = self.fresh(arrived)?;
+        let records = fresh.iter().flat_map(|f| &f.records);
+        self.rely_on(&held, records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
+        let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
+        self.check(&fresh, progress)?;
+        go_on(progress, WHAT)?;
+        let mut out = TakenIn::default();
+        for f in &fresh {
+            if f.records.is_empty() {
+                let _ = fs::remove_file(&f.path);
+                continue;
+            }
+            let (id, tail) = encode_tail(&f.records, f.payload_end);
+            held.admit(id)?;
+            self.storage().adopt(&f.path, f.payload_end, &tail, &id.key())?;
+            self.odb().note_pack(id)?;
+            out.packs += 1;
+            out.objects += f.records.len() as u64;
+            out.bytes += f.records.iter().map(|r| r.len).sum::<u64>();
+        }
+        Ok(out)
+    }
+
+    /// Reads the footers; leaves out what is here already.
+    fn fresh(&self, arrived: &[Arrived]) -> Result<Vec<Fresh>> {
+        let mut seen = HashSet::new();
+        let mut out = Vec::new();
+        for a in arrived {
+            let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
+            let guest = Guest::new(&a.path, size.len(), Vec::new())?;
+            let overlay = Overlay::new(self.storage.clone(), [(a.id, guest)].into_iter());
+            let pack = Pack::open(&overlay, a.id)?;
+            let mut records = Vec::new();
+            for r in pack.records() {
+                if seen.insert(r.id) && !self.odb().contains(&r.id)? {
+                    records.push(r.clone());
+                }
+            }
+            out.push(Fresh {
+                path: a.path.clone(),
+                payload_end: pack.payload_end(),
+                records,
+            });
+        }
+        Ok(out)
+    }
+
+    /// Checks the stored bytes of everything new, then what they decode to.
+    fn check(&self, fresh: &[Fresh], progress: &dyn Progress) -> Result<()> {
+        let mut guests = Vec::new();
+        for f in fresh.iter().filter(|f| !f.records.is_empty()) {
+            let (id, tail) = encode_tail(&f.records, f.payload_end);
+            guests.push((id, Guest::new(&f.path, f.payload_end, tail)?));
+        }
+        let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
+        let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.storage.clone(), guests.into_iter()));
+        let mut packs = names
+            .iter()
+            .map(|id| Pack::open(&*overlay, *id).map(Arc::new))
+            .collect::<Result<Vec<_>>>()?;
+        packs.extend(self.packs_below(fresh)?);
+        let catalog = Catalog::of(packs.into_iter().map(|p| (p, SystemTime::now())));
+        let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
+        let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
+        progress.begin("checking what arrived", bytes);
+        let torn = intact(&catalog, &*overlay, new.clone(), progress);
+        progress.end();
+        go_on(progress, WHAT)?;
+        refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+        let all = with_chains(&catalog, &new);
+        let logical = all
+            .iter()
+            .map(|s| catalog.record(*s).logical)
+            .fold(0, u64::saturating_add);
+        progress.begin("decoding what arrived", logical);
+        let odb = Odb::new(overlay, self.odb.shared_engine(), None);
+        let wrong = sound(&catalog, &odb, all, progress);
+        progress.end();
+        go_on(progress, WHAT)?;
+        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))
+    }
+
+    /// Packs with what new tensors are differences to, and what those are.
+    fn packs_below(&self, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
+        let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
+        let records = fresh.iter().flat_map(|f| &f.records);
+        let mut stack: Vec<Id> = records
+            .flat_map(Record::relatives)
+            .filter(|id| !new.contains(id))
+            .collect();
+        let mut seen = HashSet::new();
+        let mut packs: HashMap<PackId, Arc<Pack>> = HashMap::new();
+        while let Some(id) = stack.pop() {
+            if seen.insert(id) {
+                let at = self.odb().find(&id, Kind::Tensor)?;
+                stack.extend(at.record.relatives());
+                packs.insert(at.pack.id, at.pack);
+            }
+        }
+        Ok(packs.into_values().collect())
+    }
+}
+
+fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
+    match bad {
+        None => Ok(()),
+        Some((record, reason)) => Err(RepoError::corrupt(
+            format!("{} {}, as it arrived,", record.kind, record.id.short()),
+            reason.clone(),
+        )),
+    }
+}
+
+/// These copies, and those that a reader takes for what they are differences to.
+fn with_chains(catalog: &Catalog, new: &[Slot]) -> Vec<Slot> {
+    let mut all: HashSet<Slot> = HashSet::new();
+    let mut stack = new.to_vec();
+    while let Some(slot) = stack.pop() {
+        if all.insert(slot) {
+            let below = catalog.record(slot).relatives().filter_map(|id| catalog.find(&id));
+            stack.extend(below.map(|n| catalog.best(n)));
+        }
+    }
+    let mut all: Vec<Slot> = all.into_iter().collect();
+    all.sort();
+    all
+}
+
+/// Depths of new tensors over what is new and what is here.
+fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
+    let relatives: HashMap<Id, Vec<Id>> = fresh
+        .iter()
+        .flat_map(|f| &f.records)
+        .map(|r| (r.id, r.relatives().collect()))
+        .collect();
+    let mut depths: HashMap<Id, u8> = HashMap::new();
+    let mut entered: HashSet<Id> = HashSet::new();
+    for start in relatives.keys() {
+        // Twice on the stack: to open what is below, then to count.
+        let mut stack = vec![*start];
+        while let Some(id) = stack.last().copied() {
+            if depths.contains_key(&id) {
+                stack.pop();
+                continue;
+            }
+            let Some(below) = relatives.get(&id) else {
+                depths.insert(id, odb.find(&id, Kind::Tensor)?.record.depth);
+                continue;
+            };
+            if entered.insert(id) {
+                stack.extend(below.iter().filter(|b| !depths.contains_key(*b)));
+                continue;
+            }
+            let least = below
+                .iter()
+                .map(|b| depths.get(b).copied())
+                .collect::<Option<Vec<u8>>>();
+            let circle = || RepoError::corrupt(format!("tensor {}", id.short()), "it is a difference to itself");
+            let deepest = least.ok_or_else(circle)?.into_iter().max();
+            depths.insert(id, deepest.map_or(Ok(0), |d| deeper(&id, d))?);
+        }
+    }
+    for record in fresh.iter_mut().flat_map(|f| &mut f.records) {
+        record.depth = depths.get(&record.id).copied().unwrap_or(record.depth);
+    }
+    Ok(fresh)
+}
+
+/// Packs in such an order that what a tensor stands on is in the same one or in one before: a kill between two leaves no tensor
+/// without its base.
+fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
+    let numbered = || fresh.iter().enumerate();
+    let homes: HashMap<Id, usize> = numbered()
+        .flat_map(|(p, f)| f.records.iter().map(move |r| (r.id, p)))
+        .collect();
+    let mut needs: Vec<HashSet<usize>> = Vec::with_capacity(fresh.len());
+    for (p, f) in numbered() {
+        let below = f
+            .records
+            .iter()
+            .flat_map(Record::relatives)
+            .filter_map(|id| homes.get(&id).copied());
+        needs.push(below.filter(|other| *other != p).collect());
+    }
+    let (mut order, mut placed) = (Vec::new(), HashSet::new());
+    while order.len() < fresh.len() {
+        let ready = (0..fresh.len()).find(|p| !placed.contains(p) && needs[*p].is_subset(&placed));
+        let circle = || {
+            RepoError::user(
+                "what came is in packs each of which needs the other first",
+                "send what others are differences to in packs of its own",
+            )
+        };
+        let next = ready.ok_or_else(circle)?;
+        placed.insert(next);
+        order.push(next);
+    }
+    let mut slots: Vec<Option<Fresh>> = fresh.into_iter().map(Some).collect();
+    Ok(order.into_iter().filter_map(|p| slots[p].take()).collect())
+}
+
+fn deeper(id: &Id, below: u8) -> Result<u8> {
+    if below >= DEEPEST {
+        return Err(RepoError::user(
+            format!(
+                "tensor {} would be too many deltas away from one stored whole",
+                id.short()
+            ),
+            "run `mdl compact` here, then try again",
+        ));
+    }
+    Ok(below + 1)
+}

@@ -1,0 +1,174 @@
+//! A bundle: a pack that does not exist yet, told by what it will hold and where that lies now. Neighbours: `lacking` says what goes
+//! in, whoever carries bytes reads any part of it. It must not read anything itself.
+//!
+//! The same objects make the same bundle, byte for byte, on both sides and every time: a transfer that was cut off goes on.
+
+use super::lacking::Needed;
+use crate::pack::{MAGIC, PackId, Record, encode_tail};
+use std::ops::Range;
+
+/// Where a piece of a bundle is to be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Here.
+    Bytes(Vec<u8>),
+    /// In a pack of the side that offers.
+    Stored {
+        /// The pack.
+        pack: PackId,
+        /// Where in it.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+}
+
+impl Piece {
+    /// Its length.
+    pub fn byte_len(&self) -> u64 {
+        match self {
+            Piece::Bytes(bytes) => bytes.len() as u64,
+            Piece::Stored { len, .. } => *len,
+        }
+    }
+}
+
+/// A pack to be.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Its name.
+    pub id: PackId,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Objects, in the order of their payloads.
+    pub records: Vec<Record>,
+    sources: Vec<Source>,
+    tail: Vec<u8>,
+    tail_at: u64,
+}
+
+/// A run of payloads that lie side by side.
+#[derive(Clone, Debug)]
+struct Source {
+    at: u64,
+    pack: PackId,
+    offset: u64,
+    len: u64,
+}
+
+/// Of a pack that gives at least this much of one depth a bundle is made by itself: it stays the same whatever else comes to be
+/// needed, so that parts of it which have arrived still serve.
+const OF_ITS_OWN: u64 = 8 << 20;
+
+impl Needed {
+    /// Bundles of about `limit` bytes of payload at most; one object is never cut. What a tensor is a difference to is in the same
+    /// bundle or in one before: stored one after the other, no kill in between leaves a tensor without its base.
+    pub fn bundles(&self, limit: u64) -> Vec<Bundle> {
+        let mut records = self.records.clone();
+        // Depth falls strictly from a delta to what it stands on.
+        records.sort_by_key(|(pack, r)| (r.depth, *pack, r.offset));
+        let (mut out, mut pool) = (Vec::new(), Vec::new());
+        for of_one_depth in records.chunk_by(|a, b| a.1.depth == b.1.depth) {
+            let by_pack = || of_one_depth.chunk_by(|a, b| a.0 == b.0);
+            let is_large = |g: &&[(PackId, Record)]| g.iter().map(|(_, r)| r.len).sum::<u64>() >= OF_ITS_OWN;
+            if by_pack().any(|g| is_large(&g)) {
+                split(&pool, limit, &mut out);
+                pool.clear();
+            }
+            by_pack().filter(is_large).for_each(|g| split(g, limit, &mut out));
+            by_pack()
+                .filter(|g| !is_large(g))
+                .for_each(|g| pool.extend_from_slice(g));
+        }
+        split(&pool, limit, &mut out);
+        out
+    }
+
+    /// Encoded bytes of all objects.
+    pub fn bytes(&self) -> u64 {
+        self.records.iter().map(|(_, r)| r.len).fold(0, u64::saturating_add)
+    }
+}
+
+fn split(objects: &[(PackId, Record)], limit: u64, out: &mut Vec<Bundle>) {
+    let (mut start, mut sum) = (0, 0u64);
+    for (i, (_, r)) in objects.iter().enumerate() {
+        if i > start && sum.saturating_add(r.len) > limit {
+            out.push(Bundle::of(&objects[start..i]));
+            (start, sum) = (i, 0);
+        }
+        sum = sum.saturating_add(r.len);
+    }
+    if start < objects.len() {
+        out.push(Bundle::of(&objects[start..]));
+    }
+}
+
+impl Bundle {
+    /// Of objects in the order of where they lie.
+    fn of(objects: &[(PackId, Record)]) -> Bundle {
+        let mut at = MAGIC.len() as u64;
+        let mut sources: Vec<Source> = Vec::new();
+        let mut records = Vec::with_capacity(objects.len());
+        for (pack, r) in objects {
+            match sources.last_mut() {
+                Some(s) if s.pack == *pack && s.offset + s.len == r.offset => s.len += r.len,
+                _ => sources.push(Source {
+                    at,
+                    pack: *pack,
+                    offset: r.offset,
+                    len: r.len,
+                }),
+            }
+            records.push(Record {
+                offset: at,
+                ..r.clone()
+            });
+            at = at.saturating_add(r.len);
+        }
+        let mut sorted = records.clone();
+        sorted.sort_by_key(|r| r.id);
+        let (id, tail) = encode_tail(&sorted, at);
+        Bundle {
+            id,
+            size: at.saturating_add(tail.len() as u64),
+            records,
+            sources,
+            tail,
+            tail_at: at,
+        }
+    }
+
+    /// Bytes of payload.
+    pub fn payload_bytes(&self) -> u64 {
+        self.tail_at - MAGIC.len() as u64
+    }
+
+    /// What a part of it is made of, in order. A range beyond its end is cut there.
+    pub fn pieces(&self, part: Range<u64>) -> Vec<Piece> {
+        let part = part.start..part.end.min(self.size);
+        let mut out = Vec::new();
+        let head = cut(&part, 0, MAGIC.len() as u64);
+        out.extend(head.map(|r| Piece::Bytes(MAGIC[r.start as usize..r.end as usize].to_vec())));
+        let first = self.sources.partition_point(|s| s.at + s.len <= part.start);
+        for s in &self.sources[first..] {
+            if s.at >= part.end {
+                break;
+            }
+            out.extend(cut(&part, s.at, s.len).map(|r| Piece::Stored {
+                pack: s.pack,
+                offset: s.offset + r.start,
+                len: r.end - r.start,
+            }));
+        }
+        let tail = cut(&part, self.tail_at, self.tail.len() as u64);
+        out.extend(tail.map(|r| Piece::Bytes(self.tail[r.start as usize..r.end as usize].to_vec())));
+        out
+    }
+}
+
+/// The part of something at `at`, of this length, that lies in a range; from its own start.
+fn cut(part: &Range<u64>, at: u64, len: u64) -> Option<Range<u64>> {
+    let (start, end) = (part.start.max(at), part.end.min(at + len));
+    (start < end).then(|| start - at..end - at)
+}

@@ -1,0 +1,187 @@
+//! The last step of a transfer: refs come to hold on to what arrived, once all of it is seen to be there. Neighbours: `arrive` has
+//! stored it, `refs` move by compare-and-swap. It must not fetch anything.
+
+use crate::{
+    RepoError, Result,
+    guard::WriteGuard,
+    progress::{Progress, go_on},
+    refs::{HEADS, REMOTES, TAGS, check_ref_name},
+    repo::Repo,
+};
+use mdl_objects::{Id, Kind, Mode, Signature};
+use std::collections::HashSet;
+
+/// What is stopped, if it is.
+const WHAT: &str = "the transfer";
+
+/// A ref that is to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefMove {
+    /// Full name: a branch, a tag, or `refs/remotes/...`.
+    pub name: String,
+    /// Where it stands; none: it does not exist.
+    pub expected: Option<Id>,
+    /// Where it is to stand; none: nowhere.
+    pub new: Option<Id>,
+    /// Whether what it held may be left behind: without it a branch moves only forward, and a tag not at all.
+    pub force: bool,
+}
+
+impl Repo {
+    /// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
+    ///
+    /// `partial`: contents may be absent, commits may not.
+    ///
+    /// # Errors
+    /// The first object that is missing; damaged objects; the medium failed; `Stopped`.
+    pub fn connected(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
+        self.connect(tips, partial, progress).map(drop)
+    }
+
+    /// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here all the same.
+    fn connect(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
+        let mut whole = Vec::new();
+        let held = self.held()?;
+        let pruned = self.pruned()?;
+        let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
+        let mut stack = Vec::new();
+        for tip in tips {
+            stack.push(self.peel(tip)?);
+        }
+        while let Some(id) = stack.pop() {
+            if held.contains(&id) || !seen.insert(id) {
+                continue;
+            }
+            go_on(progress, WHAT)?;
+            self.odb().find(&id, Kind::Commit)?;
+            let commit = self.odb().commit(&id)?;
+            stack.extend_from_slice(&commit.parents);
+            if pruned.get(&id).is_some() {
+                if self.lacks_contents(&id)? {
+                    continue;
+                }
+                whole.push(id);
+            }
+            if partial {
+                continue;
+            }
+            for blob in commit.report.iter().chain(&commit.side) {
+                self.odb().find(blob, Kind::Blob)?;
+            }
+            self.tree_is_here(commit.tree, &mut walked)?;
+        }
+        Ok(whole)
+    }
+
+    /// Commits that refs reach.
+    pub(super) fn held(&self) -> Result<HashSet<Id>> {
+        let mut starts = Vec::new();
+        for (_, id) in self.refs().list("refs/")? {
+            // A policy's text is no commit.
+            starts.extend(self.peel(&id).ok());
+        }
+        self.history(&starts)?.map(|step| step.map(|s| s.id)).collect()
+    }
+
+    /// Which of these commits refs reach: all that they need is here, but for what was pruned.
+    ///
+    /// # Errors
+    /// Damaged refs; absent or damaged commits; the medium failed.
+    pub fn held_of(&self, commits: &[Id]) -> Result<HashSet<Id>> {
+        self.odb().refresh();
+        let held = self.held()?;
+        Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
+    }
+
+    fn tree_is_here(&self, root: Id, walked: &mut HashSet<Id>) -> Result<()> {
+        let mut stack = vec![root];
+        while let Some(id) = stack.pop() {
+            if !walked.insert(id) {
+                continue;
+            }
+            for e in self.odb().tree(&id)?.entries {
+                match e.mode {
+                    Mode::Tree => stack.push(e.id),
+                    Mode::Blob if walked.insert(e.id) => drop(self.odb().find(&e.id, Kind::Blob)?),
+                    Mode::Manifest if walked.insert(e.id) => self.file_is_here(&e.id, walked)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn file_is_here(&self, id: &Id, walked: &mut HashSet<Id>) -> Result<()> {
+        let manifest = self.odb().manifest(id)?;
+        let blobs = manifest.skeleton.iter().map(|c| (c.id, Kind::Blob));
+        for (id, kind) in blobs.chain(manifest.tensors.iter().map(|t| (t.id, Kind::Tensor))) {
+            if walked.insert(id) {
+                self.odb().find(&id, kind)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves refs, one after the other, to what has arrived. Returns what became of each.
+    ///
+    /// # Errors
+    /// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands elsewhere; a
+    /// move that is not forward and not forced; a bad name; the medium failed.
+    pub fn receive_refs(
+        &self,
+        moves: &[RefMove],
+        partial: bool,
+        who: Option<&Signature>,
+        message: &str,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Result<()>>> {
+        // One time of keeping collectors out for the look and the moves.
+        let held = self.write_lock()?;
+        self.odb().refresh();
+        let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
+        self.rely_on(&held, tips.iter().copied())?;
+        let whole = self.connect(&tips, partial, progress)?;
+        self.unmark(&held, &whole)?;
+        Ok(moves.iter().map(|m| self.receive_ref(&held, m, who, message)).collect())
+    }
+
+    fn receive_ref(&self, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
+        let found = self.refs().get(&m.name)?;
+        if found == m.new {
+            // A lost answer, asked for again; or somebody pushed the same.
+            return Ok(());
+        }
+        if found != m.expected {
+            return Err(RepoError::Conflict {
+                name: m.name.clone(),
+                expected: m.expected,
+                found,
+            });
+        }
+        if let (Some(old), Some(new), false) = (found, m.new, m.force) {
+            self.refuse_loss(&m.name, &old, &new)?;
+        }
+        if let Some(short) = m.name.strip_prefix(REMOTES) {
+            check_ref_name(short)?;
+            let who = self.config().moved_by(who);
+            return self.refs().update(held, &m.name, m.expected, m.new, &who, message);
+        }
+        self.move_ref(&m.name, m.expected, m.new, who.cloned(), message)
+    }
+
+    fn refuse_loss(&self, name: &str, old: &Id, new: &Id) -> Result<()> {
+        if name.starts_with(TAGS) {
+            let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
+            return Err(RepoError::user(message, "tags do not move unless forced"));
+        }
+        if self.reaches(new, old)? {
+            return Ok(());
+        }
+        let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
+        Err(RepoError::NotForward {
+            name: short.to_owned(),
+            old: *old,
+            new: *new,
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! A storage with packs in it that are not there yet: so that what arrived is read like what is stored, before it is. Neighbours:
+//! `arrive` checks through it. It must not write.
+
+use crate::{
+    RepoError, Result,
+    pack::PackId,
+    storage::{Guard, Storage, Stored, Swap, Upload},
+};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+/// A pack whose payloads are in a file, and whose footer and trailer are here.
+#[derive(Debug)]
+pub(super) struct Guest {
+    pub path: PathBuf,
+    pub payload_end: u64,
+    pub tail: Vec<u8>,
+    file: File,
+}
+
+impl Guest {
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn new(path: &Path, payload_end: u64, tail: Vec<u8>) -> Result<Guest> {
+        let file = File::open(path).map_err(failed(path))?;
+        Ok(Guest {
+            path: path.to_owned(),
+            payload_end,
+            tail,
+            file,
+        })
+    }
+
+    fn len(&self) -> u64 {
+        self.payload_end + self.tail.len() as u64
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let short = || RepoError::corrupt(self.path.display(), "shorter than it should be");
+        if end > self.len() {
+            return Err(short());
+        }
+        let split = usize::try_from(self.payload_end.saturating_sub(offset)).map_or(buf.len(), |n| n.min(buf.len()));
+        let (stored, added) = buf.split_at_mut(split);
+        self.file.read_exact_at(stored, offset).map_err(failed(&self.path))?;
+        let from = offset.saturating_sub(self.payload_end) as usize;
+        let tail = self.tail.get(from..from + added.len());
+        added.copy_from_slice(tail.filter(|_| !added.is_empty()).unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+    RepoError::io(format!("cannot read {}", path.display()))
+}
+
+/// The storage below, and the guests.
+#[derive(Debug)]
+pub(super) struct Overlay {
+    pub under: Arc<dyn Storage>,
+    pub guests: BTreeMap<String, Guest>,
+}
+
+impl Overlay {
+    pub fn new(under: Arc<dyn Storage>, guests: impl Iterator<Item = (PackId, Guest)>) -> Overlay {
+        Overlay {
+            under,
+            guests: guests.map(|(id, guest)| (id.key(), guest)).collect(),
+        }
+    }
+}
+
+fn refused<T>() -> Result<T> {
+    Err(RepoError::user("what has arrived is only looked at", ""))
+}
+
+impl Storage for Overlay {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        self.under.get(key)
+    }
+
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        match self.guests.get(key) {
+            Some(guest) => guest.read(offset, buf),
+            None => self.under.read_at(key, offset, buf),
+        }
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        match self.guests.get(key) {
+            Some(guest) => Ok(Some(guest.len())),
+            None => self.under.size(key),
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+        let mut out = self.under.list(prefix)?;
+        let here = self.guests.iter().filter(|(key, _)| key.starts_with(prefix));
+        out.retain(|s| !self.guests.contains_key(&s.key));
+        out.extend(here.map(|(key, guest)| Stored {
+            key: key.clone(),
+            size: guest.len(),
+            modified: SystemTime::now(),
+        }));
+        out.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(out)
+    }
+
+    fn upload(&self) -> Result<Box<dyn Upload>> {
+        refused()
+    }
+
+    fn swap(&self, _key: &str, _expected: Option<&[u8]>, _new: Option<&[u8]>) -> Result<Swap> {
+        refused()
+    }
+
+    fn append(&self, _key: &str, _bytes: &[u8]) -> Result<()> {
+        refused()
+    }
+
+    fn delete(&self, _key: &str) -> Result<()> {
+        refused()
+    }
+
+    fn excludes(&self) -> bool {
+        self.under.excludes()
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
+        self.under.lock_shared()
+    }
+
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
+        refused()
+    }
+
+    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
+        refused()
+    }
+}

@@ -1,0 +1,43 @@
+//! Encodes tensors to stand alone, for one who lacks what they are differences to. Neighbours: `compact` encodes anew; whoever carries
+//! bytes says where to. It must not change the repository: what it writes is somebody else's, and short-lived.
+
+use super::plan::{Offer, Plan};
+use crate::{
+    Result,
+    compact::encode_anew,
+    pack::{Pack, PackWriter},
+    progress::Progress,
+    repo::Repo,
+    storage::Storage,
+};
+use mdl_objects::Id;
+
+impl Repo {
+    /// Writes a pack with these tensors, none of them a difference, into `to`, and says what is in it.
+    ///
+    /// # Errors
+    /// Absent or damaged tensors; either medium failed; `Stopped`.
+    pub fn offer_whole(&self, tensors: &[Id], to: &dyn Storage, progress: &dyn Progress) -> Result<Plan> {
+        let mut ids = tensors.to_vec();
+        ids.sort();
+        ids.dedup();
+        if ids.is_empty() {
+            return Ok(Plan::default());
+        }
+        let mut writer = PackWriter::new(to)?;
+        for id in &ids {
+            encode_anew(self.odb(), *id, None, &mut writer, progress)?;
+        }
+        let held = self.write_lock()?;
+        let pack = Pack::open(to, writer.finish(&held)?)?;
+        let offer = Offer {
+            pack: pack.id,
+            named: pack.records().to_vec(),
+            below: Vec::new(),
+        };
+        Ok(Plan {
+            offers: vec![offer],
+            pruned: Vec::new(),
+        })
+    }
+}
