@@ -1,0 +1,152 @@
+//! Opens the repository that somebody names or stands in, wherever it keeps its bytes: a work tree may have them in a bucket. Neighbours:
+//! `place` reads URLs, `split` keeps each work tree's HEAD its own. It must not know verbs.
+//!
+//! Such a work tree has a directory `.mdl` as any other, in it the file `storage`: the URL, and a line feed. What is there besides is
+//! the work tree's own HEAD, which version its files are of, its name in the shared storage, and caches.
+
+use crate::{lazy::completed, open::open_repo, place::Place, split::Split};
+use mdl_codec::Engine;
+use mdl_repo::{DIR, Head, Refs, Repo, RepoError, Result, check_ref_name};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Names the storage, in a work tree's `.mdl`.
+const STORAGE: &str = "storage";
+/// Beside it: the work tree's name in that storage.
+const WORKTREE: &str = "worktree";
+
+fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+    RepoError::io(format!("cannot {what} {}", path.display()))
+}
+
+/// The storage that a repository's directory names, if it does.
+fn named(dir: &Path) -> Result<Option<Place>> {
+    let path = dir.join(STORAGE);
+    match fs::read_to_string(&path) {
+        Ok(text) => Place::parse(text.trim()).map(Some),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(failed("read", &path)(e)),
+    }
+}
+
+fn is_attached(path: &Path) -> bool {
+    path.join(DIR).join(STORAGE).is_file()
+}
+
+fn attached(work: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
+    let work = fs::canonicalize(work).map_err(failed("open", work))?;
+    let dir = work.join(DIR);
+    let place = named(&dir)?.ok_or_else(|| RepoError::not_found("repository", work.display()))?;
+    let storage = Arc::new(Split::new(place.storage()?, &dir));
+    let (index, id) = (dir.join("index"), id_of(&dir)?);
+    let opened = Repo::with_storage(storage, engine.clone(), Some(index), Some(dir), Some(work));
+    opened.map(|repo| repo.holding_head_by(&id)).map_err(|e| match e {
+        RepoError::NotFound { what, .. } => RepoError::not_found(what, place),
+        other => other,
+    })
+}
+
+/// What a work tree is called in the storage that it shares. Made when it is first wanted.
+fn id_of(dir: &Path) -> Result<String> {
+    let path = dir.join(WORKTREE);
+    let known = |text: &String| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if let Some(id) = fs::read_to_string(&path)
+        .ok()
+        .map(|t| t.trim_end().to_owned())
+        .filter(known)
+    {
+        return Ok(id);
+    }
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|e| failed("make a name for", dir)(io::Error::other(e)))?;
+    let id = format!("{:016x}", u64::from_le_bytes(random));
+    fs::write(&path, format!("{id}\n")).map_err(failed("write", &path))?;
+    Ok(id)
+}
+
+/// Opens what a user names: a directory (a work tree or a repository's own), or the URL of a bucket.
+///
+/// # Errors
+/// There is no repository; a newer format; the storage cannot be reached.
+pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
+    if let Some(url) = name.to_str().filter(|n| n.contains("://")) {
+        return open_repo(&Place::parse(url)?, engine.clone());
+    }
+    let inside = name
+        .file_name()
+        .is_some_and(|n| n == DIR)
+        .then(|| name.parent())
+        .flatten();
+    match inside.unwrap_or(name) {
+        work if is_attached(work) => attached(work, engine),
+        _ => Repo::open(name, engine.clone()).map(|repo| completed(repo, engine)),
+    }
+}
+
+/// Opens the repository whose work tree holds `start`.
+///
+/// # Errors
+/// There is none up to the root; otherwise as `open_at`.
+pub fn discover(start: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
+    let start = fs::canonicalize(start).map_err(failed("open", start))?;
+    let near = start
+        .ancestors()
+        .find(|p| is_attached(p) || p.join(DIR).join("format").is_file());
+    match near {
+        Some(work) if is_attached(work) => attached(work, engine),
+        _ => Repo::discover(&start, engine.clone()).map(|repo| completed(repo, engine)),
+    }
+}
+
+/// Makes a work tree whose repository keeps its bytes at `url`; one that is there already is joined. Returns whether it was made.
+///
+/// # Errors
+/// A URL of a server; another repository is in the directory; the storage cannot be reached.
+pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) -> Result<(Repo, bool)> {
+    check_ref_name(branch)?;
+    let place = Place::parse(url)?;
+    if !matches!(place, Place::Bucket { .. }) {
+        let hint = "write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX";
+        return Err(RepoError::user(format!("{place} is no bucket"), hint));
+    }
+    let dir: PathBuf = work.join(DIR);
+    let joined = named(&dir)?;
+    let held = match &joined {
+        Some(other) if *other != place => Some(format!("at {other}")),
+        None if dir.join("format").is_file() => Some("in the directory itself".to_owned()),
+        _ => None,
+    };
+    if let Some(held) = held {
+        return Err(RepoError::user(
+            format!(
+                "{} has a repository already: its bytes are {held}, not at {place}",
+                work.display()
+            ),
+            "choose another directory; what is here goes there with `mdl push URL`",
+        ));
+    }
+    let made = match open_repo(&place, engine.clone()) {
+        Ok(_) => false,
+        Err(RepoError::NotFound { .. }) => {
+            Repo::init_storage(place.storage()?, branch, engine.clone())?;
+            true
+        }
+        Err(e) => return Err(e),
+    };
+    fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
+    let own: Arc<dyn mdl_repo::storage::Storage> = Arc::new(mdl_repo::storage::LocalStorage::new(&dir));
+    let refs = Refs::new(own);
+    if !matches!(refs.head(), Ok(Head::Branch(_) | Head::Detached(_))) {
+        refs.init_head(branch)?;
+    }
+    let path = dir.join(STORAGE);
+    fs::write(&path, format!("{place}\n")).map_err(failed("write", &path))?;
+    let repo = attached(work, engine)?;
+    if joined.is_none() {
+        repo.files_are_of_none();
+    }
+    Ok((repo, made))
+}

@@ -1,0 +1,148 @@
+//! Brings over what this repository lacks. Neighbours: a `Peer` offers and is read, `landing` keeps what has come, `mdl-repo` checks it
+//! and takes it in. It must not know what the peer is.
+//!
+//! Order: parts into landings; each object checked, decoded and hashed; packs stored; what was pruned noted; refs moved. A kill between any two leaves the
+//! old refs, and parts that need not come again.
+
+use crate::{
+    landing::{self, Landing},
+    peer::Peer,
+    streams,
+};
+use mdl_objects::Signature;
+use mdl_repo::{
+    ErrorKind, Progress, Repo, RepoError, Result,
+    sync::{Arrived, Bundle, Plan, RefMove, Want},
+};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Packs that are received at most this long: collections and transfers later handle them one by one.
+const BUNDLE: u64 = 1 << 30;
+/// Commits that the other side is told of at most.
+const HAVES: usize = 512;
+
+/// What came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes that were carried for this; what an earlier try had brought is not among them.
+    pub carried: u64,
+    /// Objects that were not here before.
+    pub objects: u64,
+    /// Their encoded bytes.
+    pub bytes: u64,
+}
+
+/// Brings over versions: everything that `want` names and this repository lacks. Its `haves` are filled in here.
+///
+/// # Errors
+/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; the medium failed; `Stopped`.
+/// No ref has moved; what came whole need not come again.
+pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Progress) -> Result<Received> {
+    if want.haves.is_empty() && !want.tips.is_empty() {
+        want.haves = repo.haves(HAVES)?;
+    }
+    match receive_once(repo, peer, &want, progress) {
+        // Of versions that were pruned here the commits are had, and not all their contents; or a collection there has replaced
+        // the packs that the plan named.
+        Err(RepoError::NotFound { .. }) => {
+            want.partial = want.partial || !want.haves.is_empty();
+            receive_once(repo, peer, &want, progress)
+        }
+        done => done,
+    }
+}
+
+fn receive_once(repo: &Repo, peer: &dyn Peer, want: &Want, progress: &dyn Progress) -> Result<Received> {
+    let plan = peer.offer(want, progress)?;
+    let pruned = plan.pruned.clone();
+    let received = receive_plan(repo, peer, plan, progress)?;
+    // Only now it shows which contents are really not here.
+    repo.receive_pruned(&pruned)?;
+    let hollow = want.depth.is_some() || want.only.is_some();
+    repo.connected(&want.tips, hollow, progress)?;
+    Ok(received)
+}
+
+fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress) -> Result<Received> {
+    repo.odb().refresh();
+    let mut lacking = HashSet::new();
+    for id in plan.ids() {
+        if !repo.odb().contains(&id)? {
+            lacking.insert(id);
+        }
+    }
+    let mut needed = plan.needed(&lacking)?;
+    if !needed.heavy.is_empty()
+        && let Some(whole) = peer.offer_whole(&needed.heavy, progress)?
+    {
+        plan = plan.with_whole(whole);
+        needed = plan.needed(&lacking)?;
+    }
+    let bundles = needed.bundles(BUNDLE);
+    let dir = landing::dir(repo)?;
+    progress.begin("receiving", bundles.iter().map(|b| b.size).sum());
+    let carried = AtomicU64::new(0);
+    let landings = bundles
+        .iter()
+        .map(|b| land(&dir, peer, b, &carried, progress))
+        .collect::<Result<Vec<Landing>>>()?;
+    progress.end();
+    let arrived: Vec<Arrived> = landings.iter().filter_map(Landing::arrived).collect();
+    let taken = repo.take_in(&arrived, progress);
+    // What is kept to go on with must not be what is wrong: it would be wrong every time.
+    let of_no_use = taken.as_ref().err().is_some_and(|e| e.kind() == ErrorKind::Corrupt);
+    if taken.is_ok() || of_no_use {
+        landings.into_iter().for_each(Landing::clear);
+    }
+    landing::tidy(&dir);
+    let taken = taken?;
+    Ok(Received {
+        carried: carried.into_inner(),
+        objects: taken.objects,
+        bytes: taken.bytes,
+    })
+}
+
+/// Brings over what is not here yet of a bundle.
+fn land(dir: &Path, peer: &dyn Peer, bundle: &Bundle, carried: &AtomicU64, progress: &dyn Progress) -> Result<Landing> {
+    let landing = Landing::open(dir, bundle.id, bundle.size)?;
+    let gaps = landing.missing();
+    let lacks: u64 = gaps.iter().map(|gap| landing.lacks(*gap)).sum();
+    progress.advance(bundle.size - lacks);
+    streams::each(&gaps, |gap| {
+        let range = landing.range(gap.part);
+        let mut at = gap.from;
+        peer.read(&bundle.pieces(range.start + at..range.end), &mut |bytes| {
+            if progress.stopped() {
+                return Err(RepoError::Stopped { what: "the transfer" });
+            }
+            landing.put(gap.part, at, bytes)?;
+            let n = bytes.len() as u64;
+            at += n;
+            carried.fetch_add(n, Ordering::Relaxed);
+            progress.advance(n);
+            Ok(())
+        })
+    })?;
+    Ok(landing)
+}
+
+/// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is returned with it.
+///
+/// # Errors
+/// Something that they are to hold is not here.
+pub fn note_refs(
+    repo: &Repo,
+    moves: Vec<RefMove>,
+    partial: bool,
+    message: &str,
+    progress: &dyn Progress,
+) -> Result<Vec<(RefMove, Result<()>)>> {
+    let who: Signature = repo.config().signature();
+    let done = repo.receive_refs(&moves, partial, Some(&who), message, progress)?;
+    Ok(moves.into_iter().zip(done).collect())
+}

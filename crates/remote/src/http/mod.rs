@@ -1,0 +1,247 @@
+//! A repository behind `mdl serve`. Neighbours: implements `Peer`; `wire` makes single requests, `send` carries bundles. It must not know
+//! how the server does what it is asked. The protocol is specified in docs/protocol.md.
+
+mod address;
+mod answer;
+mod client;
+mod merge;
+mod patience;
+mod refs;
+mod send;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use crate::peer::{Advertised, Peer, ReadPart, Take, nonsense};
+use address::Address;
+use bytes::Bytes;
+use mdl_objects::Id;
+use mdl_repo::{
+    Progress, PrunedMark, Result,
+    sync::{Bundle, Piece, Plan, RefMove, Want},
+};
+use merge::merge;
+use reqwest::Method;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::{collections::HashSet, fmt};
+use wire::{Call, Wire};
+
+/// A bundle becomes a landing at the other side, and any part of it can be sent again.
+const BUNDLE: u64 = 1 << 30;
+const JSON: &str = "application/json";
+const OCTETS: &str = "application/octet-stream";
+/// What a server takes in one request.
+const IDS: usize = 1 << 16;
+const BARE_IDS: usize = 1 << 18;
+const PIECES: usize = 1 << 16;
+const PIECE_BYTES: u64 = 64 << 20;
+const MOVES: usize = 4096;
+const MARKS: usize = 2048;
+/// Tensors that are asked for whole at once, to begin with.
+const TENSORS: usize = 4096;
+/// Bytes of an answer that are taken.
+const MAX_JSON: u64 = 256 << 20;
+const MAX_PLAN: u64 = 4 << 30;
+/// The status of a request for too much at once.
+const TOO_LARGE: u16 = 413;
+
+/// A repository behind `mdl serve`.
+pub struct HttpPeer {
+    wire: Wire,
+}
+
+impl fmt::Debug for HttpPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HttpPeer").field(&self.wire.shown()).finish()
+    }
+}
+
+impl HttpPeer {
+    /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// It is no such URL, or has credentials in it; the token would go over a line that anybody can read.
+    pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
+        let address = Address::new(url)?;
+        let wire = Wire::new(address, token.as_deref())?;
+        Ok(HttpPeer { wire })
+    }
+
+    /// The repository's URL, without secrets.
+    pub fn url(&self) -> &str {
+        self.wire.shown()
+    }
+
+    fn post(path: &str, body: &Value, max: u64) -> Call {
+        let bytes = Bytes::from(body.to_string());
+        Call {
+            body: Some((JSON, bytes)),
+            ..Call::new(Method::POST, path, max)
+        }
+    }
+
+    fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<Plan> {
+        let body = json!({
+            "tips": hex(&want.tips),
+            "objects": hex(objects),
+            "haves": hex(&want.haves),
+            "partial": want.partial,
+            "depth": want.depth,
+            "only": want.only.as_ref().map(|o| o.patterns()),
+        });
+        let call = Call {
+            patient: true,
+            ..HttpPeer::post("offer", &body, MAX_PLAN)
+        };
+        Plan::decode(&self.wire.call_while(call, progress)?)
+    }
+
+    /// Asks for tensors; where they are too many at once, for half of them, and the other half.
+    fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<Plan>) -> Result<()> {
+        let call = Call {
+            patient: true,
+            ..HttpPeer::post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN)
+        };
+        match self.wire.call_while(call, progress) {
+            Ok(bytes) => out.push(Plan::decode(&bytes)?),
+            Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
+                let (first, second) = tensors.split_at(tensors.len() / 2);
+                self.whole(first, progress, out)?;
+                self.whole(second, progress, out)?;
+            }
+            Err(refused) => return Err(refused.into()),
+        }
+        Ok(())
+    }
+
+    /// Ids in, some of them out.
+    fn some_of(&self, path: &str, ids: &[Id]) -> Result<HashSet<Id>> {
+        let mut out = HashSet::new();
+        for ids in ids.chunks(BARE_IDS) {
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| *id.as_bytes()).collect();
+            let call = Call {
+                body: Some((OCTETS, Bytes::from(bytes))),
+                ..Call::new(Method::POST, path, 32 * ids.len() as u64)
+            };
+            let answer = self.wire.call(call)?;
+            let (found, rest) = answer.as_chunks::<32>();
+            let asked: HashSet<&Id> = ids.iter().collect();
+            let found: Vec<Id> = found.iter().map(|id| Id::from_bytes(*id)).collect();
+            if !rest.is_empty() || found.iter().any(|id| !asked.contains(id)) {
+                return Err(nonsense("it lists ids that nobody asked about"));
+            }
+            out.extend(found);
+        }
+        Ok(out)
+    }
+
+    /// Stored pieces, end to end.
+    fn fetch(&self, pieces: &[&Piece], take: &mut Take<'_>) -> Result<()> {
+        let rest = |came: u64| {
+            let (mut skip, mut asked, mut total) = (came, Vec::new(), 0);
+            for piece in pieces {
+                let Piece::Stored { pack, offset, len } = piece else {
+                    continue;
+                };
+                let skipped = skip.min(*len);
+                skip -= skipped;
+                if skipped < *len {
+                    let (offset, len) = (offset + skipped, len - skipped);
+                    asked.push(json!({"pack": pack.to_string(), "offset": offset, "len": len}));
+                    total += len;
+                }
+            }
+            HttpPeer::post("read", &json!({"pieces": asked}), total)
+        };
+        Ok(self.wire.stream(&rest, take)?)
+    }
+}
+
+fn hex(ids: &[Id]) -> Vec<String> {
+    ids.iter().map(Id::to_hex).collect()
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| nonsense(&e.to_string()))
+}
+
+impl Peer for HttpPeer {
+    fn refs(&self) -> Result<Advertised> {
+        refs::list(self)
+    }
+
+    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+        let (first, more) = want.objects.split_at(want.objects.len().min(IDS));
+        let mut plans = vec![self.offer_once(want, first, progress)?];
+        let none = Want::default();
+        for objects in more.chunks(IDS) {
+            plans.push(self.offer_once(&none, objects, progress)?);
+        }
+        Ok(merge(plans))
+    }
+
+    fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>> {
+        let mut plans = Vec::new();
+        for tensors in tensors.chunks(TENSORS) {
+            self.whole(tensors, progress, &mut plans)?;
+        }
+        Ok(Some(merge(plans)))
+    }
+
+    fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()> {
+        let mut waiting: Vec<&Piece> = Vec::new();
+        let mut sum = 0;
+        for piece in pieces {
+            let is_here = matches!(piece, Piece::Bytes(_));
+            if is_here || waiting.len() >= PIECES || sum + piece.byte_len() > PIECE_BYTES {
+                if !waiting.is_empty() {
+                    self.fetch(&waiting, take)?;
+                }
+                (waiting, sum) = (Vec::new(), 0);
+            }
+            match piece {
+                Piece::Bytes(bytes) => take(bytes)?,
+                stored => {
+                    waiting.push(stored);
+                    sum += stored.byte_len();
+                }
+            }
+        }
+        match waiting.is_empty() {
+            true => Ok(()),
+            false => self.fetch(&waiting, take),
+        }
+    }
+
+    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
+        self.some_of("lacking", ids)
+    }
+
+    fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {
+        self.some_of("known", commits)
+    }
+
+    fn bundle_bytes(&self) -> u64 {
+        BUNDLE
+    }
+
+    fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64> {
+        send::send(self, bundles, read, progress)
+    }
+
+    fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
+        for pruned in pruned.chunks(MARKS) {
+            refs::note_pruned(self, pruned)?;
+        }
+        Ok(())
+    }
+
+    fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
+        let mut out = Vec::new();
+        for moves in moves.chunks(MOVES) {
+            out.extend(refs::move_all(self, moves, message)?);
+        }
+        Ok(out)
+    }
+}

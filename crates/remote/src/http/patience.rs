@@ -1,0 +1,60 @@
+//! How often and for how long something is tried again. Neighbours: `wire` and whoever goes on where a try broke off. It must not know
+//! what is tried.
+
+use super::{
+    answer::Refused,
+    client::{THINK, pause},
+};
+use std::time::{Duration, Instant};
+
+const TRIES: u32 = 7;
+/// Where nobody ever answered, the URL may be wrong: then it is soon said so.
+const FIRST_TRIES: u32 = 3;
+/// Longest pause that a server may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+/// After this long nothing is tried again.
+const ENOUGH: Duration = Duration::from_secs(300);
+
+/// A try that failed.
+pub(super) enum Failure {
+    Final(Refused),
+    /// It may go better next time, after a pause that the server may have asked for.
+    Again(Refused, Option<Duration>),
+}
+
+/// What has been tried so far.
+#[derive(Debug)]
+pub(super) struct Patience {
+    since: Instant,
+    tries: u32,
+    enough: Duration,
+}
+
+impl Patience {
+    /// For a request that takes long at the other side, or not.
+    pub fn new(thinks: bool) -> Patience {
+        Patience {
+            since: Instant::now(),
+            tries: 0,
+            enough: if thinks { THINK } else { ENOUGH },
+        }
+    }
+
+    /// How long to pause before the next try. `reached`: whether the other side ever answered.
+    ///
+    /// # Errors
+    /// It will not get better, or it is enough.
+    pub fn pause_after(&mut self, failure: Failure, reached: bool) -> Result<Duration, Refused> {
+        let (refused, asked) = match failure {
+            Failure::Final(refused) => return Err(refused),
+            Failure::Again(refused, asked) => (refused, asked),
+        };
+        self.tries += 1;
+        let pause = pause(self.tries).max(asked.unwrap_or_default().min(LONGEST_ASKED));
+        let most = if reached { TRIES } else { FIRST_TRIES };
+        match self.tries >= most || self.since.elapsed() + pause > self.enough {
+            true => Err(refused),
+            false => Ok(pause),
+        }
+    }
+}

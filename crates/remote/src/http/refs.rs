@@ -1,0 +1,100 @@
+//! Where the refs at a server stand, what it is told before they move, and moves of several. Neighbours: `wire` asks, `answer` makes errors of refusals. It must not know
+//! what a ref holds.
+
+use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
+use crate::peer::{Advertised, nonsense};
+use mdl_objects::Id;
+use mdl_repo::{PrunedMark, RepoError, Result, sync::RefMove};
+use reqwest::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Version of the protocol that this program speaks.
+const PROTOCOL: u64 = 1;
+
+#[derive(Deserialize)]
+struct Refs {
+    head: Option<String>,
+    refs: Vec<Ref>,
+}
+
+#[derive(Deserialize)]
+struct Ref {
+    name: String,
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Outcome {
+    refs: Vec<Moved>,
+}
+
+#[derive(Deserialize)]
+struct Moved {
+    name: String,
+    ok: bool,
+    problem: Option<Document>,
+}
+
+/// Asks where they stand; makes sure that both speak of the same protocol.
+pub(super) fn list(peer: &HttpPeer) -> Result<Advertised> {
+    let bytes = peer.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?;
+    let answer: Value = parse(&bytes)?;
+    // Of a newer protocol nothing but the number is sure to be where it is looked for.
+    let spoken = answer.get("protocol").and_then(Value::as_u64).unwrap_or_default();
+    if spoken != PROTOCOL {
+        let message = format!(
+            "{} speaks version {spoken} of the protocol, this program {PROTOCOL}",
+            peer.url()
+        );
+        return Err(RepoError::user(message, "update the older of the two"));
+    }
+    let Refs { head, refs } = parse(&bytes)?;
+    let mut out = Advertised { head, refs: Vec::new() };
+    for r in refs {
+        let id = r.id.parse().map_err(|_| nonsense("a ref holds no id"))?;
+        out.refs.push((r.name, id));
+    }
+    out.refs.sort();
+    Ok(out)
+}
+
+/// Tells of versions that were pruned here.
+pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Result<()> {
+    let line = |(id, mark): &(Id, PrunedMark)| {
+        let mark = mark.short();
+        json!({"commit": id.to_hex(), "time_ms": mark.time_ms, "rules": mark.rules})
+    };
+    let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
+    let call = Call {
+        patient: true,
+        ..HttpPeer::post("pruned", &body, MAX_JSON)
+    };
+    peer.wire.call(call)?;
+    Ok(())
+}
+
+/// Asks for moves, and tells what became of each.
+pub(super) fn move_all(peer: &HttpPeer, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
+    let line = |m: &RefMove| {
+        let hex = |id: Option<Id>| id.map(|id| id.to_hex());
+        json!({"name": m.name, "expected": hex(m.expected), "new": hex(m.new), "force": m.force})
+    };
+    let body = json!({"moves": moves.iter().map(line).collect::<Vec<Value>>(), "message": message});
+    let call = Call {
+        patient: true,
+        ..HttpPeer::post("refs", &body, MAX_JSON)
+    };
+    let outcome: Outcome = parse(&peer.wire.call(call)?)?;
+    let matches = outcome.refs.iter().map(|r| &r.name).eq(moves.iter().map(|m| &m.name));
+    if !matches {
+        return Err(nonsense("it tells of other refs than were to move"));
+    }
+    let told = moves.iter().zip(outcome.refs);
+    Ok(told
+        .map(|(m, r)| match r.ok {
+            true => Ok(()),
+            false => Err(r.problem.unwrap_or_default().of_ref(m)),
+        })
+        .collect())
+}

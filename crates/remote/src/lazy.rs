@@ -1,0 +1,92 @@
+//! Brings what a partial repository lacks, when it is needed. Neighbours: `mdl-repo` asks, `fetch` brings. It must not keep anything that is
+//! not in the repository.
+
+use crate::{fetch::receive, open, peer::Peer};
+use mdl_codec::Engine;
+use mdl_objects::Id;
+use mdl_repo::{Remote, Repo, RepoError, Result, Silent, Supplier, sync::Want};
+use std::{
+    env,
+    fmt::{self, Debug, Formatter},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The place that has everything, reached when it is first needed.
+pub struct Lazy {
+    repo: PathBuf,
+    remote: Remote,
+    engine: Arc<dyn Engine>,
+    there: Mutex<Option<(Repo, Box<dyn Peer>)>>,
+}
+
+impl Debug for Lazy {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lazy")
+            .field("remote", &self.remote.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A repository with somebody to bring what it lacks, if it is partial.
+pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
+    let partial = repo.config().remotes().into_values().find(|r| r.partial);
+    match (partial, repo.dir().map(PathBuf::from)) {
+        (Some(remote), Some(dir)) => repo.supplied_by(Arc::new(Lazy {
+            repo: dir,
+            remote,
+            engine: engine.clone(),
+            there: Mutex::default(),
+        })),
+        _ => repo,
+    }
+}
+
+impl Supplier for Lazy {
+    fn supply(&self, ids: &[Id]) -> Result<()> {
+        // One at a time: whoever waits finds most of what it wanted here.
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        let (repo, peer) = match &mut *there {
+            Some(there) => there,
+            empty => {
+                // A handle of its own on the same storage: what is being asked for is asked for through the other one.
+                let repo = Repo::open(&self.repo, self.engine.clone())?.without_index();
+                let peer = open(&self.remote.url, self.engine.clone(), &env::temp_dir(), None);
+                empty.insert((repo, peer.map_err(|e| self.unreached(e))?))
+            }
+        };
+        let want = Want {
+            objects: ids.to_vec(),
+            partial: true,
+            ..Want::default()
+        };
+        let received = receive(repo, &**peer, want, &Silent);
+        received.map(drop).map_err(|e| self.asked(e))
+    }
+}
+
+impl Lazy {
+    /// Says which place was asked.
+    fn asked(&self, error: RepoError) -> RepoError {
+        let url = &self.remote.url;
+        match error {
+            // Of the same kind: of a version that was pruned there it is told that it was.
+            RepoError::NotFound { what, name } => RepoError::not_found(
+                what,
+                format!("{name} (asked {url}, of which this repository is a partial clone)"),
+            ),
+            RepoError::User { message, hint } => RepoError::user(
+                format!("this repository is partial, and what is wanted is not in it; asked {url}: {message}"),
+                hint,
+            ),
+            error => error,
+        }
+    }
+
+    fn unreached(&self, error: RepoError) -> RepoError {
+        RepoError::user(
+            format!("this repository is partial, and what is wanted is not in it: {error}"),
+            format!("it is at {}", self.remote.url),
+        )
+    }
+}

@@ -1,0 +1,28 @@
+//! Other places a repository can be: over HTTP and in object stores; what travels between them, and how. Neighbours: `mdl-repo`
+//! says what there is to send and takes what came; the CLI and the server build on it. It must not know how anything is shown or
+//! asked for, nor how an object is encoded.
+
+mod attach;
+mod clients;
+pub mod credentials;
+pub mod fetch;
+mod http;
+mod landing;
+mod lazy;
+mod near;
+pub mod object;
+mod open;
+mod peer;
+pub mod place;
+pub mod push;
+mod runtime;
+mod split;
+mod streams;
+
+pub use attach::{attach, discover, open_at};
+pub use http::HttpPeer;
+pub use landing::{Gap, Landing, PART, parts, range, sweep};
+pub use lazy::completed;
+pub use near::{Near, lacking_here, read_stored};
+pub use open::{open, open_repo};
+pub use peer::{Advertised, Peer, ReadPart, Take};

@@ -1,0 +1,178 @@
+//! A repository whose storage can be read and written from here: another directory, a bucket. Neighbours: implements `Peer` over
+//! `mdl-repo` itself; what needs a mind on the other side is done on this one. It must not know what kind of storage it is.
+
+use crate::{
+    landing,
+    peer::{Advertised, Peer, ReadPart, Take, nonsense},
+};
+use mdl_objects::Id;
+use mdl_repo::{
+    HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS,
+    pack::PackId,
+    sync::{Arrived, Bundle, Piece, Plan, RefMove, Want},
+};
+use rayon::prelude::*;
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// A bundle becomes a pack of its own, and a transfer that was cut off goes on with the next one: about as much is sent twice.
+const BUNDLE: u64 = 64 << 20;
+/// Bytes of a bundle that are in memory at once.
+const PART: u64 = 8 << 20;
+
+/// A repository over a storage.
+#[derive(Debug)]
+pub struct Near {
+    repo: Repo,
+    /// Where bundles are put together before they are stored.
+    scratch: PathBuf,
+}
+
+impl Near {
+    /// A repository, with a directory of this side for what is on its way there.
+    pub fn new(repo: Repo, scratch: &Path) -> Near {
+        Near {
+            repo,
+            scratch: scratch.to_owned(),
+        }
+    }
+
+    /// The repository.
+    pub fn repo(&self) -> &Repo {
+        &self.repo
+    }
+
+    fn write(&self, bundle: &Bundle, read: &ReadPart<'_>, progress: &dyn Progress) -> Result<Arrived> {
+        let path = landing::dir_below(&self.scratch)?.join(format!("{}.bundle", bundle.id));
+        let failed = || RepoError::io(format!("cannot write {}", path.display()));
+        let mut file = File::create(&path).map_err(failed())?;
+        let mut at = 0;
+        while at < bundle.size {
+            if progress.stopped() {
+                return Err(RepoError::Stopped { what: "the transfer" });
+            }
+            let bytes = read(&bundle.pieces(at..at + PART))?;
+            if bytes.is_empty() {
+                return Err(nonsense("a bundle ends before its end"));
+            }
+            file.write_all(&bytes).map_err(failed())?;
+            at += bytes.len() as u64;
+            progress.advance(bytes.len() as u64);
+        }
+        Ok(Arrived { id: bundle.id, path })
+    }
+}
+
+impl Peer for Near {
+    fn refs(&self) -> Result<Advertised> {
+        let refs = self.repo.refs();
+        let mut out = Advertised {
+            head: match refs.head()? {
+                Head::Branch(branch) => Some(branch),
+                Head::Detached(_) => None,
+            },
+            refs: Vec::new(),
+        };
+        for prefix in [HEADS, TAGS] {
+            let named = refs.list(prefix)?.into_iter();
+            out.refs
+                .extend(named.map(|(short, id)| (format!("{prefix}{short}"), id)));
+        }
+        out.refs.sort();
+        Ok(out)
+    }
+
+    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+        self.repo.offer(want, progress)
+    }
+
+    fn offer_whole(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<Plan>> {
+        // There is nobody at the other side: encoding anew would want the same bytes here first.
+        Ok(None)
+    }
+
+    fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()> {
+        take(&read_stored(&self.repo, pieces)?)
+    }
+
+    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
+        lacking_here(&self.repo, ids)
+    }
+
+    fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {
+        self.repo.held_of(commits)
+    }
+
+    fn bundle_bytes(&self) -> u64 {
+        BUNDLE
+    }
+
+    fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64> {
+        progress.begin("sending", bundles.iter().map(|b| b.size).sum());
+        let mut sent = 0;
+        for bundle in bundles {
+            let ids: Vec<Id> = bundle.records.iter().map(|r| r.id).collect();
+            // As a rule nothing of it is there, or, after a transfer that was cut off, all of it.
+            if self.lacking(&ids)?.is_empty() {
+                progress.advance(bundle.size);
+                continue;
+            }
+            let arrived = self.write(bundle, read, progress)?;
+            self.repo.take_in(&[arrived], &mdl_repo::Silent)?;
+            sent += bundle.size;
+        }
+        progress.end();
+        Ok(sent)
+    }
+
+    fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
+        self.repo.receive_pruned(pruned)
+    }
+
+    fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
+        self.repo.receive_refs(moves, false, None, message, &mdl_repo::Silent)
+    }
+}
+
+/// Pieces of a bundle, end to end, those in packs read from a repository.
+///
+/// # Errors
+/// A pack is gone; the medium failed.
+pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
+    let total: u64 = pieces.iter().map(Piece::byte_len).sum();
+    let mut out = vec![0; usize::try_from(total).map_err(|_| nonsense("a part is too large"))?];
+    let mut rest = out.as_mut_slice();
+    let mut jobs = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let (here, later) = rest.split_at_mut(piece.byte_len() as usize);
+        rest = later;
+        jobs.push((piece, here));
+    }
+    jobs.into_par_iter().try_for_each(|(piece, buf)| match piece {
+        Piece::Bytes(bytes) => {
+            buf.copy_from_slice(bytes);
+            Ok(())
+        }
+        Piece::Stored { pack, offset, .. } => repo.storage().read_at(&PackId::key(pack), *offset, buf),
+    })?;
+    Ok(out)
+}
+
+/// Which of these objects a repository lacks.
+///
+/// # Errors
+/// The medium failed.
+pub fn lacking_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
+    repo.odb().refresh();
+    let mut out = HashSet::new();
+    for id in ids {
+        if !repo.odb().contains(id)? {
+            out.insert(*id);
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,229 @@
+//! Storage in a bucket of an object store. Neighbours: implements `mdl_repo::storage::Storage`; `place` makes the clients. It must not
+//! know whose store it is, nor what a key means beyond what never changes (`packs/`) and what is appended to (`logs/`).
+//!
+//! A bucket has no locks: `excludes` says so, and a collector there condemns first and deletes a time of grace later. What a call
+//! reports as done is what the store acknowledged.
+
+mod blocks;
+mod bucket;
+mod failure;
+mod logs;
+mod read;
+mod swap;
+mod upload;
+
+use crate::runtime::block_on;
+use blocks::Blocks;
+use bucket::Bucket;
+use futures_util::{StreamExt, stream};
+use mdl_repo::{
+    RepoError, Result,
+    storage::{Guard, Storage, Stored, Swap, Upload},
+};
+use object_store::{ObjectMeta, ObjectStore};
+use std::{
+    collections::HashSet,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Bytes of packs that are kept in memory unless told otherwise.
+pub const CACHE: usize = 256 << 20;
+
+/// Objects that are looked at together.
+const AT_ONCE: usize = 16;
+
+/// A prefix of a bucket.
+#[derive(Debug)]
+pub struct ObjectStorage {
+    bucket: Bucket,
+    blocks: Blocks,
+    tombstones: Arc<Tombstones>,
+}
+
+/// Removed values that were seen, by key and ETag: a listing need not look at them again.
+#[derive(Debug, Default)]
+struct Tombstones(Mutex<HashSet<(String, String)>>);
+
+/// As many as are remembered.
+const REMEMBERED: usize = 4096;
+
+impl Tombstones {
+    fn knows(&self, name: &(String, String)) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    fn remember(&self, name: (String, String)) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= REMEMBERED {
+            seen.clear();
+        }
+        seen.insert(name);
+    }
+}
+
+/// Nothing is locked.
+#[derive(Debug)]
+struct Open;
+
+impl Guard for Open {}
+
+impl ObjectStorage {
+    /// Keys below `prefix` of a bucket. `store` may ask again by itself; `once` is a client of the same bucket that never does.
+    /// `shown` is the URL for messages, without credentials.
+    pub fn new(store: Arc<dyn ObjectStore>, once: Arc<dyn ObjectStore>, prefix: &str, shown: &str) -> ObjectStorage {
+        ObjectStorage {
+            bucket: Bucket::new(store, once, prefix, shown),
+            blocks: Blocks::new(CACHE),
+            tombstones: Arc::default(),
+        }
+    }
+
+    /// Keeps at most so many bytes of packs in memory.
+    #[must_use]
+    pub fn with_cache(mut self, bytes: usize) -> ObjectStorage {
+        self.blocks = Blocks::new(bytes);
+        self
+    }
+
+    fn run<T, F>(&self, work: impl FnOnce(Bucket) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        block_on(work(self.bucket.clone()))?
+    }
+}
+
+/// Whether an object may be a value that was removed.
+fn suspicious(key: &str, size: u64) -> bool {
+    size == swap::TOMBSTONE.len() as u64 && !read::immutable(key) && !logs::is_log(key)
+}
+
+/// Whether an object is a value; a tombstone is none.
+async fn is_value(bucket: &Bucket, tombstones: &Tombstones, key: &str, meta: &ObjectMeta) -> Result<bool> {
+    if !suspicious(key, meta.size) {
+        return Ok(true);
+    }
+    let name = (key.to_owned(), meta.e_tag.clone().unwrap_or_default());
+    if tombstones.knows(&name) {
+        return Ok(false);
+    }
+    let Some(value) = bucket.value(key).await? else {
+        return Ok(false);
+    };
+    if value.bytes[..] != swap::TOMBSTONE[..] {
+        return Ok(true);
+    }
+    if let Some(tag) = value.version.e_tag {
+        tombstones.remember((name.0, tag));
+    }
+    Ok(false)
+}
+
+async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &str) -> Result<Vec<Stored>> {
+    let objects = bucket.objects(prefix).await?;
+    let looked = stream::iter(objects).map(|(key, meta)| async move {
+        let kept = is_value(bucket, tombstones, &key, &meta).await?;
+        Ok(kept.then(|| Stored {
+            key,
+            size: meta.size,
+            modified: meta.last_modified.into(),
+        }))
+    });
+    let found: Vec<Result<Option<Stored>>> = looked.buffered(AT_ONCE).collect().await;
+    let values = found.into_iter().filter_map(Result::transpose).collect::<Result<_>>()?;
+    Ok(logs::joined(prefix, values))
+}
+
+impl Storage for ObjectStorage {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let key = key.to_owned();
+        self.run(|bucket| async move {
+            match logs::is_log(&key) {
+                true => logs::get(&bucket, &key).await,
+                false => Ok(swap::live(bucket.value(&key).await?).map(|b| b.to_vec())),
+            }
+        })
+    }
+
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if read::immutable(key) {
+            return read::cached(&self.bucket, &self.blocks, key, offset, buf);
+        }
+        if logs::is_log(key) {
+            let whole = self.get(key)?.ok_or_else(|| RepoError::not_found("stored file", key))?;
+            return read::within(key, &whole, offset, buf);
+        }
+        // The size first: it knows a tombstone from a value.
+        self.size(key)?
+            .ok_or_else(|| RepoError::not_found("stored file", key))?;
+        read::straight(&self.bucket, key, offset, buf)
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        let (key, tombstones) = (key.to_owned(), self.tombstones.clone());
+        self.run(|bucket| async move {
+            if logs::is_log(&key) {
+                return Ok(logs::get(&bucket, &key).await?.map(|b| b.len() as u64));
+            }
+            match bucket.meta(&key).await? {
+                Some(meta) if is_value(&bucket, &tombstones, &key, &meta).await? => Ok(Some(meta.size)),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+        let (prefix, tombstones) = (prefix.to_owned(), self.tombstones.clone());
+        self.run(|bucket| async move { list(&bucket, &tombstones, &prefix).await })
+    }
+
+    fn upload(&self) -> Result<Box<dyn Upload>> {
+        Ok(Box::new(upload::Spool::new(self.bucket.clone())))
+    }
+
+    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        let owned = |value: Option<&[u8]>| value.map(bytes::Bytes::copy_from_slice);
+        let (key, expected, new) = (key.to_owned(), owned(expected), owned(new));
+        self.run(|bucket| async move {
+            match logs::is_log(&key) {
+                true => logs::swap(&bucket, &key, expected, new).await,
+                false => swap::swap(&bucket, &key, expected, new).await,
+            }
+        })
+    }
+
+    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        let (key, bytes) = (key.to_owned(), bytes::Bytes::copy_from_slice(bytes));
+        self.run(|bucket| async move { logs::append(&bucket, &key, bytes).await })
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        self.blocks.forget(key);
+        let key = key.to_owned();
+        self.run(|bucket| async move {
+            match logs::is_log(&key) {
+                true => logs::delete(&bucket, &key).await,
+                false => bucket.remove(&key).await,
+            }
+        })
+    }
+
+    fn excludes(&self) -> bool {
+        false
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
+        Ok(Box::new(Open))
+    }
+
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
+        Ok(Box::new(Open))
+    }
+
+    /// Always 0: parts of uploads that died are in no listing, and a lifecycle rule of the bucket removes them.
+    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
+        Ok(0)
+    }
+}

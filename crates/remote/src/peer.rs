@@ -1,0 +1,99 @@
+//! The other side of a transfer, whatever is in between. Neighbours: `near` is a repository whose storage can be read and written from
+//! here (a directory, a bucket), `http` one behind `mdl serve`; `fetch` and `push` know nothing but this. It must not know verbs.
+
+use mdl_objects::Id;
+use mdl_repo::{
+    Progress, PrunedMark, RepoError, Result,
+    sync::{Bundle, Piece, Plan, RefMove, Want},
+};
+use std::collections::HashSet;
+
+/// What the other side is, and where its refs stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// Branch that HEAD is on, by its short name; none if it is on none.
+    pub head: Option<String>,
+    /// Full names of branches and tags, sorted, with what they hold.
+    pub refs: Vec<(String, Id)>,
+}
+
+impl Advertised {
+    /// What a ref holds.
+    pub fn get(&self, name: &str) -> Option<Id> {
+        let at = self.refs.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
+        Some(self.refs[at].1)
+    }
+}
+
+/// Reads a part of a bundle on this side: at most a few MiB.
+pub type ReadPart<'a> = dyn Fn(&[Piece]) -> Result<Vec<u8>> + Sync + 'a;
+
+/// Takes what comes, some bytes at a time.
+pub type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
+/// The other side.
+pub trait Peer: Send + Sync {
+    /// Its branches and tags.
+    ///
+    /// # Errors
+    /// It cannot be reached, or says no.
+    fn refs(&self) -> Result<Advertised>;
+
+    /// What it has of what is wanted.
+    ///
+    /// # Errors
+    /// It lacks a tip; it cannot be reached, or says no.
+    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan>;
+
+    /// Tensors made to stand alone, for one who lacks what they are differences to; none where it cannot do that.
+    ///
+    /// # Errors
+    /// As `offer`.
+    fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>>;
+
+    /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes.
+    ///
+    /// # Errors
+    /// A pack is gone; it cannot be reached, or says no; fewer bytes came than were asked for. What `take` failed with.
+    fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()>;
+
+    /// Which of these objects it lacks.
+    ///
+    /// # Errors
+    /// It cannot be reached, or says no.
+    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>>;
+
+    /// Which of these commits its refs reach.
+    ///
+    /// # Errors
+    /// It cannot be reached, or says no.
+    fn known(&self, commits: &[Id]) -> Result<HashSet<Id>>;
+
+    /// Bytes that one bundle to it holds at most, as long as no object is larger.
+    fn bundle_bytes(&self) -> u64;
+
+    /// Sends bundles, but for what has arrived there already, and has them checked and stored. `read` reads their parts here.
+    /// Returns how many bytes were sent.
+    ///
+    /// # Errors
+    /// It refuses what it got; it cannot be reached, or says no; `Stopped`. What has arrived whole need not be sent again.
+    fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64>;
+
+    /// Tells it which of the versions that it was sent were pruned here: it is to note that of those whose contents it lacks.
+    ///
+    /// # Errors
+    /// It cannot be reached, or says no.
+    fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()>;
+
+    /// Moves its refs, one after the other, each by compare-and-swap, once all that they are to hold is seen to be there. Returns
+    /// what became of each.
+    ///
+    /// # Errors
+    /// Something is missing there: then none was moved. It cannot be reached, or says no.
+    fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>>;
+}
+
+/// The error of an answer that cannot be.
+pub(crate) fn nonsense(what: &str) -> RepoError {
+    RepoError::corrupt("an answer of the other side", what)
+}

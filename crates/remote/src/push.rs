@@ -1,0 +1,225 @@
+//! Sends what another repository lacks, then moves its refs. Neighbours: `mdl-repo` says what there is to send, a `Peer` takes it. It must
+//! not know what the peer is.
+
+use crate::{
+    landing,
+    near::read_stored,
+    peer::{Advertised, Peer},
+};
+use mdl_objects::Id;
+use mdl_repo::{
+    HEADS, Progress, Repo, RepoError, Result, TAGS,
+    pack::PackId,
+    storage::{LocalStorage, Storage},
+    sync::{Piece, Plan, RefMove, Want},
+};
+use std::collections::HashSet;
+use tempfile::TempDir;
+
+/// Commits that the other side is asked about at once.
+const BATCH: usize = 256;
+
+/// A ref that is to be pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// Full name there.
+    pub name: String,
+    /// What it is to hold; none: it is to go.
+    pub new: Option<Id>,
+    /// Whether it may leave commits behind.
+    pub force: bool,
+    /// Where it must stand for that; none: wherever it is seen to stand. `Some(None)`: it must not exist.
+    pub lease: Option<Option<Id>>,
+}
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub struct Pushed {
+    /// Bytes of objects that went over; what an earlier try had brought there is not among them.
+    pub sent: u64,
+    /// Objects that the other side lacked.
+    pub objects: u64,
+    /// Refs, and what became of each; those that stood there already are left out.
+    pub refs: Vec<(RefMove, Result<()>)>,
+}
+
+/// Sends versions and moves refs.
+///
+/// # Errors
+/// A move that would leave commits behind and is not forced: then nothing is sent. The other side lacks something in the end, cannot be
+/// reached, or says no; the medium failed; `Stopped`. What has arrived there need not be sent again.
+pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
+    let there = peer.refs()?;
+    let moves = moves(repo, &there, wishes)?;
+    let mut out = Pushed::default();
+    if moves.is_empty() {
+        return Ok(out);
+    }
+    let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
+    let mut want = Want {
+        haves: haves(repo, peer, &there, &tips)?,
+        tips,
+        ..Want::default()
+    };
+    let done = match send_and_move(repo, peer, &want, &moves, message, progress, &mut out) {
+        // Of versions that were pruned there the commits are had, and not all their contents.
+        Err(RepoError::NotFound { .. }) if !want.haves.is_empty() => {
+            want.partial = true;
+            send_and_move(repo, peer, &want, &moves, message, progress, &mut out)
+        }
+        done => done,
+    };
+    out.refs = moves.into_iter().zip(done?).collect();
+    Ok(out)
+}
+
+fn send_and_move(
+    repo: &Repo,
+    peer: &dyn Peer,
+    want: &Want,
+    moves: &[RefMove],
+    message: &str,
+    progress: &dyn Progress,
+    out: &mut Pushed,
+) -> Result<Vec<Result<()>>> {
+    if !want.tips.is_empty() {
+        // What is being sent must stay.
+        let _guard = repo.write_lock()?;
+        repo.odb().refresh();
+        let plan = repo.offer(want, progress)?;
+        let pruned = plan.pruned.clone();
+        send(repo, peer, plan, progress, out)?;
+        if !pruned.is_empty() {
+            peer.note_pruned(&pruned)?;
+        }
+    }
+    peer.move_refs(moves, message)
+}
+
+fn send(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress, out: &mut Pushed) -> Result<()> {
+    let ids: Vec<Id> = plan.ids().collect();
+    let lacking = peer.lacking(&ids)?;
+    let mut needed = plan.needed(&lacking)?;
+    let mut anew = None;
+    if !needed.heavy.is_empty() {
+        progress.begin("encoding tensors to stand alone", 0);
+        let (made, offered) = Anew::of(repo, &needed.heavy, progress)?;
+        progress.end();
+        anew = Some(made);
+        plan = plan.with_whole(offered);
+        needed = plan.needed(&lacking)?;
+    }
+    out.objects += needed.records.len() as u64;
+    let bundles = needed.bundles(peer.bundle_bytes());
+    let read = |pieces: &[Piece]| -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for piece in pieces {
+            match (piece, &anew) {
+                (Piece::Stored { pack, offset, len }, Some(anew)) if anew.packs.contains(pack) => {
+                    let start = bytes.len();
+                    bytes.resize(start + *len as usize, 0);
+                    anew.storage.read_at(&pack.key(), *offset, &mut bytes[start..])?;
+                }
+                (piece, _) => bytes.extend(read_stored(repo, std::slice::from_ref(piece))?),
+            }
+        }
+        Ok(bytes)
+    };
+    out.sent += peer.send(&bundles, &read, progress)?;
+    Ok(())
+}
+
+/// Tensors encoded anew, for as long as they are being sent.
+struct Anew {
+    packs: HashSet<PackId>,
+    storage: LocalStorage,
+    _dir: TempDir,
+}
+
+impl Anew {
+    fn of(repo: &Repo, tensors: &[Id], progress: &dyn Progress) -> Result<(Anew, Plan)> {
+        let dir = TempDir::new_in(landing::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
+        let storage = LocalStorage::new(dir.path());
+        let offered = repo.offer_whole(tensors, &storage, progress)?;
+        let anew = Anew {
+            packs: offered.offers.iter().map(|o| o.pack).collect(),
+            storage,
+            _dir: dir,
+        };
+        Ok((anew, offered))
+    }
+}
+
+/// What is to be asked of the other side; refuses what would leave commits behind.
+fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<Vec<RefMove>> {
+    let mut out = Vec::new();
+    for wish in wishes {
+        let found = there.get(&wish.name);
+        if let Some(lease) = wish.lease
+            && lease != found
+        {
+            return Err(RepoError::Conflict {
+                name: wish.name.clone(),
+                expected: lease,
+                found,
+            });
+        }
+        if found == wish.new {
+            continue;
+        }
+        let force = wish.force || wish.lease.is_some();
+        if let (Some(old), Some(new), false) = (found, wish.new, force) {
+            refuse_loss(repo, &wish.name, old, new)?;
+        }
+        out.push(RefMove {
+            name: wish.name.clone(),
+            expected: found,
+            new: wish.new,
+            force,
+        });
+    }
+    Ok(out)
+}
+
+fn refuse_loss(repo: &Repo, name: &str, old: Id, new: Id) -> Result<()> {
+    if let Some(tag) = name.strip_prefix(TAGS) {
+        let message = format!("tag {tag} exists there and is another");
+        return Err(RepoError::user(message, "tags do not move unless forced (--force)"));
+    }
+    if repo.odb().has(&old)? && repo.reaches(&new, &old)? {
+        return Ok(());
+    }
+    let name = name.strip_prefix(HEADS).unwrap_or(name).to_owned();
+    Err(RepoError::NotForward { name, old, new })
+}
+
+/// Commits of ours that the other side has: its refs, and where those say nothing, our history from the tips back to the first that
+/// it knows.
+fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Result<Vec<Id>> {
+    let mut out = Vec::new();
+    for (_, id) in &there.refs {
+        if repo.odb().has(id)? {
+            out.push(repo.peel(id)?);
+        }
+    }
+    out.sort();
+    out.dedup();
+    if there.refs.is_empty() || out.len() == there.refs.len() {
+        return Ok(out);
+    }
+    // Somebody else has moved refs there; what they stand on may be ours.
+    let starts = tips.iter().map(|t| repo.peel(t)).collect::<Result<Vec<Id>>>()?;
+    let mut history = repo.history(&starts)?;
+    loop {
+        let batch = history.by_ref().take(BATCH).map(|s| s.map(|s| s.id));
+        let batch = batch.collect::<Result<Vec<Id>>>()?;
+        let known = peer.known(&batch)?;
+        if let Some(first) = batch.iter().find(|id| known.contains(*id)) {
+            out.push(*first);
+            return Ok(out);
+        }
+        if batch.len() < BATCH {
+            return Ok(out);
+        }
+    }
+}

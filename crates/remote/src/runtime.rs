@@ -1,0 +1,84 @@
+//! The one runtime on which every request of this crate runs, and how a blocking caller waits for it. Neighbours: everything here
+//! that asks a network. It must not know what is asked.
+//!
+//! Callers are plain threads, or threads that another runtime keeps for blocking work. They hand the future over and wait on a
+//! channel: entering a runtime from within another is a panic, waiting for a channel is not.
+
+use mdl_repo::{RepoError, Result};
+use std::{
+    future::Future,
+    io,
+    sync::{OnceLock, mpsc},
+};
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads that drive requests. They wait for the network; what computes is elsewhere.
+const THREADS: usize = 4;
+
+fn shared() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("mdl-remote")
+            .enable_all()
+            .build()
+    });
+    made.as_ref()
+        .map_err(|e| RepoError::io("cannot start threads for the network")(io::Error::new(e.kind(), e.to_string())))
+}
+
+/// Runs a future to its end on the shared runtime; the calling thread waits. Never to be called from a future that runs there: it
+/// would hold the thread that is to go on.
+///
+/// # Errors
+/// There are no threads to be had, or the future panicked.
+pub(crate) fn block_on<F>(future: F) -> Result<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let (tell, told) = mpsc::sync_channel(1);
+    spawn(async move {
+        // Nobody waits any more only if their thread is gone.
+        let _ = tell.send(future.await);
+    })?;
+    told.recv()
+        .map_err(|e| RepoError::io("a request broke off")(io::Error::other(e)))
+}
+
+/// Lets a future run to its end on the shared runtime, while the calling thread does something else.
+///
+/// # Errors
+/// There are no threads to be had.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    shared()?.spawn(future);
+    Ok(())
+}
+
+/// Chooses who does the cryptography of TLS, before the first client is built.
+pub(crate) fn choose_tls() {
+    // Another part of the process may have chosen: then that is the one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_runs_from_a_thread_and_from_within_another_runtime() {
+        assert_eq!(block_on(async { 1 }).expect("ran"), 1);
+        let other = Builder::new_multi_thread().enable_all().build().expect("runtime");
+        let answer = other.block_on(async {
+            let blocking = tokio::task::spawn_blocking(|| block_on(async { 2 }));
+            blocking.await.expect("joined")
+        });
+        assert_eq!(answer.expect("ran"), 2);
+    }
+
+    #[test]
+    fn a_future_that_panics_is_an_error() {
+        let broken = block_on(async { assert!(std::hint::black_box(false), "on purpose") });
+        assert!(broken.is_err());
+    }
+}

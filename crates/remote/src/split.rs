@@ -1,0 +1,123 @@
+//! A work tree's view of a shared storage: where HEAD is is each work tree's own. Neighbours: `attach` makes one. It must not know what
+//! the shared storage is.
+
+use mdl_repo::{
+    Result,
+    storage::{Guard, LocalStorage, Storage, Stored, Swap, Upload},
+};
+use std::{path::Path, sync::Arc};
+
+/// Keys that are the work tree's own: where it stands, and how it came there.
+const OWN: [&str; 2] = ["HEAD", "logs/HEAD"];
+
+/// A storage of which a few keys are elsewhere.
+#[derive(Debug)]
+pub struct Split {
+    shared: Arc<dyn Storage>,
+    own: LocalStorage,
+}
+
+impl Split {
+    /// `shared`, but for where HEAD is: that is in `dir`.
+    pub fn new(shared: Arc<dyn Storage>, dir: &Path) -> Split {
+        Split {
+            shared,
+            own: LocalStorage::new(dir),
+        }
+    }
+
+    fn of(&self, key: &str) -> &dyn Storage {
+        match OWN.contains(&key) {
+            true => &self.own,
+            false => &*self.shared,
+        }
+    }
+}
+
+struct SplitUpload {
+    shared: Box<dyn Upload>,
+}
+
+impl Upload for SplitUpload {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.shared.write(bytes)
+    }
+
+    fn finish(self: Box<Self>, key: &str) -> Result<()> {
+        debug_assert!(!OWN.contains(&key), "an upload is a pack or another large thing");
+        self.shared.finish(key)
+    }
+}
+
+impl Storage for Split {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        self.of(key).get(key)
+    }
+
+    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.of(key).read_at(key, offset, buf)
+    }
+
+    fn size(&self, key: &str) -> Result<Option<u64>> {
+        self.of(key).size(key)
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+        let mut out = self.shared.list(prefix)?;
+        out.retain(|s| !OWN.contains(&s.key.as_str()));
+        for key in OWN.iter().filter(|k| k.starts_with(prefix)) {
+            let listed = self.own.list(prefix)?;
+            out.extend(listed.into_iter().filter(|s| s.key == *key));
+        }
+        out.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(out)
+    }
+
+    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+        match OWN.iter().any(|k| k.starts_with(prefix)) {
+            true => Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect()),
+            false => self.shared.keys(prefix),
+        }
+    }
+
+    fn upload(&self) -> Result<Box<dyn Upload>> {
+        let shared = self.shared.upload()?;
+        Ok(Box::new(SplitUpload { shared }))
+    }
+
+    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+        self.of(key).put(key, value)
+    }
+
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+        self.of(key).adopt(file, len, tail, key)
+    }
+
+    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+        self.of(key).swap(key, expected, new)
+    }
+
+    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        self.of(key).append(key, bytes)
+    }
+
+    fn delete(&self, key: &str) -> Result<()> {
+        self.of(key).delete(key)
+    }
+
+    fn excludes(&self) -> bool {
+        self.shared.excludes()
+    }
+
+    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
+        self.shared.lock_shared()
+    }
+
+    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
+        self.shared.lock_exclusive()
+    }
+
+    fn sweep_uploads(&self, dry_run: bool) -> Result<u64> {
+        self.shared.sweep_uploads(dry_run)
+    }
+}
