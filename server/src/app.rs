@@ -14,6 +14,7 @@ use crate::{
     registry::{Registry, RepoName},
     spool::Spool,
     state,
+    sync::Transfers,
     uploads::Uploads,
     webhooks::Webhooks,
 };
@@ -44,6 +45,7 @@ struct Inner {
     webhooks: Webhooks,
     commits: Commits,
     hub: Hub,
+    transfers: Transfers,
     stopping: watch::Sender<bool>,
 }
 
@@ -53,9 +55,12 @@ impl App {
     /// # Errors
     /// The directories cannot be had.
     pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
-        let registry = Registry::new(&options.root, engine)?;
         let state = options.state_dir()?;
         state::make(&state)?;
+        let registry = match &options.storage {
+            Some(url) => Registry::of_bucket(url, state.join("indexes"), engine)?,
+            None => Registry::new(&options.root, engine)?,
+        };
         Ok(App(Arc::new(Inner {
             tokens: Tokens::new(&state),
             content: Content::new(&state, &options)?,
@@ -67,6 +72,7 @@ impl App {
             webhooks: Webhooks::new(&state),
             commits: Commits::default(),
             hub: Hub::new(&state)?,
+            transfers: Transfers::new(&state, &options),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -132,6 +138,11 @@ impl App {
     /// What the Hugging Face clients' and git-lfs's routes share.
     pub(crate) fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    /// Packs on their way in or out.
+    pub(crate) fn transfers(&self) -> &Transfers {
+        &self.0.transfers
     }
 
     /// Counters.

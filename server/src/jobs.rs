@@ -369,39 +369,14 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
         return Err(RepoError::Stopped { what: "the job" });
     }
     match new.kind {
-        JobKind::Compact => {
-            let r = repo.compact(&CompactOptions { dry_run }, progress)?;
-            Ok(json!({
-                "dry_run": r.dry_run,
-                "stored_bytes_before": r.bytes_before,
-                "stored_bytes_after": r.bytes_after,
-                "packs_before": r.packs_before,
-                "packs_after": r.packs_after,
-                "tensors_reencoded": r.tensors_reencoded,
-                "deepest_before": r.deepest_before,
-                "deepest_after": r.deepest_after,
-            }))
-        }
+        JobKind::Compact => Ok(json!(repo.compact(&CompactOptions { dry_run }, progress)?)),
         JobKind::Gc => {
             let options = GcOptions {
                 dry_run,
                 prune_now: new.prune_now,
+                grace: None,
             };
-            let r = repo.gc(&options, progress)?;
-            Ok(json!({
-                "dry_run": r.dry_run,
-                "freed_bytes": r.bytes_freed,
-                "abandoned_bytes": r.upload_bytes,
-                "stored_bytes_before": r.bytes_before,
-                "stored_bytes_after": r.bytes_after,
-                "objects_before": r.objects_before,
-                "objects_after": r.objects_after,
-                "packs_before": r.packs_before,
-                "packs_after": r.packs_after,
-                "packs_deleted": r.packs_deleted,
-                "packs_rewritten": r.packs_rewritten,
-                "pruned_versions": r.pruned,
-            }))
+            Ok(json!(repo.gc(&options, progress)?))
         }
         JobKind::Fsck => {
             let mut r = repo.fsck(new.quick, progress)?;

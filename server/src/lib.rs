@@ -1,9 +1,11 @@
 //! `mdl serve`: repositories over HTTP. Neighbours: `mdl-repo` below, the CLI starts it. It must not know how a version is stored,
 //! nor decide what the CLI's verbs mean.
 //!
-//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `content` (bytes
-//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request).
+//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `sync` (clone, fetch and push), `content` (bytes
+//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
+//! (sizes and numbers for people, here and in the CLI).
 
+pub mod amounts;
 pub mod api;
 pub mod app;
 pub mod auth;
@@ -24,6 +26,7 @@ pub mod registry;
 mod revision;
 pub mod spool;
 pub mod state;
+mod sync;
 pub mod uploads;
 pub mod webhooks;
 
@@ -130,6 +133,7 @@ async fn rest(app: App, rates: Rates) {
             hub::rest(&app);
             app.registry().rest(IDLE);
             app.uploads().sweep(uploads::IDLE);
+            app.transfers().rest();
         })
         .await;
     }

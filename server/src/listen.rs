@@ -9,6 +9,7 @@ use crate::{
     problem::{Problem, Result},
 };
 use axum::{Router, body::Body};
+use http::StatusCode;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -17,6 +18,7 @@ use hyper_util::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     fmt::Display,
+    io,
     net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -67,7 +69,11 @@ impl Listener {
     pub async fn bind(app: &App) -> Result<Listener> {
         let options = app.options();
         let tls = options.tls.as_ref().map(acceptor).transpose()?;
-        let failed = |e| Problem::usage(format!("cannot listen at {}: {e}", options.listen));
+        let failed = |e: io::Error| {
+            let message = format!("cannot listen at {}: {e}", options.listen);
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "io", message)
+                .hint("--listen names another address and port; port 0 takes a free one")
+        };
         let tcp = TcpListener::bind(options.listen).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
         Ok(Listener { tcp, tls, address })

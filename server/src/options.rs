@@ -5,7 +5,21 @@ use crate::{
     problem::{Problem, Result},
     state,
 };
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Why a directory cannot be served.
+pub(crate) fn unserved(root: &Path) -> impl FnOnce(io::Error) -> Problem + use<'_> {
+    move |e| match e.kind() {
+        io::ErrorKind::NotFound => Problem::not_found("directory", root.display())
+            .hint("make it first; repositories are the directories OWNER/NAME in it"),
+        _ => Problem::usage(format!("cannot serve {}: {e}", root.display())),
+    }
+}
 
 /// What those without a token may do with every repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +64,8 @@ pub struct Tls {
 pub struct Options {
     /// Directory with the repositories, as `OWNER/NAME`; or one repository.
     pub root: PathBuf,
+    /// URL of a bucket with the repositories, as `OWNER/NAME`; then none of `root`'s are served.
+    pub storage: Option<String>,
     /// Directory for the server's own things; none: `.mdl-serve` in `root`.
     pub state: Option<PathBuf>,
     /// Where to listen.
@@ -90,8 +106,7 @@ impl Options {
         if let Some(dir) = &self.state {
             return Ok(dir.clone());
         }
-        let failed = |e| Problem::usage(format!("cannot serve {}: {e}", self.root.display()));
-        let root = self.root.canonicalize().map_err(failed)?;
+        let root = self.root.canonicalize().map_err(unserved(&self.root))?;
         let inner = root.join(mdl_repo::DIR);
         Ok(if inner.is_dir() {
             inner.join("serve")
@@ -104,6 +119,7 @@ impl Options {
     pub fn new(root: impl Into<PathBuf>) -> Options {
         Options {
             root: root.into(),
+            storage: None,
             state: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 7878)),
             tls: None,

@@ -8,6 +8,7 @@ use axum::{
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use mdl_repo::{ErrorKind, RepoError};
 use serde::Serialize;
+use std::io;
 use utoipa::ToSchema;
 
 /// Result of the routes.
@@ -15,6 +16,8 @@ pub type Result<T> = std::result::Result<T, Problem>;
 
 /// Media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+/// What a client hears where there is no more room.
+pub const FULL: &str = "the server's disk is full";
 const ERROR_CODE: HeaderName = HeaderName::from_static("x-error-code");
 const ERROR_MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
 
@@ -176,7 +179,10 @@ impl Problem {
 
 impl From<RepoError> for Problem {
     fn from(error: RepoError) -> Problem {
+        let full = matches!(&error, RepoError::Io { source, .. } if is_full(source));
         let (status, kind) = match error.kind() {
+            // Nobody need try again soon.
+            ErrorKind::Io if full => (StatusCode::INSUFFICIENT_STORAGE, "io"),
             ErrorKind::User => (StatusCode::UNPROCESSABLE_ENTITY, "user"),
             ErrorKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found"),
@@ -189,12 +195,7 @@ impl From<RepoError> for Problem {
             // Paths of the server are for its log.
             RepoError::Io { context, source } => {
                 tracing::error!(%context, %source, "the medium failed");
-                let full = source.kind() == std::io::ErrorKind::StorageFull;
-                let what = if full {
-                    "the server's disk is full"
-                } else {
-                    "the server's storage failed"
-                };
+                let what = if full { FULL } else { "the server's storage failed" };
                 what.to_owned()
             }
             _ => error.to_string(),
@@ -224,6 +225,11 @@ impl From<RepoError> for Problem {
     }
 }
 
+/// Whether there is no more room, on the disk or for the server's user.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Text as a header takes it: one line of visible ASCII.
 fn header_text(text: &str) -> HeaderValue {
     let visible = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
@@ -245,5 +251,22 @@ impl IntoResponse for Problem {
             headers.append(name, value);
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_apart_and_no_path_is_told() {
+        for (kind, status, message) in [
+            (io::ErrorKind::StorageFull, 507, FULL),
+            (io::ErrorKind::QuotaExceeded, 507, FULL),
+            (io::ErrorKind::PermissionDenied, 500, "the server's storage failed"),
+        ] {
+            let problem = Problem::from(RepoError::io("cannot write /srv/secret")(kind.into()));
+            assert_eq!((problem.status.as_u16(), problem.message.as_str()), (status, message));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Bytes on their way in: written to a file of the server's own, hashed, bounded; gone if nobody keeps them. Neighbours: uploads,
 //! commits and LFS take these. It must not know what they become.
 
-use crate::problem::{Problem, Result};
+use crate::problem::{FULL, Problem, Result, is_full};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::StatusCode;
@@ -67,12 +67,9 @@ impl Drop for Spooled {
 
 /// What the medium said, for the log; the client hears whether there was no more room.
 pub fn medium(error: std::io::Error) -> Problem {
-    if matches!(
-        error.kind(),
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-    ) {
+    if is_full(&error) {
         tracing::error!(%error, "no room for an upload");
-        return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "io", "the server's disk is full");
+        return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "io", FULL);
     }
     Problem::internal(error)
 }

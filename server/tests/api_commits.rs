@@ -5,6 +5,7 @@ mod support;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
+use mdl_objects::Id;
 use mdl_repo::Repo;
 use mdl_server::app::App;
 use serde_json::{Value, json};
@@ -41,11 +42,14 @@ impl Fixture {
         commit(&self.repo(), &files, "first", 1).to_hex()
     }
 
+    fn tip(&self) -> Id {
+        self.repo().refs().head_commit().expect("refs").expect("a commit")
+    }
+
     /// The files of the branch's tip, with their bytes.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let repo = self.repo();
-        let tip = repo.refs().head_commit().expect("refs").expect("a commit");
-        let files = repo.files(&tip).expect("files");
+        let files = repo.files(&self.tip()).expect("files");
         let read = |(path, entry): (&String, &mdl_objects::Entry)| {
             let mut bytes = Vec::new();
             let mut take = |part: &[u8]| {
@@ -92,6 +96,12 @@ fn made(answer: &Answer) -> String {
     id
 }
 
+#[track_caller]
+fn is_one_of(answer: &Answer, statuses: &[u16], what: &str) {
+    let status = answer.status.as_u16();
+    assert!(statuses.contains(&status), "{what}: {status} {}", answer.text);
+}
+
 #[tokio::test]
 async fn every_form_gives_the_bytes_back() {
     let f = Fixture::new();
@@ -128,7 +138,7 @@ async fn every_form_gives_the_bytes_back() {
         f.files(),
         vec![("model.safetensors".into(), two), ("run.sh".into(), b"#!".to_vec())]
     );
-    let tip = f.repo().refs().head_commit().expect("refs").expect("a commit");
+    let tip = f.tip();
     assert!(f.repo().files(&tip).expect("files")["run.sh"].executable);
 
     let answer = ask(
@@ -310,27 +320,14 @@ async fn hostile_archives_change_nothing() {
     ];
     for (what, archive, statuses) in cases {
         let answer = send(&f.app, tar_request(&said(9), archive.clone())).await;
-        assert!(
-            statuses.contains(&answer.status.as_u16()),
-            "{what}: {} {}",
-            answer.status,
-            answer.text
-        );
+        is_one_of(&answer, statuses, what);
         let meta = said(9).to_string();
         let body = form(&[("meta", None, meta.as_bytes()), ("tar", None, &archive)]);
         let answer = send(&f.app, form_request(body)).await;
-        assert!(
-            statuses.contains(&answer.status.as_u16()),
-            "{what} in a form: {} {}",
-            answer.status,
-            answer.text
-        );
+        is_one_of(&answer, statuses, &format!("{what} in a form"));
         f.clean();
     }
-    assert_eq!(
-        f.repo().refs().head_commit().expect("refs").expect("a commit").to_hex(),
-        before
-    );
+    assert_eq!(f.tip().to_hex(), before);
 }
 
 #[tokio::test]
@@ -428,18 +425,10 @@ async fn bombs_and_broken_forms_change_nothing() {
     ];
     for (what, body, statuses) in cases {
         let answer = send(&f.app, form_request(body)).await;
-        assert!(
-            statuses.contains(&answer.status.as_u16()),
-            "{what}: {} {}",
-            answer.status,
-            answer.text
-        );
+        is_one_of(&answer, statuses, what);
         f.clean();
     }
-    assert_eq!(
-        f.repo().refs().head_commit().expect("refs").expect("a commit").to_hex(),
-        before
-    );
+    assert_eq!(f.tip().to_hex(), before);
 }
 
 #[tokio::test]

@@ -194,20 +194,20 @@ fn next_page(answer: &Answer) -> Option<String> {
     Some(local(link))
 }
 
+/// The files that a model's description lists.
+fn siblings(info: &Value) -> Vec<&str> {
+    let files = info["siblings"].as_array().expect("files");
+    files.iter().filter_map(|s| s["rfilename"].as_str()).collect()
+}
+
 #[tokio::test]
 async fn models_are_described_at_every_revision() {
     let site = Site::new();
     let latest = site.get(MODEL).await.ended(200).json();
     assert_eq!(latest["id"], "ada/gpt");
     assert_eq!(latest["sha"], site.short(2).as_str());
-    let names: Vec<&str> = latest["siblings"]
-        .as_array()
-        .expect("files")
-        .iter()
-        .filter_map(|s| s["rfilename"].as_str())
-        .collect();
     assert_eq!(
-        names,
+        siblings(&latest),
         [
             "README.md",
             "config.json",
@@ -420,14 +420,8 @@ async fn commits_change_what_they_name_and_nothing_else() {
     assert_eq!(done["commitUrl"], format!("http://127.0.0.1:7878/ada/gpt/commit/{oid}"));
     let info = site.get(MODEL).await.json();
     assert_eq!(info["sha"], oid.as_str());
-    let names: Vec<&str> = info["siblings"]
-        .as_array()
-        .expect("files")
-        .iter()
-        .filter_map(|s| s["rfilename"].as_str())
-        .collect();
     assert_eq!(
-        names,
+        siblings(&info),
         ["config.json", "model.safetensors", "new/dir/x.json", "sub/note.txt"]
     );
     assert_eq!(site.get("/ada/gpt/resolve/main/model.safetensors").await.body, weights);

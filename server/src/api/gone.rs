@@ -22,7 +22,7 @@ impl Drop for Waiting {
 
 /// What the work asks.
 #[derive(Debug)]
-pub(super) struct Watch(Arc<AtomicBool>);
+pub(crate) struct Watch(Arc<AtomicBool>);
 
 impl Progress for Watch {
     fn begin(&self, _what: &str, _total: u64) {}
@@ -38,7 +38,7 @@ impl Progress for Watch {
 ///
 /// # Errors
 /// Those of `f`.
-pub(super) async fn heavy<T: Send + 'static>(
+pub(crate) async fn heavy<T: Send + 'static>(
     app: &App,
     f: impl FnOnce(&Watch) -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -7,7 +7,7 @@ mod conditional;
 mod diff;
 mod entry;
 mod files;
-mod gone;
+pub(crate) mod gone;
 mod jobs;
 mod listing;
 mod log;
@@ -65,10 +65,10 @@ impl Modify for Tokens {
 /// Bytes of a response.
 #[derive(ToSchema)]
 #[schema(value_type = String, format = Binary)]
-struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
+pub(crate) struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
 
 /// An id that a client wrote.
-fn id(text: &str) -> Result<Id> {
+pub(crate) fn id(text: &str) -> Result<Id> {
     let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
     text.parse()
         .map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
@@ -89,7 +89,8 @@ fn described() -> OpenApiRouter<App> {
         .merge(commits::routes())
         .merge(uploads::routes())
         .merge(jobs::routes())
-        .merge(webhooks::routes());
+        .merge(webhooks::routes())
+        .merge(crate::sync::routes());
     let all = OpenApiRouter::new()
         .merge(repos::routes())
         .merge(reading)

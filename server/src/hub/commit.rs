@@ -107,7 +107,7 @@ impl Job {
                     self.access.moved(&self.app, &full, tip, Some(done.id));
                     return Ok(done.id);
                 }
-                (Err(RepoError::Conflict { .. }), _) if tries < TRIES => {}
+                (Err(RepoError::Conflict { .. } | RepoError::Overtaken), _) if tries < TRIES => {}
                 // Sent again after its answer was lost, or nothing was new to begin with.
                 (Err(RepoError::User { message, .. }), Some(tip)) if message.starts_with("nothing to commit") => {
                     return Ok(tip);

@@ -1,4 +1,5 @@
-//! Text and numbers as pages show them. Neighbours: every page. It must not know markup.
+//! Text and numbers as pages show them. Neighbours: every page; `amounts` has what the command line shows too. It must not know
+//! markup.
 //!
 //! What comes from a repository is anybody's: control characters and marks that turn the direction of writing are spelled out, and
 //! nothing is longer than a page has room for.
@@ -6,58 +7,12 @@
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+pub use crate::amounts::{number, ratio, ratio_of, size};
+
 /// What stays as it is in a segment of a path: the unreserved characters.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Characters of a name that are shown.
 const NAME: usize = 160;
-
-/// `512 B`, `3.1 MiB`.
-pub fn size(bytes: u64) -> String {
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 KiB would be shown as 1024.0 KiB.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS.get(unit).copied().unwrap_or("PiB"))
-}
-
-/// How many times smaller, as a number.
-pub fn ratio_of(logical: u64, stored: u64) -> Option<f64> {
-    (stored > 0 && logical > 0).then(|| logical as f64 / stored as f64)
-}
-
-/// How many times smaller: `2.67x`; from ten on with fewer decimals.
-pub fn ratio(logical: u64, stored: u64) -> String {
-    match ratio_of(logical, stored) {
-        None => "-".to_owned(),
-        Some(r) if r < 10.0 => format!("{r:.2}x"),
-        Some(r) if r < 100.0 => format!("{r:.1}x"),
-        Some(r) => format!("{r:.0}x"),
-    }
-}
-
-/// At most six significant digits, in scientific notation where that is shorter.
-pub fn number(v: f64) -> String {
-    if v == 0.0 || !v.is_finite() {
-        return format!("{v}");
-    }
-    let magnitude = v.abs().log10().floor();
-    if !(-3.0..7.0).contains(&magnitude) {
-        let text = format!("{v:.5e}");
-        return match text.split_once('e') {
-            Some((digits, power)) => format!("{}e{power}", trim_zeros(digits)),
-            None => text,
-        };
-    }
-    let decimals = (5.0 - magnitude).clamp(0.0, 9.0) as usize;
-    trim_zeros(&format!("{v:.decimals$}")).to_owned()
-}
 
 /// Three significant digits: for tables that compare.
 pub fn rough(v: f64) -> String {
@@ -66,14 +21,6 @@ pub fn rough(v: f64) -> String {
     }
     let short = format!("{v:.2e}").parse().unwrap_or(v);
     number(short)
-}
-
-fn trim_zeros(digits: &str) -> &str {
-    if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits
-    }
 }
 
 /// `1 file`, `3 files`, `12,000 tensors`.
@@ -167,17 +114,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_true() {
-        assert_eq!(
-            [0, 1023, 1536, 90_868_344].map(size),
-            ["0 B", "1023 B", "1.5 KiB", "86.7 MiB"]
-        );
-        assert_eq!([ratio(8, 3), ratio(1000, 3), ratio(5, 0)], ["2.67x", "333x", "-"]);
-        assert_eq!(
-            [0.41, -0.001_234_567, 1.5e-9].map(number),
-            ["0.41", "-0.00123457", "1.5e-9"]
-        );
-        assert_eq!([number(f64::NAN), rough(0.012_345)], ["NaN", "0.0123"]);
+    fn numbers_are_short() {
+        assert_eq!(rough(0.012_345), "0.0123");
         assert_eq!([999, 1000, 1_234_567].map(grouped), ["999", "1,000", "1,234,567"]);
         assert_eq!([count(1, "file"), count(2, "file")], ["1 file", "2 files"]);
     }

@@ -105,7 +105,10 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     commit.quality = Some(r#"{"policy":"lossy","family":"lattice","state":{"secret":1}}"#.to_owned());
     commit.parents = vec![*like];
     let id = add(Kind::Commit, commit.encode());
-    repo.odb().note_pack(pack.finish().expect("a pack")).expect("noted");
+    let held = repo.write_lock().expect("a lock");
+    repo.odb()
+        .note_pack(pack.finish(&held).expect("a pack"))
+        .expect("noted");
     id
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod http;
+pub mod live;
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};

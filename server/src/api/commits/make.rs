@@ -123,7 +123,11 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
         let request = request(order, &uploads, tip, resumed_from, lossy.is_some())?;
         match commit(repo, &request, lossy.as_ref()) {
             Ok(id) => break (tip, id),
-            Err(RepoError::Conflict { .. }) if order.meta.expected.is_none() && tries < TRIES => tries += 1,
+            Err(RepoError::Conflict { .. } | RepoError::Overtaken)
+                if order.meta.expected.is_none() && tries < TRIES =>
+            {
+                tries += 1
+            }
             Err(e) => return Err(named(e, &request).into()),
         }
     };

@@ -185,7 +185,7 @@ fn swap(
         };
         let who = access.caller.signature(&repo.config().signature());
         match repo.move_ref(full, old, new, who, &line) {
-            Err(RepoError::Conflict { .. }) if expected.is_none() && tries < TRIES => tries += 1,
+            Err(RepoError::Conflict { .. } | RepoError::Overtaken) if expected.is_none() && tries < TRIES => tries += 1,
             Err(e) => return Err(e.into()),
             Ok(()) => return Ok(old),
         }

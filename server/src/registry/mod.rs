@@ -1,7 +1,13 @@
-//! The repositories below the served directory: `owner/name`, found, made, kept open while they are used. Neighbours: `mdl-repo`
-//! opens them, every route asks for one. It must not know who may see which.
+//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says where they
+//! are, every route asks for one. It must not know who may see which.
 
-use crate::problem::{Problem, Result};
+mod home;
+
+use crate::{
+    options::unserved,
+    problem::{Problem, Result},
+};
+use home::Home;
 use mdl_codec::Engine;
 use mdl_repo::{DIR, Repo, RepoError};
 use serde::{Deserialize, Serialize};
@@ -105,12 +111,12 @@ struct Opened {
     used: Instant,
 }
 
-/// The repositories of one directory.
+/// The repositories of one directory, or of one bucket.
 pub struct Registry {
-    root: PathBuf,
+    home: Home,
     engine: Arc<dyn Engine>,
     /// The served directory is this one repository.
-    single: Option<RepoName>,
+    single: Option<(RepoName, PathBuf)>,
     open: Mutex<HashMap<RepoName, Opened>>,
 }
 
@@ -120,20 +126,27 @@ impl Registry {
     /// # Errors
     /// No such directory.
     pub fn new(root: &Path, engine: Arc<dyn Engine>) -> Result<Registry> {
-        let root =
-            fs::canonicalize(root).map_err(|e| Problem::usage(format!("cannot serve {}: {e}", root.display())))?;
-        let single = is_repo(&root).then(|| single_name(&root));
+        let root = fs::canonicalize(root).map_err(unserved(root))?;
+        let single = is_repo(&root).then(|| (single_name(&root), root.clone()));
         Ok(Registry {
-            root,
+            home: Home::Directory(root),
             engine,
             single,
             open: Mutex::default(),
         })
     }
 
-    /// The served directory.
-    pub fn root(&self) -> &Path {
-        &self.root
+    /// The repositories of a bucket, at `url/OWNER/NAME`; what is cached of them is below `indexes`.
+    ///
+    /// # Errors
+    /// The URL is none of a bucket.
+    pub fn of_bucket(url: &str, indexes: PathBuf, engine: Arc<dyn Engine>) -> Result<Registry> {
+        Ok(Registry {
+            home: Home::bucket(url, indexes)?,
+            engine,
+            single: None,
+            open: Mutex::default(),
+        })
     }
 
     /// What commits are compressed with.
@@ -145,10 +158,16 @@ impl Registry {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn path(&self, name: &RepoName) -> Option<PathBuf> {
-        match &self.single {
-            Some(single) => (single == name).then(|| self.root.clone()),
-            None => Some(self.root.join(&name.owner).join(&name.name)),
+    fn load(&self, name: &RepoName) -> Result<Repo> {
+        let missing = || Problem::not_found("repository", name).code("RepoNotFound");
+        let found = match &self.single {
+            Some((single, root)) if single == name => Repo::open(root, self.engine.clone()).map(Repo::from_elsewhere),
+            Some(_) => return Err(missing()),
+            None => self.home.open(name, &self.engine),
+        };
+        match found {
+            Err(RepoError::NotFound { .. }) => Err(missing()),
+            found => Ok(found?),
         }
     }
 
@@ -161,13 +180,7 @@ impl Registry {
             found.used = Instant::now();
             return Ok(found.repo.clone());
         }
-        let missing = || Problem::not_found("repository", name).code("RepoNotFound");
-        let path = self.path(name).ok_or_else(missing)?;
-        let repo = match Repo::open(&path, self.engine.clone()) {
-            Ok(repo) => Arc::new(repo),
-            Err(RepoError::NotFound { .. }) => return Err(missing()),
-            Err(e) => return Err(e.into()),
-        };
+        let repo = Arc::new(self.load(name)?);
         let mut open = self.opened();
         let used = Instant::now();
         // Another request may have been quicker: two handles would fight over the index.
@@ -186,15 +199,9 @@ impl Registry {
                     .hint("serve the directory above the repositories' owners"),
             );
         }
-        let path = self.root.join(&name.owner).join(&name.name);
-        let exists = || Problem::conflict(format!("{name} exists already")).code("RepoExists");
-        if is_repo(&path) {
-            return Err(exists());
-        }
-        match Repo::init(&path, true, branch, self.engine.clone()) {
-            Ok((_, true)) => self.open(name),
-            Ok((_, false)) => Err(exists()),
-            Err(e) => Err(e.into()),
+        match self.home.create(name, branch, &self.engine)? {
+            true => self.open(name),
+            false => Err(Problem::conflict(format!("{name} exists already")).code("RepoExists")),
         }
     }
 
@@ -203,9 +210,7 @@ impl Registry {
     /// # Errors
     /// As `open`; a setting that is none; the medium failed.
     pub fn configure(&self, name: &RepoName, settings: &[(&str, Option<&str>)]) -> Result<Arc<Repo>> {
-        let missing = || Problem::not_found("repository", name).code("RepoNotFound");
-        let path = self.path(name).ok_or_else(missing)?;
-        let mut repo = Repo::open(&path, self.engine.clone())?;
+        let mut repo = self.load(name)?;
         for (key, value) in settings {
             repo.set_config(key, *value)?;
         }
@@ -218,20 +223,10 @@ impl Registry {
     /// # Errors
     /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<RepoName>> {
-        if let Some(single) = &self.single {
-            return Ok(vec![single.clone()]);
+        match &self.single {
+            Some((single, _)) => Ok(vec![single.clone()]),
+            None => self.home.list(),
         }
-        let mut out = Vec::new();
-        for owner in names_in(&self.root)? {
-            for name in names_in(&self.root.join(&owner)).unwrap_or_default() {
-                match RepoName::new(&owner, &name) {
-                    Ok(found) if is_repo(&self.root.join(&owner).join(&name)) => out.push(found),
-                    _ => {}
-                }
-            }
-        }
-        out.sort();
-        Ok(out)
     }
 
     /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next time.
@@ -268,7 +263,7 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Registry")
-            .field("root", &self.root)
+            .field("home", &self.home)
             .finish_non_exhaustive()
     }
 }

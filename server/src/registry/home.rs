@@ -1,0 +1,140 @@
+//! Where the repositories are: directories below one, or prefixes of a bucket. Neighbours: the registry keeps what was opened here. It
+//! must not know who asks.
+//!
+//! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its own. Any number
+//! of servers may have one bucket.
+
+use super::{RepoName, is_repo, names_in};
+use crate::problem::{Problem, Result};
+use mdl_codec::Engine;
+use mdl_remote::place::Place;
+use mdl_repo::{Repo, RepoError};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Below it, OWNER/NAME of every repository of a bucket. No owner's name begins with a dot.
+const NOTED: &str = ".mdl-serve/repos/";
+
+/// A directory or a prefix of a bucket with repositories in it, as `OWNER/NAME`.
+#[derive(Debug)]
+pub(super) enum Home {
+    Directory(PathBuf),
+    Bucket {
+        place: Place,
+        /// Below it, what is known of each repository's packs: a cache.
+        indexes: PathBuf,
+    },
+}
+
+fn below(place: &Place, name: &RepoName) -> Place {
+    match place {
+        Place::Bucket {
+            kind,
+            name: bucket,
+            prefix,
+        } => Place::Bucket {
+            kind: *kind,
+            name: bucket.clone(),
+            prefix: format!("{prefix}/{name}").trim_start_matches('/').to_owned(),
+        },
+        other => other.clone(),
+    }
+}
+
+impl Home {
+    /// The bucket that an operator named.
+    ///
+    /// # Errors
+    /// The URL is none of a bucket.
+    pub fn bucket(url: &str, indexes: PathBuf) -> Result<Home> {
+        match Place::parse(url)? {
+            place @ Place::Bucket { .. } => Ok(Home::Bucket { place, indexes }),
+            _ => Err(Problem::usage("--storage wants a bucket")
+                .hint("s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")),
+        }
+    }
+
+    /// Opens a repository.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none; it cannot be opened.
+    pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
+        match self {
+            Home::Directory(root) => Repo::open(&path(root, name), engine.clone()).map(Repo::from_elsewhere),
+            Home::Bucket { place, indexes } => {
+                let storage = below(place, name).storage()?;
+                let index = indexes.join(name.owner()).join(name.name());
+                std::fs::create_dir_all(&index).map_err(RepoError::io("cannot make room for an index"))?;
+                let repo = Repo::with_storage(storage, engine.clone(), Some(index), None, None)?;
+                self.note(name)?;
+                Ok(repo)
+            }
+        }
+    }
+
+    /// Makes a repository; false if it is there already.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn create(&self, name: &RepoName, branch: &str, engine: &Arc<dyn Engine>) -> Result<bool> {
+        match self {
+            Home::Directory(root) if is_repo(&path(root, name)) => Ok(false),
+            Home::Directory(root) => Ok(Repo::init(&path(root, name), true, branch, engine.clone())?.1),
+            Home::Bucket { place, .. } => {
+                let storage = below(place, name).storage()?;
+                match Repo::with_storage(storage.clone(), engine.clone(), None, None, None) {
+                    Ok(_) => return Ok(false),
+                    Err(RepoError::NotFound { .. }) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                mdl_repo::check_ref_name(branch)?;
+                Repo::init_storage(storage, branch, engine.clone())?;
+                self.note(name)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// All that there are.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or the bucket not reached.
+    pub fn list(&self) -> Result<Vec<RepoName>> {
+        let mut out = Vec::new();
+        match self {
+            Home::Directory(root) => {
+                for owner in names_in(root)? {
+                    for name in names_in(&root.join(&owner)).unwrap_or_default() {
+                        match RepoName::new(&owner, &name) {
+                            Ok(found) if is_repo(&path(root, &found)) => out.push(found),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            Home::Bucket { place, .. } => {
+                let keys = place.storage()?.keys(NOTED)?;
+                let names = keys.iter().filter_map(|k| k.strip_prefix(NOTED)?.parse().ok());
+                out.extend(names);
+            }
+        }
+        out.sort();
+        Ok(out)
+    }
+
+    fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
+        if let Home::Bucket { place, .. } = self {
+            let (storage, key) = (place.storage()?, format!("{NOTED}{name}"));
+            if storage.size(&key)?.is_none() {
+                storage.put(&key, b"1\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn path(root: &Path, name: &RepoName) -> PathBuf {
+    root.join(name.owner()).join(name.name())
+}

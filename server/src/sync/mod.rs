@@ -1,0 +1,122 @@
+//! Clone, fetch and push over HTTP: the server's side of the sync protocol. Neighbours: `api` nests the routes, `mdl-repo` says what
+//! there is to send and takes in what came, `mdl-remote` keeps the parts. It must not know what is in a pack. Specified in
+//! docs/protocol.md.
+
+mod ids;
+mod landings;
+mod offer;
+mod packs;
+mod pruned;
+mod read;
+mod refs;
+mod whole;
+
+use crate::{
+    app::App,
+    content::Permit,
+    options::Options,
+    problem::{Problem, Result},
+};
+use axum::body::Body;
+use futures_util::StreamExt;
+use http::StatusCode;
+use landings::Landings;
+use mdl_objects::Id;
+use mdl_repo::{Progress, RepoError};
+use std::{path::Path, time::Duration};
+use utoipa_axum::router::OpenApiRouter;
+use whole::Whole;
+
+/// Version of the protocol.
+const PROTOCOL: u32 = 1;
+/// How long anything is kept that nobody went on with.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Media type of plans, ids and packs.
+const OCTETS: &str = "application/octet-stream";
+
+/// What transfers leave here between two requests.
+#[derive(Debug)]
+pub struct Transfers {
+    landings: Landings,
+    whole: Whole,
+}
+
+impl Transfers {
+    /// In the server's own directory.
+    pub fn new(state: &Path, options: &Options) -> Transfers {
+        Transfers {
+            landings: Landings::new(state, options.max_upload),
+            whole: Whole::new(state, options.cache),
+        }
+    }
+
+    /// Drops what nobody went on with.
+    pub fn rest(&self) {
+        self.landings.rest(KEPT);
+        self.whole.rest(KEPT);
+    }
+}
+
+/// The routes, below `/api/v1`.
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(refs::routes())
+        .merge(offer::routes())
+        .merge(read::routes())
+        .merge(ids::routes())
+        .merge(packs::routes())
+        .merge(pruned::routes())
+}
+
+/// Goes on until the server stops, whether or not somebody waits: what was begun is worth more than it costs.
+struct Serving(App);
+
+impl Progress for Serving {
+    fn begin(&self, _what: &str, _total: u64) {}
+    fn advance(&self, _n: u64) {}
+    fn end(&self) {}
+
+    fn stopped(&self) -> bool {
+        self.0.is_stopping()
+    }
+}
+
+/// Memory to decode in.
+async fn permit(app: &App) -> Permit {
+    app.content().decoders().permit(crate::content::POUR).await
+}
+
+/// What is wrong with what a client sent: damage in it is not the server's.
+fn theirs(error: RepoError) -> Problem {
+    match error {
+        RepoError::Corrupt { .. } => {
+            tracing::warn!(%error, "refused what was sent");
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", error.to_string())
+                .hint("run `mdl fsck` where it came from, then send it again")
+        }
+        RepoError::Stopped { .. } => Problem::busy("the server is stopping", 5),
+        error => error.into(),
+    }
+}
+
+/// Ids as a client wrote them in JSON.
+fn ids_of(what: &str, texts: &[String], max: usize) -> Result<Vec<Id>> {
+    if texts.len() > max {
+        return Err(Problem::too_large(format!("more than {max} {what}")));
+    }
+    texts.iter().map(|text| crate::api::id(text)).collect()
+}
+
+/// All bytes of a body that is to have few.
+async fn gather(body: Body, max: usize) -> Result<Vec<u8>> {
+    let mut stream = body.into_data_stream();
+    let mut out = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|e| Problem::usage(format!("the body broke off: {e}")))?;
+        if out.len() + chunk.len() > max {
+            return Err(Problem::too_large(format!("more than {max} bytes")));
+        }
+        out.extend_from_slice(&chunk);
+    }
+    Ok(out)
+}

@@ -1,0 +1,181 @@
+//! Plans: what the repository has of what somebody wants. Neighbours: `mdl-repo` makes them, `whole` keeps tensors that were encoded
+//! anew. It must not know what the other side lacks.
+
+use super::{OCTETS, ids_of};
+use crate::{
+    api::{Binary, gone::heavy},
+    app::App,
+    auth::Read,
+    extract::Body,
+    problem::{Problem, ProblemDocument, Result},
+};
+use axum::{
+    extract::{DefaultBodyLimit, State},
+    response::{IntoResponse, Response},
+};
+use http::{StatusCode, header};
+use mdl_objects::{Id, Kind};
+use mdl_repo::{
+    Repo, RepoError,
+    sync::{Only, Plan, Want},
+};
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Ids of a kind in one request, and the bytes of JSON that hold them.
+const MAX_IDS: usize = 1 << 16;
+const MAX_JSON: usize = 16 << 20;
+/// Patterns of one request, and the longest.
+const MAX_PATTERNS: usize = 256;
+const LONGEST: usize = 512;
+/// Decoded bytes that one request may have encoded anew; a single tensor may be longer.
+const MAX_LOGICAL: u64 = 4 << 30;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(offer))
+        .routes(routes!(whole))
+        .layer(DefaultBodyLimit::max(MAX_JSON))
+}
+
+/// What somebody wants.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SyncWant {
+    /// Commits and annotated tags (64 hex digits), wanted with their history; at most 65,536.
+    #[serde(default)]
+    tips: Vec<String>,
+    /// Single objects, wanted without anything they name; at most 65,536.
+    #[serde(default)]
+    objects: Vec<String>,
+    /// Commits that the one who asks has, with all their history and contents; at most 65,536. Unknown ones are passed over.
+    #[serde(default)]
+    haves: Vec<String>,
+    /// Of the haves only the commits are sure to be there.
+    #[serde(default)]
+    partial: bool,
+    /// Contents are wanted only of this many generations, the tips being the first.
+    #[schema(minimum = 1)]
+    depth: Option<u32>,
+    /// Files and tensors that are wanted: `FILE` or `FILE:TENSOR`, both globs; left out: all.
+    only: Option<Vec<String>>,
+}
+
+/// Tensors that are wanted whole.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SyncTensors {
+    /// Ids (64 hex digits), at most 65,536.
+    tensors: Vec<String>,
+}
+
+fn only(patterns: Option<Vec<String>>) -> Result<Option<Only>> {
+    let Some(patterns) = patterns else { return Ok(None) };
+    if patterns.len() > MAX_PATTERNS || patterns.iter().any(|p| p.len() > LONGEST) {
+        let message = format!("more than {MAX_PATTERNS} patterns, or one of more than {LONGEST} bytes");
+        return Err(Problem::too_large(message));
+    }
+    Ok(Some(Only::new(&patterns)?))
+}
+
+fn want(asked: SyncWant) -> Result<Want> {
+    if asked.depth == Some(0) {
+        return Err(Problem::usage("depth is at least 1"));
+    }
+    Ok(Want {
+        tips: ids_of("tips", &asked.tips, MAX_IDS)?,
+        objects: ids_of("objects", &asked.objects, MAX_IDS)?,
+        haves: ids_of("haves", &asked.haves, MAX_IDS)?,
+        partial: asked.partial,
+        depth: asked.depth,
+        only: only(asked.only)?,
+    })
+}
+
+fn answer(plan: &Plan) -> Result<Response> {
+    Ok(([(header::CONTENT_TYPE, OCTETS)], plan.encode()?).into_response())
+}
+
+/// Refuses tips that are no commits before they are walked.
+fn look(repo: &Repo, tips: &[Id]) -> Result<()> {
+    for tip in tips {
+        let commit = repo.peel(tip)?;
+        repo.odb().find(&commit, Kind::Commit)?;
+    }
+    Ok(())
+}
+
+/// What the repository has of what is wanted
+///
+/// The answer is a plan (docs/protocol.md): the objects, and where in which packs their encoded bytes lie.
+#[utoipa::path(
+    post,
+    path = "/repos/{owner}/{name}/sync/offer",
+    tag = "sync",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = SyncWant,
+    responses(
+        (status = 200, body = Binary, content_type = "application/octet-stream"),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
+    let want = want(asked)?;
+    heavy(&app, move |watch| {
+        access.repo.odb().refresh();
+        look(&access.repo, &want.tips)?;
+        let plan = access.repo.offer(&want, watch);
+        answer(&plan.map_err(|e| told(&access.repo, e))?)
+    })
+    .await
+}
+
+/// Where a partial repository's other part is may be a path of this machine: that is for the log.
+fn told(repo: &Repo, error: RepoError) -> Problem {
+    let is_path = |url: &str| !url.contains("://") || url.starts_with("file:");
+    let inside = repo.config().remotes().values().any(|r| r.partial && is_path(&r.url));
+    if !matches!(error, RepoError::User { .. }) || !inside {
+        return error.into();
+    }
+    tracing::warn!(%error, "cannot offer");
+    let message = "the repository that was asked is a partial clone of another and lacks what is wanted";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+        .hint("ask whoever serves it where the whole one is, and clone from there")
+}
+
+/// Have tensors encoded to stand alone
+///
+/// For one who lacks what they are differences to. They are put into a pack that is kept for a day, longer where it is asked for
+/// again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer then.
+#[utoipa::path(
+    post,
+    path = "/repos/{owner}/{name}/sync/whole",
+    tag = "sync",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = SyncTensors,
+    responses(
+        (status = 200, body = Binary, content_type = "application/octet-stream"),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncTensors>) -> Result<Response> {
+    let mut ids = ids_of("tensors", &asked.tensors, MAX_IDS)?;
+    ids.sort();
+    ids.dedup();
+    let inner = app.clone();
+    heavy(&app, move |watch| {
+        access.repo.odb().refresh();
+        let mut sum = 0u64;
+        for id in &ids {
+            sum = sum.saturating_add(access.repo.odb().find(id, Kind::Tensor)?.record.logical);
+        }
+        if sum > MAX_LOGICAL && ids.len() > 1 {
+            let message = format!("{sum} bytes of tensors, more than {MAX_LOGICAL}");
+            return Err(Problem::too_large(message).hint("ask for fewer at once"));
+        }
+        let whole = &inner.transfers().whole;
+        answer(&whole.make(&access.repo, &access.name, &ids, watch)?)
+    })
+    .await
+}

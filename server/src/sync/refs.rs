@@ -1,0 +1,206 @@
+//! Where branches and tags stand, and moves of several at once. Neighbours: `mdl-repo` looks whether all is here and swaps, `events`
+//! hears of what moved. It must not know how the objects came.
+
+use super::{PROTOCOL, Serving, theirs};
+use crate::{
+    api,
+    app::{App, work},
+    auth::{Access, Read, Write},
+    extract::Body,
+    problem::{Problem, ProblemDocument, Result},
+};
+use axum::{Json, extract::State};
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Head, TAGS, check_ref_name, sync::RefMove};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Moves of one request.
+const MAX_MOVES: usize = 4096;
+/// Longest line in the reflog.
+const MAX_LINE: usize = 300;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list, move_all))
+}
+
+/// A branch or tag, and what it holds.
+#[derive(Debug, Serialize, ToSchema)]
+struct SyncRef {
+    /// Its full name.
+    #[schema(example = "refs/heads/main")]
+    name: String,
+    /// A commit's id; of an annotated tag the tag's.
+    id: String,
+}
+
+/// Where all of them stand.
+#[derive(Debug, Serialize, ToSchema)]
+struct SyncRefs {
+    /// Version of the protocol that the server speaks.
+    protocol: u32,
+    /// Branch that HEAD is on, by its short name; none: it is on a commit by itself.
+    head: Option<String>,
+    /// By full name.
+    refs: Vec<SyncRef>,
+}
+
+/// A ref that is to move.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SyncMove {
+    /// Full name of a branch or tag.
+    #[schema(example = "refs/heads/main")]
+    name: String,
+    /// What it holds; null: it does not exist.
+    expected: Option<String>,
+    /// What it is to hold; null: it is to go.
+    new: Option<String>,
+    /// Whether it may leave commits behind, or a tag be another.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Refs that are to move, one after the other.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SyncMoves {
+    moves: Vec<SyncMove>,
+    /// For the reflog.
+    #[serde(default)]
+    message: String,
+}
+
+/// What became of a move.
+#[derive(Debug, Serialize, ToSchema)]
+struct SyncMoved {
+    /// The ref's full name.
+    name: String,
+    /// Whether it stands where it was to.
+    ok: bool,
+    /// Why not.
+    problem: Option<ProblemDocument>,
+}
+
+/// What became of the moves, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+struct SyncOutcome {
+    refs: Vec<SyncMoved>,
+}
+
+/// Where branches and tags stand
+#[utoipa::path(
+    get,
+    path = "/repos/{owner}/{name}/sync/refs",
+    tag = "sync",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    responses(
+        (status = 200, body = SyncRefs),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
+    work(move || {
+        let refs = access.repo.refs();
+        let mut all = Vec::new();
+        for prefix in [HEADS, TAGS] {
+            let found = refs.list(prefix)?.into_iter();
+            all.extend(found.map(|(short, id)| SyncRef {
+                name: format!("{prefix}{short}"),
+                id: id.to_hex(),
+            }));
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        let head = match refs.head()? {
+            Head::Branch(branch) => Some(branch),
+            Head::Detached(_) => None,
+        };
+        Ok(Json(SyncRefs {
+            protocol: PROTOCOL,
+            head,
+            refs: all,
+        }))
+    })
+    .await
+}
+
+fn read(asked: SyncMove) -> Result<RefMove> {
+    let short = asked.name.strip_prefix(HEADS).or(asked.name.strip_prefix(TAGS));
+    let shown = || asked.name.chars().take(200).collect::<String>();
+    let short = short.ok_or_else(|| {
+        Problem::usage(format!("{:?} is neither a branch nor a tag", shown()))
+            .hint("name refs/heads/... or refs/tags/...")
+    })?;
+    check_ref_name(short)?;
+    let id = |text: &Option<String>| text.as_deref().map(api::id).transpose();
+    Ok(RefMove {
+        expected: id(&asked.expected)?,
+        new: id(&asked.new)?,
+        force: asked.force,
+        name: asked.name,
+    })
+}
+
+/// Move branches and tags
+///
+/// Each by compare-and-swap, once all that they are to hold is seen to be here; if something is missing none is moved, and the answer
+/// is 404. A move that has happened already is reported as done: the same request can be sent again.
+#[utoipa::path(
+    post,
+    path = "/repos/{owner}/{name}/sync/refs",
+    tag = "sync",
+    params(("owner" = String, Path), ("name" = String, Path)),
+    request_body = SyncMoves,
+    responses(
+        (status = 200, body = SyncOutcome),
+        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+    )
+)]
+async fn move_all(
+    State(app): State<App>,
+    Write(access): Write,
+    Body(asked): Body<SyncMoves>,
+) -> Result<Json<SyncOutcome>> {
+    if asked.moves.len() > MAX_MOVES {
+        return Err(Problem::too_large(format!("more than {MAX_MOVES} moves")));
+    }
+    let line: String = asked
+        .message
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(MAX_LINE)
+        .collect();
+    let moves = asked.moves.into_iter().map(read).collect::<Result<Vec<RefMove>>>()?;
+    work(move || {
+        let line = if line.is_empty() { "push" } else { &line };
+        Ok(Json(moved(&app, &access, &moves, line)?))
+    })
+    .await
+}
+
+fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> {
+    let repo = &*access.repo;
+    let who = access.caller.signature(&repo.config().signature());
+    // Those that stand there already are done, and nothing to tell of.
+    let before = moves.iter().map(|m| repo.refs().get(&m.name));
+    let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
+    let serving = Serving(app.clone());
+    let done = repo
+        .receive_refs(moves, false, who.as_ref(), line, &serving)
+        .map_err(theirs)?;
+    let mut refs = Vec::with_capacity(moves.len());
+    for ((m, before), done) in moves.iter().zip(before).zip(done) {
+        if done.is_ok() && before != m.new {
+            access.moved(app, &m.name, m.expected, m.new);
+        }
+        refs.push(SyncMoved {
+            name: m.name.clone(),
+            ok: done.is_ok(),
+            problem: done.err().map(|e| theirs(e).document()),
+        });
+    }
+    Ok(SyncOutcome { refs })
+}
