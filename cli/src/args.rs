@@ -3,7 +3,8 @@
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
-    merge, plan, policy, prune, reflog, reset, serve, show, stats, status, switch, tag, token, verify, watch,
+    merge, plan, policy, prune, reflog, remotes, reset, serve, shard, show, stats, status, switch, tag, token, verify,
+    watch,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mdl_codec_cuda::Choice;
@@ -93,6 +94,13 @@ pub enum Verb {
     Reset(reset::Args),
     Reflog(reflog::Args),
     Merge(merge::Args),
+    Remote(remotes::remote::Args),
+    Clone(remotes::clone::Args),
+    Fetch(remotes::fetch::Args),
+    Pull(remotes::pull::Args),
+    Push(remotes::push::Args),
+    LsRemote(remotes::ls_remote::Args),
+    Shard(shard::Args),
     Verify(verify::Args),
     Fsck(fsck::Args),
     Prune(prune::Args),

@@ -60,9 +60,10 @@ impl Context {
 
     /// Opens the repository that was named, or the one around the current directory.
     pub fn repo(&self) -> Result<Repo> {
+        let engine = self.engine()?;
         let repo = match &self.global.repo {
-            Some(path) => Repo::open(path, self.engine()?),
-            None => Repo::discover(Path::new("."), self.engine()?),
+            Some(path) => mdl_remote::open_at(path, &engine),
+            None => mdl_remote::discover(Path::new("."), &engine),
         };
         let repo = repo?;
         if let Some(problem) = repo.config().problem() {

@@ -18,8 +18,10 @@ pub type Result<T> = std::result::Result<T, CliError>;
 pub enum CliError {
     /// The repository refused or failed.
     Repo(RepoError),
-    /// The arguments do not fit together.
-    Usage { message: String, hint: String },
+    /// The same, where the verb knows a truer next step than the error does.
+    Hinted { error: RepoError, hint: String },
+    /// In words of its own.
+    Said { code: Code, message: String, hint: String },
     /// Standard output failed.
     Output(io::Error),
     /// The answer was given and it is "no": only the exit code is left to tell.
@@ -59,6 +61,19 @@ impl Code {
     }
 }
 
+impl From<ErrorKind> for Code {
+    fn from(kind: ErrorKind) -> Code {
+        match kind {
+            ErrorKind::User => Code::User,
+            ErrorKind::Usage => Code::Usage,
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::Conflict => Code::Conflict,
+            ErrorKind::Corrupt => Code::Corrupt,
+            ErrorKind::Io => Code::Io,
+        }
+    }
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> ExitCode {
         ExitCode::from(code as u8)
@@ -73,12 +88,19 @@ impl From<RepoError> for CliError {
 
 impl From<Problem> for CliError {
     fn from(problem: Problem) -> CliError {
-        let hint = problem.hint.unwrap_or_default();
-        CliError::Repo(match problem.kind {
-            "usage" => RepoError::usage(problem.message, hint),
-            "internal" => RepoError::io("the server")(io::Error::other(problem.message)),
-            _ => RepoError::user(problem.message, hint),
-        })
+        let code = match problem.kind {
+            "usage" => Code::Usage,
+            "not_found" => Code::NotFound,
+            "conflict" => Code::Conflict,
+            "corrupt" => Code::Corrupt,
+            "io" | "internal" => Code::Io,
+            _ => Code::User,
+        };
+        CliError::Said {
+            code,
+            message: problem.message,
+            hint: problem.hint.unwrap_or_default(),
+        }
     }
 }
 
@@ -91,23 +113,23 @@ impl From<io::Error> for CliError {
 impl CliError {
     /// Arguments that do not fit together.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
-        CliError::Usage {
+        CliError::Said {
+            code: Code::Usage,
             message: message.into(),
             hint: hint.into(),
         }
     }
 
-    fn code(&self) -> Code {
+    /// An error with another next step than its own.
+    pub fn hinted(error: RepoError, hint: impl Into<String>) -> CliError {
+        let hint = hint.into();
+        CliError::Hinted { error, hint }
+    }
+
+    pub fn code(&self) -> Code {
         match self {
-            CliError::Repo(e) => match e.kind() {
-                ErrorKind::User => Code::User,
-                ErrorKind::Usage => Code::Usage,
-                ErrorKind::NotFound => Code::NotFound,
-                ErrorKind::Conflict => Code::Conflict,
-                ErrorKind::Corrupt => Code::Corrupt,
-                ErrorKind::Io => Code::Io,
-            },
-            CliError::Usage { .. } => Code::Usage,
+            CliError::Repo(error) | CliError::Hinted { error, .. } => error.kind().into(),
+            CliError::Said { code, .. } => *code,
             CliError::Output(_) => Code::Io,
             CliError::Told(code) => *code,
             CliError::Damaged(_) => Code::Corrupt,
@@ -122,8 +144,8 @@ impl CliError {
 
     pub fn message(&self) -> String {
         match self {
-            CliError::Repo(e) => e.to_string(),
-            CliError::Usage { message, .. } => message.clone(),
+            CliError::Repo(error) | CliError::Hinted { error, .. } => error.to_string(),
+            CliError::Said { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
             CliError::Told(_) => String::new(),
             CliError::Damaged(n) => format!("{} found", crate::render::count(*n, "problem")),
@@ -131,11 +153,13 @@ impl CliError {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            CliError::Repo(RepoError::NotFound { what, .. }) => not_found_hint(what).map(str::to_owned),
+            CliError::Repo(RepoError::NotFound { what, .. }) if not_found_hint(what).is_some() => {
+                not_found_hint(what).map(str::to_owned)
+            }
             CliError::Repo(e) => e.hint(),
-            CliError::Usage { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
+            CliError::Hinted { hint, .. } | CliError::Said { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),
             CliError::Some(errors) => errors.iter().find_map(CliError::hint),
             CliError::Output(_) | CliError::Told(_) => None,
@@ -154,6 +178,7 @@ fn not_found_hint(what: &str) -> Option<&'static str> {
         "file" => "`mdl ls REV` lists the files of a revision",
         "tensor" => "`mdl ls REV PATH` lists the tensors of a file",
         "setting" => "`mdl config` lists the settings",
+        "remote" => "`mdl remote -v` lists the remotes, `mdl remote add NAME URL` names one",
         _ => return None,
     })
 }

@@ -34,11 +34,12 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     };
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();
     pack.add(object, &raw).unwrap();
-    pack.finish().unwrap();
+    let held = repo.write_lock().unwrap();
+    pack.finish(&held).unwrap();
     let name = format!("{HEADS}{branch}");
     let old = repo.refs().get(&name).unwrap();
     repo.refs()
-        .update(&name, old, Some(id), &commit.author, "test")
+        .update(&held, &name, old, Some(id), &commit.author, "test")
         .unwrap();
 }
 

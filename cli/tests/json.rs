@@ -94,7 +94,7 @@ fn listings() {
     );
 
     let status = s.json(&["status"]);
-    fields(&status, "branch commit clean files problems");
+    fields(&status, "branch commit clean files files_of problems");
     assert_eq!((&status["branch"], &status["clean"]), (&json!("main"), &json!(true)));
     s.write("new.txt", "x");
     let status = s.json(&["status"]);
@@ -192,8 +192,17 @@ fn housekeeping() {
     let s = Sandbox::with_history();
     fields(&s.json(&["fsck"]), "ok quick packs objects stored_bytes problems");
     let gc = s.json(&["gc", "--dry-run"]);
+    fields(
+        &gc,
+        "dry_run freed_bytes abandoned_bytes stored_bytes_before stored_bytes_after objects_before objects_after packs_before \
+         packs_after packs_deleted packs_rewritten packs_condemned condemned_bytes packs_waiting waiting_bytes pruned_versions",
+    );
     assert_eq!((&gc["dry_run"], &gc["freed_bytes"]), (&json!(true), &json!(0)));
     let compact = s.json(&["compact"]);
+    fields(
+        &compact,
+        "dry_run stored_bytes_before stored_bytes_after packs_before packs_after tensors_reencoded deepest_before deepest_after",
+    );
     assert_eq!(
         (&compact["dry_run"], &compact["packs_after"]),
         (&json!(false), &json!(1))
@@ -224,6 +233,39 @@ fn retention() {
     fields(&back, "restored");
     assert_eq!(back["restored"].as_array().unwrap().len(), 2);
     assert_eq!(s.json(&["log", "main"])[1]["pruned"], Value::Null);
+}
+
+#[test]
+fn shards() {
+    let s = Sandbox::new();
+    s.tensors("a.safetensors", 0.0);
+    s.tensors("b.safetensors", 1.0);
+    let put = |rank: &str, file: &str| s.json(&["shard", "put", "--session", "run/1", "--rank", rank, file]);
+    let first = put("0", "a.safetensors");
+    fields(
+        &first,
+        "session rank files tensors new_tensors logical_bytes stored_bytes pack",
+    );
+    assert_eq!((&first["rank"], &first["files"]), (&json!(0), &json!(1)));
+    let listed = s.json(&["shard", "list"]);
+    fields(
+        &listed["sessions"][0],
+        "session ranks files logical_bytes stored_bytes date commit",
+    );
+    assert_eq!(listed["sessions"][0]["commit"], Value::Null);
+    put("1", "b.safetensors");
+    let join = ["shard", "join", "--session", "run/1", "--ranks", "2", "--step", "7"];
+    let done = s.json(&join);
+    fields(
+        &done,
+        "commit branch parent session message step files tensors new_tensors logical_bytes stored_bytes",
+    );
+    assert_eq!((&done["message"], &done["files"]), (&json!("step 7"), &json!(2)));
+    assert_eq!(s.json(&join), done);
+    let listed = s.json(&["shard", "list"]);
+    assert_eq!(listed["sessions"][0]["commit"], done["commit"]);
+    assert_eq!(listed["sessions"][0]["ranks"], json!([0, 1]));
+    assert!(s.ok(&["shard", "list"]).contains("run/1  2 ranks"));
 }
 
 #[test]

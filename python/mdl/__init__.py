@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 from . import retention
 from ._native import __version__, set_device
 from .background import PendingCommit
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorDiff, TensorInfo
+from .commits import (
+    CheckedOut,
+    Commit,
+    FileDiff,
+    FileInfo,
+    PruneReport,
+    Session,
+    Shard,
+    Staged,
+    TensorDiff,
+    TensorInfo,
+)
 from .errors import (
     BackgroundError,
     ConflictError,
@@ -46,6 +57,8 @@ __all__ = [
     "PendingCommit",
     "PruneReport",
     "Repo",
+    "Session",
+    "Shard",
     "Staged",
     "StateError",
     "StorageError",

@@ -162,3 +162,25 @@ class Staged:
 
     path: str
     words: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank has put: how many files and tensors, how many of these were new, and what they took, in bytes."""
+
+    session: str
+    rank: int
+    files: int
+    tensors: int
+    new_tensors: int
+    logical_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """A sharded commit under way, or (with the id of its ``commit``) finished; ``ranks`` have put."""
+
+    name: str
+    ranks: list[int]
+    commit: str | None

@@ -19,7 +19,7 @@ from typing import Any
 from ._native import Arena, File
 from ._native import Repo as Native
 from .background import PendingCommit, Worker
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Staged, TensorInfo
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Session, Shard, Staged, TensorInfo
 from .containers import extra_files, files_of, one_file
 from .devices import taking
 from .errors import ConflictError, MdlError, NotFoundError, UsageError
@@ -64,11 +64,13 @@ class Repo:
 
     @classmethod
     def open(cls, path: Path = ".", *, pending: int = 2) -> Repo:
-        """Opens the repository at ``path`` or around it.
+        """Opens the repository at ``path`` or around it; or at a bucket's URL, such as ``s3://BUCKET/PREFIX``.
 
         Raises:
             NotFoundError: there is none.
         """
+        if "://" in os.fspath(path):
+            return cls(Handle(opened(os.fspath(path), search=False)), pending=pending)
         if not os.path.exists(path):
             raise NotFoundError(f"repository not found: {os.fspath(path)}", "make one with mdl.Repo.init")
         return cls(Handle(opened(os.fspath(path), search=True)), pending=pending)
@@ -272,15 +274,7 @@ class Repo:
             warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
 
     def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
-        for left in range(_TRIES, -1, -1):
-            try:
-                return Commit.told(self._native.commit(said, files, source))
-            except ConflictError:
-                # Somebody else committed to the branch. What was said was "this state, on top of the branch": so on
-                # top of theirs. What was stored for the first try is found again.
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
+        return _on_top(lambda: Commit.told(self._native.commit(said, files, source)))
 
     def _room(self) -> pathlib.Path:
         """Where what waits for a commit lies."""
@@ -337,6 +331,66 @@ class Repo:
         said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
         joined = [File.stored(s.path, s.words) for s in staged]
         return self._make(said, None, None, joined + extra_files(files), None, retention)
+
+    def put_shard(
+        self,
+        session: str,
+        rank: int,
+        files: Mapping[str, Any] | None = None,
+        *,
+        staged: Iterable[Staged] = (),
+        branch: str | None = None,
+        parent: str | None = None,
+    ) -> Shard:
+        """Stores a rank's part of a version, durably and in no version yet: ``files`` as `stage` takes them, and what
+        `stage` has stored before. When all ranks have put, one process calls `join_shards`.
+
+        ``session`` is a name like a branch's that all ranks of one version agree on, ``rank`` counts from 0; a rank
+        that puts again replaces what it has put. Differences are taken to ``parent``, or to where ``branch`` stands.
+
+        Raises:
+            UserError: the session is finished, and this rank too late.
+        """
+        with taking(aside=False) as devices:
+            made = [one_file(rel, content) for rel, content in (files or {}).items()]
+        devices.wait()
+        made += [File.stored(s.path, s.words) for s in staged]
+        return Shard(**self._native.put_shard(session, rank, made, branch, parent))
+
+    def join_shards(
+        self,
+        session: str,
+        ranks: int,
+        message: str | None = None,
+        *,
+        step: int | None = None,
+        epoch: float | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        meta: Mapping[str, str] | None = None,
+        branch: str | None = None,
+        resumed_from: str | None = None,
+        files: Mapping[str, Any] | None = None,
+        retention: Rule | None = None,
+    ) -> Commit:
+        """Makes one version of what ``ranks`` ranks have put, and of further ``files``, and moves the branch.
+
+        It may be called again after a failure, and from several processes: there is one version, and each gets it.
+
+        Raises:
+            UserError: ranks that have not put, by number; or two have put different files of one name.
+            NotFoundError: no such session; or something was put too long ago and has been collected.
+        """
+        said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        extra = extra_files(files)
+        self.flush()
+        commit = _on_top(lambda: Commit.told(self._native.join_shards(said, session, ranks, extra)))
+        if retention is not None:
+            self._prune_after(commit, retention)
+        return commit
+
+    def sessions(self) -> list[Session]:
+        """Sharded commits under way, and finished ones that `mdl gc` has not swept yet."""
+        return [Session(*raw) for raw in self._read.sessions()]
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every commit in the background is durable.
@@ -531,6 +585,18 @@ class Repo:
 
 def _opened(path: str, pending: int) -> Repo:
     return Repo.open(path, pending=pending)
+
+
+def _on_top(make: Callable[[], Commit]) -> Commit:
+    for left in range(_TRIES, -1, -1):
+        try:
+            return make()
+        except ConflictError:
+            # Somebody else committed to the branch. What was said was "this state, on top of the branch": so on
+            # top of theirs. What was stored for the first try is found again.
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _said(

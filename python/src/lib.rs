@@ -9,6 +9,7 @@ mod files;
 mod pools;
 mod read;
 mod repo;
+mod shards;
 mod show;
 
 use pyo3::prelude::*;

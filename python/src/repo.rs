@@ -1,4 +1,4 @@
-//! A repository: made, opened, committed to, its refs. Neighbours: `read` has the verbs that only read; `mdl.repo` wraps this in what
+//! A repository: made, opened, committed to, its refs. Neighbours: `read` has the verbs that only read, `shards` those of sharded commits; `mdl.repo` wraps this in what
 //! users call. It must not know how anything is stored.
 
 use crate::{
@@ -30,7 +30,7 @@ pub struct Repo {
 /// What is said about a version.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Said {
+pub(crate) struct Said {
     message: String,
     branch: Option<String>,
     step: Option<u64>,
@@ -84,12 +84,17 @@ fn label(name: &str) -> Outcome<Resume> {
     })
 }
 
-fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
+pub(crate) fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
     files.iter().map(|f| f.get().to_new()).collect()
 }
 
 impl Repo {
-    fn wanted(&self, said: &Said, files: Option<Vec<NewFile>>, source: Option<PathBuf>) -> Outcome<CommitRequest> {
+    pub(crate) fn wanted(
+        &self,
+        said: &Said,
+        files: Option<Vec<NewFile>>,
+        source: Option<PathBuf>,
+    ) -> Outcome<CommitRequest> {
         let resumed_from = said
             .resumed_from
             .as_ref()
@@ -111,7 +116,7 @@ impl Repo {
         })
     }
 
-    fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
+    pub(crate) fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
         let commit = free(py, || {
             let commit = self.inner.odb().commit(&done.id);
             // Training holds a repository for days: others are to have the index meanwhile.
@@ -148,8 +153,8 @@ impl Repo {
     fn open(py: Python<'_>, path: PathBuf, search: bool, index: bool) -> PyResult<Repo> {
         opened(py, || {
             let repo = match search {
-                true => mdl_repo::Repo::discover(&path, engine()?)?,
-                false => mdl_repo::Repo::open(&path, engine()?)?,
+                true => mdl_remote::discover(&path, &engine()?)?,
+                false => mdl_remote::open_at(&path, &engine()?)?,
             };
             Ok(if index { repo } else { repo.without_index() })
         })

@@ -1,7 +1,7 @@
 //! Versions and their differences as Python dictionaries. Neighbours: `mdl.commits` makes objects of them. It must not read files.
 
 use mdl_objects::{Commit, Id, Resume};
-use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, TensorDiff};
+use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};
 use pyo3::{prelude::*, types::PyDict};
 
 /// A commit.
@@ -30,6 +30,19 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyR
         "quality",
         Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
     )?;
+    Ok(d)
+}
+
+/// What a rank has put.
+pub fn shard<'py>(py: Python<'py>, s: &Shard) -> PyResult<Bound<'py, PyDict>> {
+    let d = PyDict::new(py);
+    d.set_item("session", &s.session)?;
+    d.set_item("rank", s.rank)?;
+    d.set_item("files", s.files)?;
+    d.set_item("tensors", s.tensors)?;
+    d.set_item("new_tensors", s.new_tensors)?;
+    d.set_item("logical_bytes", s.logical_bytes)?;
+    d.set_item("stored_bytes", s.stored_bytes)?;
     Ok(d)
 }
 

@@ -236,6 +236,23 @@ def fail(rank: int, world: int, repo: str) -> None:
         dcp.save(state_of(*build(9), 9, SAVED), storage_writer=Failing(repo, step=9))
 
 
+def save_reusing_plans(rank: int, world: int, repo: str, steps: int) -> None:
+    """Saves a state that does not change its shape, with a planner that keeps its plans."""
+    mesh = init_device_mesh("cpu", (world,))
+    for step in range(steps):
+        state = {
+            "w": distribute_tensor(torch.arange(12.0) + step, mesh, [Shard(0)]),
+            "all": torch.full((3,), float(step)),
+        }
+        planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+        dcp.save(state, storage_writer=MdlWriter(repo, step=step), planner=planner)
+
+
+def save_alike(rank: int, world: int, repo: str) -> None:
+    """Saves what every rank has: one writes it, the others nothing."""
+    dcp.save({"w": torch.ones(5)}, storage_writer=MdlWriter(repo))
+
+
 def save_async(rank: int, world: int, repo: str, process: bool) -> None:
     """Saves in the background, of a thread or of a process; training goes on meanwhile."""
     kind = dcp.state_dict_saver.AsyncCheckpointerType

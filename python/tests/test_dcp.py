@@ -133,6 +133,34 @@ def test_a_rank_that_fails_leaves_no_commit(tmp_path: Path) -> None:
     assert repo.branches() == {}
 
 
+def test_saves_are_finished_sessions(saved: tuple[Path, mdl.Repo]) -> None:
+    _, repo = saved
+    sessions = repo.sessions()
+    assert {s.commit for s in sessions} == {c.id for c in repo.log("other")} | {c.id for c in repo.log("main")}
+    assert all(s.ranks == [0, 1, 2, 3] and s.name.startswith("dcp/") for s in sessions)
+
+
+def test_planners_that_reuse_plans(tmp_path: Path) -> None:
+    """Their plans name the session of an older save; each save is a version all the same."""
+    repo = mdl.Repo.init(tmp_path)
+    assert dcp_ranks.run(tmp_path, 2, dcp_ranks.save_reusing_plans, str(tmp_path), 4) == [0, 0]
+    assert [c.step for c in repo.log()] == [3, 2, 1, 0]
+    for step in range(4):
+        state = {"w": torch.zeros(12), "all": torch.zeros(3)}
+        dcp.load(state, storage_reader=MdlReader(repo, f"main@step={step}"))
+        assert torch.equal(state["w"], torch.arange(12.0) + step)
+        assert torch.equal(state["all"], torch.full((3,), float(step)))
+
+
+def test_ranks_without_anything_to_write(tmp_path: Path) -> None:
+    """What all ranks have alike is written by one of them."""
+    repo = mdl.Repo.init(tmp_path)
+    assert dcp_ranks.run(tmp_path, 3, dcp_ranks.save_alike, str(tmp_path)) == [0, 0, 0]
+    state = {"w": torch.zeros(5)}
+    dcp.load(state, storage_reader=MdlReader(repo))
+    assert torch.equal(state["w"], torch.ones(5))
+
+
 @pytest.mark.parametrize("process", [False, True])
 def test_saves_in_the_background(tmp_path: Path, process: bool) -> None:
     world = 1 if process else 2

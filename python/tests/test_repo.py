@@ -279,3 +279,26 @@ def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo) -> None:
     with torch.no_grad():
         model.weight.add_(torch.randn_like(model.weight))
     assert label(policy="lossy", evaluate=lambda directory: 1.0) == "approximate"
+
+
+def test_shards_are_joined_into_one_version(tmp_path: pathlib.Path) -> None:
+    repo = mdl.Repo.init(tmp_path)
+    parts = [{"w": torch.full((4,), float(rank))} for rank in range(3)]
+    for rank in (0, 2):
+        done = repo.put_shard("run/1", rank, {f"part-{rank}.safetensors": parts[rank]})
+        assert (done.rank, done.files, done.tensors, done.new_tensors) == (rank, 1, 1, 1)
+    assert repo.sessions() == [mdl.Session("run/1", [0, 2], None)]
+    with pytest.raises(mdl.UserError, match="rank 1 of 3"):
+        repo.join_shards("run/1", 3)
+    assert repo.branches() == {}
+    staged = repo.stage({"part-1.safetensors": parts[1]})
+    repo.put_shard("run/1", 1, staged=staged)
+    commit = repo.join_shards("run/1", 3, step=1, files={"note.txt": "joined"})
+    assert repo.join_shards("run/1", 3) == commit
+    assert sorted(repo.files()) == ["note.txt", *(f"part-{rank}.safetensors" for rank in range(3))]
+    assert [repo.tensor("main", f"part-{rank}.safetensors:w")[0].item() for rank in range(3)] == [0, 1, 2]
+    assert repo.sessions() == [mdl.Session("run/1", [0, 1, 2], commit.id)]
+    with pytest.raises(mdl.UserError, match="too late"):
+        repo.put_shard("run/1", 1, {"x": b"x"})
+    with pytest.raises(mdl.NotFoundError):
+        repo.join_shards("run/2", 1)

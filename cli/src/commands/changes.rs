@@ -1,5 +1,5 @@
 //! What has become of files, names and commits, for the verbs that tell it: changed files of a commit, deleted names, commits
-//! left behind. Neighbours: the verbs. It must not know any one of them.
+//! left behind, branches moved forward. Neighbours: the verbs. It must not know any one of them.
 
 use crate::{
     context::Context,
@@ -7,7 +7,7 @@ use crate::{
     render::{count, subject},
 };
 use mdl_objects::{Commit, Id};
-use mdl_repo::{Files, HEADS, Head, Repo, TAGS};
+use mdl_repo::{Files, HEADS, Head, Merged, Repo, TAGS};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, HashSet},
@@ -43,6 +43,18 @@ pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, Fi
     let gone = before.keys().filter(|p| !after.contains_key(*p));
     out.extend(gone.map(|p| (p.clone(), change("deleted", false))));
     Ok(out)
+}
+
+/// Says where a branch has gone.
+pub fn tell_merged(context: &mut Context, merged: &Merged) -> Result<()> {
+    match merged {
+        Merged::UpToDate => writeln!(context.out, "Already up to date")?,
+        Merged::FastForward { from, to } => {
+            let from = from.map_or_else(|| "nothing".to_owned(), |id| id.short());
+            writeln!(context.out, "Fast-forward {from} -> {}", to.short())?;
+        }
+    }
+    Ok(())
 }
 
 /// Deletes each of several names, whatever becomes of the others; `what` is their field in JSON.

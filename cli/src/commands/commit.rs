@@ -4,19 +4,17 @@
 use super::changes::{FileChange, changed_files};
 use super::contract::{self, Contract};
 use super::editor;
+use super::said::Said;
+use super::shared::refuse_repository;
 use crate::{
     context::Context,
-    errors::{CliError, Result},
-    render::{count, entry, ratio, size, subject},
+    errors::Result,
+    render::{count, entry, subject},
 };
 use mdl_objects::Resume;
 use mdl_repo::{CommitRequest, Committed, Repo};
 use serde_json::json;
-use std::{
-    collections::BTreeMap,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, io::Write, path::PathBuf};
 
 /// Store the files of a directory as a new version
 ///
@@ -37,27 +35,8 @@ Examples:
 pub struct Args {
     /// Directory (or file) to store. Default: the work tree.
     path: Option<PathBuf>,
-    /// What this version is. Default: "step N" where --step is given, else $EDITOR is asked.
-    #[arg(short, long, value_name = "TEXT")]
-    message: Option<String>,
-    /// Branch to commit to, made from the present commit if it is new. Default: the present branch.
-    #[arg(short, long, value_name = "NAME")]
-    branch: Option<String>,
-    /// Optimizer steps trained so far; `main@step=N` finds the version again.
-    #[arg(long, value_name = "N")]
-    step: Option<u64>,
-    /// Epochs trained so far, possibly a fraction.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    epoch: Option<f64>,
-    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version, `main@min(NAME)` and `main@max(NAME)` the ends.
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = metric)]
-    metric: Vec<(String, f64)>,
-    /// Anything else worth keeping, such as run=8f3k; may be repeated.
-    #[arg(long, value_name = "KEY=TEXT", value_parser = pair)]
-    meta: Vec<(String, String)>,
-    /// Commit even if nothing changed.
-    #[arg(long)]
-    allow_empty: bool,
+    #[command(flatten)]
+    said: Said,
     /// Store checkpoint files that are damaged as plain bytes instead of refusing them.
     #[arg(long)]
     allow_damaged: bool,
@@ -68,84 +47,26 @@ pub struct Args {
     contract: Contract,
 }
 
-fn pair(text: &str) -> std::result::Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a name, '=' and a value are wanted".to_owned()),
-    }
-}
-
-fn metric(text: &str) -> std::result::Result<(String, f64), String> {
-    let (key, value) = pair(text)?;
-    let number: f64 = value.trim().parse().map_err(|_| format!("{value:?} is not a number"))?;
-    if number.is_infinite() && value.contains(|c: char| c.is_ascii_digit()) {
-        return Err(format!("{value:?} is too large for a number of 64 bits"));
-    }
-    Ok((key, number))
-}
-
-/// A name given twice is a slip that would lose one of the values.
-fn unique<V>(what: &str, pairs: Vec<(String, V)>) -> Result<BTreeMap<String, V>> {
-    let mut map = BTreeMap::new();
-    for (key, value) in pairs {
-        if map.insert(key.clone(), value).is_some() {
-            return Err(CliError::usage(format!("--{what} {key} is given twice"), ""));
-        }
-    }
-    Ok(map)
-}
-
 pub fn run(context: &mut Context, args: Args) -> Result<()> {
-    if args.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
-        return Err(CliError::usage("--epoch must be a number from 0 up", ""));
-    }
+    args.said.check()?;
     let repo = context.repo()?;
     match &args.path {
         None => drop(repo.need_work()?),
         Some(path) => refuse_repository(&repo, path)?,
     }
-    let message = match (args.message, args.step) {
-        (Some(text), _) => text,
-        (None, Some(step)) => format!("step {step}"),
-        (None, None) => edited(&repo)?,
-    };
-    if message.trim().is_empty() {
-        return Err(CliError::usage(
-            "the message is empty",
-            "say what this version is with -m TEXT",
-        ));
-    }
+    let said = args.said.request(|| edited(&repo))?;
     let request = CommitRequest {
         source: args.path,
-        message,
-        branch: args.branch,
-        step: args.step,
-        epoch: args.epoch,
-        metrics: unique("metric", args.metric)?,
-        meta: unique("meta", args.meta)?,
-        allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.contract.resumed_from(&repo)?,
-        ..CommitRequest::default()
+        ..said
     };
     let done = match args.contract.judged(&repo)? {
         Some(mut judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars)?,
         None => repo.commit(&request, &context.bars)?,
     };
     tell(context, &repo, &request, &done)
-}
-
-/// A repository in its own version would grow with every commit, and nobody wants it there.
-fn refuse_repository(repo: &Repo, path: &Path) -> Result<()> {
-    let inside = |dir: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(dir));
-    if repo.dir().is_some_and(inside) {
-        return Err(super::shared::refused(
-            format!("{} is the repository itself", path.display()),
-            "name the directory of the checkpoint, or none for the work tree",
-        ));
-    }
-    Ok(())
 }
 
 /// `3 files changed, 1 added, 13 deleted`
@@ -231,14 +152,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     if !metrics.is_empty() {
         writeln!(context.out, " {metrics}")?;
     }
-    let tensors = format!("{}, {} new", count(s.tensors, "tensor"), s.new_tensors);
-    let cost = format!("{} -> {}", size(s.logical_bytes), size(s.stored_bytes));
-    let smaller = ratio(s.logical_bytes, s.stored_bytes);
-    writeln!(
-        context.out,
-        " {}, {tensors}; {cost} stored ({smaller})",
-        count(s.files, "file")
-    )?;
+    writeln!(context.out, " {}", entry::stored(&s))?;
     if let Some(quality) = &done.quality {
         writeln!(context.out, " {}", contract::quality_text(quality))?;
     }

@@ -26,16 +26,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let options = CompactOptions { dry_run: args.dry_run };
     let r = repo.compact(&options, &context.bars)?;
     if context.global.json {
-        return context.json(&json!({
-            "dry_run": r.dry_run,
-            "stored_bytes_before": r.bytes_before,
-            "stored_bytes_after": r.bytes_after,
-            "packs_before": r.packs_before,
-            "packs_after": r.packs_after,
-            "tensors_reencoded": r.tensors_reencoded,
-            "deepest_before": r.deepest_before,
-            "deepest_after": r.deepest_after,
-        }));
+        return context.json(&json!(r));
     }
     if !context.chatty() {
         return Ok(());

@@ -1,5 +1,6 @@
 //! `mdl gc`: frees what nothing reaches. Neighbours: `Repo::gc`. It must not decide what is reached.
 
+use super::shared::parse_age;
 use crate::{
     context::Context,
     errors::Result,
@@ -7,12 +8,15 @@ use crate::{
 };
 use mdl_repo::GcOptions;
 use serde_json::json;
-use std::io::Write;
+use std::{io::Write, time::Duration};
 
 /// Delete what no branch, tag, HEAD or reflog reaches
 ///
 /// Moves of the last `gc.reflog_days` days keep their versions, and anything written in the last `gc.grace_hours` hours
 /// stays. Versions that were pruned longer ago lose their contents. If anything that must be read is damaged, nothing is deleted.
+///
+/// In an object store, where no lock keeps writers out, what is garbage is only marked, and deleted by a later `mdl gc` once the
+/// hours of grace are over and still nothing needs it. A grace of 10 seconds or less is waited for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl gc --dry-run\n  mdl gc\n  mdl branch -D failed && mdl gc --prune-now")]
 pub struct Args {
@@ -22,6 +26,10 @@ pub struct Args {
     /// Let neither the reflog nor the hours of grace keep anything: what no name reaches, and what was pruned, is gone for good.
     #[arg(long)]
     prune_now: bool,
+    /// The time of grace, in place of `gc.grace_hours` (seconds, or 30s, 5m, 2h, 7d). In an object store a commit that takes more
+    /// than half as long may have to begin anew, and with none at all nobody may write meanwhile.
+    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    grace: Option<u64>,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -29,23 +37,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let options = GcOptions {
         dry_run: args.dry_run,
         prune_now: args.prune_now,
+        grace: args.grace.map(Duration::from_secs),
     };
     let r = repo.gc(&options, &context.bars)?;
     if context.global.json {
-        return context.json(&json!({
-            "dry_run": r.dry_run,
-            "freed_bytes": r.bytes_freed,
-            "abandoned_bytes": r.upload_bytes,
-            "stored_bytes_before": r.bytes_before,
-            "stored_bytes_after": r.bytes_after,
-            "objects_before": r.objects_before,
-            "objects_after": r.objects_after,
-            "packs_before": r.packs_before,
-            "packs_after": r.packs_after,
-            "packs_deleted": r.packs_deleted,
-            "packs_rewritten": r.packs_rewritten,
-            "pruned_versions": r.pruned,
-        }));
+        return context.json(&json!(r));
     }
     if !context.chatty() {
         return Ok(());
@@ -68,6 +64,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if r.pruned > 0 {
         writeln!(context.out, "  {} without contents: pruned", count(r.pruned, "version"))?;
+    }
+    if r.packs_waiting > 0 {
+        writeln!(
+            context.out,
+            "  {} ({}) wait for their time of grace to be over: a later `mdl gc` deletes them",
+            count(r.packs_waiting, "pack"),
+            size(r.bytes_waiting)
+        )?;
     }
     writeln!(
         context.out,

@@ -8,11 +8,12 @@ use std::{io::Write, path::PathBuf};
 
 /// Make a repository in a directory, beside the checkpoints that are there
 ///
-/// The repository lives in DIR/.mdl. Files in DIR are left alone until the first commit. A repository that exists is left as
-/// it is.
+/// The repository lives in DIR/.mdl, or with --storage in a bucket that many work trees and servers share: each has its own HEAD.
+/// Files in DIR are left alone until the first commit. A repository that exists is left as it is.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl"
+    after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl\n  mdl init \
+                  --storage s3://team-models/llama"
 )]
 pub struct Args {
     /// Directory whose contents are versioned; made if it does not exist. Default: the current one.
@@ -20,6 +21,9 @@ pub struct Args {
     /// Make a repository without a work tree, in DIR itself: for servers and shared stores.
     #[arg(long)]
     bare: bool,
+    /// Keep the versions in a bucket: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. Commits go straight there.
+    #[arg(long, value_name = "URL", conflicts_with = "bare")]
+    storage: Option<String>,
     /// Name of the first branch [default: main]; of no effect where there is a repository already.
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
@@ -32,7 +36,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return Err(refused(format!("{} is a file", dir.display()), "name a directory"));
     }
     let wanted = args.branch.as_deref().unwrap_or("main");
-    let (repo, made) = Repo::init(&dir, args.bare, wanted, context.engine()?)?;
+    let engine = context.engine()?;
+    let (repo, made) = match &args.storage {
+        Some(url) => mdl_remote::attach(&dir, url, wanted, &engine)?,
+        None => Repo::init(&dir, args.bare, wanted, engine)?,
+    };
     let branch = match repo.refs().head()? {
         Head::Branch(name) => Some(name),
         Head::Detached(_) => None,
@@ -42,7 +50,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "warning: -b {name} has no effect: the repository exists. `mdl switch -c {name}` makes the branch"
         ));
     }
-    let place = repo.dir().unwrap_or(&dir).display().to_string();
+    let local = || repo.dir().unwrap_or(&dir).display().to_string();
+    let place = args.storage.clone().unwrap_or_else(local);
     if context.global.json {
         return context.json(&json!({
             "repository": place,

@@ -1,10 +1,10 @@
 //! `mdl merge`: takes another branch's versions into the present one. Neighbours: `Repo::merge`. It must not combine
 //! tensors.
 
+use super::changes::tell_merged;
 use crate::{context::Context, errors::Result};
 use mdl_repo::Merged;
 use serde_json::json;
-use std::io::Write;
 
 /// Move the present branch forward to a revision that builds on it
 ///
@@ -34,12 +34,5 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if !context.chatty() {
         return Ok(());
     }
-    match merged {
-        Merged::UpToDate => writeln!(context.out, "Already up to date")?,
-        Merged::FastForward { from, to } => {
-            let from = from.map_or_else(|| "nothing".to_owned(), |id| id.short());
-            writeln!(context.out, "Fast-forward {from} -> {}", to.short())?;
-        }
-    }
-    Ok(())
+    tell_merged(context, &merged)
 }

@@ -25,8 +25,11 @@ pub mod plan;
 pub mod policy;
 pub mod prune;
 pub mod reflog;
+pub mod remotes;
 pub mod reset;
+mod said;
 pub mod serve;
+pub mod shard;
 mod shared;
 pub mod show;
 pub mod stats;
@@ -63,6 +66,13 @@ pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
         Verb::Reset(args) => reset::run(context, &args),
         Verb::Reflog(args) => reflog::run(context, &args),
         Verb::Merge(args) => merge::run(context, &args),
+        Verb::Remote(args) => remotes::remote::run(context, &args),
+        Verb::Clone(args) => remotes::clone::run(context, &args),
+        Verb::Fetch(args) => remotes::fetch::run(context, &args),
+        Verb::Pull(args) => remotes::pull::run(context, &args),
+        Verb::Push(args) => remotes::push::run(context, &args),
+        Verb::LsRemote(args) => remotes::ls_remote::run(context, &args),
+        Verb::Shard(args) => shard::run(context, args),
         Verb::Verify(args) => verify::run(context, &args),
         Verb::Fsck(args) => fsck::run(context, &args),
         Verb::Prune(args) => prune::run(context, &args),

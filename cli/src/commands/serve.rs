@@ -23,11 +23,16 @@ Examples:
   mdl serve --root models
   mdl token create --root models --name ci --repo 'ada/*' --scope write --expires 90d
   mdl serve --root models --listen 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
+  mdl serve --storage s3://team-models --root /var/lib/mdl
   HF_ENDPOINT=http://127.0.0.1:7878 hf download ada/tiny-gpt --revision step-12000")]
 pub struct Args {
     /// Directory with the repositories, as OWNER/NAME; or one repository.
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
+    /// Serve the repositories of a bucket, at URL/OWNER/NAME, instead; --root then only holds the server's own directory. Any number
+    /// of servers may share one bucket.
+    #[arg(long, value_name = "URL")]
+    storage: Option<String>,
     /// Address and port; port 0 takes a free one. The first line on standard output says which.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878")]
     listen: SocketAddr,
@@ -105,6 +110,7 @@ impl Args {
         });
         let tls = self.tls_cert.zip(self.tls_key);
         Options {
+            storage: self.storage,
             state: self.state,
             listen: self.listen,
             tls: tls.map(|(certificate, key)| Tls { certificate, key }),

@@ -4,7 +4,7 @@
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
 use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Progress, Repo, RepoError, TAGS};
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 /// Names of branches, tags and HEAD by the commit they point at.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ pub struct Moved {
 /// Points HEAD at a commit and makes the work tree that version. Where HEAD's version is the one that is wanted, changed
 /// files are in nobody's way: they stay, as git leaves them.
 pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
-    if !force && repo.refs().head_commit()? == Some(*commit) {
+    if !force && repo.files_of()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
         let changes = repo.status(progress)?;
         if changes.iter().any(|c| c.1 == Change::Modified) {
             attach(repo, head)?;
@@ -113,7 +113,13 @@ pub fn attach(repo: &Repo, head: &Head) -> Result<()> {
         Head::Detached(id) => id.short(),
     };
     let who = repo.config().signature();
-    Ok(repo.refs().set_head(head, &who, &format!("checkout: moving to {to}"))?)
+    let held = match head {
+        Head::Branch(_) => repo.write_lock()?,
+        Head::Detached(id) => repo.hold(id)?,
+    };
+    Ok(repo
+        .refs()
+        .set_head(&held, head, &who, &format!("checkout: moving to {to}"))?)
 }
 
 /// Nothing has this name.
@@ -124,6 +130,18 @@ pub fn not_found(what: &'static str, name: impl ToString) -> CliError {
 /// The request is refused.
 pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
     CliError::Repo(RepoError::user(message, hint))
+}
+
+/// A repository in its own version would grow with every commit, and nobody wants it there.
+pub fn refuse_repository(repo: &Repo, path: &Path) -> Result<()> {
+    let inside = |dir: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(dir));
+    if repo.dir().is_some_and(inside) {
+        return Err(refused(
+            format!("{} is the repository itself", path.display()),
+            "name the directory of the checkpoint, or none for the work tree",
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a name matches a pattern in which `*` is any text and `?` any character. Without either: the name itself.

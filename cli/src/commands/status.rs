@@ -1,7 +1,7 @@
 //! `mdl status`: what differs between the work tree and HEAD. Neighbours: `Repo::status`. It must not change anything.
 
 use crate::{context::Context, errors::Result, render::visible};
-use mdl_repo::{Change, Head, Repo, Silent, Survey};
+use mdl_repo::{Change, Head, Repo, RepoError, Silent, Survey};
 use serde_json::{Value, json};
 use std::{collections::HashSet, io::Write, os::unix::fs::PermissionsExt};
 
@@ -37,6 +37,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&json!({
             "branch": branch,
             "commit": commit.map(|id| id.to_hex()),
+            "files_of": repo.files_of()?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
             "files": files.collect::<Vec<_>>(),
             "problems": problems,
@@ -65,10 +66,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Changed files whose bytes are HEAD's: only the executable bit differs.
+/// Changed files whose bytes are those of the version: only the executable bit differs.
 fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
-    let (Some(id), Some(work)) = (repo.refs().head_commit()?, repo.work()) else {
+    let (Some(id), Some(work)) = (repo.files_of()?, repo.work()) else {
         return Ok(found);
     };
     let files = repo.files(&id)?;
@@ -108,6 +109,10 @@ fn show(
     }
     if unborn {
         writeln!(context.out, "No commits yet")?;
+    }
+    if let Err(moved @ RepoError::FilesOfAnother { .. }) = repo.refuse_moved() {
+        writeln!(context.out, "{}", paint.yellow(&format!("{moved}:")))?;
+        writeln!(context.out, "  {}", moved.hint().unwrap_or_default())?;
     }
     if changes.is_empty() {
         let what = if unborn {

@@ -1,7 +1,7 @@
 //! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
-use mdl_objects::{Commit, Id, Resume, Signature};
+use mdl_objects::{Commit, Id, Resume, Signature, Summary};
 use mdl_repo::{PrunedMark, Quality};
 use serde_json::{Map, Value, json};
 
@@ -56,6 +56,19 @@ pub fn cost(commit: &Commit) -> String {
         size(s.stored_bytes),
         ratio(s.logical_bytes, s.stored_bytes)
     )
+}
+
+/// `3 files, 12 tensors, 2 new`
+fn contents(s: &Summary) -> String {
+    let (files, tensors) = (count(s.files, "file"), count(s.tensors, "tensor"));
+    format!("{files}, {tensors}, {} new", s.new_tensors)
+}
+
+/// `3 files, 12 tensors, 2 new; 86.7 MiB -> 3.1 MiB stored (28.0x)`
+pub fn stored(s: &Summary) -> String {
+    let (before, after) = (size(s.logical_bytes), size(s.stored_bytes));
+    let smaller = ratio(s.logical_bytes, s.stored_bytes);
+    format!("{}; {before} -> {after} stored ({smaller})", contents(s))
 }
 
 /// `lattice, step 2^-7.5; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
@@ -129,13 +142,6 @@ pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labe
     field("Metrics:", metrics(commit));
     let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
     field("Meta:", visible(&meta.join(" ")));
-    let s = commit.summary;
-    let what = format!(
-        "{}, {}, {} new",
-        count(s.files, "file"),
-        count(s.tensors, "tensor"),
-        s.new_tensors
-    );
     if let Some(from) = &commit.resumed_from {
         field("Resumed:", format!("from {}", from.short()));
     }
@@ -144,7 +150,7 @@ pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labe
         commit.resume.map_or_else(String::new, |r| r.name().to_owned()),
     );
     field("Quality:", quality(commit));
-    field("Stored:", format!("{}; {what}", cost(commit)));
+    field("Stored:", format!("{}; {}", cost(commit), contents(&commit.summary)));
     if let Some(mark) = pruned {
         field(
             "Pruned:",

@@ -9,9 +9,10 @@ mod size;
 mod table;
 mod time;
 
-pub use number::{cosine, json_number, short_number, whole_number};
+pub use mdl_server::amounts::{number as short_number, ratio, size};
+pub use number::{cosine, json_number, whole_number};
 pub use paint::Paint;
-pub use size::{parse_size, ratio, size};
+pub use size::parse_size;
 pub use table::{Align, Table};
 pub use time::{date, rfc3339, rfc3339_ms};
 

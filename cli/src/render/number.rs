@@ -1,6 +1,7 @@
 //! Numbers as people and as programs read them. Neighbours: everything that shows metrics or statistics. It must not know
 //! what a number means.
 
+use mdl_server::amounts::number;
 use serde_json::Value;
 
 /// JSON has no NaN and no infinities: those become the strings `NaN`, `Infinity` and `-Infinity`, which Python's `float`
@@ -22,38 +23,13 @@ pub fn whole_number(n: i128) -> Value {
         .unwrap_or(Value::Null)
 }
 
-/// At most six significant digits, in scientific notation where that is shorter.
-pub fn short_number(v: f64) -> String {
-    if v == 0.0 || !v.is_finite() {
-        return format!("{v}");
-    }
-    let magnitude = v.abs().log10().floor();
-    if !(-3.0..7.0).contains(&magnitude) {
-        let text = format!("{v:.5e}");
-        return match text.split_once('e') {
-            Some((digits, power)) => format!("{}e{power}", trim_zeros(digits)),
-            None => text,
-        };
-    }
-    let decimals = (5.0 - magnitude).clamp(0.0, 9.0) as usize;
-    trim_zeros(&format!("{v:.decimals$}")).to_owned()
-}
-
 /// A cosine: what is only nearly 1 shows how nearly (`1-3e-9`).
 pub fn cosine(v: f64) -> String {
     let gap = 1.0 - v;
     if gap > 0.0 && gap < 1e-3 {
-        format!("1-{}", short_number(gap))
+        format!("1-{}", number(gap))
     } else {
-        short_number(v)
-    }
-}
-
-fn trim_zeros(digits: &str) -> &str {
-    if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits
+        number(v)
     }
 }
 
@@ -62,28 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_true() {
-        let cases = [
-            (0.0, "0"),
-            (1.0, "1"),
-            (0.41, "0.41"),
-            (12000.0, "12000"),
-            (1_234_567.0, "1234567"),
-            (-0.001_234_567, "-0.00123457"),
-            (1e-4, "1e-4"),
-            (1.5e-9, "1.5e-9"),
-            (3e12, "3e12"),
-            (99.999_999, "100"),
-        ];
-        for (v, text) in cases {
-            assert_eq!(short_number(v), text);
-        }
-        assert_eq!(short_number(f64::NAN), "NaN");
+    fn what_json_lacks_is_text_and_cosines_show_their_gap() {
         assert_eq!(json_number(f64::NEG_INFINITY), "-Infinity");
+        assert_eq!(json_number(0.5).to_string(), "0.5");
         assert_eq!(
             [cosine(1.0), cosine(1.0 - 2.0_f64.powi(-20)), cosine(-0.5)],
             ["1", "1-9.53674e-7", "-0.5"]
         );
-        assert_eq!(json_number(0.5).to_string(), "0.5");
     }
 }

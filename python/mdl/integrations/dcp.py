@@ -6,9 +6,9 @@
 Neighbours: `_dcp_metadata` has the description of a checkpoint, `_dcp_write` a rank's files, `_dcp_read` fills tensors,
 `mdl.Repo` stores. Knows no planner and no kind of sharding.
 
-Every rank stages files of its own, durably and in no version; the coordinator joins them into one commit when all ranks
-are done, and only that moves the branch. If a rank dies there is no commit, and `mdl gc` collects what was staged. All
-ranks must see the repository's directory. What rank 3 holds of the entry ``model`` is in
+Every rank puts a shard of its own files, durably and in no version (`Repo.put_shard`); the coordinator joins them into
+one commit when all ranks are done, and only that moves the branch. If a rank dies there is no commit, and `mdl gc`
+collects what was put. All ranks must see the repository's directory. What rank 3 holds of the entry ``model`` is in
 ``model/rank-00003.safetensors``: whole tensors under their own names, parts as ``weight@256,0`` with their offset.
 Names do not change from step to step, so each part is stored as what changed since the version before. What is no
 tensor is in ``rank-00003.bytes``, as the planner pickled it.
@@ -20,6 +20,7 @@ is any revision. Always pass the writer or reader too: without it torch writes f
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,10 +44,22 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Written:
-    """What a rank says of a part to the coordinator; ``staged`` is the part's file, said once."""
+    """What a rank says of a part to the coordinator; ``staged`` is the part's file, said once, if it is in no shard."""
 
     place: Chunk | Blob
     staged: Staged | None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the coordinator tells a rank: under which name, and as which rank, it puts its shard."""
+
+    session: str
+    rank: int
+
+
+#: Sessions that this process has put shards into. Planners that reuse plans bring old ones back.
+_PUT: set[str] = set()
 
 
 class MdlWriter(StorageWriter):
@@ -82,10 +95,11 @@ class MdlWriter(StorageWriter):
         self.checkpoint_id: str | None = None
         self.commit: Commit | None = None
         self._rank = 0
+        self._session: str | None = None
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
         """A new save, to where ``checkpoint_id`` says (see the module) or to where the last one went."""
-        self.commit = None
+        self.commit, self._session = None, None
         if checkpoint_id is not None:
             self.repo, self.branch = _at(self.repo, checkpoint_id)
             self.checkpoint_id = str(checkpoint_id)
@@ -106,43 +120,68 @@ class MdlWriter(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The plans as they are."""
-        return plans
+        """The plans, each with the name of this save's session; runs on the coordinator."""
+        if len(plans) == 1:
+            # Nobody has to be waited for: one commit of what was staged does.
+            return plans
+        self._session = _new_session()
+        return [replace(plan, storage_data=Turn(self._session, rank)) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Stages this rank's files. When it returns, they are durable, and in no version."""
+        """Puts this rank's files. When it returns, they are durable, and in no version."""
+        turn = plan.storage_data
+        if not isinstance(turn, Turn) or turn.session in _PUT:
+            turn = None
         results: list[WriteResult] = []
+        shard: list[Staged] = []
         for path, items in _dcp_write.layout(plan, self._rank).items():
             content, parts = _dcp_write.content(path, items, planner)
             staged: Staged | None = self.repo.stage({path: content}, branch=self.branch)[0]
             # The next file's tensors are not to be in memory beside this one's.
             del content
+            if turn is not None:
+                shard.append(staged)
+                staged = None
             for item, (place, size) in zip(items, parts, strict=True):
-                # What was staged travels to the coordinator with the first of the file's parts.
+                # What is in no shard travels to the coordinator with the first of the file's parts.
                 results.append(WriteResult(item.index, size, Written(place, staged)))
                 staged = None
+        if turn is not None:
+            _PUT.add(turn.session)
+            self.repo.put_shard(turn.session, turn.rank, staged=shard, branch=self.branch)
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Joins what all ranks staged into one version and moves the branch; runs on the coordinator."""
+        """Joins what all ranks put into one version and moves the branch; runs on the coordinator."""
         written = [r for of_rank in results for r in of_rank]
         metadata.storage_meta = StorageMeta(self.checkpoint_id)
         document = to_json(metadata, {r.index: r.storage_data.place for r in written})
-        self.commit = self.repo.commit_staged(
-            [r.storage_data.staged for r in written if r.storage_data.staged is not None],
-            self.message,
-            step=self.step,
-            epoch=self.epoch,
-            metrics=self.metrics,
-            meta=self.meta,
-            branch=self.branch,
-            resumed_from=self.resumed_from,
-            files={**(self.files or {}), FILE: document},
-            retention=self.retention,
-        )
+        said: dict[str, Any] = {
+            "step": self.step,
+            "epoch": self.epoch,
+            "metrics": self.metrics,
+            "meta": self.meta,
+            "branch": self.branch,
+            "resumed_from": self.resumed_from,
+            "files": {**(self.files or {}), FILE: document},
+            "retention": self.retention,
+        }
+        if len(results) == 1 and self._session is None:
+            self.commit = self.repo.commit_staged(_staged(written), self.message, **said)
+        else:
+            session = self._session or _new_session()
+            self._put_for_others(session, results)
+            self.commit = self.repo.join_shards(session, len(results), self.message, **said)
         metadata.storage_meta.save_id = self.commit.id
+
+    def _put_for_others(self, session: str, results: list[list[WriteResult]]) -> None:
+        """Puts for ranks that were not told this session's name, since their planner reused a plan of an older one."""
+        for rank, of_rank in enumerate(results):
+            staged = _staged(of_rank)
+            if staged or not of_rank:
+                self.repo.put_shard(session, rank, staged=staged, branch=self.branch)
 
     def storage_meta(self) -> StorageMeta | None:
         """What planners are told."""
@@ -220,6 +259,15 @@ class MdlReader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
         """As the writer's."""
         return _is_url(checkpoint_id)
+
+
+def _staged(results: list[WriteResult]) -> list[Staged]:
+    """The files that are in no shard."""
+    return [r.storage_data.staged for r in results if r.storage_data.staged is not None]
+
+
+def _new_session() -> str:
+    return f"dcp/{uuid.uuid4().hex}"
 
 
 # Where things are.

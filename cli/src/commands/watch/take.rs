@@ -90,7 +90,7 @@ impl Watch {
                 None => repo.commit(&request, &context.bars),
             };
             match done {
-                Err(RepoError::Conflict { .. }) if tries < TRIES => {}
+                Err(RepoError::Conflict { .. } | RepoError::Overtaken) if tries < TRIES => {}
                 done => break done?,
             }
         };
@@ -135,8 +135,12 @@ impl Watch {
         }
         let name = format!("{HEADS}{}", self.branch);
         let why = format!("watch: {} changed while it was read", found.name);
+        let held = match &done.parent {
+            Some(parent) => repo.hold(parent)?,
+            None => repo.write_lock()?,
+        };
         repo.refs()
-            .update(&name, Some(done.id), done.parent, &commit.author, &why)?;
+            .update(&held, &name, Some(done.id), done.parent, &commit.author, &why)?;
         Ok(Some(if now.is_none() { Taken::Gone } else { Taken::Changing }))
     }
 }

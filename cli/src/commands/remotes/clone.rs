@@ -1,0 +1,229 @@
+//! `mdl clone`: a repository from another place. Neighbours: `fetch` beside it brings everything over, `Repo::checkout` writes the files.
+//! It must not know what a place is reached by.
+
+use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{count, size},
+};
+use mdl_objects::Id;
+use mdl_remote::{Advertised, Peer, fetch::note_refs};
+use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Remote, Repo, RepoError, sync::RefMove};
+use serde_json::json;
+use std::{
+    env, fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// Make a repository from another place: a directory, a bucket or a server's repository
+///
+/// A clone that was cut off goes on where it was when the same command is run again. With --depth or --only the clone is partial:
+/// it has every commit, and of the contents what was asked for; the rest is fetched when a command needs it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl clone s3://team-models/llama
+  mdl clone https://models.example.org/team/llama --depth 1
+  mdl clone https://models.example.org/team/llama embeddings --only 'model.safetensors:*embed*'")]
+pub struct Args {
+    /// Where it is.
+    url: String,
+    /// Directory to make. Default: the last part of the URL.
+    dir: Option<PathBuf>,
+    /// Branch to work on. Default: the one HEAD is on there.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// Contents of only this many generations, and of one branch (that of --branch, or the one HEAD is on there) without tags; older
+    /// ones are fetched when they are needed, other branches and tags by `mdl fetch REMOTE NAME`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+    /// With --depth: all branches and tags, each with contents of N generations.
+    #[arg(long, requires = "depth")]
+    no_single_branch: bool,
+    /// Contents of only these files (FILE) or tensors (FILE:TENSOR), as globs; others are fetched when they are needed. May be
+    /// repeated. No files are checked out.
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// Make a repository without a work tree, in DIR itself.
+    #[arg(long)]
+    bare: bool,
+    /// Do not write any files.
+    #[arg(short, long)]
+    no_checkout: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let url = kept(&args.url)?;
+    let dir = args.dir.clone().map_or_else(|| named_by(&url), Ok)?;
+    mdl_repo::sync::Only::new(&args.only)?;
+    let peer = mdl_remote::open(&url, context.engine()?, &env::temp_dir(), None).map_err(elsewhere(&url))?;
+    let there = peer.refs().map_err(elsewhere(&url))?;
+    let branch = branch(&there, args.branch.as_deref(), &url)?;
+    let tip = there.get(&format!("{HEADS}{branch}"));
+    let single = args.depth.is_some() && !args.no_single_branch && tip.is_some();
+    let remote = Remote {
+        partial: args.depth.is_some() || !args.only.is_empty(),
+        only: args.only.clone(),
+        depth: args.depth,
+        branch: single.then(|| branch.clone()),
+        url,
+    };
+    let mut repo = begin(context, args, &dir, &remote, &branch)?;
+    let received = match fill(context, &mut repo, &remote, &*peer, &there, &branch, tip) {
+        Ok(received) => received,
+        Err(e) => {
+            context.note(&format!(
+                "note: what has come is kept in {}: run the same command again to go on",
+                dir.display()
+            ));
+            return Err(e);
+        }
+    };
+    let files = !(args.bare || args.no_checkout || !args.only.is_empty());
+    let done = match tip.filter(|_| files) {
+        Some(tip) => {
+            let options = CheckoutOptions::default();
+            repo.checkout(&tip, &Head::Branch(branch.clone()), &options, &context.bars)?
+        }
+        None => {
+            // The next commit of what will be here must not take all that is not for deleted.
+            repo.files_are_of_none();
+            CheckedOut::default()
+        }
+    };
+    // A mark that stays says no more than that the clone could be made again.
+    let _ = fs::remove_file(begun(&repo));
+    if tip.is_none() && heads(&there).next().is_some() {
+        context.note(&format!(
+            "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: `mdl switch -c NAME \
+             origin/NAME` goes to one of {}",
+            heads(&there).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    if context.global.json {
+        return context.json(&json!({
+            "repository": scratch(&repo).display().to_string(),
+            "remote": "origin",
+            "url": remote.url,
+            "branch": branch,
+            "commit": tip.map(|id| id.to_hex()),
+            "partial": remote.partial,
+            "received": received_json(&received),
+            "written": done.written,
+            "bytes": done.bytes,
+        }));
+    }
+    if context.chatty() {
+        writeln!(
+            context.out,
+            "Cloned {} into {}: {}",
+            remote.url,
+            dir.display(),
+            carried(&received)
+        )?;
+        if done.written > 0 {
+            writeln!(
+                context.out,
+                "{} written ({})",
+                count(done.written, "file"),
+                size(done.bytes)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// The directory that a URL suggests.
+fn named_by(url: &str) -> Result<PathBuf> {
+    let last = url.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
+    let name = last.strip_suffix(".git").or(last.strip_suffix(".mdl")).unwrap_or(last);
+    match name {
+        "" | "." | ".." => {
+            Err(RepoError::usage("the URL does not say what the directory is to be called", "name it").into())
+        }
+        name => Ok(PathBuf::from(name)),
+    }
+}
+
+/// Short names of the branches there.
+fn heads(there: &Advertised) -> impl Iterator<Item = &str> {
+    there.refs.iter().filter_map(|(name, _)| name.strip_prefix(HEADS))
+}
+
+/// The branch to work on. It may be one that is not there, where that is what HEAD says and several others are.
+fn branch(there: &Advertised, wanted: Option<&str>, url: &str) -> Result<String> {
+    let is_there = |b: &str| there.get(&format!("{HEADS}{b}")).is_some();
+    match (wanted, &there.head) {
+        (Some(b), _) if is_there(b) => Ok(b.to_owned()),
+        (Some(b), _) => Err(elsewhere(url)(RepoError::not_found("branch", format!("{b} at {url}")))),
+        (None, Some(head)) if is_there(head) || heads(there).count() != 1 => Ok(head.clone()),
+        // HEAD is on no branch, or names one that is not there: where there is one only, that one is meant.
+        (None, _) => Ok(heads(there).next().unwrap_or("main").to_owned()),
+    }
+}
+
+/// An empty repository that knows where it came from; or the one that an earlier try left.
+fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &str) -> Result<Repo> {
+    let occupied = fs::read_dir(dir).is_ok_and(|mut d| d.next().is_some()) || dir.is_file();
+    if occupied {
+        let found = Repo::open(dir, context.engine()?).ok();
+        let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
+        return match found.filter(is_begun) {
+            Some(repo) => Ok(repo),
+            None => Err(RepoError::user(
+                format!("{} is there and not empty", dir.display()),
+                "name another directory",
+            )
+            .into()),
+        };
+    }
+    let (mut repo, _) = Repo::init(dir, args.bare, branch, context.engine()?)?;
+    let mark = begun(&repo);
+    fs::write(&mark, b"").map_err(RepoError::io(format!("cannot write {}", mark.display())))?;
+    repo.set_remote("origin", Some(remote))?;
+    Ok(repo)
+}
+
+/// There from the first step of a clone to its last.
+fn begun(repo: &Repo) -> PathBuf {
+    scratch(repo).join("cloning")
+}
+
+/// Brings everything over; the branch comes last, and says that the clone is whole.
+fn fill(
+    context: &Context,
+    repo: &mut Repo,
+    remote: &Remote,
+    peer: &dyn Peer,
+    there: &Advertised,
+    branch: &str,
+    tip: Option<Id>,
+) -> Result<mdl_remote::fetch::Received> {
+    let choice = Choice {
+        tags: true,
+        ..Choice::default()
+    };
+    let done = fetch_into(context, repo, ("origin", remote), peer, there, choice)?;
+    let head = Head::Branch(branch.to_owned());
+    if repo.refs().head()? != head {
+        let who = repo.config().signature();
+        let held = repo.write_lock()?;
+        repo.refs().set_head(&held, &head, &who, "clone")?;
+    }
+    if let Some(tip) = tip {
+        let made = RefMove {
+            // It may be there, of an earlier try.
+            expected: repo.refs().get(&format!("{HEADS}{branch}"))?,
+            name: format!("{HEADS}{branch}"),
+            new: Some(tip),
+            force: false,
+        };
+        let message = format!("clone: from {}", remote.url);
+        for (_, outcome) in note_refs(repo, vec![made], remote.partial, &message, &context.bars)? {
+            outcome?;
+        }
+    }
+    Ok(done.received)
+}

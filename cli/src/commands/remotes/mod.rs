@@ -1,0 +1,191 @@
+//! The verbs that deal with other places, and what they share: which place, what of it, how it is told. Neighbours: `mdl-remote` carries
+//! and asks, the settings know the places. It must not know what a place is reached by.
+
+pub mod clone;
+pub mod fetch;
+pub mod ls_remote;
+mod places;
+pub mod pull;
+pub mod push;
+pub mod remote;
+mod wishes;
+
+use crate::{
+    context::Context,
+    errors::Result,
+    render::{count, size},
+};
+use mdl_objects::Id;
+use mdl_remote::{
+    Advertised, Peer,
+    fetch::{Received, note_refs, receive},
+};
+use mdl_repo::{
+    HEADS, REMOTES, Remote, Repo, RepoError, TAGS,
+    sync::{Only, RefMove, Want},
+};
+use places::{elsewhere, is_url, named, named_or_url, peer};
+use serde_json::{Value, json};
+use std::{env, io::Write, path::PathBuf};
+
+/// Where what is on its way out is put together.
+pub fn scratch(repo: &Repo) -> PathBuf {
+    repo.dir().map_or_else(env::temp_dir, PathBuf::from)
+}
+
+/// What of another place is to come.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Branches by their short names, or tags where no branch has the name; none for all branches.
+    pub branches: Vec<String>,
+    /// Whether tags come too.
+    pub tags: bool,
+    /// Whether branches that are gone there go from what is noted of it.
+    pub prune: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Fetched {
+    pub received: Received,
+    pub moves: Vec<RefMove>,
+}
+
+impl Choice {
+    /// Of a clone of one branch, that one and no tags come where nothing is named.
+    fn within(mut self, remote: &Remote) -> Choice {
+        if let Some(branch) = &remote.branch {
+            self.tags = false;
+            if self.branches.is_empty() {
+                self.branches.push(branch.clone());
+            }
+        }
+        self
+    }
+
+    /// The branches and tags that were named, by their full names there.
+    fn named(&self, name: &str, there: &Advertised) -> Result<Vec<String>> {
+        let full = |short: &String| {
+            let all = [HEADS, TAGS].map(|prefix| format!("{prefix}{short}"));
+            let found = all.into_iter().find(|full| there.get(full).is_some());
+            found.ok_or_else(|| elsewhere(name)(RepoError::not_found("branch", format!("{short} at {name}"))))
+        };
+        self.branches.iter().map(full).collect()
+    }
+}
+
+/// The refs there that are wanted, as they are noted here.
+fn wanted(repo: &Repo, name: &str, there: &Advertised, choice: &Choice) -> Result<Vec<RefMove>> {
+    let mut out = Vec::new();
+    let chosen = choice.named(name, there)?;
+    let is_chosen = |full: &String| chosen.contains(full);
+    for (full, id) in &there.refs {
+        let (to, force) = match (full.strip_prefix(HEADS), full.strip_prefix(TAGS)) {
+            (Some(b), _) if chosen.is_empty() || is_chosen(full) => (format!("{REMOTES}{name}/{b}"), true),
+            // A tag that is here stays what it is.
+            (_, Some(_)) if (choice.tags || is_chosen(full)) && repo.refs().get(full)?.is_none() => {
+                (full.clone(), false)
+            }
+            _ => continue,
+        };
+        out.push(RefMove {
+            expected: repo.refs().get(&to)?,
+            name: to,
+            new: Some(*id),
+            force,
+        });
+    }
+    if choice.prune {
+        let noted = format!("{REMOTES}{name}/");
+        for (branch, id) in repo.refs().list(&noted)? {
+            if there.get(&format!("{HEADS}{branch}")).is_none() {
+                out.push(RefMove {
+                    name: format!("{noted}{branch}"),
+                    expected: Some(id),
+                    new: None,
+                    force: true,
+                });
+            }
+        }
+    }
+    out.retain(|m| m.expected != m.new);
+    Ok(out)
+}
+
+/// Brings over what is wanted, then moves what is noted of the place.
+pub fn fetch_into(
+    context: &Context,
+    repo: &Repo,
+    (name, remote): (&str, &Remote),
+    peer: &dyn Peer,
+    there: &Advertised,
+    choice: Choice,
+) -> Result<Fetched> {
+    let moves = wanted(repo, name, there, &choice.within(remote))?;
+    let mut tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
+    tips.sort();
+    tips.dedup();
+    let only = (!remote.only.is_empty()).then(|| Only::new(&remote.only)).transpose()?;
+    let want = Want {
+        tips,
+        depth: remote.depth,
+        only,
+        partial: remote.partial,
+        ..Want::default()
+    };
+    let received = match want.tips.is_empty() {
+        true => Received::default(),
+        false => receive(repo, peer, want, &context.bars).map_err(elsewhere(name))?,
+    };
+    let message = format!("fetch {name}");
+    let done = note_refs(repo, moves, remote.partial, &message, &context.bars)?;
+    let mut moved = Vec::new();
+    for (m, outcome) in done {
+        outcome?;
+        moved.push(m);
+    }
+    Ok(Fetched { received, moves: moved })
+}
+
+/// One line for each ref that moved, as git shows them.
+pub fn tell_moves(context: &mut Context, moves: &[RefMove]) -> Result<()> {
+    for m in moves {
+        let short = m
+            .name
+            .strip_prefix(REMOTES)
+            .or(m.name.strip_prefix(TAGS))
+            .or(m.name.strip_prefix(HEADS));
+        let short = short.unwrap_or(&m.name);
+        let what = match (m.expected, m.new) {
+            (None, Some(_)) if m.name.starts_with(TAGS) => "[new tag]".to_owned(),
+            (None, Some(_)) => "[new branch]".to_owned(),
+            (_, None) => "[deleted]".to_owned(),
+            (Some(old), Some(new)) => format!("{}..{}", old.short(), new.short()),
+        };
+        writeln!(context.out, "  {what:<26} {short}")?;
+    }
+    Ok(())
+}
+
+/// What was carried, in words.
+pub fn carried(received: &Received) -> String {
+    format!(
+        "{} received ({})",
+        count(received.objects, "object"),
+        size(received.carried)
+    )
+}
+
+/// Moves, for programs.
+pub fn moves_json(moves: &[RefMove]) -> Vec<Value> {
+    let hex = |id: Option<Id>| id.map(|id| id.to_hex());
+    moves
+        .iter()
+        .map(|m| json!({"name": m.name, "old": hex(m.expected), "new": hex(m.new)}))
+        .collect()
+}
+
+/// What was carried, for programs.
+pub fn received_json(received: &Received) -> Value {
+    json!({"carried_bytes": received.carried, "objects": received.objects, "bytes": received.bytes})
+}

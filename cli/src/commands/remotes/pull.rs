@@ -1,0 +1,65 @@
+//! `mdl pull`: fetches, then moves the present branch forward. Neighbours: `fetch` beside it, `Repo::merge`. It must not combine tensors.
+
+use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
+use crate::{commands::changes::tell_merged, context::Context, errors::Result};
+use mdl_repo::{Head, Merged, REMOTES, RepoError};
+use serde_json::json;
+use std::io::Write;
+
+/// Fetch from another place and move the present branch forward to what came
+///
+/// Branches that have parted are refused: weights have no merge that is right without being asked for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  mdl pull\n  mdl pull origin main")]
+pub struct Args {
+    /// Remote. Default: origin, or the only one there is.
+    remote: Option<String>,
+    /// Branch there. Default: that of the same name as the present one.
+    branch: Option<String>,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let (name, remote) = named(&repo, args.remote.as_deref())?;
+    let branch = match (&args.branch, repo.refs().head()?) {
+        (Some(branch), _) => branch.clone(),
+        (None, Head::Branch(branch)) => branch,
+        (None, Head::Detached(_)) => {
+            return Err(RepoError::user("HEAD is detached: it is not clear what to pull", "name a branch").into());
+        }
+    };
+    let peer = peer(context, &repo, &remote, None)?;
+    let there = peer.refs().map_err(elsewhere(&name))?;
+    let choice = Choice {
+        branches: vec![branch.clone()],
+        tags: true,
+        prune: false,
+    };
+    let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
+    let noted = format!("{REMOTES}{name}/{branch}");
+    let tip = repo.refs().get(&noted)?;
+    let tip = tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found("branch", format!("{branch} at {name}"))))?;
+    let merged = repo.merge(&tip, &format!("{name}/{branch}"), &context.bars)?;
+    if context.global.json {
+        let (result, from) = match merged {
+            Merged::UpToDate => ("up_to_date", None),
+            Merged::FastForward { from, .. } => ("fast_forward", from),
+        };
+        return context.json(&json!({
+            "remote": name,
+            "received": received_json(&done.received),
+            "refs": moves_json(&done.moves),
+            "result": result,
+            "from": from.map(|id| id.to_hex()),
+            "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+        }));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    if !done.moves.is_empty() {
+        writeln!(context.out, "From {}: {}", remote.url, carried(&done.received))?;
+        tell_moves(context, &done.moves)?;
+    }
+    tell_merged(context, &merged)
+}

@@ -1,0 +1,185 @@
+//! `mdl push`: sends versions to another place and moves its branches. Neighbours: `mdl-remote` sends. It must not move branches here.
+
+use super::{
+    elsewhere, is_url, moves_json, named_or_url, peer, tell_moves,
+    wishes::{self, Wish},
+};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::{count, size},
+};
+use mdl_remote::{
+    fetch::note_refs,
+    push::{Push, Pushed, push},
+};
+use mdl_repo::{HEADS, REMOTES, Repo, RepoError, sync::RefMove};
+use serde_json::json;
+use std::{io::Write, mem};
+
+/// Send versions to another place and move its branches there
+///
+/// Only what the other side lacks is sent, as it is stored here. Its branches move last, by compare-and-swap: of several that
+/// push at once one wins. A branch moves only forward; --force-with-lease lets it leave commits behind if it still stands where
+/// it was last seen. A push that was cut off goes on where it was when the command is run again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl push
+  mdl push origin main --tags
+  mdl push origin HEAD:refs/heads/release
+  mdl push origin --delete old-run")]
+pub struct Args {
+    /// Remote, or a URL. Default: origin, or the only remote there is.
+    #[arg(value_name = "REMOTE|URL")]
+    remote: Option<String>,
+    /// Branches or tags; `REV:NAME` to call it something else there. Default: the present branch.
+    refs: Vec<String>,
+    /// All branches.
+    #[arg(long, conflicts_with_all = ["refs", "delete"])]
+    all: bool,
+    /// All tags too.
+    #[arg(long, conflicts_with = "delete")]
+    tags: bool,
+    /// Delete these branches or tags there.
+    #[arg(short, long, requires = "refs")]
+    delete: bool,
+    /// Let branches leave commits behind if they stand where they were last seen.
+    #[arg(long, conflicts_with = "force")]
+    force_with_lease: bool,
+    /// Let branches leave commits behind and tags move, wherever they stand.
+    #[arg(short, long)]
+    force: bool,
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    let repo = context.repo()?;
+    let (name, remote) = named_or_url(&repo, args.remote.as_deref())?;
+    let shown = name.as_deref().unwrap_or(&remote.url);
+    let head = repo
+        .head_branch()?
+        .and_then(|full| full.strip_prefix(HEADS).map(str::to_owned));
+    let create = head.as_deref().unwrap_or("main");
+    let (peer, wishes) = match args.delete {
+        true => {
+            let peer = peer(context, &repo, &remote, None)?;
+            let there = peer.refs().map_err(elsewhere(shown))?;
+            (peer, wishes::deleted(&there, &args.refs, shown)?)
+        }
+        false => {
+            // What makes no sense here is said before anything is made there.
+            let wishes = wishes::moved(&repo, &args.refs, args.all, args.tags)?;
+            (peer(context, &repo, &remote, Some(create))?, wishes)
+        }
+    };
+    let wishes = leased(&repo, args, name.as_deref(), wishes)?;
+    let done = push(&repo, &*peer, &wishes, "push", &context.bars).map_err(|e| refused(e, shown))?;
+    let (moved, failed) = settle(context, &repo, (name.as_deref(), shown), done)?;
+    // Of a push that moved nothing, only what failed is to be told.
+    if failed.is_empty() || !moved.refs.is_empty() {
+        tell(context, &remote.url, &moved)?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::Some(failed)),
+    }
+}
+
+/// With --force-with-lease: where each branch must stand there, which is where it was last seen.
+fn leased(repo: &Repo, args: &Args, remote: Option<&str>, wishes: Vec<Wish>) -> Result<Vec<Push>> {
+    if args.force_with_lease && remote.is_none() {
+        let hint = "name a remote: `mdl remote add NAME URL`, then `mdl fetch NAME`";
+        return Err(CliError::usage("--force-with-lease: nothing is noted of a URL", hint));
+    }
+    let mut out = Vec::new();
+    for (full, new) in wishes {
+        let noted = full.strip_prefix(HEADS).zip(remote);
+        let lease = match (args.force_with_lease, noted) {
+            (true, Some((branch, remote))) => Some(repo.refs().get(&format!("{REMOTES}{remote}/{branch}"))?),
+            _ => None,
+        };
+        out.push(Push {
+            name: full,
+            new,
+            force: args.force,
+            lease,
+        });
+    }
+    Ok(out)
+}
+
+/// A push that was refused: who moved a ref there is not known here before it is fetched.
+fn refused(error: RepoError, remote: &str) -> CliError {
+    match error {
+        RepoError::Conflict { .. } => {
+            let look = match is_url(remote) {
+                true => format!("see where it stands (`mdl ls-remote {remote}`)"),
+                false => format!("run `mdl fetch {remote}` and look at what came"),
+            };
+            let hint = format!("somebody else moved it: {look}, then push again");
+            CliError::hinted(error, hint)
+        }
+        // What is damaged may be here.
+        RepoError::Corrupt { .. } => error.into(),
+        error => elsewhere(remote)(error),
+    }
+}
+
+/// Notes where the branches stand now; splits what was moved from what was not.
+fn settle(
+    context: &Context,
+    repo: &Repo,
+    (remote, shown): (Option<&str>, &str),
+    mut done: Pushed,
+) -> Result<(Pushed, Vec<CliError>)> {
+    let (mut moved, mut failed, mut noted) = (Vec::new(), Vec::new(), Vec::new());
+    for (m, outcome) in mem::take(&mut done.refs) {
+        match outcome {
+            Err(e) => failed.push(refused(e, shown)),
+            Ok(()) => {
+                // Nothing is noted of a place that has no name here.
+                if let Some((branch, remote)) = m.name.strip_prefix(HEADS).zip(remote) {
+                    let name = format!("{REMOTES}{remote}/{branch}");
+                    noted.push(RefMove {
+                        expected: repo.refs().get(&name)?,
+                        name,
+                        new: m.new,
+                        force: true,
+                    });
+                }
+                moved.push((m, Ok(())));
+            }
+        }
+    }
+    // What is there is there, whatever becomes of the note.
+    if let Err(e) = note_refs(repo, noted, true, "push", &context.bars) {
+        context.note(&format!("warning: cannot note where {shown} stands: {e}"));
+    }
+    done.refs = moved;
+    Ok((done, failed))
+}
+
+fn tell(context: &mut Context, url: &str, done: &Pushed) -> Result<()> {
+    let moves: Vec<RefMove> = done.refs.iter().map(|(m, _)| m.clone()).collect();
+    if context.global.json {
+        return context.json(&json!({
+            "url": url,
+            "sent_bytes": done.sent,
+            "objects": done.objects,
+            "refs": moves_json(&moves),
+        }));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    match moves.is_empty() {
+        true => writeln!(context.out, "Everything is there already")?,
+        false => writeln!(
+            context.out,
+            "To {url}: {} sent ({})",
+            count(done.objects, "object"),
+            size(done.sent)
+        )?,
+    }
+    tell_moves(context, &moves)
+}

@@ -1,0 +1,148 @@
+//! `mdl remote`: the other places a repository knows. Neighbours: the settings hold them. It must not reach for any of them.
+
+use crate::{context::Context, errors::Result};
+use mdl_remote::place::Place;
+use mdl_repo::{REMOTES, Remote, RepoError};
+use serde_json::json;
+use std::io::Write;
+
+/// Name, list or forget other places of the same history
+///
+/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository (https://HOST/OWNER/NAME).
+/// Credentials are never kept here: buckets take theirs from the environment, servers from MDL_TOKEN or
+/// ~/.config/mdl/credentials.json.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl remote add origin s3://team-models/llama
+  mdl remote -v
+  mdl remote remove origin")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// With every remote its URL.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Name a place.
+    Add {
+        /// What it is called here.
+        name: String,
+        /// Where it is.
+        url: String,
+    },
+    /// Change where a named place is.
+    SetUrl {
+        /// What it is called here.
+        name: String,
+        /// Where it is now.
+        url: String,
+    },
+    /// List the places; what happens where nothing else is said.
+    List,
+    /// Forget a place, and what was noted of its branches.
+    Remove {
+        /// What it is called here.
+        name: String,
+    },
+}
+
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    match &args.action {
+        None | Some(Action::List) => list(context, args.verbose),
+        Some(Action::Add { name, url }) => add(context, name, url),
+        Some(Action::SetUrl { name, url }) => set_url(context, name, url),
+        Some(Action::Remove { name }) => remove(context, name),
+    }
+}
+
+/// A URL as it is kept: a directory by its whole path, since commands run anywhere.
+pub fn kept(url: &str) -> Result<String> {
+    Ok(match Place::parse(url)? {
+        Place::Local(path) => {
+            let path = std::path::absolute(&path).map_err(RepoError::io("cannot find the current directory"))?;
+            path.display().to_string()
+        }
+        place => place.to_string(),
+    })
+}
+
+fn add(context: &mut Context, name: &str, url: &str) -> Result<()> {
+    let mut repo = context.repo()?;
+    if repo.config().remotes().contains_key(name) {
+        let hint = format!("change it with `mdl remote set-url {name} URL`");
+        return Err(RepoError::user(format!("there is a remote {name} already"), hint).into());
+    }
+    let remote = Remote {
+        url: kept(url)?,
+        ..Remote::default()
+    };
+    repo.set_remote(name, Some(&remote))?;
+    told(context, name, &remote)
+}
+
+fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
+    let mut repo = context.repo()?;
+    let (name, old) = super::named(&repo, Some(name))?;
+    let remote = Remote { url: kept(url)?, ..old };
+    repo.set_remote(&name, Some(&remote))?;
+    told(context, &name, &remote)
+}
+
+fn told(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
+    if context.global.json {
+        return context.json(&json!({"remote": name, "url": remote.url}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Remote {name} is {}", remote.url)?;
+    }
+    Ok(())
+}
+
+fn list(context: &mut Context, verbose: bool) -> Result<()> {
+    let remotes = context.repo()?.config().remotes();
+    if context.global.json {
+        let rows = remotes.iter().map(
+            |(name, r)| json!({"name": name, "url": r.url, "partial": r.partial, "only": r.only, "depth": r.depth, "branch": r.branch}),
+        );
+        return context.json(&json!({"remotes": rows.collect::<Vec<_>>()}));
+    }
+    for (name, r) in &remotes {
+        match verbose {
+            true => writeln!(context.out, "{name}\t{}", r.url)?,
+            false => writeln!(context.out, "{name}")?,
+        }
+    }
+    Ok(())
+}
+
+fn remove(context: &mut Context, name: &str) -> Result<()> {
+    let mut repo = context.repo()?;
+    let (name, remote) = super::named(&repo, Some(name))?;
+    if remote.partial {
+        return Err(RepoError::user(
+            format!("{name} has what this partial repository does not hold: without it, versions would be lost"),
+            "clone the whole of it elsewhere first",
+        )
+        .into());
+    }
+    let who = repo.config().signature();
+    let noted = format!("{REMOTES}{name}/");
+    for (branch, id) in repo.refs().list(&noted)? {
+        let full = format!("{noted}{branch}");
+        let held = repo.write_lock()?;
+        repo.refs()
+            .update(&held, &full, Some(id), None, &who, "remote: removed")?;
+    }
+    repo.set_remote(&name, None)?;
+    if context.global.json {
+        return context.json(&json!({"removed": name}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Forgot {name}")?;
+    }
+    Ok(())
+}

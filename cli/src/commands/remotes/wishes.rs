@@ -1,0 +1,152 @@
+//! What a push is to do: the refs that were named, as full names there and what they are to hold. Neighbours: `push` carries them out.
+//! It must not send anything.
+
+use crate::errors::{CliError, Result};
+use mdl_objects::Id;
+use mdl_remote::Advertised;
+use mdl_repo::{HEADS, Head, Repo, RepoError, TAGS};
+
+/// A ref there by its full name, and what it is to hold; none: it is to go.
+pub type Wish = (String, Option<Id>);
+
+/// What was named, or is meant where nothing was.
+pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<Wish>> {
+    let mut named = refs.to_vec();
+    if all {
+        named.extend(repo.refs().list(HEADS)?.into_iter().map(|(name, _)| name));
+    }
+    if named.is_empty() {
+        match repo.refs().head()? {
+            Head::Branch(branch) => named.push(branch),
+            Head::Detached(_) => {
+                return Err(RepoError::user("HEAD is detached: it is not clear what to push", "name a branch").into());
+            }
+        }
+    }
+    if tags {
+        let tags = repo.refs().list(TAGS)?;
+        named.extend(tags.into_iter().map(|(name, _)| format!("{TAGS}{name}")));
+    }
+    named.iter().map(|text| target(repo, text)).collect()
+}
+
+/// Full name there, and what it is to hold.
+fn target(repo: &Repo, text: &str) -> Result<Wish> {
+    if let Some((rev, name)) = text.split_once(':') {
+        return renamed(repo, rev, name);
+    }
+    let held = repo
+        .full_ref(text)?
+        .filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
+    let held = match held {
+        Some(held) => held,
+        None if text == "HEAD" => repo
+            .head_branch()?
+            .ok_or_else(|| RepoError::not_found("branch", "HEAD"))?,
+        None => return Err(RepoError::not_found("branch or tag", text).into()),
+    };
+    let id = repo.refs().get(&held)?;
+    let id = id.ok_or_else(|| RepoError::user(format!("{text} has no commit yet"), "commit first"))?;
+    Ok((held, Some(id)))
+}
+
+/// `REV:NAME`. Neither may be left out: an empty revision would mean HEAD, where git means that the name is to go.
+fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
+    match (rev, name) {
+        ("", "") => {
+            let hint = "write REV:NAME, or the name of a branch or tag";
+            return Err(CliError::usage("`:` names nothing to push", hint));
+        }
+        ("", name) => {
+            let hint = format!("`mdl push REMOTE --delete {name}` deletes {name} there");
+            let message = format!("\":{name}\": a revision is missing before the colon");
+            return Err(CliError::usage(message, hint));
+        }
+        (rev, "") => {
+            let message = format!("\"{rev}:\": a name is missing behind the colon");
+            return Err(CliError::usage(
+                message,
+                "write REV:NAME: what it is to be called there",
+            ));
+        }
+        _ => {}
+    }
+    let id = match repo.full_ref(rev)? {
+        // An annotated tag stays one.
+        Some(held) if held.starts_with(TAGS) => repo.refs().get(&held)?,
+        _ => None,
+    };
+    let id = id.map_or_else(|| repo.resolve(rev), Ok)?;
+    let full = match name.starts_with("refs/") {
+        true => name.to_owned(),
+        false => format!("{HEADS}{name}"),
+    };
+    Ok((full, Some(id)))
+}
+
+/// What is to go. What a name means is for the refs there to say: those here may be others, or none. `remote` is for the hint.
+pub fn deleted(there: &Advertised, refs: &[String], remote: &str) -> Result<Vec<Wish>> {
+    let mut out: Vec<Wish> = Vec::new();
+    for text in refs {
+        let full = gone(there, text, remote)?;
+        if !out.iter().any(|(name, _)| *name == full) {
+            out.push((full, None));
+        }
+    }
+    Ok(out)
+}
+
+fn gone(there: &Advertised, text: &str, remote: &str) -> Result<String> {
+    let (branch, tag) = match text.starts_with("refs/") {
+        true => (text.to_owned(), text.to_owned()),
+        false => (format!("{HEADS}{text}"), format!("{TAGS}{text}")),
+    };
+    match (there.get(&branch), there.get(&tag)) {
+        (Some(_), Some(_)) if branch != tag => Err(RepoError::user(
+            format!("{text} is a branch and a tag there"),
+            format!("say which: {branch} or {tag}"),
+        )
+        .into()),
+        (Some(_), _) => Ok(branch),
+        (None, Some(_)) => Ok(tag),
+        (None, None) => Err(CliError::hinted(
+            RepoError::not_found("branch or tag", format!("{text} at {remote}")),
+            format!("`mdl ls-remote {remote}` lists what is there"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errors::Code;
+    use mdl_objects::Kind;
+
+    fn there(names: &[&str]) -> Advertised {
+        let id = |name: &str| Id::of(Kind::Commit, name.as_bytes());
+        let mut refs: Vec<(String, Id)> = names.iter().map(|n| ((*n).to_owned(), id(n))).collect();
+        refs.sort();
+        Advertised { head: None, refs }
+    }
+
+    #[test]
+    fn what_goes_is_what_the_name_means_there() {
+        let there = there(&["refs/heads/a", "refs/heads/both", "refs/tags/both", "refs/tags/v1"]);
+        let full = |name: &str| gone(&there, name, "origin");
+        assert_eq!(full("a").expect("a branch"), "refs/heads/a");
+        assert_eq!(full("v1").expect("a tag"), "refs/tags/v1");
+        assert_eq!(full("refs/tags/both").expect("a full name"), "refs/tags/both");
+        let hint = full("both").expect_err("two").hint().expect("a hint");
+        assert!(
+            hint.contains("refs/heads/both") && hint.contains("refs/tags/both"),
+            "{hint}"
+        );
+        for absent in ["nope", "refs/heads/v1"] {
+            let error = full(absent).expect_err(absent);
+            assert_eq!(error.code(), Code::NotFound);
+            assert!(error.hint().is_some_and(|h| h.contains("mdl ls-remote origin")));
+        }
+        let names = ["a", "refs/heads/a"].map(str::to_owned);
+        assert_eq!(deleted(&there, &names, "origin").expect("one").len(), 1);
+    }
+}

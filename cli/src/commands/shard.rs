@@ -1,0 +1,222 @@
+//! `mdl shard`: ranks on many hosts put their own files, one call makes one version of them. Neighbours: `Repo::put_shard`,
+//! `Repo::join_shards`. It must not know how it is decided which commit a session becomes.
+
+use super::{said::Said, shared::refuse_repository};
+use crate::{
+    args::revision,
+    context::Context,
+    errors::{CliError, Result},
+    render::{Align, Table, count, entry, rfc3339_ms, size, subject, visible},
+};
+use mdl_objects::{Commit, Summary};
+use mdl_repo::{CommitRequest, Committed, JoinRequest, Session, ShardRequest};
+use serde_json::{Value, json};
+use std::{io::Write, path::PathBuf};
+
+/// Commit a checkpoint whose files lie on many hosts
+///
+/// Each rank puts its own files under a session's name that all of them agree on; when all have, one `join` makes one version of
+/// them and moves the branch. A rank that dies leaves no version: start it again and let it put again. A `join` that is
+/// cut off, or run twice, may be run again: there is one version, and it says which.
+///
+/// A file belongs to one rank, whole. What is never joined is taken away by `mdl gc`, once its time of grace is over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl shard put --session run7/2000 --rank $RANK out/rank-$RANK
+  mdl shard join --session run7/2000 --ranks 8 --step 2000 --metric loss=0.38
+  mdl shard list")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Store a rank's files, durably, in no version yet
+    Put(Put),
+    /// Make one version of what all ranks have put
+    Join(Join),
+    /// List the sessions, finished ones until `mdl gc` takes them away
+    List,
+}
+
+#[derive(Debug, clap::Args)]
+struct Put {
+    /// The session, a name like a branch's: a new one for each version.
+    #[arg(long, value_name = "NAME")]
+    session: String,
+    /// This rank, counted from 0. A rank that puts again replaces what it has put.
+    #[arg(long, value_name = "N")]
+    rank: u32,
+    /// Directories whose contents, and files which, are this rank's part of the version.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// The branch that the version is for: differences are stored to where it stands. Default: the present branch.
+    #[arg(short, long, value_name = "NAME")]
+    branch: Option<String>,
+    /// The version that differences are stored to, the same for all ranks. Default: where the branch stands.
+    #[arg(long, value_name = "REV", value_parser = revision)]
+    parent: Option<String>,
+    /// Put even if there are no files: a rank that has none is counted all the same.
+    #[arg(long)]
+    allow_empty: bool,
+    /// Store checkpoint files that are damaged as plain bytes instead of refusing them.
+    #[arg(long)]
+    allow_damaged: bool,
+    /// Store what symbolic links point at instead of refusing them.
+    #[arg(long)]
+    follow_symlinks: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Join {
+    /// The session.
+    #[arg(long, value_name = "NAME")]
+    session: String,
+    /// How many ranks there are: all of 0 to N-1 must have put.
+    #[arg(long, value_name = "N")]
+    ranks: u32,
+    #[command(flatten)]
+    said: Said,
+}
+
+pub fn run(context: &mut Context, args: Args) -> Result<()> {
+    match args.what {
+        What::Put(args) => put(context, args),
+        What::Join(args) => join(context, args),
+        What::List => list(context),
+    }
+}
+
+fn put(context: &mut Context, args: Put) -> Result<()> {
+    let repo = context.repo()?;
+    for path in &args.paths {
+        refuse_repository(&repo, path)?;
+    }
+    let request = ShardRequest {
+        session: args.session,
+        rank: args.rank,
+        paths: args.paths,
+        parent: args.parent.map(|rev| repo.resolve(&rev)).transpose()?,
+        branch: args.branch,
+        allow_empty: args.allow_empty,
+        allow_damaged: args.allow_damaged,
+        follow_symlinks: args.follow_symlinks,
+        ..ShardRequest::default()
+    };
+    let done = repo.put_shard(&request, &context.bars)?;
+    if context.global.json {
+        return context.json(&json!({
+            "session": done.session,
+            "rank": done.rank,
+            "files": done.files,
+            "tensors": done.tensors,
+            "new_tensors": done.new_tensors,
+            "logical_bytes": done.logical_bytes,
+            "stored_bytes": done.stored_bytes,
+            "pack": done.pack.map(|p| p.to_string()),
+        }));
+    }
+    if context.chatty() {
+        let stored = entry::stored(&Summary {
+            files: done.files,
+            tensors: done.tensors,
+            new_tensors: done.new_tensors,
+            logical_bytes: done.logical_bytes,
+            stored_bytes: done.stored_bytes,
+        });
+        let session = visible(&done.session);
+        writeln!(context.out, "rank {} of {session}: {stored}", done.rank)?;
+    }
+    Ok(())
+}
+
+fn join(context: &mut Context, args: Join) -> Result<()> {
+    args.said.check()?;
+    let repo = context.repo()?;
+    // Nobody sits at the terminal of a finisher: there is no editor to ask.
+    let unsaid = || {
+        Err(CliError::usage(
+            "no message is given",
+            "say what this version is with -m TEXT or --step N",
+        ))
+    };
+    let request = JoinRequest {
+        session: args.session,
+        ranks: args.ranks,
+        commit: args.said.request(unsaid)?,
+    };
+    let done = repo.join_shards(&request, &context.bars)?;
+    let commit = repo.odb().commit(&done.id)?;
+    tell(context, &request, &done, &commit)
+}
+
+fn tell(context: &mut Context, request: &JoinRequest, done: &Committed, commit: &Commit) -> Result<()> {
+    let s = done.summary;
+    if context.global.json {
+        return context.json(&json!({
+            "commit": done.id.to_hex(),
+            "branch": done.branch,
+            "parent": done.parent.map(|id| id.to_hex()),
+            "session": request.session,
+            "message": commit.message,
+            "step": commit.step,
+            "files": s.files,
+            "tensors": s.tensors,
+            "new_tensors": s.new_tensors,
+            "logical_bytes": s.logical_bytes,
+            "stored_bytes": s.stored_bytes,
+        }));
+    }
+    if !context.chatty() {
+        return Ok(());
+    }
+    let branch = done.branch.as_deref().unwrap_or("detached HEAD");
+    let id = context.paint.yellow(&done.id.short());
+    writeln!(context.out, "[{branch} {id}] {}", subject(&commit.message))?;
+    writeln!(context.out, " {}", entry::stored(&s))?;
+    if said_otherwise(&request.commit, commit) {
+        context.note("note: the session was finished before; what was said of the version then stands");
+    }
+    Ok(())
+}
+
+fn said_otherwise(request: &CommitRequest, commit: &Commit) -> bool {
+    (&request.message, request.step, &request.metrics) != (&commit.message, commit.step, &commit.metrics)
+}
+
+fn list(context: &mut Context) -> Result<()> {
+    let sessions = context.repo()?.sessions()?;
+    if context.global.json {
+        let all: Vec<Value> = sessions.iter().map(document).collect();
+        return context.json(&json!({ "sessions": all }));
+    }
+    let mut table = Table::new(&[Align::Left, Align::Right, Align::Right, Align::Left, Align::Left]);
+    for s in &sessions {
+        table.row([
+            visible(&s.name),
+            count(s.ranks.len() as u64, "rank"),
+            size(s.logical_bytes),
+            s.time_ms.map_or_else(String::new, rfc3339_ms),
+            match s.commit {
+                Some(id) => format!("finished: {}", id.short()),
+                None => "not finished".to_owned(),
+            },
+        ]);
+    }
+    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
+    Ok(())
+}
+
+fn document(s: &Session) -> Value {
+    json!({
+        "session": s.name,
+        "ranks": s.ranks,
+        "files": s.files,
+        "logical_bytes": s.logical_bytes,
+        "stored_bytes": s.stored_bytes,
+        "date": s.time_ms.map(rfc3339_ms),
+        "commit": s.commit.map(|id| id.to_hex()),
+    })
+}
