@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-serve bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e system clean
+.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -48,15 +48,30 @@ test-rust: $(STAMP)
 	export MDL_NVRTC="$${MDL_NVRTC:-$$(echo $(CURDIR)/.venv/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib)}"; \
 	if [ -e "$$MDL_NVRTC" ]; then export MDL_REQUIRE_NVRTC=1; else unset MDL_NVRTC; fi; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run --workspace --locked && $(CARGO) test --workspace --doc --locked && \
+		$(CARGO) nextest run --workspace --locked --no-fail-fast && $(CARGO) test --workspace --doc --locked && \
 		MDL_SHIM_SEED=7 $(CARGO) nextest run --workspace --locked -E '$(SHIM_TESTS)'; \
 	else \
-		$(CARGO) test --workspace --locked && \
+		$(CARGO) test --workspace --locked --no-fail-fast && \
 		MDL_SHIM_SEED=7 $(CARGO) test --locked -p mdl-codec-cuda --lib; \
 	fi
 
 test-e2e: build $(STAMP) system
 	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
+
+## test-s3: buckets on SeaweedFS too: the storage suite, then pushes, servers, collections, fifty rounds of sixteen pushes, shards of 2 GB
+test-s3: build $(STAMP)
+	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements-s3.txt
+	MDL_SEAWEEDFS=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_bucket_storage.py
+	MDL_S3=seaweedfs MDL_S3_ROUNDS=50 MDL_S3_MODEL_MB=2000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_buckets.py
+
+## bench-remotes: moving histories, beside DVC and git-lfs
+bench-remotes: build $(STAMP)
+	$(PYTHON) tests/bench/remote_bench.py --out $(BENCH_OUT)
+
+# The suite on the bucket that MDL_TEST_S3=s3://BUCKET/PREFIX and AWS_* name; one at a time, as the races have threads of their own.
+S3_TESTS ?= buckets:: rounds::
+test-s3-conformance:
+	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test object_storage -- --test-threads 1 $(S3_TESTS)
 
 test-python: build wheel $(TORCH_STAMP)
 	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .

@@ -77,6 +77,12 @@ SCOPES = {
     f"get {API}/uploads": WRITE,
     f"get {API}/uploads/{{id}}": WRITE,
     f"head {API}/uploads/{{id}}": WRITE,
+    f"post {API}/sync/offer": READ,
+    f"post {API}/sync/whole": READ,
+    f"post {API}/sync/read": READ,
+    f"post {API}/sync/lacking": READ,
+    f"post {API}/sync/known": READ,
+    f"get {API}/sync/packs/{{id}}": WRITE,
     f"get {API}/jobs": WRITE,
     f"get {API}/jobs/{{id}}": WRITE,
 }
@@ -93,6 +99,7 @@ VALUES = {
     "a": "main",
     "b": "main",
     "asset": "none.css",
+    "part": "0",
 }
 
 
@@ -108,8 +115,10 @@ class Route:
         return f"{self.method} {self.template}"
 
     def path(self, owner: str, name: str, **values: str) -> str:
-        filled = self.template.format_map({**VALUES, "owner": owner, "name": name, **values})
+        usual = VALUES | ({"id": VALUES["oid"]} if "/sync/packs/" in self.template else {})
+        filled = self.template.format_map({**usual, "owner": owner, "name": name, **values})
         needed = {"/diff": "?a=main", "/tensor/{rev}/{path}": "?name=none"}
+        needed |= {"/sync/packs/{id}": "?size=100", "/parts/{part}": "?size=100"}
         return filled + next((query for end, query in needed.items() if self.template.endswith(end)), "")
 
 
@@ -152,6 +161,6 @@ def registered() -> set[str]:
 
 def in_sources() -> set[str]:
     """The paths that the sources describe for the document."""
-    api = SOURCES / "api"
-    found = {p for source in api.rglob("*.rs") for p in re.findall(r'^\s*path = "(/[^"]*)"', source.read_text(), re.M)}
+    sources = [source for room in ("api", "sync") for source in (SOURCES / room).rglob("*.rs")]
+    found = {p for source in sources for p in re.findall(r'^\s*path = "(/[^"]*)"', source.read_text(), re.M)}
     return {"/api/v1" + path.replace("{*", "{") for path in found}
