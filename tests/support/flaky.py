@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import io
 import random
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import BinaryIO
@@ -16,6 +18,13 @@ from urllib.parse import urlsplit
 
 KINDS = ("drop", "clip", "lose", "cut", "delay", "twice")
 """Not sent on; half of it sent on; sent on and not answered; half an answer; late; sent on twice."""
+
+LINE = 128 << 10
+"""Bytes that are on the line at once: what was passed on is at the other side, but for these."""
+
+
+def shorten(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LINE)
 
 
 class Flaky:
@@ -30,10 +39,16 @@ class Flaky:
         self.received = 0
         """Bytes of answers' bodies that were passed on."""
         self.done: Counter[str] = Counter()
+        self.begun = 0
+        self.under_way: set[int] = set()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                shorten(self.connection)
 
             def handle_any(self) -> None:
                 proxy.handle(self)
@@ -43,7 +58,11 @@ class Flaky:
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Proxy(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """Whoever is killed resets the connection that it kept."""
+
+        self.server = Proxy(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
@@ -55,6 +74,27 @@ class Flaky:
         self.server.shutdown()
         self.server.server_close()
 
+    def settle(self, seconds: float = 60) -> None:
+        """Waits until everything that is on the line now has arrived, or is lost with whoever was to have it."""
+        with self.lock:
+            now = set(self.under_way)
+        until = time.monotonic() + seconds
+        while self.under_way & now:
+            assert time.monotonic() < until, "the line does not come to rest"
+            time.sleep(0.005)
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        with self.lock:
+            self.begun += 1
+            number = self.begun
+            self.under_way.add(number)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.under_way.discard(number)
+
     def choose(self) -> str:
         with self.lock:
             kind = self.random.choice(KINDS) if self.random.random() < self.rate else "none"
@@ -62,6 +102,10 @@ class Flaky:
             return kind
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        with self.exchanging():
+            self.relay(handler)
+
+    def relay(self, handler: BaseHTTPRequestHandler) -> None:
         """Passes bytes on as they come, so that whoever is killed leaves half a body on the line."""
         kind = self.choose()
         handler.close_connection = kind in ("drop", "clip", "lose", "cut")
@@ -85,16 +129,24 @@ class Flaky:
     def exchange(self, handler: BaseHTTPRequestHandler, body: BinaryIO, length: int, kind: str) -> Upstream:
         """Sends a request on. An answer is waited for, unless the request was cut."""
         upstream = Upstream(self.upstream.hostname or "", self.upstream.port, timeout=120)
+        upstream.connect()
+        shorten(upstream.sock)
         upstream.putrequest(handler.command, handler.path, skip_host=True, skip_accept_encoding=True)
         for key, value in handler.headers.items():
             if key.lower() not in ("connection", "host"):
                 upstream.putheader(key, value)
         upstream.putheader("Host", self.upstream.netloc)
         upstream.endheaders()
-        for chunk in chunks(body, length // 2 if kind == "clip" else length):
-            upstream.send(chunk)
-            self.count("sent", len(chunk))
-        if kind != "clip":
+        try:
+            for chunk in chunks(body, length // 2 if kind == "clip" else length):
+                upstream.send(chunk)
+                self.count("sent", len(chunk))
+        except ConnectionError:
+            upstream.abandon()
+            raise
+        if kind == "clip":
+            upstream.abandon()
+        else:
             upstream.told = upstream.getresponse()
         if kind in ("lose", "twice"):
             upstream.content = upstream.told.read()
@@ -127,6 +179,14 @@ class Upstream(http.client.HTTPConnection):
     told: http.client.HTTPResponse
     content: bytes | None = None
     """The answer's body, where it was read already."""
+
+    def abandon(self) -> None:
+        """Sends no more, and waits until the server has read all that was sent: what was passed on has arrived."""
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+            while self.sock.recv(1 << 16):
+                pass
+        self.close()
 
 
 def chunks(body: BinaryIO, length: int) -> Iterator[bytes]:

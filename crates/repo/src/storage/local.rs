@@ -37,6 +37,22 @@ fn sync_dir(path: &Path) -> Result<()> {
         .map_err(failed("sync", path))
 }
 
+/// Has a file end with `tail` after its first `len` bytes, and all of it durable. While the medium takes the bytes, which is the long
+/// part, the file stays as it was: whoever is killed then can go on with it.
+fn end_with(file: &File, len: u64, tail: &[u8]) -> io::Result<()> {
+    file.sync_all()?;
+    if file.metadata()?.len() == len + tail.len() as u64 {
+        let mut found = vec![0; tail.len()];
+        file.read_exact_at(&mut found, len)?;
+        if found == tail {
+            return Ok(());
+        }
+    }
+    file.set_len(len)?;
+    file.write_all_at(tail, len)?;
+    file.sync_all()
+}
+
 impl LocalStorage {
     /// Uses `root`, which must exist.
     pub fn new(root: impl Into<PathBuf>) -> LocalStorage {
@@ -251,14 +267,11 @@ impl Storage for LocalStorage {
     /// By renaming it, where it is on the same file system.
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
         let whole = OpenOptions::new()
+            .read(true)
             .write(true)
             .open(file)
             .map_err(failed("open", file))?;
-        whole
-            .set_len(len)
-            .and_then(|()| whole.write_all_at(tail, len))
-            .and_then(|()| whole.sync_all())
-            .map_err(failed("write", file))?;
+        end_with(&whole, len, tail).map_err(failed("write", file))?;
         match self.place(file, key) {
             Err(RepoError::Io { source, .. }) if source.kind() == io::ErrorKind::CrossesDevices => {
                 copy_in(self.upload()?, file, len, tail, key)
