@@ -149,8 +149,9 @@ fn a_history_goes_up_and_comes_down_again() {
         assert_eq!(files(&there, id), files(&here, id));
     }
     clean(&there);
-    let back = push(&here, &live.peer(Some(&token)), &[wish(MAIN, ids[0])], "push", &Silent).expect_err("backward");
-    assert_eq!(back.kind(), ErrorKind::Conflict);
+    let back = push(&here, &live.peer(Some(&token)), &[wish(MAIN, ids[0])], "push", &Silent);
+    let (_, back) = back.expect("push").refs.remove(0);
+    assert_eq!(back.expect_err("backward").kind(), ErrorKind::Conflict);
 }
 
 #[test]

@@ -21,6 +21,8 @@ use std::{
 
 /// A bundle becomes a pack of its own, and a transfer that was cut off goes on with the next one: about as much is sent twice.
 const BUNDLE: u64 = 64 << 20;
+/// Bytes of bundles that are checked together: what their deltas stand on is decoded once for all of them.
+const TOGETHER: u64 = 1 << 30;
 /// Bytes of a bundle that are in memory at once.
 const PART: u64 = 8 << 20;
 
@@ -113,18 +115,21 @@ impl Peer for Near {
 
     fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64> {
         progress.begin("sending", bundles.iter().map(|b| b.size).sum());
-        let mut sent = 0;
+        let mut left = Vec::new();
         for bundle in bundles {
             let ids: Vec<Id> = bundle.records.iter().map(|r| r.id).collect();
             // As a rule nothing of it is there, or, after a transfer that was cut off, all of it.
-            if self.lacking(&ids)?.is_empty() {
-                progress.advance(bundle.size);
-                continue;
+            match self.lacking(&ids)?.is_empty() {
+                true => progress.advance(bundle.size),
+                false => left.push(bundle),
             }
-            let arrived = self.write(bundle, read, progress)?;
-            self.repo.take_in(&[arrived], &mdl_repo::Silent)?;
-            sent += bundle.size;
         }
+        for group in groups(&left, TOGETHER, |b| b.size) {
+            let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
+            self.repo
+                .take_in(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+        }
+        let sent = left.iter().map(|b| b.size).sum();
         progress.end();
         Ok(sent)
     }
@@ -136,6 +141,22 @@ impl Peer for Near {
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
         self.repo.receive_refs(moves, false, None, message, &mdl_repo::Silent)
     }
+}
+
+/// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
+fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
+    let mut groups = Vec::new();
+    while !items.is_empty() {
+        let mut bytes: u64 = 0;
+        let fits = items.iter().take_while(|item| {
+            bytes = bytes.saturating_add(size(item));
+            bytes <= most
+        });
+        let (group, rest) = items.split_at(fits.count().max(1));
+        groups.push(group);
+        items = rest;
+    }
+    groups
 }
 
 /// Pieces of a bundle, end to end, those in packs read from a repository.
@@ -175,4 +196,20 @@ pub fn lacking_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_full_and_hold_everything_in_its_order() {
+        let cut = |sizes: &[u64]| -> Vec<Vec<u64>> { groups(sizes, 10, |n| *n).iter().map(|g| g.to_vec()).collect() };
+        assert!(cut(&[]).is_empty());
+        assert_eq!(cut(&[4, 6, 1]), [vec![4, 6], vec![1]]);
+        assert_eq!(
+            cut(&[11, 3, 12, u64::MAX, 10]),
+            [vec![11], vec![3], vec![12], vec![u64::MAX], vec![10]]
+        );
+    }
 }

@@ -32,6 +32,9 @@ pub struct Push {
     pub lease: Option<Option<Id>>,
 }
 
+/// A move, and what became of it.
+pub type Outcome = (RefMove, Result<()>);
+
 /// What was sent.
 #[derive(Debug, Default)]
 pub struct Pushed {
@@ -39,19 +42,22 @@ pub struct Pushed {
     pub sent: u64,
     /// Objects that the other side lacked.
     pub objects: u64,
-    /// Refs, and what became of each; those that stood there already are left out.
-    pub refs: Vec<(RefMove, Result<()>)>,
+    /// Refs, and what became of each: refused here or there, or moved. Those that stood there already are left out.
+    pub refs: Vec<Outcome>,
 }
 
-/// Sends versions and moves refs.
+/// Sends versions and moves refs. A move that would leave commits behind and is not forced is refused by itself: for it nothing is sent.
 ///
 /// # Errors
-/// A move that would leave commits behind and is not forced: then nothing is sent. The other side lacks something in the end, cannot be
-/// reached, or says no; the medium failed; `Stopped`. What has arrived there need not be sent again.
+/// The other side lacks something in the end, cannot be reached, or says no; the medium failed; `Stopped`. What has arrived there need
+/// not be sent again.
 pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
-    let moves = moves(repo, &there, wishes)?;
-    let mut out = Pushed::default();
+    let (moves, refused) = moves(repo, &there, wishes)?;
+    let mut out = Pushed {
+        refs: refused,
+        ..Pushed::default()
+    };
     if moves.is_empty() {
         return Ok(out);
     }
@@ -69,7 +75,7 @@ pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progre
         }
         done => done,
     };
-    out.refs = moves.into_iter().zip(done?).collect();
+    out.refs.extend(moves.into_iter().zip(done?));
     Ok(out)
 }
 
@@ -150,47 +156,49 @@ impl Anew {
     }
 }
 
-/// What is to be asked of the other side; refuses what would leave commits behind.
-fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<Vec<RefMove>> {
-    let mut out = Vec::new();
+/// What is to be asked of the other side, and what is refused here already.
+fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<(Vec<RefMove>, Vec<Outcome>)> {
+    let (mut out, mut refused) = (Vec::new(), Vec::new());
     for wish in wishes {
         let found = there.get(&wish.name);
-        if let Some(lease) = wish.lease
-            && lease != found
-        {
-            return Err(RepoError::Conflict {
-                name: wish.name.clone(),
-                expected: lease,
-                found,
-            });
-        }
-        if found == wish.new {
-            continue;
-        }
-        let force = wish.force || wish.lease.is_some();
-        if let (Some(old), Some(new), false) = (found, wish.new, force) {
-            refuse_loss(repo, &wish.name, old, new)?;
-        }
-        out.push(RefMove {
+        let made = RefMove {
             name: wish.name.clone(),
             expected: found,
             new: wish.new,
-            force,
-        });
+            force: wish.force || wish.lease.is_some(),
+        };
+        match refusal(repo, wish, &made)? {
+            Some(why) => refused.push((made, Err(why))),
+            None if made.expected == made.new => {}
+            None => out.push(made),
+        }
     }
-    Ok(out)
+    Ok((out, refused))
 }
 
-fn refuse_loss(repo: &Repo, name: &str, old: Id, new: Id) -> Result<()> {
-    if let Some(tag) = name.strip_prefix(TAGS) {
+/// Why a move is not to be asked for: the ref is not where it was last seen, or would leave commits behind.
+fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>> {
+    let found = made.expected;
+    if let Some(expected) = wish.lease.filter(|lease| *lease != found) {
+        return Ok(Some(RepoError::Conflict {
+            name: made.name.clone(),
+            expected,
+            found,
+        }));
+    }
+    let (Some(old), Some(new), false) = (found, made.new, made.force || found == made.new) else {
+        return Ok(None);
+    };
+    if let Some(tag) = made.name.strip_prefix(TAGS) {
         let message = format!("tag {tag} exists there and is another");
-        return Err(RepoError::user(message, "tags do not move unless forced (--force)"));
+        let hint = "tags do not move unless forced (--force)";
+        return Ok(Some(RepoError::user(message, hint)));
     }
     if repo.odb().has(&old)? && repo.reaches(&new, &old)? {
-        return Ok(());
+        return Ok(None);
     }
-    let name = name.strip_prefix(HEADS).unwrap_or(name).to_owned();
-    Err(RepoError::NotForward { name, old, new })
+    let name = made.name.strip_prefix(HEADS).unwrap_or(&made.name).to_owned();
+    Ok(Some(RepoError::NotForward { name, old, new }))
 }
 
 /// Commits of ours that the other side has: its refs, and where those say nothing, our history from the tips back to the first that

@@ -7,7 +7,7 @@ use mdl_objects::Id;
 use mdl_remote::{
     Peer,
     fetch::{note_refs, receive},
-    push::{Push, push},
+    push::{Push, Pushed, push},
 };
 use mdl_repo::{
     CompactOptions, ErrorKind, Repo, Silent,
@@ -55,6 +55,12 @@ fn note(repo: &Repo, name: &str, old: Option<Id>, new: Id) {
     };
     let done = note_refs(repo, vec![m], false, "fetch", &Silent).expect("noted");
     done.into_iter().for_each(|(_, r)| r.expect("moved"));
+}
+
+/// Why the only ref that was to be pushed was not.
+fn refused(done: mdl_repo::Result<Pushed>) -> ErrorKind {
+    let (_, outcome) = done.expect("push").refs.remove(0);
+    outcome.expect_err("refused").kind()
 }
 
 fn same(a: &Place, b: &Place, ids: &[Id]) {
@@ -106,8 +112,8 @@ fn what_was_pushed_is_there_and_moves_are_forward_or_forced() {
     assert!(done.sent < pack_bytes(&here.repo) / 2, "{}", done.sent);
     same(&here, &there, &ids);
     is_clean(&there.repo);
-    let back = push(&here.repo, &peer, &[wish(ids[1], false, None)], "push", &Silent).expect_err("backward");
-    assert_eq!(back.kind(), ErrorKind::Conflict);
+    let back = push(&here.repo, &peer, &[wish(ids[1], false, None)], "push", &Silent);
+    assert_eq!(refused(back), ErrorKind::Conflict);
     let stale = push(
         &here.repo,
         &peer,
@@ -115,7 +121,7 @@ fn what_was_pushed_is_there_and_moves_are_forward_or_forced() {
         "push",
         &Silent,
     );
-    assert_eq!(stale.expect_err("a stale lease").kind(), ErrorKind::Conflict);
+    assert_eq!(refused(stale), ErrorKind::Conflict);
     let done = push(
         &here.repo,
         &peer,
@@ -126,6 +132,23 @@ fn what_was_pushed_is_there_and_moves_are_forward_or_forced() {
     .expect("leased");
     assert_eq!((done.sent, done.refs.len()), (0, 1));
     assert_eq!(peer.refs().expect("refs").get(MAIN), Some(ids[1]));
+    // What is refused keeps nothing else from moving.
+    let beside = Push {
+        name: "refs/heads/beside".to_owned(),
+        ..wish(ids[5], false, None)
+    };
+    let done = push(
+        &here.repo,
+        &peer,
+        &[wish(ids[0], false, None), beside.clone()],
+        "push",
+        &Silent,
+    )
+    .expect("push");
+    let told = done.refs.iter().map(|(m, outcome)| (m.name.as_str(), outcome.is_ok()));
+    assert_eq!(told.collect::<Vec<_>>(), [(MAIN, false), (beside.name.as_str(), true)]);
+    let there = peer.refs().expect("refs");
+    assert_eq!((there.get(MAIN), there.get(&beside.name)), (Some(ids[1]), Some(ids[5])));
 }
 
 #[test]
