@@ -104,7 +104,7 @@ fn listings() {
     );
 
     let branches = s.json(&["branch"]);
-    fields(&branches["branches"][1], "name current head");
+    fields(&branches["branches"][1], "name remote current head");
     assert_eq!(branches["branches"][1]["current"], true);
     assert_eq!(
         branches["branches"][1]["head"]["refs"],

@@ -266,3 +266,82 @@ fn a_depth_means_one_branch() {
     let alone = s.run(&["clone", "../origin", "../x", "--no-single-branch"]);
     assert_eq!(alone.code, 2, "{alone:?}");
 }
+
+#[test]
+fn one_tag_that_is_another_there_keeps_no_other_from_going() {
+    let s = with_origin();
+    s.ok(&["push", "origin", "main", "v1"]);
+    s.ok(&["tag", "-f", "v1", "main~1"]);
+    s.ok(&["tag", "v2", "main"]);
+    let said = s.run(&["push", "origin", "--tags"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("tag v1 exists there and is another"), "{said:?}");
+    assert!(said.out.contains("v2") && !said.out.contains("v1"), "{said:?}");
+    let there = s.ok(&["ls-remote", "origin"]);
+    assert!(there.contains("refs/tags/v2"), "{there}");
+    s.ok(&["push", "origin", "--tags", "--force"]);
+}
+
+#[test]
+fn a_place_gets_another_name_with_what_was_noted_of_it() {
+    let s = with_origin();
+    s.ok(&["push", "origin", "main", "dev"]);
+    s.ok(&["remote", "add", "backup", "../backup"]);
+    fails(
+        &s,
+        &["remote", "rename", "origin", "backup"],
+        1,
+        &["there is a remote backup already"],
+    );
+    fails(&s, &["remote", "rename", "nope", "x"], 3, &["nope"]);
+    fails(&s, &["remote", "rename", "origin", "a/b"], 1, &["no name for a remote"]);
+    let names = |args: &[&str]| -> Vec<String> {
+        let listed = s.ok(&[&["branch"], args].concat());
+        listed.lines().map(|l| l[2..].to_owned()).collect()
+    };
+    assert_eq!(names(&["-r"]), ["origin/dev", "origin/main"]);
+    s.ok(&["remote", "rename", "origin", "upstream"]);
+    assert_eq!(s.ok(&["remote"]), "backup\nupstream\n");
+    assert_eq!(names(&[]), ["dev", "main"]);
+    assert_eq!(names(&["-a"]), ["dev", "main", "upstream/dev", "upstream/main"]);
+    assert_eq!(names(&["-a", "*/dev"]), ["upstream/dev"]);
+    let noted = &s.json(&["branch", "-r"])["branches"][1];
+    assert_eq!(
+        (&noted["name"], &noted["remote"], &noted["current"]),
+        (&"upstream/main".into(), &"upstream".into(), &false.into())
+    );
+    s.ok(&["push", "upstream", "main"]);
+}
+
+#[test]
+fn a_clone_that_cannot_go_on_by_itself_does_not_say_so() {
+    let s = with_origin();
+    s.ok(&["push", "origin", "main"]);
+    for entry in fs::read_dir(s.root().join("origin/packs")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let said = s.run(&["clone", "../origin", "../clone"]);
+    assert!(said.code != 0 && said.err.contains("when that is mended"), "{said:?}");
+}
+
+#[test]
+fn a_choice_that_chooses_nothing_is_told() {
+    let s = with_origin();
+    s.ok(&["push", "origin", "main"]);
+    let said = s.run(&[
+        "clone",
+        "../origin",
+        "../some",
+        "--only",
+        "*.json",
+        "--only",
+        "model.safetensors:*nope*",
+    ]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.err
+            .contains("nothing in main matches \"model.safetensors:*nope*\""),
+        "{said:?}"
+    );
+    assert!(!said.err.contains("json\""), "{said:?}");
+}

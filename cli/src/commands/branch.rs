@@ -7,7 +7,8 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table, entry, subject},
 };
-use mdl_repo::{HEADS, Head, Repo};
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Head, REMOTES, Repo};
 use serde_json::json;
 use std::io::Write;
 
@@ -18,6 +19,7 @@ use std::io::Write;
 #[command(after_help = "\
 Examples:
   mdl branch -v
+  mdl branch -a 'origin/*'
   mdl branch ablation main~2
   mdl branch -m old-name new-name
   mdl branch -d ablation")]
@@ -37,6 +39,12 @@ pub struct Args {
     /// List branches; NAME may be a glob such as 'exp/*'.
     #[arg(short, long, conflicts_with_all = ["delete", "delete_force", "rename"])]
     list: bool,
+    /// List the branches of other places, REMOTE/NAME, as they were last seen.
+    #[arg(short, long, conflicts_with_all = ["delete", "delete_force", "rename"])]
+    remotes: bool,
+    /// List these and your own.
+    #[arg(short, long, conflicts_with_all = ["delete", "delete_force", "rename"])]
+    all: bool,
     /// With every branch its commit, step, metrics and message.
     #[arg(short, long)]
     verbose: bool,
@@ -51,7 +59,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if args.delete || args.delete_force {
         return delete(context, &repo, &names, args.delete_force || args.force);
     }
-    match (args.rename, args.list, names.as_slice()) {
+    match (args.rename, args.list || args.remotes || args.all, names.as_slice()) {
         (true, _, [new]) => match repo.refs().head()? {
             Head::Branch(old) => rename(context, &repo, &old, new),
             Head::Detached(_) => Err(CliError::usage(
@@ -60,7 +68,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             )),
         },
         (true, _, [old, new]) => rename(context, &repo, old, new),
-        (_, true, patterns) | (_, _, patterns @ []) => list(context, &repo, patterns, args.verbose),
+        (_, true, patterns) | (_, _, patterns @ []) => list(context, &repo, patterns, args),
         (_, _, [name]) => create(context, &repo, name, "HEAD", args.force),
         (_, _, [name, start]) => create(context, &repo, name, start, args.force),
         _ => Err(CliError::usage(
@@ -98,38 +106,58 @@ fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Re
     super::changes::delete_each(context, "branch", names, |name| Ok(repo.delete_branch(name, force)?))
 }
 
-fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) -> Result<()> {
+/// A branch, of this repository or of another place as it was last seen.
+struct Row {
+    name: String,
+    id: Id,
+    remote: Option<String>,
+}
+
+fn rows(repo: &Repo, patterns: &[&str], args: &Args) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (prefix, wanted) in [(HEADS, args.all || !args.remotes), (REMOTES, args.all || args.remotes)] {
+        let listed = if wanted { repo.refs().list(prefix)? } else { Vec::new() };
+        rows.extend(listed.into_iter().map(|(name, id)| {
+            let place = name.split('/').next().filter(|_| prefix == REMOTES);
+            let remote = place.map(str::to_owned);
+            Row { name, id, remote }
+        }));
+    }
+    rows.retain(|r| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, &r.name)));
+    Ok(rows)
+}
+
+fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> Result<()> {
     let head = repo.refs().head()?;
-    let mut branches = repo.refs().list(HEADS)?;
-    branches.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, name)));
+    let branches = rows(repo, patterns, args)?;
+    let is_current = |r: &Row| r.remote.is_none() && head == Head::Branch(r.name.clone());
     if context.global.json {
         let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, repo.pruned()?);
-        for (name, id) in &branches {
-            let c = repo.odb().commit(id)?;
-            let current = head == Head::Branch(name.clone());
-            let commit = entry::json(id, &c, pruned.get(id), labels.of(id));
-            rows.push(json!({"name": name, "current": current, "head": commit}));
+        for r in &branches {
+            let c = repo.odb().commit(&r.id)?;
+            let commit = entry::json(&r.id, &c, pruned.get(&r.id), labels.of(&r.id));
+            rows.push(json!({"name": r.name, "remote": r.remote, "current": is_current(r), "head": commit}));
         }
         return context.json(&json!({"branches": rows}));
     }
     let paint = context.paint;
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
-    if let (Head::Detached(id), true) = (&head, patterns.is_empty()) {
+    if let (Head::Detached(id), true) = (&head, patterns.is_empty() && (args.all || !args.remotes)) {
         table.row([format!(
             "* {}",
             paint.red(&format!("(HEAD detached at {})", id.short()))
         )]);
     }
-    for (name, id) in &branches {
-        let mut row = vec![if head == Head::Branch(name.clone()) {
-            format!("* {}", paint.green(name))
-        } else {
-            format!("  {name}")
+    for r in &branches {
+        let mut row = vec![match &r.remote {
+            Some(_) => format!("  {}", paint.red(&r.name)),
+            None if is_current(r) => format!("* {}", paint.green(&r.name)),
+            None => format!("  {}", r.name),
         }];
-        if verbose {
-            let c = repo.odb().commit(id)?;
+        if args.verbose {
+            let c = repo.odb().commit(&r.id)?;
             let step = c.step.map_or_else(String::new, |s| format!("[step {s}] "));
-            row.push(id.short());
+            row.push(r.id.short());
             row.push(format!(
                 "{step}{} {}",
                 subject(&c.message),

@@ -4,12 +4,15 @@
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
 use crate::{
     context::Context,
-    errors::Result,
+    errors::{Code, Result},
     render::{count, size},
 };
-use mdl_objects::Id;
+use mdl_objects::{Id, Mode};
 use mdl_remote::{Advertised, Peer, fetch::note_refs};
-use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Remote, Repo, RepoError, sync::RefMove};
+use mdl_repo::{
+    CheckedOut, CheckoutOptions, HEADS, Head, Remote, Repo, RepoError,
+    sync::{Only, RefMove},
+};
 use serde_json::json;
 use std::{
     env, fs,
@@ -57,7 +60,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let url = kept(&args.url)?;
     let dir = args.dir.clone().map_or_else(|| named_by(&url), Ok)?;
-    mdl_repo::sync::Only::new(&args.only)?;
+    Only::new(&args.only)?;
     let peer = mdl_remote::open(&url, context.engine()?, &env::temp_dir(), None).map_err(elsewhere(&url))?;
     let there = peer.refs().map_err(elsewhere(&url))?;
     let branch = branch(&there, args.branch.as_deref(), &url)?;
@@ -74,10 +77,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let received = match fill(context, &mut repo, &remote, &*peer, &there, &branch, tip) {
         Ok(received) => received,
         Err(e) => {
-            context.note(&format!(
-                "note: what has come is kept in {}: run the same command again to go on",
-                dir.display()
-            ));
+            let again = match e.code() {
+                Code::Io | Code::Conflict => "run the same command again to go on",
+                _ => "when that is mended, the same command goes on",
+            };
+            context.note(&format!("note: what has come is kept in {}: {again}", dir.display()));
             return Err(e);
         }
     };
@@ -100,6 +104,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: `mdl switch -c NAME \
              origin/NAME` goes to one of {}",
             heads(&there).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    for pattern in tip.map_or(Ok(Vec::new()), |tip| idle(&repo, &tip, &remote.only))? {
+        context.note(&format!(
+            "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, `mdl ls {branch} FILE` the \
+             tensors of one"
         ));
     }
     if context.global.json {
@@ -133,6 +143,25 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Patterns of --only that match no file and no tensor of a version.
+fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
+    let mut left = Vec::new();
+    for pattern in only {
+        left.push((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
+    }
+    for (path, entry) in repo.files(tip)? {
+        if left.is_empty() {
+            break;
+        }
+        let tensors = match entry.mode {
+            Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors,
+            _ => Vec::new(),
+        };
+        left.retain(|(_, only)| !only.file(&path) && !tensors.iter().any(|t| only.tensor(&path, &t.name)));
+    }
+    Ok(left.into_iter().map(|(pattern, _)| pattern).collect())
 }
 
 /// The directory that a URL suggests.

@@ -41,6 +41,13 @@ enum Action {
         /// Where it is now.
         url: String,
     },
+    /// Call a place something else.
+    Rename {
+        /// What it is called here.
+        old: String,
+        /// What it is to be called.
+        new: String,
+    },
     /// List the places; what happens where nothing else is said.
     List,
     /// Forget a place, and what was noted of its branches.
@@ -55,6 +62,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         None | Some(Action::List) => list(context, args.verbose),
         Some(Action::Add { name, url }) => add(context, name, url),
         Some(Action::SetUrl { name, url }) => set_url(context, name, url),
+        Some(Action::Rename { old, new }) => rename(context, old, new),
         Some(Action::Remove { name }) => remove(context, name),
     }
 }
@@ -90,6 +98,34 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
     let remote = Remote { url: kept(url)?, ..old };
     repo.set_remote(&name, Some(&remote))?;
     told(context, &name, &remote)
+}
+
+/// The new name comes first and the old one goes last: a place without which versions would be lost is never without a name.
+fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
+    let mut repo = context.repo()?;
+    let (old, remote) = super::named(&repo, Some(old))?;
+    // The same place under both names is what a kill leaves.
+    if repo.config().remotes().get(new).is_some_and(|r| *r != remote) || old == new {
+        return Err(RepoError::user(format!("there is a remote {new} already"), "choose another name").into());
+    }
+    repo.set_remote(new, Some(&remote))?;
+    let who = repo.config().signature();
+    for (branch, id) in repo.refs().list(&format!("{REMOTES}{old}/"))? {
+        let [from, to] = [&*old, new].map(|name| format!("{REMOTES}{name}/{branch}"));
+        let message = format!("remote: renamed {old} to {new}");
+        let held = repo.write_lock()?;
+        let there = repo.refs().get(&to)?;
+        repo.refs().update(&held, &to, there, Some(id), &who, &message)?;
+        repo.refs().update(&held, &from, Some(id), None, &who, &message)?;
+    }
+    repo.set_remote(&old, None)?;
+    if context.global.json {
+        return context.json(&json!({"remote": new, "was": old, "url": remote.url}));
+    }
+    if context.chatty() {
+        writeln!(context.out, "Remote {old} is now {new}")?;
+    }
+    Ok(())
 }
 
 fn told(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
