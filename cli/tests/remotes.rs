@@ -191,10 +191,8 @@ fn a_clone_finds_its_branch_where_head_names_none() {
     assert_eq!((said.code, said.err.contains("warning")), (0, false), "{said:?}");
 }
 
-#[test]
-fn damage_that_was_sent_is_at_the_other_side() {
-    let s = with_origin();
-    s.ok(&["push", "origin", "main"]);
+/// Flips a bit in each pack of origin.
+fn damage_origin(s: &Sandbox) {
     let packs = fs::read_dir(s.root().join("origin/packs")).unwrap();
     for path in packs.map(|e| e.unwrap().path()) {
         if path.extension().is_some_and(|e| e == "pack") {
@@ -203,9 +201,23 @@ fn damage_that_was_sent_is_at_the_other_side() {
             fs::write(&path, bytes).unwrap();
         }
     }
+}
+
+#[test]
+fn damage_that_was_sent_is_at_the_other_side() {
+    let s = with_origin();
+    s.ok(&["push", "origin", "main"]);
+    s.ok(&["clone", "../origin", "../some", "--only", "*.json"]);
+    damage_origin(&s);
     let said = s.run(&["clone", "../origin", "../clone"]);
     assert_eq!(said.code, 5, "{said:?}");
     assert!(said.err.contains("at the other side (origin)"), "{said:?}");
+    let said = s.run(&["--repo", "../some", "checkout", "main", "--to", "../out"]);
+    assert_eq!(said.code, 5, "{said:?}");
+    assert!(
+        said.err.contains("as it came from") && said.err.contains("run `mdl fsck` there"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -79,6 +79,10 @@ impl Lazy {
                 format!("this repository is partial, and what is wanted is not in it; asked {url}: {message}"),
                 hint,
             ),
+            RepoError::Corrupt { what, reason } => RepoError::corrupt(
+                format!("{what}, as it came from {url},"),
+                format!("{reason}; nothing of it was taken in here: run `mdl fsck` there"),
+            ),
             error => error,
         }
     }
