@@ -210,6 +210,10 @@ impl TensorReader<'_> {
     /// # Errors
     /// No such segment; damaged; the medium failed.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
+        self.wherever(|reader| reader.scheme_once(index))
+    }
+
+    fn scheme_once(&self, index: usize) -> Result<Scheme> {
         let Level { at, header, .. } = &self.levels[0];
         let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut first = [0];
@@ -232,11 +236,15 @@ impl TensorReader<'_> {
     /// # Errors
     /// No such segment; damaged; the medium failed.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
-        match self.segment_once(index) {
-            // A collector or compaction replaced a pack of the chain: find the tensor where it is now.
+        self.wherever(|reader| reader.segment_once(index))
+    }
+
+    /// Reads; where a collector or compaction replaced a pack of the chain, from where the tensor is now.
+    pub(crate) fn wherever<T>(&self, read: impl Fn(&TensorReader<'_>) -> Result<T>) -> Result<T> {
+        match read(self) {
             Err(RepoError::NotFound { .. }) => {
                 self.odb.renew();
-                self.odb.tensor(&self.id)?.segment_once(index)
+                self.odb.again(|| read(&self.odb.tensor(&self.id)?))
             }
             done => done,
         }
@@ -339,13 +347,7 @@ impl TensorReader<'_> {
     /// # Errors
     /// As `segment`.
     pub(crate) fn segments_for_delta(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
-        match self.pair(index) {
-            Err(RepoError::NotFound { .. }) => {
-                self.odb.renew();
-                self.odb.tensor(&self.id)?.pair(index)
-            }
-            done => done,
-        }
+        self.wherever(|reader| reader.pair(index))
     }
 
     /// For segments in order, whether they are what the base's id says.

@@ -24,6 +24,9 @@ use std::{
 };
 pub use supply::Supplier;
 
+/// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.
+const OVERTAKEN: u32 = 8;
+
 /// Where a copy of an object is.
 #[derive(Clone, Debug)]
 pub struct Location {
@@ -106,18 +109,19 @@ impl Odb {
         self.refresh();
     }
 
-    /// Runs `f`, and once more if a pack it read has been replaced since packs were listed.
+    /// Runs `f`, and anew if a pack that it read has been replaced since packs were listed: beside a reader that is slow several
+    /// collections may come to an end.
     pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
-        match f() {
-            Err(RepoError::NotFound {
-                what: "stored file" | "pack",
-                ..
-            }) => {
-                self.renew();
-                f()
+        for _ in 0..OVERTAKEN {
+            match f() {
+                Err(RepoError::NotFound {
+                    what: "stored file" | "pack",
+                    ..
+                }) => self.renew(),
+                done => return done,
             }
-            done => done,
         }
+        f()
     }
 
     /// Where an object is: of several copies the one with the fewest deltas to follow.

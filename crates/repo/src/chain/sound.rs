@@ -69,15 +69,6 @@ impl TensorReader<'_> {
     /// # Errors
     /// Damaged; the medium failed.
     pub(crate) fn check_stored(&self) -> Result<()> {
-        let checked = self.levels.iter().try_for_each(|l| self.odb.check_payload(&l.at));
-        match checked {
-            // A collector or compaction replaced a pack of the chain: find the tensor where it is now.
-            Err(RepoError::NotFound { .. }) => {
-                self.odb.renew();
-                let now = self.odb.tensor(&self.id)?;
-                now.levels.iter().try_for_each(|l| self.odb.check_payload(&l.at))
-            }
-            done => done,
-        }
+        self.wherever(|reader| reader.levels.iter().try_for_each(|l| self.odb.check_payload(&l.at)))
     }
 }
