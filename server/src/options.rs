@@ -76,7 +76,7 @@ pub struct Options {
     pub anonymous: Option<Anonymous>,
     /// Bytes of memory for what is decoded and cached.
     pub memory: u64,
-    /// Bytes of disk for decoded files; 0: none are kept.
+    /// Bytes of disk for decoded files, and as many for what slow clients have not taken yet; 0: none are kept.
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,

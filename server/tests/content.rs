@@ -13,8 +13,13 @@ use mdl_server::{
     problem::Problem,
 };
 use sha2::{Digest, Sha256};
-use std::{sync::Arc, time::Duration};
-use support::{Root, commit, entry, name, noise, safetensors};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    sync::Arc,
+    time::Duration,
+};
+use support::{Root, commit, entry, live::Live, name, noise, safetensors};
 
 const FILE: &str = "model.safetensors";
 const SHAPES: [(&str, usize, usize); 4] = [("a", 300, 70), ("b", 1, 9), ("big", 2100, 1024), ("c", 64, 64)];
@@ -274,5 +279,55 @@ async fn damage_cuts_the_body_off_or_is_an_error_but_never_wrong_bytes() {
         );
         let wait = Duration::from_secs(60);
         assert!(!matches!(digests(&app, &repo, &entry, wait).await, Ok(Some(_))));
+    }
+}
+
+/// Asks for a version as a tar; the answer is for the caller to take.
+fn ask_for_tar(url: &str) -> TcpStream {
+    let address = url.strip_prefix("http://").expect("http");
+    let mut line = TcpStream::connect(address).expect("connected");
+    let head =
+        format!("GET /api/v1/repos/ada/gpt/checkout/main HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    line.write_all(head.as_bytes()).expect("asked");
+    line
+}
+
+/// The body of an answer, to its end.
+fn body(line: &mut impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    line.read_to_end(&mut all).expect("an answer");
+    assert!(
+        all.starts_with(b"HTTP/1.1 200 "),
+        "{:?}",
+        String::from_utf8_lossy(&all[..200.min(all.len())])
+    );
+    let end = all.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
+    all.split_off(end)
+}
+
+#[test]
+fn a_client_that_takes_nothing_keeps_nobody_from_the_memory_that_its_bytes_are_made_in() {
+    let root = Root::new();
+    let bytes = safetensors(&[("w", 4096, 2560)], 0);
+    commit(&root.repo("ada/gpt"), &[(FILE, bytes.clone())], "one", 1);
+    let mut options = root.options();
+    // One file at a time; and nobody is let go for being slow.
+    options.memory = 1;
+    options.stall_timeout = Duration::from_secs(600);
+    let live = Live::new(&root, options);
+    let mut slow = [ask_for_tar(&live.url), ask_for_tar(&live.url)];
+    for line in &mut slow {
+        // Who waits for the memory has been told nothing yet.
+        line.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        assert_eq!(line.peek(&mut [0]).expect("an answer begins"), 1);
+    }
+    let mut quick = ask_for_tar(&live.url);
+    quick
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("a timeout");
+    let tar = body(&mut quick);
+    assert!(tar.windows(bytes.len()).any(|w| w == bytes));
+    for mut line in slow {
+        assert!(body(&mut line) == tar, "the slow one gets other bytes");
     }
 }

@@ -48,7 +48,7 @@ pub struct Args {
     /// Memory for decoding and for what is asked for often.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     memory: u64,
-    /// Disk for decoded files, in the server's own directory; 0 keeps none.
+    /// Disk for decoded files, and as much for what slow clients have not taken; 0 keeps none.
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_size)]
     cache: u64,
     /// The server's own directory: tokens, uploads under way, decoded files. Default: .mdl-serve below --root.

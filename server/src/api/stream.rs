@@ -15,8 +15,6 @@ use std::{io, pin::Pin};
 
 /// Longest piece.
 const PIECE: usize = 1 << 20;
-/// Pieces that wait for a slow client.
-const AHEAD: usize = 4;
 
 /// Takes bytes; an error says that nobody wants them any more.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>;
@@ -32,7 +30,7 @@ where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
     let permit = app.content().decoders().permit(units).await;
-    let pieces = produced(AHEAD, move |send| {
+    let pieces = produced(app.content().overflow(), move |send| {
         let _permit = permit;
         let mut cut = |bytes: &[u8]| {
             bytes

@@ -1,7 +1,12 @@
 //! Bodies of responses: from a decoded file, as far as it has come, or decoded for this one request. Neighbours: `respond` says which
 //! bytes. It must not know headers.
 
-use super::{cache::Decoded, cache::State, decoders::PART, fill};
+use super::{
+    cache::{Decoded, State},
+    decoders::{PART, POUR},
+    fill,
+    overflow::produced,
+};
 use crate::{
     app::{App, work},
     problem::{Problem, Result},
@@ -12,7 +17,7 @@ use futures_util::{Stream, StreamExt, stream};
 use mdl_objects::{Entry, Mode};
 use mdl_repo::{Repo, Silent};
 use std::{os::unix::fs::FileExt, sync::Arc};
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 /// Bytes read from a decoded file at a time.
 const PIECE: u64 = 512 << 10;
@@ -123,33 +128,12 @@ async fn file(app: &App, decoded: Arc<Decoded>, start: u64, end: u64) -> Result<
     Ok(counted(app, pieces))
 }
 
-/// Sends what a blocking producer makes. It ends when nobody listens any more.
-pub fn produced<F>(capacity: usize, produce: F) -> impl Stream<Item = Result<Bytes>> + Send + 'static
-where
-    F: FnOnce(&mut dyn FnMut(Bytes) -> mdl_repo::Result<()>) -> Result<()> + Send + 'static,
-{
-    let (send, receive) = mpsc::channel::<Result<Bytes>>(capacity);
-    tokio::task::spawn_blocking(move || {
-        let done = produce(&mut |bytes| {
-            let gone = |_| mdl_repo::RepoError::user("the client went away", "");
-            send.blocking_send(Ok(bytes)).map_err(gone)
-        });
-        if let Err(problem) = done {
-            let _ = send.blocking_send(Err(problem));
-        }
-    });
-    stream::unfold(
-        receive,
-        |mut receive| async move { Some((receive.recv().await?, receive)) },
-    )
-}
-
 /// A whole file for which the cache has no room.
 fn poured(app: &App, repo: &Arc<Repo>, entry: &Entry) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
-    let (decoders, repo, entry) = (app.content().decoders.clone(), repo.clone(), entry.clone());
+    let (app, repo, entry) = (app.clone(), repo.clone(), entry.clone());
     stream::once(async move {
-        let permit = decoders.permit(super::decoders::POUR).await;
-        produced(4, move |send| {
+        let permit = app.content().decoders.permit(POUR).await;
+        produced(app.content().overflow(), move |send| {
             let _permit = permit;
             repo.odb()
                 .pour(&entry, &Silent, &mut |bytes| send(Bytes::copy_from_slice(bytes)))?;

@@ -39,6 +39,11 @@ impl Decoders {
         Permit(self.permits.clone().acquire_many_owned(units.min(self.all)).await.ok())
     }
 
+    /// Whether somebody who wants to decode a whole file has to wait.
+    pub fn crowded(&self) -> bool {
+        self.permits.available_permits() < POUR as usize
+    }
+
     /// Memory at once, or not at all.
     ///
     /// # Errors

@@ -9,12 +9,13 @@ mod cache;
 mod decoders;
 mod fill;
 mod kinds;
+mod overflow;
 mod range;
 
-pub use body::produced;
 pub use decoders::{Decoders, PART, POUR, Permit};
 pub use fill::Hashes;
 pub use kinds::{disposition, media_type};
+pub use overflow::produced;
 pub use range::{Part, names, part};
 
 use crate::{
@@ -31,6 +32,7 @@ use cache::{Cache, Key};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
+use overflow::Overflow;
 use std::{
     collections::HashSet,
     path::Path,
@@ -44,6 +46,8 @@ pub use mdl_repo::Digests;
 const WAIT: Duration = Duration::from_secs(8);
 /// Hashes kept in memory, for repositories whose index another process has.
 const DIGESTS: usize = 1 << 16;
+/// How long one client may keep others waiting for the memory that its bytes are made in.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an ETag is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +83,7 @@ impl FromRequestParts<App> for Asked {
 pub struct Content {
     cache: Cache,
     decoders: Decoders,
+    overflow: Arc<Overflow>,
     digests: quick_cache::sync::Cache<Key, Digests>,
     hashing: Mutex<HashSet<Key>>,
 }
@@ -89,9 +94,12 @@ impl Content {
     /// # Errors
     /// The directory cannot be had.
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
+        let decoders = Decoders::new(options.memory);
+        let overflow = Overflow::new(state.join("overflow"), options.cache, PATIENCE, decoders.clone())?;
         Ok(Content {
             cache: Cache::new(state.join("decoded"), options.cache)?,
-            decoders: Decoders::new(options.memory),
+            decoders,
+            overflow: Arc::new(overflow),
             digests: quick_cache::sync::Cache::new(DIGESTS),
             hashing: Mutex::default(),
         })
@@ -100,6 +108,11 @@ impl Content {
     /// Permits for whatever else decodes.
     pub fn decoders(&self) -> &Decoders {
         &self.decoders
+    }
+
+    /// Room for what slow clients have not taken yet.
+    pub fn overflow(&self) -> &Arc<Overflow> {
+        &self.overflow
     }
 
     /// Remembers what a file's bytes are known by elsewhere.
