@@ -39,8 +39,7 @@ class Flaky:
         self.received = 0
         """Bytes of answers' bodies that were passed on."""
         self.done: Counter[str] = Counter()
-        self.begun = 0
-        self.under_way: set[int] = set()
+        self.under_way: set[object] = set()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -85,15 +84,14 @@ class Flaky:
 
     @contextmanager
     def exchanging(self) -> Iterator[None]:
+        exchange = object()
         with self.lock:
-            self.begun += 1
-            number = self.begun
-            self.under_way.add(number)
+            self.under_way.add(exchange)
         try:
             yield
         finally:
             with self.lock:
-                self.under_way.discard(number)
+                self.under_way.discard(exchange)
 
     def choose(self) -> str:
         with self.lock:

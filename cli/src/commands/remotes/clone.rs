@@ -106,7 +106,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             heads(&there).collect::<Vec<_>>().join(", ")
         ));
     }
-    for pattern in tip.map_or(Ok(Vec::new()), |tip| idle(&repo, &tip, &remote.only))? {
+    // A clone of everything has nothing to look for.
+    let chosen = tip.filter(|_| !remote.only.is_empty());
+    for pattern in chosen.map_or(Ok(Vec::new()), |tip| idle(&repo, &tip, &remote.only))? {
         context.note(&format!(
             "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, `mdl ls {branch} FILE` the \
              tensors of one"
@@ -152,9 +154,6 @@ fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
         left.push((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
     }
     for (path, entry) in repo.files(tip)? {
-        if left.is_empty() {
-            break;
-        }
         let tensors = match entry.mode {
             Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors,
             _ => Vec::new(),
