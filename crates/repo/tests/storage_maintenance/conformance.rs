@@ -4,6 +4,8 @@
 #[path = "../support/conformance.rs"]
 mod promises;
 
+use mdl_repo::storage::Key;
+use mdl_repo::storage::Prefix;
 use mdl_repo::storage::{FaultStorage, LocalStorage, MemoryStorage, Storage};
 use promises::{conforms, get};
 use std::{sync::Arc, thread};
@@ -37,7 +39,7 @@ fn a_dead_upload_is_swept_and_a_live_one_is_not() {
     assert_eq!(storage.sweep_uploads(true).expect("dry"), 5);
     assert_eq!(storage.sweep_uploads(false).expect("sweep"), 5);
     assert_eq!(storage.sweep_uploads(false).expect("sweep"), 0);
-    live.finish("kept").expect("finish");
+    live.finish(&Key::fixed("kept")).expect("finish");
     assert!(get(&storage, "kept").is_some());
 }
 
@@ -49,7 +51,13 @@ fn uploads_begin_and_end_while_dead_ones_are_swept() {
         let writers: Vec<_> = (0..2)
             .map(|w| {
                 let storage = &storage;
-                scope.spawn(move || (0..150).for_each(|_| storage.put(&format!("k{w}"), b"value").expect("put")))
+                scope.spawn(move || {
+                    (0..150).for_each(|_| {
+                        storage
+                            .put(&Prefix::ALL.key(&format!("k{w}")).expect("a key"), b"value")
+                            .expect("put")
+                    })
+                })
             })
             .collect();
         while !writers.iter().all(thread::ScopedJoinHandle::is_finished) {
