@@ -7,7 +7,7 @@
 use super::{
     bucket::{Bucket, fresh_nonce},
     failure::failed,
-    swap::{self, live},
+    swap,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -108,7 +108,7 @@ async fn read(bucket: &Bucket, key: &str, most: u64) -> Result<Log> {
         // Pieces first: were the base read before, and both replaced between, the log would seem empty.
         let (pieces, len) = pieces(bucket, key).await?;
         let left = most.checked_sub(len).ok_or_else(|| too_large(key, most))?;
-        let base = live(bucket.value_within(key, left.max(swap::TOMBSTONE.len() as u64)).await?);
+        let base = swap::live_within(bucket, key, left).await?;
         let each = stream::iter(pieces.clone()).map(|name| async move { bucket.value_within(&name, most).await });
         let each: Vec<_> = each.buffered(AT_ONCE).try_collect().await?;
         // One that is gone since it was listed went into a new base.

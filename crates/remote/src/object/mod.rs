@@ -143,12 +143,7 @@ impl Storage for ObjectStorage {
         self.run(|bucket| async move {
             match logs::is_log(&key) {
                 true => logs::get(&bucket, &key, most).await,
-                false => Ok(swap::live(
-                    bucket
-                        .value_within(&key, most.max(swap::TOMBSTONE.len() as u64))
-                        .await?,
-                )
-                .map(|b| b.to_vec())),
+                false => Ok(swap::live_within(&bucket, &key, most).await?.map(|b| b.to_vec())),
             }
         })
     }

@@ -64,6 +64,24 @@ fn values(s: &dyn Storage) {
         (Some(vec![]), Some(0))
     );
     assert_eq!(get(s, "v"), None, "a prefix is no key");
+    bounds(s);
+}
+
+/// What has more bytes than its reader can use is an error, however it came to be.
+fn bounds(s: &dyn Storage) {
+    let within = |key: &str, most| s.get_within(&named(key), most);
+    s.append(&Key::fixed("logs/long"), b"12").expect("append");
+    s.append(&Key::fixed("logs/long"), b"34").expect("append");
+    for key in ["v/a", "logs/long"] {
+        assert_eq!(within(key, 4).expect("as many").map(|b| b.len()), Some(4), "{key}");
+        for most in [0, 1, 3] {
+            let refused = within(key, most).expect_err("more");
+            assert_eq!(refused.kind(), mdl_repo::ErrorKind::Corrupt, "{key} {most}");
+        }
+    }
+    assert_eq!(within("v/empty", 0).expect("none"), Some(vec![]));
+    assert_eq!(within("v/none", 0).expect("none"), None);
+    s.delete(&Key::fixed("logs/long")).expect("delete");
 }
 
 fn ranges(s: &dyn Storage) {
