@@ -77,7 +77,7 @@ pub use lossy::{
 };
 pub use odb::{Location, Odb, Supplier};
 pub use progress::{Progress, Silent};
-pub use refs::{HEADS, Head, LogEntry, REMOTES, Refs, TAGS, check_ref_name};
+pub use refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
 pub use retain::{
