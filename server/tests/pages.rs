@@ -416,7 +416,10 @@ async fn who_signs_in_sees_what_the_token_allows() {
             "{next}"
         );
         let cookie = done.headers()[header::SET_COOKIE].to_str().expect("text");
-        assert!(cookie.starts_with("mdl_session=") && cookie.contains("; Path=/;"), "{cookie}");
+        assert!(
+            cookie.starts_with("mdl_session=") && cookie.contains("; Path=/;"),
+            "{cookie}"
+        );
         assert!(!cookie.contains(&good), "the token is in the cookie");
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("Secure"));
         cookie.split(';').next().expect("a pair").clone_into(&mut session);
@@ -441,8 +444,15 @@ async fn who_signs_in_sees_what_the_token_allows() {
     let narrow = site.ask(with("/ada/empty", &session)).await;
     assert_eq!(narrow.status(), StatusCode::FORBIDDEN);
     // A cookie that is no good any more does not keep its bearer from signing in.
-    assert_eq!(site.ask(with("/login", "mdl_session=00")).await.status(), StatusCode::OK);
-    for cookie in ["mdl_session=00".to_owned(), format!("mdl_token={good}"), format!("mdl_session={good}")] {
+    assert_eq!(
+        site.ask(with("/login", "mdl_session=00")).await.status(),
+        StatusCode::OK
+    );
+    for cookie in [
+        "mdl_session=00".to_owned(),
+        format!("mdl_token={good}"),
+        format!("mdl_session={good}"),
+    ] {
         let refused = site.ask(with("/ada/gpt", &cookie)).await;
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{cookie}");
     }
@@ -459,7 +469,11 @@ async fn who_signs_in_sees_what_the_token_allows() {
             .contains("Max-Age=0")
     );
     let ended = site.ask(with("/ada/gpt", &session)).await;
-    assert_eq!(ended.status(), StatusCode::UNAUTHORIZED, "the session goes on without its browser");
+    assert_eq!(
+        ended.status(),
+        StatusCode::UNAUTHORIZED,
+        "the session goes on without its browser"
+    );
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.decode().splitlines()]
 
 
-def told(path: Path, **fields: Any) -> list[dict[str, Any]]:
+def told(path: Path, /, **fields: Any) -> list[dict[str, Any]]:
     return [line for line in lines(path) if all(line.get(k) == v for k, v in fields.items())]
 
 

@@ -51,7 +51,11 @@ impl Fixture {
     }
 
     /// Status and body of a request, `meanwhile` being what happens once it is allowed and before it is answered.
-    async fn ask(&self, shows_token: bool, meanwhile: impl Fn() + Clone + Send + Sync + 'static) -> (StatusCode, String) {
+    async fn ask(
+        &self,
+        shows_token: bool,
+        meanwhile: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> (StatusCode, String) {
         let answer = move |_: State<App>, _: Read| {
             meanwhile();
             async { "kept-private" }
