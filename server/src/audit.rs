@@ -1,7 +1,7 @@
-//! The audit log: who changed what, who signed in, whose token was refused. JSON lines in a file of their own, without secrets.
+//! The audit log: who changed what, who signed in, whose token was refused, in JSON lines without secrets.
 //!
-//! A request has its line once its outcome is known, before the answer is sent; a request whose client left has one too. A line that
-//! cannot be written is a line in the server's log, and the request goes on.
+//! A request has its line once its outcome is known, before the answer is sent; a request whose client left has one
+//! too. A line that cannot be written is a line in the server's log, and the request goes on.
 
 use crate::{
     app::App,

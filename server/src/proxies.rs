@@ -1,5 +1,6 @@
-//! What proxies say about requests: believed of those that the operator named, taken away from all others. Neighbours: `lib` puts it
-//! around everything; whatever comes after sees the client's own address.
+//! What proxies say about requests: believed of those that the operator named, taken away from all others.
+//!
+//! It stands around everything else, which then sees the client's own address.
 
 use crate::{
     app::App,
@@ -39,8 +40,8 @@ pub async fn name_client(State(app): State<App>, mut request: Request, next: Nex
     next.run(request).await
 }
 
-/// The last address on the way here that is not one of the proxies'. Where two headers tell different ways, one of them is the client's
-/// own invention: then neither counts.
+/// The last address on the way here that is not one of the proxies'. Where two headers tell different ways, one of them
+/// is the client's own invention: then neither counts.
 fn client(near: IpAddr, headers: &HeaderMap, trusted: &impl Fn(&IpAddr) -> bool) -> IpAddr {
     let lists = [
         (

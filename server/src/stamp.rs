@@ -1,4 +1,4 @@
-//! Which file lies at a path and in which state, told by one `stat`: what was read of it counts as long as the stamp is the same.
+//! Which file lies at a path, and in which state: what was read of it counts as long as its stamp is the same.
 
 use std::{
     fs::{self, Metadata},
@@ -8,7 +8,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A file that was changed this long ago gets another time of change from the next change: clocks of file systems tick slowly.
+/// A file that was changed this long ago gets another time of change from the next change: clocks of file systems tick
+/// slowly.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A file in one state.

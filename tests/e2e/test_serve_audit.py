@@ -54,12 +54,19 @@ def test_every_change_and_every_refusal_has_a_line_without_secrets(root: Path) -
         (line,) = told(log, **moved)
         assert (line["event"], line["caller"], line["right"], line["repository"]) == ("change", by, "write", "ada/gpt")
         assert (line["method"], line["path"], line["peer"]) == ("PUT", f"{REPO}/refs/heads/topic", "127.0.0.1")
-        assert line["route"] == "/api/v1/repos/{owner}/{name}/refs/{kind}/{*ref}" or line["route"].startswith("/api/v1/repos/{owner}")
+        assert line["route"] == "/api/v1/repos/{owner}/{name}/refs/{kind}/{*ref}" or line["route"].startswith(
+            "/api/v1/repos/{owner}"
+        )
         assert line["time"].startswith("20")
         conflict = ask("PUT", f"{REPO}/refs/heads/topic", writer, {"target": "main", "expected": None})
         assert told(log, **conflict)[0]["status"] == 409
         made = ask("POST", "/api/v1/repos", admin, {"name": "ada/made"})
-        assert [told(log, **made)[0][k] for k in ("event", "right", "repository", "status")] == ["change", "admin", "ada/made", 201]
+        assert [told(log, **made)[0][k] for k in ("event", "right", "repository", "status")] == [
+            "change",
+            "admin",
+            "ada/made",
+            201,
+        ]
         assert told(log, **ask("PATCH", REPO, admin, {"anonymous_read": False}))[0]["right"] == "admin"
         refused = ask("PUT", f"{REPO}/refs/heads/x", foreign, {"target": "main"})
         assert [told(log, **refused)[0][k] for k in ("event", "status")] == ["refused", 403]
@@ -91,9 +98,15 @@ def test_a_client_that_leaves_does_not_leave_the_log(root: Path) -> None:
     token = create_token(root, "write", "ada/*")
     log = root / ".mdl-serve" / "audit.jsonl"
     with Server(root) as server:
-        head = raw.head("POST", f"{REPO}/commits", {
-            "Authorization": f"Bearer {token}", "Content-Type": "application/json", "Content-Length": "1000",
-        })
+        head = raw.head(
+            "POST",
+            f"{REPO}/commits",
+            {
+                "Authorization": f"Bearer {token}",
+                "Content-Type": "application/json",
+                "Content-Length": "1000",
+            },
+        )
         with raw.connect(server.url) as connection:
             connection.sendall(head + b'{"message":')
             time.sleep(0.5)
@@ -117,10 +130,23 @@ def test_the_log_goes_where_it_is_told_and_on_after_it_was_moved_away(root: Path
                 log.parent.mkdir()
             assert server.send("POST", "/api/v1/repos", {"name": f"ada/{name}"}).status == 201
         old, new = tmp_path / "gone" / "audit.1", tmp_path / "gone" / "audit"
-        assert [line["repository"] for line in lines(old) + lines(new) + lines(log)] == ["ada/one", "ada/two", "ada/four"]
+        assert [line["repository"] for line in lines(old) + lines(new) + lines(log)] == [
+            "ada/one",
+            "ada/two",
+            "ada/four",
+        ]
         assert server.log is not None
         assert "the audit log cannot be written" in server.log.read_text()
-    argv = [str(binary()), "serve", "--root", str(root), "--listen", "127.0.0.1:0", "--audit-log", str(tmp_path / "no" / "log")]
+    argv = [
+        str(binary()),
+        "serve",
+        "--root",
+        str(root),
+        "--listen",
+        "127.0.0.1:0",
+        "--audit-log",
+        str(tmp_path / "no" / "log"),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=20)
     assert done.returncode not in (0, 101)
     assert "audit log" in done.stderr

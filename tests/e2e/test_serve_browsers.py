@@ -1,4 +1,4 @@
-"""What browsers are kept from: sessions that outlive their token, names that lead here by a trick, pages of other sites, caches."""
+"""What browsers are kept from: sessions that outlive their token, names that lead here, pages of other sites, caches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,13 @@ def test_a_session_is_for_looking_and_ends_with_its_token(server: Server, root: 
     secret = cookie.split("=")[1]
     for bearer in (f"Bearer {secret}", f"Bearer mdl_{secret}"):
         assert send(server, "GET", PRIVATE, Authorization=bearer).status == 401, "a session is no token"
-    for path in ("/api/v1/repos/ada/gpt", "/api/models/ada/gpt", "/api/whoami-v2", "/metrics", "/api/v1/repos/ada/gpt/webhooks"):
+    for path in (
+        "/api/v1/repos/ada/gpt",
+        "/api/models/ada/gpt",
+        "/api/whoami-v2",
+        "/metrics",
+        "/api/v1/repos/ada/gpt/webhooks",
+    ):
         assert send(server, "GET", path, Cookie=cookie).status == 401, path
     settings = json.dumps({"anonymous_read": True}).encode()
     assert send(server, "PATCH", "/api/v1/repos/ada/gpt", settings, Cookie=cookie).status == 401
@@ -123,7 +129,9 @@ def test_without_a_token_only_names_of_the_server_count(server: Server, token: s
             assert b"for-everybody" not in answer.body
         assert send(server, "GET", "/api/v1/repos", Host=host).body.count(b"ada/open") == 0
         assert send(server, "GET", "/", Host=host).body.count(b"ada/open") == 0
-        assert send(server, "GET", PRIVATE, Host=host, Cookie=cookie).status == 401, "a session counts under a strange name"
+        assert send(server, "GET", PRIVATE, Host=host, Cookie=cookie).status == 401, (
+            "a session counts under a strange name"
+        )
         login = send(server, "POST", "/login", f"token={token}".encode(), Host=host, **FORM)
         assert login.status == 421
         for name in ("gpt", "absent"):
@@ -156,7 +164,14 @@ def test_an_origin_counts_with_its_scheme_and_port(root: Path, token: str) -> No
     with Server(root) as server:
         host = urlsplit(server.url).netloc
         assert asks(server, f"http://{host}") == 303
-        for origin in (f"https://{host}", "http://127.0.0.1", "null", host, f"http://{host}.evil.example", "http://[::1"):
+        for origin in (
+            f"https://{host}",
+            "http://127.0.0.1",
+            "null",
+            host,
+            f"http://{host}.evil.example",
+            "http://[::1",
+        ):
             assert asks(server, origin) == 403, origin
         assert asks(server, f"http://{host}", Sec_Fetch_Site="cross-site") == 403
     with Server(root, ("--public-url", "https://models.example.org")) as server:
@@ -195,5 +210,3 @@ def test_what_rights_decide_is_in_no_shared_cache(server: Server, token: str) ->
     assert (wrong.status, wrong.headers["cache-control"]) == (405, "no-store")
     style = send(server, "GET", "/login").body.split(b'href="/assets/')[1].split(b'"')[0].decode()
     assert "public" in send(server, "GET", f"/assets/{style}").headers["cache-control"]
-
-

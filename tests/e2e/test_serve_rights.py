@@ -1,4 +1,4 @@
-"""Rights follow what the operator says by now: tokens that are gone, settings and directories that change, a server that only reads."""
+"""Rights follow what the operator says by now: tokens that are gone, settings and directories that change."""
 
 from __future__ import annotations
 
@@ -191,7 +191,14 @@ def test_a_server_that_only_reads_serves_everything_and_changes_nothing(root: Pa
         data = server.get(path)
         assert data.status == 200
         oid = hashlib.sha256(data.body).hexdigest()
-        for read in (f"{REPO}/checkout/main", f"{REPO}/diff?a=main~1&b=main", f"{REPO}/stats", "/ada/gpt", "/", f"{REPO}/jobs"):
+        for read in (
+            f"{REPO}/checkout/main",
+            f"{REPO}/diff?a=main~1&b=main",
+            f"{REPO}/stats",
+            "/ada/gpt",
+            "/",
+            f"{REPO}/jobs",
+        ):
             assert server.get(read).status == 200, read
         named = {"operation": "download", "objects": [{"oid": oid, "size": len(data.body)}]}
         batch = server.send("POST", "/ada/gpt.git/info/lfs/objects/batch", named)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support import raw
 from support.cli import binary
-from support.routes import OF_NO_REPOSITORY, OPEN, described, listed, of_a_repository
+from support.routes import OF_NO_REPOSITORY, described, listed, of_a_repository
 from support.served import fill
 from support.server import Answer, Server, create_token
 
@@ -243,7 +243,9 @@ def test_a_cookie_is_for_looking_only(house: House) -> None:
     cookie = {"Cookie": headers.split(b"set-cookie: ")[1].split(b";")[0].decode()}
     assert house.ask("GET", "/ada/gpt", None, **cookie).status == 200
     for route in house.routes:
-        looks = route.method in ("GET", "HEAD") and not route.template.startswith("/api/") and "/lfs/" not in route.template
+        looks = (
+            route.method in ("GET", "HEAD") and not route.template.startswith("/api/") and "/lfs/" not in route.template
+        )
         answer = house.ask(route.method, route.path("ada", "gpt"), None, **cookie)
         assert answer.status in ((200, 404) if looks else (401,)), f"{route}: {answer.status}"
 

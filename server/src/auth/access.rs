@@ -1,5 +1,6 @@
-//! What routes about a repository take: the repository, opened, once the caller is known to be allowed. Neighbours: `identify` said
-//! who asks, the registry opens. A route that takes none of these checks by itself.
+//! What routes about a repository take: the repository, opened, once the caller is known to be allowed.
+//!
+//! `identify` said who asks, the registry opens. A route that takes none of these checks by itself.
 
 use super::{Caller, Scope, record};
 use crate::{
@@ -43,8 +44,8 @@ pub struct Admin(pub Access);
 pub struct Maker(pub Caller);
 
 impl App {
-    /// A repository, if the caller may do this much with it. Whether it exists, and whether it can be opened, is told only to those
-    /// who may.
+    /// A repository, if the caller may do this much with it. Whether it exists, and whether it can be opened, is told
+    /// only to those who may.
     ///
     /// # Errors
     /// Not allowed; no such repository; the server is read-only, and this is more than reading.

@@ -1,5 +1,6 @@
-//! How often an address may show what is no good: tokens, passwords, cookies, links. What is good is never refused for it, so that
-//! those who share an address with a guesser are let in.
+//! How often an address may show what is no good: tokens, passwords, cookies, links.
+//!
+//! What is good is never refused for it, so that those who share an address with a guesser are let in.
 
 use crate::problem::Problem;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};

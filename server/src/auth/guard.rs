@@ -1,7 +1,7 @@
-//! Whether everything is allowed to everybody on this machine, or tokens are asked for: decided at start, and only ever tightened.
+//! Whether a server is open to everybody on its machine or asks for tokens: decided at start, and only ever tightened.
 //!
-//! A server is open only where its state directory never had a token and nothing but this machine can ask. What a directory has had is
-//! a file in it, made with the first token, which outlives the tokens.
+//! A server is open only where its state directory never had a token and nothing but this machine can ask. What a
+//! directory has had is a file in it, made with the first token, which outlives the tokens.
 
 use super::Tokens;
 use crate::{
@@ -15,8 +15,8 @@ use std::{
 };
 
 const FILE: &str = "guarded";
-const WHY: &[u8] =
-    b"This server has had tokens: it asks for them, however many are left. Remove this file and tokens.json to open it again.\n";
+const WHY: &[u8] = b"This server has had tokens: it asks for them, however many are left.\n\
+    Remove this file and tokens.json to open it again.\n";
 
 /// What a server's own directory says about tokens.
 #[derive(Clone, Debug)]

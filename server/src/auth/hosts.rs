@@ -1,6 +1,7 @@
 //! The names and addresses that a server goes by. A browser that a trick of DNS leads here names another one.
 //!
-//! Wherever no token is shown, rights depend on the name that was asked for: the page that asks may be one of another site.
+//! Wherever no token is shown, rights depend on the name that was asked for: the page that asks may be one of another
+//! site.
 
 use crate::{
     options::Options,

@@ -1,8 +1,8 @@
-//! Looks at a request and says who asks, before any route sees it; and once it is answered, whether the right still holds and what the
-//! audit log is to say. Neighbours: `tokens`, `sessions`, `hosts`, `layers` puts it around everything. It must not know routes.
+//! Who asks, found before any route sees a request; and once it is answered, whether the right to the answer still
+//! holds.
 //!
-//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it. Not so a cookie:
-//! who looks at pages could otherwise not reach the one to sign in again.
+//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it.
+//! Not so a cookie: who looks at pages could otherwise not reach the one to sign in again.
 
 use super::{Caller, Scope, access::misdirected, origins::refuse_other_sites, record::Record};
 use crate::{
@@ -126,7 +126,8 @@ impl App {
         request.method().is_safe() && !programs
     }
 
-    /// What those without a token may do everywhere: what the operator said; else everything as long as the server is open.
+    /// What those without a token may do everywhere: what the operator said; else everything as long as the server is
+    /// open.
     fn anonymous_scope(&self) -> Result<Option<Scope>> {
         match self.options().anonymous {
             Some(said) => Ok(said.scope()),

@@ -1,6 +1,7 @@
-//! Who asks, and what they may do. Neighbours: `tokens` has the bearers, `sessions` those who signed in, `guard` whether tokens are asked
-//! for, `hosts` and `origins` keep other sites' pages out, `identify` looks at requests, `access` is what routes take. It must not know
-//! what a route does.
+//! Who asks, and what they may do.
+//!
+//! `tokens` has the bearers, `sessions` those who signed in, `guard` says whether tokens are asked for, `hosts` and
+//! `origins` keep other sites' pages out, `identify` looks at requests, `access` is what routes take.
 
 mod access;
 mod failures;

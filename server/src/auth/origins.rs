@@ -37,7 +37,8 @@ impl Origin {
     }
 }
 
-/// Refuses a request that would change something if a page of another site sent it. What is no browser says nothing of sites.
+/// Refuses a request that would change something if a page of another site sent it. What is no browser says nothing of
+/// sites.
 ///
 /// # Errors
 /// Another site's page sent it.

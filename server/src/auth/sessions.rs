@@ -1,4 +1,4 @@
-//! Sessions of people who signed in to look at pages: random names in cookies, kept as hashes in memory, each bound to a token.
+//! Sessions of people who signed in to look at pages: random names in cookies, kept as hashes, each bound to a token.
 //!
 //! A session ends with its token, with its time, with signing out, and with the server. It is good for looking only.
 

@@ -1,5 +1,5 @@
-//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only. Neighbours: `auth` checks
-//! tokens and keeps sessions. It must not keep tokens.
+//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only. Neighbours:
+//! `auth` checks tokens and keeps sessions. It must not keep tokens.
 
 use super::{
     layout::{Frame, page},
@@ -118,7 +118,7 @@ fn form(caller: &Caller, next: &str, wrong: Option<&str>) -> Response {
         (fields_of(next, wrong))
         p.muted {
             "Tokens are made where the server runs: " code { "mdl token create --repo 'OWNER/*' --scope read" }
-            ". The browser keeps no token but the name of a session, which is good for looking at pages and downloading, not for changes."
+            ". The browser keeps no token but the name of a session, which is good for looking and downloading, not for changes."
         }
     };
     page(&Frame::plain("Sign in", Some(caller)), &content)

@@ -1,7 +1,8 @@
 //! Whether an open repository is still what it was opened as: the same directory, with the same settings.
 //!
 //! Of a directory each access tells by a few `stat`s. A bucket is asked for its settings again once what is known is
-//! [`BUCKET_FRESH`] old; while one request asks, others go on with what is known for as long again, and then ask themselves.
+//! [`BUCKET_FRESH`] old; while one request asks, others go on with what is known for as long again, and then ask
+//! themselves.
 
 use crate::{
     problem::{Problem, Result},
@@ -17,7 +18,8 @@ use std::{
 /// How old what is known of a bucket's settings may be.
 pub const BUCKET_FRESH: Duration = Duration::from_secs(5);
 
-/// What a repository's directory is told by. Its number alone may be given to another one later; the file `format` is written once.
+/// What a repository's directory is told by. Its number alone may be given to another one later; the file `format` is
+/// written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     directory: Stamp,

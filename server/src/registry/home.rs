@@ -1,8 +1,7 @@
-//! Where the repositories are: directories below one, or prefixes of a bucket. Neighbours: the registry keeps what was opened here. It
-//! must not know who asks.
+//! Where the repositories are: directories below one, or prefixes of a bucket.
 //!
-//! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its own. Any number
-//! of servers may have one bucket.
+//! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its
+//! own. Any number of servers may have one bucket.
 
 use super::{RepoName, State, names_in};
 use crate::problem::{Problem, Result};
@@ -194,7 +193,8 @@ fn open(
     repo.map(Repo::from_elsewhere)
 }
 
-/// Where the index of a repository is, if not beside it. It is made when there is something to keep: any name may be asked for.
+/// Where the index of a repository is, if not beside it. It is made when there is something to keep: any name may be
+/// asked for.
 fn index(indexes: &Path, name: &RepoName) -> PathBuf {
     indexes.join(name.owner()).join(name.name())
 }

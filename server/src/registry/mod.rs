@@ -1,5 +1,5 @@
-//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says where they
-//! are, every route asks for one. It must not know who may see which.
+//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says
+//! where they are, every route asks for one. It must not know who may see which.
 
 mod freshness;
 mod home;
@@ -130,8 +130,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The repositories in `root/OWNER/NAME`; or, where `root` is a repository itself, that one as `local/NAME`. With `indexes` nothing
-    /// is written to them: their indexes are below that directory.
+    /// The repositories in `root/OWNER/NAME`; or, where `root` is a repository itself, that one as `local/NAME`. With
+    /// `indexes` nothing is written to them: their indexes are below that directory.
     ///
     /// # Errors
     /// No such directory.
@@ -311,7 +311,8 @@ impl Registry {
         }
     }
 
-    /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next time.
+    /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next
+    /// time.
     pub fn rest(&self, idle: Duration) {
         self.opened()
             .retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
