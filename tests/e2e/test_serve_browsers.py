@@ -1,4 +1,4 @@
-"""What browsers are kept from: sessions that outlive their token, names that lead here, pages of other sites, caches."""
+"""What browsers are kept from: sessions that outlive tokens, names that lead here, pages of other sites, caches."""
 
 from __future__ import annotations
 
