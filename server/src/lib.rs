@@ -8,6 +8,7 @@
 pub mod amounts;
 pub mod api;
 pub mod app;
+mod audit;
 pub mod auth;
 pub mod content;
 pub mod events;
@@ -22,10 +23,12 @@ mod ops;
 pub mod options;
 mod pages;
 pub mod problem;
+pub mod proxies;
 pub mod registry;
 mod revision;
 pub mod routes;
 pub mod spool;
+mod stamp;
 pub mod state;
 mod sync;
 pub mod uploads;
@@ -43,6 +46,7 @@ use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer}
 
 pub use crate::layers::Rates;
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
+pub use ipnet::IpNet;
 
 /// How often what is not used is let go.
 const REST: Duration = Duration::from_secs(15);
@@ -79,6 +83,7 @@ pub fn router(app: &App, rates: &Rates) -> Router {
         .layer(CatchPanicLayer::custom(layers::panicked))
         .layer(middleware::from_fn(layers::protect))
         .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
+        .layer(middleware::from_fn_with_state(app.clone(), proxies::name_client))
         .with_state(app.clone())
 }
 
@@ -124,7 +129,7 @@ async fn signals(app: App) {
 /// # Errors
 /// The address or the certificate cannot be had; it is open to others, and nothing says who may do what.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
-    ops::refuse_unguarded(&app)?;
+    ops::say_who_may(&app)?;
     let listener = Listener::bind(&app).await?;
     ready(&listener.url());
     let rates = Rates::new(app.options().rate);
@@ -147,6 +152,8 @@ async fn rest(app: App, rates: Rates) {
         let _ = tokio::task::spawn_blocking(move || {
             hub::rest(&app);
             app.registry().rest(IDLE);
+            app.sessions().rest();
+            app.failures().rest();
             app.uploads().sweep(uploads::IDLE);
             app.transfers().rest();
         })

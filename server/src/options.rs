@@ -5,6 +5,7 @@ use crate::{
     problem::{Problem, Result},
     state,
 };
+use ipnet::IpNet;
 use std::{
     io,
     net::SocketAddr,
@@ -94,6 +95,16 @@ pub struct Options {
     pub private_webhooks: bool,
     /// Where other people reach this server (`https://models.example.org`), for links in documents; none: the request's Host.
     pub public_url: Option<String>,
+    /// Names by which this server is asked, besides those of the loopback, its address and the public URL's.
+    pub hosts: Vec<String>,
+    /// Proxies that say truly for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Tokens that are no good, a minute and address; 0: any number.
+    pub token_failures: u32,
+    /// File for who did what; none: `audit.jsonl` in the server's own directory.
+    pub audit_log: Option<PathBuf>,
+    /// Nothing in the repositories may change.
+    pub read_only: bool,
 }
 
 impl Options {
@@ -115,6 +126,12 @@ impl Options {
         })
     }
 
+    /// Whether browsers reach this server by HTTPS.
+    pub fn is_secure(&self) -> bool {
+        let public = self.public_url.as_deref().unwrap_or_default();
+        self.tls.is_some() || public.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://"))
+    }
+
     /// The defaults, for a directory.
     pub fn new(root: impl Into<PathBuf>) -> Options {
         Options {
@@ -134,6 +151,11 @@ impl Options {
             grace: Duration::from_secs(30),
             private_webhooks: false,
             public_url: None,
+            hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            token_failures: 60,
+            audit_log: None,
+            read_only: false,
         }
     }
 }

@@ -43,6 +43,18 @@ pub(super) struct Grant {
     sig: Option<String>,
 }
 
+impl Grant {
+    /// Whether it says to be of this server.
+    pub(super) fn is_signed(&self) -> bool {
+        self.sig.is_some()
+    }
+
+    /// Id of the token it was made for.
+    pub(super) fn by(&self) -> Option<&str> {
+        self.by.as_deref()
+    }
+}
+
 impl Links {
     /// With the key in the server's directory, made if there is none.
     ///
@@ -108,11 +120,7 @@ impl Links {
         if self.mac(name, oid, grant)?.verify_slice(&sig).is_err() || until <= now.as_second() {
             return Ok(false);
         }
-        let tokens = app.tokens().all()?;
-        let token = tokens.iter().find(|t| t.id == *by);
-        Ok(token.is_some_and(|t| {
-            let over = t.expires_ms.is_some_and(|end| end <= now.as_millisecond());
-            !over && Caller::Bearer(t.clone()).may(Scope::Write, name, false)
-        }))
+        let token = app.tokens().by_id(by)?;
+        Ok(token.is_some_and(|t| Caller::Bearer(t).may(Scope::Write, name, false)))
     }
 }

@@ -9,17 +9,18 @@ use super::{
 };
 use crate::{
     app::{App, work},
-    auth::{Caller, Read, Scope, Write},
+    auth::{Caller, Read, Scope, Write, record},
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
+    listen::Peer,
     problem::{Problem, Result},
     registry::RepoName,
 };
 use axum::{
-    extract::State,
+    extract::{FromRequestParts, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode, header, request::Parts};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -61,21 +62,50 @@ pub(super) async fn download(
     }
 }
 
+/// May upload the object of the path: by a link that was made for it, or as who may write.
+pub(super) struct Uploader {
+    name: RepoName,
+    at: At,
+    grant: Grant,
+}
+
+impl FromRequestParts<App> for Uploader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Uploader> {
+        let Path(at) = Path::<At>::from_request_parts(parts, app).await?;
+        let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let from = Peer::from_request_parts(parts, app).await?;
+        // What is wrong with it is told to those who may.
+        let grant = Query::<Grant>::from_request_parts(parts, app)
+            .await
+            .map(|Query(grant)| grant);
+        let link = grant
+            .as_ref()
+            .ok()
+            .filter(|grant| caller.is_anonymous() && grant.is_signed());
+        match link {
+            Some(link) if app.hub().links.allows(app, &name, &at.oid, link)? => {
+                record::note_link(link.by().unwrap_or_default(), &name);
+                app.refuse_changes(Scope::Write)?;
+                app.repo(&name).await?;
+            }
+            Some(_) => return Err(app.no_good(from.0, "the link is wrong or over, or its token is")),
+            None => drop(app.access(caller, name.clone(), Scope::Write).await?),
+        }
+        let grant = grant?;
+        Ok(Uploader { name, at, grant })
+    }
+}
+
 /// `PUT /{owner}/{name}.git/info/lfs/objects/{oid}`.
 pub(super) async fn upload(
     State(app): State<App>,
-    caller: Caller,
-    Path(at): Path<At>,
-    Query(grant): Query<Grant>,
+    Uploader { name, at, grant }: Uploader,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response> {
-    let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
-    let linked = caller.is_anonymous() && app.hub().links.allows(&app, &name, &at.oid, &grant)?;
-    match linked {
-        true => drop(app.repo(&name).await?),
-        false => drop(app.access(caller, name.clone(), Scope::Write).await?),
-    }
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
     let announced = headers
         .get(header::CONTENT_LENGTH)
