@@ -131,7 +131,9 @@ mod tests {
     }
 
     fn init(path: &Path) -> Repo {
-        Repo::init(path, true, "main", Arc::new(CpuEngine::new())).expect("a repository").0
+        Repo::init(path, true, "main", Arc::new(CpuEngine::new()))
+            .expect("a repository")
+            .0
     }
 
     #[test]
@@ -184,7 +186,13 @@ mod tests {
 
     #[test]
     fn a_damaged_identity_is_told_of() {
-        for bad in ["", "0123", "zz", "0123456789abcdef0123456789ABCDEF\n", "0123456789abcdef0123456789abcdef"] {
+        for bad in [
+            "",
+            "0123",
+            "zz",
+            "0123456789abcdef0123456789ABCDEF\n",
+            "0123456789abcdef0123456789abcdef",
+        ] {
             assert!(Identity::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

@@ -4,8 +4,9 @@
 use super::{Caller, Scope};
 use crate::{
     app::App,
+    incoming::{Holder, NO_TOKEN},
     problem::{Problem, Result},
-    registry::RepoName,
+    registry::{RepoKey, RepoName},
 };
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
@@ -37,6 +38,27 @@ pub struct Write(pub Access);
 /// May do everything with the repository `{owner}/{name}` of the path.
 #[derive(Clone, Debug)]
 pub struct Admin(pub Access);
+
+impl Access {
+    /// What the repository's own state is kept by.
+    ///
+    /// # Errors
+    /// Its identity cannot be read or made.
+    pub fn key(&self) -> Result<RepoKey> {
+        RepoKey::of(&self.name, &self.repo)
+    }
+
+    /// Whom bytes are counted to that the caller sends to it.
+    ///
+    /// # Errors
+    /// As [`Access::key`].
+    pub fn holder(&self) -> Result<Holder> {
+        Ok(Holder {
+            repo: self.key()?,
+            token: self.caller.id().unwrap_or(NO_TOKEN).to_owned(),
+        })
+    }
+}
 
 impl App {
     /// A repository, if the caller may do this much with it. Whether it exists is told only to those who may.

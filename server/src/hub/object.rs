@@ -1,10 +1,8 @@
-//! One LFS object on its way in or out. Neighbours: `lfs` said where it goes, `objects` keeps it, `links` may allow it. It must not
-//! know versions.
+//! One LFS object on its way in or out. `lfs` said where it goes, `incoming` keeps it, `links` may allow it.
 
 use super::{
     files::{hex, sha256_of},
     links::Grant,
-    objects::Place,
     raw,
 };
 use crate::{
@@ -12,8 +10,9 @@ use crate::{
     auth::{Caller, Read, Scope, Write},
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
+    incoming::{Holder, Place},
     problem::{Problem, Result},
-    registry::RepoName,
+    registry::{RepoKey, RepoName},
 };
 use axum::{
     extract::State,
@@ -53,7 +52,11 @@ pub(super) async fn download(
     asked: Asked,
 ) -> Result<Response> {
     let (app2, access2, oid) = (app.clone(), access.clone(), at.oid.clone());
-    let found = work(move || Ok(app2.hub().objects.find(&access2.name, &access2.repo, &oid))).await?;
+    let found = work(move || {
+        let objects = app2.incoming().objects();
+        Ok(objects.find(&access2.key()?, &access2.repo, &oid))
+    })
+    .await?;
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, &at.oid, &asked).await,
@@ -71,11 +74,14 @@ pub(super) async fn upload(
     body: axum::body::Body,
 ) -> Result<Response> {
     let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
-    let linked = caller.is_anonymous() && app.hub().links.allows(&app, &name, &at.oid, &grant)?;
-    match linked {
-        true => drop(app.repo(&name).await?),
-        false => drop(app.access(caller, name.clone(), Scope::Write).await?),
-    }
+    let linked = match caller.is_anonymous() {
+        true => linked(&app, &name, &at.oid, &grant).await?,
+        false => None,
+    };
+    let holder = match linked {
+        Some(holder) => holder,
+        None => app.access(caller, name, Scope::Write).await?.holder()?,
+    };
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
     let announced = headers
         .get(header::CONTENT_LENGTH)
@@ -83,11 +89,12 @@ pub(super) async fn upload(
     if announced.zip(grant.size).is_some_and(|(a, b)| a != b) {
         return Err(lie("the upload is not as long as was said"));
     }
-    let received = app.spool().receive(body.into_data_stream(), grant.size).await;
-    let received = received.map_err(|e| match (e.status, grant.size) {
-        (StatusCode::PAYLOAD_TOO_LARGE, Some(size)) if size < app.spool().max() => {
-            lie("the upload is longer than was said")
-        }
+    let incoming = app.incoming();
+    let (len, max) = (grant.size.or(announced), incoming.max_upload());
+    let most = grant.size.unwrap_or(max);
+    let received = incoming.receive(&holder, body.into_data_stream(), len, most).await;
+    let received = received.map_err(|e| match e.status {
+        StatusCode::PAYLOAD_TOO_LARGE if most < max => lie("the upload is longer than was said"),
         _ => e,
     })?;
     if grant.size.is_some_and(|size| size != received.len) {
@@ -99,14 +106,29 @@ pub(super) async fn upload(
             hex(&received.sha256)
         )));
     }
-    work(move || app.hub().objects.keep(&name, &at.oid, received)).await?;
+    work(move || app.incoming().objects().keep(&holder, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())
+}
+
+/// Who may upload by a link, if the repository is there and the link is good.
+async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<Option<Holder>> {
+    let Ok(repo) = app.repo(name).await else {
+        return Ok(None);
+    };
+    let (app, name, oid, grant) = (app.clone(), name.clone(), oid.to_owned(), grant.clone());
+    work(move || {
+        let repo = RepoKey::of(&name, &repo)?;
+        let token = app.hub().links.allows(&app, &repo, &oid, &grant)?;
+        Ok(token.map(|token| Holder { repo, token }))
+    })
+    .await
 }
 
 /// `POST /{owner}/{name}.git/info/lfs/verify`: whether an object has arrived.
 pub(super) async fn verify(State(app): State<App>, Write(access): Write, Body(named): Body<Named>) -> Result<()> {
     work(move || {
-        let found = app.hub().objects.find(&access.name, &access.repo, &named.oid);
+        let objects = app.incoming().objects();
+        let found = objects.find(&access.key()?, &access.repo, &named.oid);
         match found {
             Some(object) if object.size == named.size => Ok(()),
             Some(_) => Err(lie("the object has another length")),

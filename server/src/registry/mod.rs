@@ -2,6 +2,9 @@
 //! are, every route asks for one. It must not know who may see which.
 
 mod home;
+mod key;
+
+pub use key::RepoKey;
 
 use crate::{
     options::unserved,
