@@ -8,16 +8,16 @@ use crate::{
     content::Content,
     events::Events,
     hub::Hub,
+    incoming::Incoming,
     jobs::Jobs,
+    keyed_mutex::KeyedMutex,
     metrics::Metrics,
     ops::Readiness,
     options::Options,
     problem::{Problem, Result},
-    registry::{Registry, RepoName},
-    spool::Spool,
+    registry::{Registry, RepoKey, RepoName},
     state,
     sync::Transfers,
-    uploads::Uploads,
     webhooks::Webhooks,
 };
 use mdl_codec::Engine;
@@ -45,9 +45,9 @@ struct Inner {
     audit: AuditLog,
     content: Content,
     metrics: Metrics,
-    spool: Spool,
+    incoming: Incoming,
+    commit_lock: KeyedMutex<RepoKey>,
     events: Events,
-    uploads: Uploads,
     jobs: Jobs,
     webhooks: Webhooks,
     commits: Commits,
@@ -66,6 +66,7 @@ impl App {
         let state = options.state_dir()?;
         state::make(&state)?;
         let indexes = state.join("indexes");
+        state::sweep_parts(&state);
         let registry = match &options.storage {
             Some(url) => Registry::of_bucket(url, indexes, options.read_only, engine)?,
             None => Registry::new(&options.root, options.read_only.then_some(indexes), engine)?,
@@ -81,15 +82,15 @@ impl App {
             hosts,
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
-            spool: Spool::new(state.join("spool"), options.max_upload)?,
+            incoming: Incoming::new(&state, &options, &registry)?,
+            commit_lock: KeyedMutex::default(),
             events: Events::new(),
-            uploads: Uploads::new(&state, options.max_upload),
             jobs: Jobs::default(),
-            webhooks: Webhooks::new(&state),
+            webhooks: Webhooks::new(&state, &registry),
             commits: Commits::default(),
             hub: Hub::new(&state)?,
-            transfers: Transfers::new(&state, &options),
             readiness: Readiness::default(),
+            transfers: Transfers::new(&options),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -153,18 +154,19 @@ impl App {
     }
 
     /// Bytes on their way in.
-    pub fn spool(&self) -> &Spool {
-        &self.0.spool
+    pub fn incoming(&self) -> &Incoming {
+        &self.0.incoming
+    }
+
+    /// Held while a version is committed to a repository, by whatever face: so that of many none has to start over and over. Other
+    /// processes may commit all the same: it must not be what correctness rests on.
+    pub(crate) fn commit_lock(&self) -> &KeyedMutex<RepoKey> {
+        &self.0.commit_lock
     }
 
     /// What happens to refs; [`App::ref_moved`] tells it.
     pub fn events(&self) -> &Events {
         &self.0.events
-    }
-
-    /// Files that arrive in pieces.
-    pub fn uploads(&self) -> &Uploads {
-        &self.0.uploads
     }
 
     /// Long work.

@@ -1,7 +1,7 @@
 //! What happened to repositories, told to whoever listens. Neighbours: routes that move refs tell, `webhooks` listens. It must not
 //! know who listens, nor wait for them.
 
-use crate::{app::App, auth::Access, registry::RepoName};
+use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;
 use tokio::sync::broadcast::{Receiver, Sender};
 
@@ -12,7 +12,7 @@ const BEHIND: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefMoved {
     /// Where.
-    pub repo: RepoName,
+    pub repo: RepoKey,
     /// The ref's full name: `refs/heads/main`.
     pub name: String,
     /// Where it stood; none: it is new.
@@ -60,8 +60,15 @@ impl App {
 impl Access {
     /// Tells that the caller moved a ref (full name) of this repository.
     pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
+        let repo = match self.key() {
+            Ok(repo) => repo,
+            Err(problem) => {
+                tracing::error!(repo = %self.name, ?name, why = problem.message, "a ref moved, and none was told");
+                return;
+            }
+        };
         app.ref_moved(RefMoved {
-            repo: self.name.clone(),
+            repo,
             name: name.to_owned(),
             old,
             new,
@@ -79,7 +86,10 @@ mod tests {
     fn event(old: Option<u8>, new: Option<u8>) -> RefMoved {
         let id = |byte: u8| Id::from_bytes([byte; 32]);
         RefMoved {
-            repo: "ada/gpt".parse().expect("a name"),
+            repo: RepoKey {
+                name: "ada/gpt".parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(b"ada"),
+            },
             name: "refs/heads/main".to_owned(),
             old: old.map(id),
             new: new.map(id),

@@ -4,7 +4,7 @@
 use crate::{
     app::{App, work},
     problem::{Problem, ProblemDocument, Result},
-    registry::RepoName,
+    registry::RepoKey,
     state::{now_ms, random_hex},
 };
 use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};
@@ -123,7 +123,7 @@ struct Course {
 #[derive(Debug)]
 pub struct Job {
     id: String,
-    repo: RepoName,
+    repo: RepoKey,
     new: NewJob,
     by: String,
     created_ms: i64,
@@ -236,7 +236,7 @@ impl Jobs {
     }
 
     /// The jobs of a repository, the newest first.
-    pub fn of(&self, repo: &RepoName) -> Vec<Arc<Job>> {
+    pub fn of(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
         let all = self.list();
         all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
     }
@@ -245,13 +245,13 @@ impl Jobs {
     ///
     /// # Errors
     /// There is none of the name, or it is forgotten.
-    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Arc<Job>> {
+    pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Arc<Job>> {
         let found = self.list().iter().find(|j| j.id == id && j.repo == *repo).cloned();
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
     }
 
     /// Takes a job in, if the repository has none under way and not too many others wait.
-    fn add(&self, repo: RepoName, new: NewJob, by: String) -> Result<Arc<Job>> {
+    fn add(&self, repo: RepoKey, new: NewJob, by: String) -> Result<Arc<Job>> {
         let id = random_hex(8)?;
         let mut all = self.list();
         let under_way: Vec<&Arc<Job>> = all.iter().filter(|j| !j.is_over()).collect();
@@ -310,11 +310,11 @@ impl App {
     ///
     /// # Errors
     /// The repository has one under way; too many wait; the server is to stop.
-    pub fn start_job(&self, name: RepoName, repo: Arc<Repo>, new: NewJob, by: String) -> Result<Arc<Job>> {
+    pub fn start_job(&self, key: RepoKey, repo: Arc<Repo>, new: NewJob, by: String) -> Result<Arc<Job>> {
         if self.is_stopping() {
             return Err(Problem::busy("the server is stopping", 30));
         }
-        let job = self.jobs().add(name, new, by)?;
+        let job = self.jobs().add(key, new, by)?;
         let (app, started, counted) = (self.clone(), job.clone(), Counted::new(self));
         tokio::spawn(async move {
             let _counted = counted;

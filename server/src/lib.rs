@@ -2,7 +2,7 @@
 //! nor decide what the CLI's verbs mean.
 //!
 //! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `sync` (clone, fetch and push), `content` (bytes
-//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
+//! out), `incoming` (bytes in), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
 //! (sizes and numbers for people, here and in the CLI).
 
 pub mod amounts;
@@ -14,7 +14,9 @@ pub mod content;
 pub mod events;
 mod extract;
 mod hub;
+pub mod incoming;
 pub mod jobs;
+mod keyed_mutex;
 mod layers;
 mod listen;
 mod log;
@@ -27,11 +29,9 @@ pub mod proxies;
 pub mod registry;
 mod revision;
 pub mod routes;
-pub mod spool;
 mod stamp;
 pub mod state;
 mod sync;
-pub mod uploads;
 pub mod webhooks;
 
 use crate::{
@@ -79,6 +79,7 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     Router::new()
         .merge(guarded)
         .merge(ops::open().into_router())
+        .layer(middleware::from_fn_with_state(app.clone(), incoming::pace::least_rate))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(layers::panicked))
         .layer(middleware::from_fn(layers::protect))
@@ -150,12 +151,12 @@ async fn rest(app: App, rates: Rates) {
         let app = app.clone();
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
-            hub::rest(&app);
+            app.incoming().sweep(&app);
+            app.transfers().rest(&app);
+            app.webhooks().rest(app.registry());
             app.registry().rest(IDLE);
             app.sessions().rest();
             app.failures().rest();
-            app.uploads().sweep(uploads::IDLE);
-            app.transfers().rest();
         })
         .await;
     }

@@ -56,9 +56,21 @@ pub struct Args {
     /// The server's own directory: tokens, uploads under way, decoded files. Default: .mdl-serve below --root.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Largest upload.
+    /// Largest upload, and largest commit.
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
     max_upload: u64,
+    /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more get 507.
+    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
+    quota_repo: u64,
+    /// Bytes that one token may have on their way in; callers without one are counted together.
+    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
+    quota_token: u64,
+    /// Bytes a second at which a request's body must come, once it was waited for as long as --stall allows; 0: any.
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size)]
+    min_rate: u64,
+    /// Days that an LFS object stays that no version holds and that nothing asks for; 0: for ever.
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    keep_lfs: u32,
     /// Connections at a time; more wait.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_connections: usize,
@@ -99,6 +111,8 @@ pub struct Args {
     log: Log,
 }
 
+const DAY: u64 = 24 * 3600;
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Who {
     /// Nothing, but reading what is open to all.
@@ -137,6 +151,10 @@ impl Args {
             memory: self.memory,
             cache: self.cache,
             max_upload: self.max_upload,
+            quota_repo: self.quota_repo,
+            quota_token: self.quota_token,
+            min_rate: self.min_rate,
+            lfs_expiry: (self.keep_lfs > 0).then(|| Duration::from_secs(u64::from(self.keep_lfs) * DAY)),
             max_connections: self.max_connections,
             rate: self.rate,
             grace: Duration::from_secs(self.grace),

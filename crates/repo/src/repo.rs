@@ -4,6 +4,7 @@
 use crate::{
     RepoError, Result,
     config::{Config, Remote},
+    identity::{self, Identity},
     odb::{Odb, Supplier},
     refs::{HEADS, Refs, Seen},
     storage::{Key, LocalStorage, Storage},
@@ -12,7 +13,7 @@ use mdl_codec::Engine;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 /// Name of the repository's directory in a work tree.
@@ -29,6 +30,8 @@ pub struct Repo {
     pub(crate) odb: Odb,
     pub(crate) refs: Refs,
     pub(crate) config: Config,
+    /// Once it was asked for.
+    pub(crate) identity: OnceLock<Identity>,
     dir: Option<PathBuf>,
     work: Option<PathBuf>,
 }
@@ -36,6 +39,7 @@ pub struct Repo {
 fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
     Refs::new(storage.clone()).init_head(branch)?;
     storage.put(&Key::fixed("config"), b"")?;
+    identity::make(&*storage)?;
     // Last: a storage is a repository once this key says so.
     storage.put(&FORMAT_KEY, FORMAT)
 }
@@ -169,6 +173,7 @@ impl Repo {
             storage,
             odb,
             config,
+            identity: OnceLock::new(),
             dir,
             work,
         })

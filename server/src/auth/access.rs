@@ -6,7 +6,8 @@ use super::{Caller, Scope, record};
 use crate::{
     app::{App, work},
     problem::{Problem, Result},
-    registry::{RepoName, State},
+    incoming::{Holder, NO_TOKEN},
+    registry::{RepoKey, RepoName, State},
 };
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::{StatusCode, request::Parts};
@@ -42,6 +43,26 @@ pub struct Admin(pub Access);
 /// May make some repositories; which, [`App::allow_making`] says once the name is known.
 #[derive(Clone, Debug)]
 pub struct Maker(pub Caller);
+impl Access {
+    /// What the repository's own state is kept by.
+    ///
+    /// # Errors
+    /// Its identity cannot be read or made.
+    pub fn key(&self) -> Result<RepoKey> {
+        RepoKey::of(&self.name, &self.repo)
+    }
+
+    /// Whom bytes are counted to that the caller sends to it.
+    ///
+    /// # Errors
+    /// As [`Access::key`].
+    pub fn holder(&self) -> Result<Holder> {
+        Ok(Holder {
+            repo: self.key()?,
+            token: self.caller.id().unwrap_or(NO_TOKEN).to_owned(),
+        })
+    }
+}
 
 impl App {
     /// A repository, if the caller may do this much with it. Whether it exists, and whether it can be opened, is told

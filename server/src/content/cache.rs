@@ -3,10 +3,7 @@
 //!
 //! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes first.
 
-use crate::{
-    problem::{Problem, Result},
-    spool::medium,
-};
+use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};
 use std::{
     collections::HashMap,
@@ -135,7 +132,7 @@ impl Cache {
     pub fn new(dir: PathBuf, limit: u64) -> Result<Cache> {
         crate::state::make(&dir)?;
         let mut known = Known::default();
-        for entry in fs::read_dir(&dir).map_err(medium)?.flatten() {
+        for entry in fs::read_dir(&dir).map_err(storage_failed)?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata() {
                 Ok(meta) if is_key(&name) && meta.is_file() => {
@@ -222,7 +219,7 @@ impl Cache {
             .write(true)
             .create_new(true)
             .open(&path)
-            .map_err(medium)?;
+            .map_err(storage_failed)?;
         let decoded = Arc::new(Decoded {
             file,
             len: entry.size,

@@ -3,6 +3,9 @@
 
 mod freshness;
 mod home;
+mod key;
+
+pub use key::RepoKey;
 
 pub(crate) use freshness::State;
 
