@@ -12,6 +12,7 @@ pub mod auth;
 pub mod content;
 pub mod events;
 mod extract;
+pub mod fair;
 mod hub;
 pub mod jobs;
 mod layers;

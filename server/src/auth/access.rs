@@ -4,6 +4,9 @@
 use super::{Caller, Scope};
 use crate::{
     app::App,
+    content::Reader,
+    fair::Party,
+    listen::Peer,
     problem::{Problem, Result},
     registry::RepoName,
 };
@@ -24,6 +27,23 @@ pub struct Access {
     pub repo: Arc<Repo>,
     /// Who asks.
     pub caller: Caller,
+    /// What limits go by: the token, else the address.
+    pub client: Arc<str>,
+}
+
+impl Access {
+    /// Whose share of what is scarce a request takes.
+    pub fn party(&self) -> Party {
+        Party::new(self.client.clone(), self.name.to_string())
+    }
+
+    /// The repository, read for the one who asks.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            repo: self.repo.clone(),
+            party: self.party(),
+        }
+    }
 }
 
 /// May read the repository `{owner}/{name}` of the path.
@@ -54,7 +74,13 @@ impl App {
             return Err(refusal(&caller, &name, scope));
         }
         let repo = opened?;
-        Ok(Access { name, repo, caller })
+        let client = caller.id().unwrap_or_default().into();
+        Ok(Access {
+            name,
+            repo,
+            caller,
+            client,
+        })
     }
 }
 
@@ -99,7 +125,15 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
         .get::<Caller>()
         .cloned()
         .unwrap_or(Caller::Anonymous(None));
-    app.access(caller, name, scope).await
+    let client = client(&caller, parts.extensions.get::<Peer>());
+    let access = app.access(caller, name, scope).await?;
+    Ok(Access { client, ..access })
+}
+
+/// What limits on a client go by: its token, else the address that it asks from.
+pub(crate) fn client(caller: &Caller, peer: Option<&Peer>) -> Arc<str> {
+    let address = || peer.map(|p| p.0.to_string()).unwrap_or_default();
+    caller.id().map_or_else(address, str::to_owned).into()
 }
 
 macro_rules! extractor {

@@ -5,6 +5,7 @@ mod access;
 mod identify;
 mod tokens;
 
+pub(crate) use access::client;
 pub use access::{ANONYMOUS_READ, Access, Admin, Read, Write, is_open};
 pub use identify::{COOKIE, identify};
 pub use tokens::{NewToken, Scope, Token, Tokens};

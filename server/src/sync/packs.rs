@@ -290,7 +290,7 @@ async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<Sy
     // A task of its own: what has been sent is worth taking in whether or not the client waits.
     let task = tokio::spawn(async move {
         let turn = app.transfers().landings.turn(&access.name).await;
-        let permit = permit(&app).await;
+        let permit = permit(&app, &access.party()).await?;
         work(move || {
             let (_turn, _permit) = (turn, permit);
             let serving = Serving(app.clone());
