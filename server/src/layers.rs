@@ -3,7 +3,7 @@
 
 use crate::{
     app::App,
-    auth::Caller,
+    auth::{Caller, client},
     listen::Peer,
     metrics::RequestLabels,
     problem::{Problem, Result},
@@ -127,12 +127,9 @@ impl Rates {
 /// 429.
 pub async fn limit(State(rates): State<Rates>, request: Request, next: Next) -> Result<Response> {
     if let Some(limiter) = &rates.0 {
-        let caller = request
-            .extensions()
-            .get::<Caller>()
-            .and_then(|c| c.id().map(str::to_owned));
-        let peer = || request.extensions().get::<Peer>().map(|p| p.0.to_string());
-        let key = caller.or_else(peer).unwrap_or_default();
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.unwrap_or(Caller::Anonymous(None));
+        let key = client(&caller, request.extensions().get::<Peer>()).to_string();
         if limiter.check_key(&key).is_err() {
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "too many requests: slow down");
             return Err(problem.header(header::RETRY_AFTER, HeaderValue::from_static("1")));

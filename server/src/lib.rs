@@ -13,6 +13,7 @@ pub mod auth;
 pub mod content;
 pub mod events;
 mod extract;
+pub mod fair;
 mod hub;
 pub mod incoming;
 pub mod jobs;

@@ -97,6 +97,9 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long a client may send or take nothing in the middle of a request or response.
     pub stall_timeout: Duration,
+    /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the disk has no room
+    /// for it; 0: any number.
+    pub least_rate: u64,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Webhooks may go to addresses that are not public.
@@ -160,6 +163,7 @@ impl Options {
             rate: None,
             header_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            least_rate: 64 << 10,
             grace: Duration::from_secs(30),
             private_webhooks: false,
             public_url: None,

@@ -83,6 +83,10 @@ pub struct Args {
     /// Seconds that a client may send or take nothing in the middle of a request.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     stall: u64,
+    /// Bytes a second that a client has to take (suffixes K, M, ...) where another waits for the memory that its answer is made in, and
+    /// the disk has no room for the rest of it; one that takes less over ten seconds is cut off. 0: none is.
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = parse_size)]
+    least_rate: u64,
     /// How others reach this server, such as `https://models.example.org`: for links. Default: as they asked.
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
@@ -159,6 +163,7 @@ impl Args {
             rate: self.rate,
             grace: Duration::from_secs(self.grace),
             stall_timeout: Duration::from_secs(self.stall.max(1)),
+            least_rate: self.least_rate,
             public_url: self.public_url,
             private_webhooks: self.private_webhooks,
             hosts: self.hosts,

@@ -53,8 +53,7 @@ fn allowed(access: &Access, kind: JobKind) -> Result<()> {
 )]
 async fn start(State(app): State<App>, Write(access): Write, Body(new): Body<NewJob>) -> Result<impl IntoResponse> {
     allowed(&access, new.kind)?;
-    let by = access.caller.name().to_owned();
-    let job = app.start_job(access.key()?, access.repo, new, by)?;
+    let job = app.start_job(&access, new)?;
     let location = super::location(&access.name, "jobs", job.id())?;
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(job.info())))
 }

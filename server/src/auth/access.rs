@@ -5,6 +5,9 @@
 use super::{Caller, Scope, record};
 use crate::{
     app::{App, work},
+    content::Reader,
+    fair::Party,
+    listen::Peer,
     problem::{Problem, Result},
     incoming::{Holder, NO_TOKEN},
     registry::{RepoKey, RepoName, State},
@@ -26,6 +29,23 @@ pub struct Access {
     pub repo: Arc<Repo>,
     /// Who asks.
     pub caller: Caller,
+    /// What limits go by: the token, else the address.
+    pub client: Arc<str>,
+}
+
+impl Access {
+    /// Whose share of what is scarce a request takes.
+    pub fn party(&self) -> Party {
+        Party::new(self.client.clone(), self.name.to_string())
+    }
+
+    /// The repository, read for the one who asks.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            repo: self.repo.clone(),
+            party: self.party(),
+        }
+    }
 }
 
 /// May read the repository `{owner}/{name}` of the path.
@@ -43,6 +63,7 @@ pub struct Admin(pub Access);
 /// May make some repositories; which, [`App::allow_making`] says once the name is known.
 #[derive(Clone, Debug)]
 pub struct Maker(pub Caller);
+
 impl Access {
     /// What the repository's own state is kept by.
     ///
@@ -88,7 +109,8 @@ impl App {
             return Err(refusal(&caller, &name, scope));
         }
         let (repo, state) = opened?;
-        Ok((Access { name, repo, caller }, state))
+        let client = client(&caller, None);
+        Ok((Access { name, repo, caller, client }, state))
     }
 
     /// Whether a right that was used to read still holds, and the repository is the one that was opened.
@@ -186,13 +208,21 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     let name = get("name");
     let name = RepoName::new(get("owner"), name.strip_suffix(".git").unwrap_or(name))?;
     let caller = Caller::of(parts);
+    let client = client(&caller, parts.extensions.get::<Peer>());
     if parts.method.is_safe() {
         // Who may write may also look at what is being written, on a server that is read-only too.
         let (access, state) = app.open_for(caller, name, scope).await?;
         record::note_used(&access, scope, state);
-        return Ok(access);
+        return Ok(Access { client, ..access });
     }
-    app.access(caller, name, scope).await
+    let access = app.access(caller, name, scope).await?;
+    Ok(Access { client, ..access })
+}
+
+/// What limits on a client go by: its token, else the address that it asks from.
+pub(crate) fn client(caller: &Caller, peer: Option<&Peer>) -> Arc<str> {
+    let address = || peer.map(|p| p.0.to_string()).unwrap_or_default();
+    caller.id().map_or_else(address, str::to_owned).into()
 }
 
 macro_rules! extractor {

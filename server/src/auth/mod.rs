@@ -15,6 +15,7 @@ mod sessions;
 mod tests;
 mod tokens;
 
+pub(crate) use access::client;
 pub use access::{ANONYMOUS_READ, Access, Admin, Maker, Read, Write, is_open};
 pub use failures::Failures;
 pub use guard::Guard;

@@ -13,6 +13,7 @@ mod whole;
 use crate::{
     app::App,
     content::Permit,
+    fair::Party,
     options::Options,
     problem::{Problem, Result},
 };
@@ -77,8 +78,8 @@ impl Progress for Serving {
 }
 
 /// Memory to decode in.
-async fn permit(app: &App) -> Permit {
-    app.content().decoders().permit(crate::content::POUR).await
+async fn permit(app: &App, party: &Party) -> Result<Permit> {
+    app.content().decoders().permit(party, crate::content::POUR).await
 }
 
 /// What is wrong with what a client sent: damage in it is not the server's.

@@ -296,7 +296,7 @@ async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<Sy
     let task = tokio::spawn(async move {
         let holder = access.holder()?;
         let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;
-        let permit = permit(&app).await;
+        let permit = permit(&app, &access.party()).await?;
         work(move || {
             let (_alone, _permit) = (alone, permit);
             let serving = Serving(app.clone());

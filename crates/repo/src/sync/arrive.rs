@@ -63,10 +63,24 @@ impl Repo {
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
     /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        self.take_in_at_most(arrived, u64::MAX, progress)
+    }
+
+    /// As [`Repo::take_in`], if what is new has at most so many bytes once it is decoded: a short pack may decode to any number.
+    ///
+    /// # Errors
+    /// As [`Repo::take_in`]; more bytes.
+    pub fn take_in_at_most(&self, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let held = self.write_lock()?;
         self.odb().refresh();
         let fresh = self.fresh(arrived)?;
+        let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
+        let logical = lengths.fold(0, u64::saturating_add);
+        if logical > most {
+            let message = format!("what came would be {logical} bytes decoded, more than {most}");
+            return Err(RepoError::user(message, "send fewer objects at once"));
+        }
         let records = fresh.iter().flat_map(|f| &f.records);
         self.rely_on(&held, records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
