@@ -109,6 +109,7 @@ impl App {
             return Err(refusal(&caller, &name, scope));
         }
         let (repo, state) = opened?;
+        crate::body_limit::allow(scope);
         let client = client(&caller, None);
         Ok((Access { name, repo, caller, client }, state))
     }
