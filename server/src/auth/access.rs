@@ -7,9 +7,9 @@ use crate::{
     app::{App, work},
     content::Reader,
     fair::Party,
+    incoming::{Holder, NO_TOKEN},
     listen::Peer,
     problem::{Problem, Result},
-    incoming::{Holder, NO_TOKEN},
     registry::{RepoKey, RepoName, State},
 };
 use axum::extract::{FromRequestParts, RawPathParams};
@@ -111,7 +111,15 @@ impl App {
         let (repo, state) = opened?;
         crate::body_limit::allow(scope);
         let client = client(&caller, None);
-        Ok((Access { name, repo, caller, client }, state))
+        Ok((
+            Access {
+                name,
+                repo,
+                caller,
+                client,
+            },
+            state,
+        ))
     }
 
     /// Whether a right that was used to read still holds, and the repository is the one that was opened.

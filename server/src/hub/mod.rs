@@ -23,7 +23,6 @@ mod tree;
 pub(crate) use files::sha256_of;
 
 use crate::{
-    app::App,
     problem::Result,
     routes::{Need, Routes},
 };
