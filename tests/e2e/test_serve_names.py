@@ -113,7 +113,8 @@ def test_no_branch_of_a_writer_is_a_file_elsewhere(place: tuple[Server, Path], n
     assert tip is not None
     branch, api, hub = quote(name, safe=""), "/api/v1/repos/ada/open", "/api/models/ada/open"
     head = '{"key":"header","value":{"summary":"x"}}\n'
-    parent = '{"key":"header","value":{"summary":"x","parentCommit":"%s"}}\n' % tip
+    parent = f'{{"key":"header","value":{{"summary":"x","parentCommit":"{tip}"}}}}\n'
+    move = {"name": f"refs/heads/{name}", "expected": None, "new": tip}
     answers = [
         writer.ask("POST", f"{hub}/commit/{branch}", head.encode(), {"Content-Type": "application/x-ndjson"}),
         writer.ask("POST", f"{hub}/commit/{branch}", parent.encode(), {"Content-Type": "application/x-ndjson"}),
@@ -123,7 +124,7 @@ def test_no_branch_of_a_writer_is_a_file_elsewhere(place: tuple[Server, Path], n
         writer.send("PUT", f"{api}/refs/heads/{branch}", {"target": "main"}),
         writer.send("PUT", f"{api}/refs/heads/new", {"target": f"{name}@{{0}}"}),
         writer.ask("DELETE", f"{api}/refs/heads/{branch}"),
-        writer.send("POST", f"{api}/sync/refs", {"moves": [{"name": f"refs/heads/{name}", "expected": None, "new": tip}]}),
+        writer.send("POST", f"{api}/sync/refs", {"moves": [move]}),
     ]
     for n, answer in enumerate(answers):
         assert 400 <= answer.status < 500, f"{n}: {answer.status} {answer.body[:300]!r}"
