@@ -1,4 +1,4 @@
-"""Names that lead elsewhere: a revision, branch or ref of a request never opens a file outside its repository, nor waits on one inside."""
+"""Names that lead elsewhere: no revision, branch or ref opens a file outside its repository, nor waits on one inside."""
 
 from __future__ import annotations
 
@@ -112,12 +112,13 @@ def test_no_branch_of_a_writer_is_a_file_elsewhere(place: tuple[Server, Path], n
     tip = Mdl(outside / "root" / "bob/secret").commit_id("main")
     assert tip is not None
     branch, api, hub = quote(name, safe=""), "/api/v1/repos/ada/open", "/api/models/ada/open"
+    lines = {"Content-Type": "application/x-ndjson"}
     head = '{"key":"header","value":{"summary":"x"}}\n'
     parent = f'{{"key":"header","value":{{"summary":"x","parentCommit":"{tip}"}}}}\n'
     move = {"name": f"refs/heads/{name}", "expected": None, "new": tip}
     answers = [
-        writer.ask("POST", f"{hub}/commit/{branch}", head.encode(), {"Content-Type": "application/x-ndjson"}),
-        writer.ask("POST", f"{hub}/commit/{branch}", parent.encode(), {"Content-Type": "application/x-ndjson"}),
+        writer.ask("POST", f"{hub}/commit/{branch}", head.encode(), lines),
+        writer.ask("POST", f"{hub}/commit/{branch}", parent.encode(), lines),
         writer.send("POST", f"{hub}/branch/{branch}", {}),
         writer.ask("DELETE", f"{hub}/branch/{branch}"),
         writer.send("POST", f"{hub}/tag/main", {"tag": name}),
