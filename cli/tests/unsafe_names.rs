@@ -13,7 +13,7 @@ use mdl_repo::{
 };
 use std::{fs, sync::Arc};
 
-fn add(pack: &mut PackWriter<'_>, kind: Kind, bytes: &[u8]) -> Id {
+fn add(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
     let object = NewObject {
         id: Id::of(kind, bytes),
         kind,

@@ -1,4 +1,4 @@
-"""Names that lead elsewhere: no revision, branch or ref opens a file outside its repository, nor waits on one inside."""
+"""Names that lead elsewhere: no revision, branch or ref opens a file outside its repository, or waits on one inside."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def test_no_branch_of_a_writer_is_a_file_elsewhere(place: tuple[Server, Path], n
     ]
     for n, answer in enumerate(answers):
         assert 400 <= answer.status < 500, f"{n}: {answer.status} {answer.body[:300]!r}"
-        assert tip[:12].encode() not in answer.body and SECRET.encode() not in answer.body, f"{n}: {answer.body[:300]!r}"
+        said = f"{n}: {answer.body[:300]!r}"
+        assert tip[:12].encode() not in answer.body and SECRET.encode() not in answer.body, said
 
 
 def test_what_lies_in_the_place_of_a_ref_is_refused_at_once(tmp_path: Path) -> None:
