@@ -2,6 +2,7 @@
 //! `Dtype` from `mdl-codec`; `mdl-repo` stores these. It must not know how or where an object is stored, nor any
 //! checkpoint format. The bytes are specified in docs/format.md, "Objects".
 
+mod bounds;
 mod commit;
 mod id;
 mod manifest;
@@ -11,6 +12,7 @@ mod tag;
 mod tree;
 mod wire;
 
+pub use bounds::{MAX_MESSAGE, MAX_METADATA, MAX_NAME, shorten};
 pub use commit::{Commit, Resume, Signature, Summary};
 pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_head, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};

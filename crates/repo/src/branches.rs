@@ -190,6 +190,7 @@ impl Repo {
     }
 
     fn add_tag(&self, held: &WriteGuard, tag: &Tag) -> Result<Id> {
+        tag.check_bounds().map_err(RepoError::TooLong)?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
         if !pack.is_empty() {

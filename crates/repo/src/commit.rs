@@ -544,6 +544,7 @@ fn finish(
         resume,
         unknown: Vec::new(),
     };
+    commit.check_bounds().map_err(RepoError::TooLong)?;
     let id = ingest.object(Kind::Commit, &commit.encode())?;
     Ok((commit, id))
 }

@@ -56,7 +56,7 @@ mod work;
 
 pub use branches::Merged;
 pub use chain::TensorReader;
-pub use checkout::{CheckedOut, CheckoutOptions};
+pub use checkout::{CheckedOut, CheckoutOptions, check_path};
 pub use commit::{CommitRequest, Committed};
 pub use compact::{CompactOptions, CompactReport};
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote, user_file};
@@ -68,7 +68,7 @@ pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use guard::WriteGuard;
-pub use history::{History, Step};
+pub use history::{History, Listed, Step};
 pub use identity::Identity;
 pub use index::Digests;
 pub use ingest::{Hints, Report, TensorReport};

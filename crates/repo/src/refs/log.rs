@@ -53,6 +53,8 @@ impl LogLine {
     }
 }
 
+/// Characters of what a move is for at most.
+const MAX_LINE: usize = 1000;
 /// Bytes of a log at most: half a million moves.
 const MOST: u64 = 128 << 20;
 
@@ -157,7 +159,7 @@ fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signatu
         email: who.email.clone(),
         time_ms: who.time_ms,
         utc_offset_min: who.utc_offset_min,
-        message: message.to_owned(),
+        message: message.chars().take(MAX_LINE).collect(),
     };
     // The newline leads: a line torn by a kill then spoils only itself.
     out.push(b'\n');
