@@ -26,11 +26,16 @@ mod pages;
 pub mod problem;
 pub mod registry;
 mod revision;
+pub mod routes;
 pub mod state;
 mod sync;
 pub mod webhooks;
 
-use crate::{app::App, listen::Listener};
+use crate::{
+    app::App,
+    listen::Listener,
+    routes::{Route, Routes},
+};
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
@@ -47,19 +52,29 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long blocking work may go on once every request has ended or was cut off.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// All routes with what is around them.
-pub fn router(app: &App, rates: &Rates) -> Router {
-    let guarded = Router::new()
-        .merge(api::routes())
+/// Routes behind the look at who asks.
+fn guarded() -> Routes {
+    api::routes()
         .merge(hub::routes())
         .merge(pages::routes())
         .merge(ops::guarded())
+}
+
+/// Every route there is, with what it asks of its caller.
+pub fn route_table() -> Vec<Route> {
+    guarded().merge(ops::open()).list().to_vec()
+}
+
+/// All routes with what is around them.
+pub fn router(app: &App, rates: &Rates) -> Router {
+    let guarded = guarded()
+        .into_router()
         .fallback(ops::nothing_here)
         .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
         .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
     Router::new()
         .merge(guarded)
-        .merge(ops::open())
+        .merge(ops::open().into_router())
         .layer(middleware::from_fn_with_state(app.clone(), incoming::pace::least_rate))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(layers::panicked))

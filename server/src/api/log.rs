@@ -8,6 +8,7 @@ use crate::{
     extract::Query,
     problem::{Problem, ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_objects::Id;
@@ -21,7 +22,7 @@ const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(log))
+    OpenApiRouter::new().routes(routes!(log).needs(Need::Read))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

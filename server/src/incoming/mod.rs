@@ -59,7 +59,7 @@ impl Incoming {
     /// The directory cannot be made or written to.
     pub fn new(state: &Path, options: &Options, registry: &Registry) -> Result<Incoming> {
         let max = options.max_upload;
-        let room = Room::new(state, Quota::new(options.quota_repo, options.quota_token))?;
+        let room = Room::new(state, Quota::new(options.quota_repo.unwrap_or(max), options.quota_token.unwrap_or(max)))?;
         migrate::migrate(state, &room, registry);
         Ok(Incoming {
             max_upload: max,

@@ -10,6 +10,7 @@ use crate::{
     auth::{Access, Read},
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     body::Body as Bytes,
@@ -38,7 +39,7 @@ const BATCH: u64 = 1 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(read))
+        .routes(routes!(read).needs(Need::Read))
         .layer(DefaultBodyLimit::max(MAX_JSON))
 }
 

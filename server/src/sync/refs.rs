@@ -8,6 +8,7 @@ use crate::{
     auth::{Access, Read, Write},
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::Id;
@@ -22,7 +23,9 @@ const MAX_MOVES: usize = 4096;
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list, move_all))
+    OpenApiRouter::new()
+        .routes(routes!(list).needs(Need::Read))
+        .routes(routes!(move_all).needs(Need::Write))
 }
 
 /// A branch or tag, and what it holds.

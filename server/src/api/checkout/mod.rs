@@ -15,6 +15,7 @@ use crate::{
     extract::{Path, Query},
     problem::{ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use archive::Archive;
 use axum::{
@@ -31,7 +32,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(checkout))
+    OpenApiRouter::new().routes(routes!(checkout).needs(Need::Read))
 }
 
 /// What a version comes in.

@@ -8,6 +8,7 @@ use crate::{
     auth::Read,
     extract::Query,
     problem::{ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_objects::{Id, Kind as ObjectKind};
@@ -21,7 +22,9 @@ const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list)).merge(moving::routes())
+    OpenApiRouter::new()
+        .routes(routes!(list).needs(Need::Read))
+        .merge(moving::routes())
 }
 
 /// Branches or tags.

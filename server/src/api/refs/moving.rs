@@ -9,6 +9,7 @@ use crate::{
     extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::{Id, Tag};
@@ -23,7 +24,7 @@ const TRIES: usize = 16;
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(put, delete))
+    OpenApiRouter::new().routes(routes!(put, delete).needs(Need::Write))
 }
 
 /// Where a ref is to stand.
