@@ -79,7 +79,10 @@ pub(super) async fn upload(
         false => None,
     };
     let holder = match linked {
-        Some(holder) => holder,
+        Some(holder) => {
+            crate::body_limit::allow(Scope::Write);
+            holder
+        }
         None => app.access(caller, name, Scope::Write).await?.holder()?,
     };
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
