@@ -80,9 +80,9 @@ pub struct Options {
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,
-    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: as `max_upload`.
+    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice `max_upload`.
     pub quota_repo: Option<u64>,
-    /// Bytes that one token may have on their way in; callers without one are counted together; none: as `max_upload`.
+    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice `max_upload`.
     pub quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
     pub min_rate: u64,

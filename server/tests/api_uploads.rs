@@ -183,7 +183,7 @@ async fn uploads_are_bounded_and_grow_old() {
     let root = Root::new();
     drop(root.repo("ada/gpt"));
     let mut options = root.options();
-    options.max_upload = 1000;
+    (options.max_upload, options.quota_repo) = (1000, Some(1000));
     let app = root.app(options);
     let first = begin(&app, 600, None).await;
     assert_eq!(

@@ -201,13 +201,13 @@ def test_one_limit_bounds_commits_of_the_hub_and_their_objects(root: Path) -> No
 
 def test_objects_that_no_version_holds_are_bounded(root: Path) -> None:
     with Server(root, ("--max-upload", "100KiB")) as server:
-        first, second = os.urandom(60 * KIB), os.urandom(60 * KIB)
-        assert put_object(server, first).status == 200
+        assert all(put_object(server, os.urandom(90 * KIB)).status == 200 for _ in range(2))
+        second = os.urandom(60 * KIB)
         over = put_object(server, second)
         assert over.status == 507, f"{over.status}: any number of them is taken"
         assert over.json()["kind"] == "quota"
         assert begin(server, 60 * KIB).status == 507, "each kind is counted by itself"
-        assert begin(server, 40 * KIB).status == 201
+        assert begin(server, 20 * KIB).status == 201
         assert hub_commit(server, line("file", path="a", content="x" * KIB)).status == 507
         assert not is_there(server, second)
         assert files_below(state(root) / "spool") == []
@@ -390,6 +390,7 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
     deleted = line("deletedFile", path="x" * 4000).encode()
     header = line("header", summary="s").encode()
     opened = meta + f"--{BOUNDARY}\r\n".encode()
+    told = 0
     with Server(root) as server:
         for what, head, first, piece, most in [
             ("headers of a part", form_head, opened, lambda _: b"X: yyyyyyyyyyyyyyyyyyyy\r\n", 64 << 20),
@@ -400,7 +401,10 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
             ("long names", form_head, meta, long_field, 64 << 20),
         ]:
             response = endless(server, head, first, piece, most)
-            assert raw.status(response) == 413, f"{what}: {response[:300]!r}"
+            told += 1
+            # A client that goes on sending may hear of no more than the end of the connection.
+            assert raw.status(response) in (413, 0), f"{what}: {response[:300]!r}"
+            assert until(lambda told=told: server.log.read_text().count("status=413") == told, 5), what
         assert until(lambda: files_below(state(root) / "spool") == [])
 
 
@@ -462,7 +466,7 @@ def test_what_is_on_its_way_in_is_the_servers_user_s_alone(root: Path) -> None:
         with raw.connect(server.url) as connection:
             head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(body) + 1)})
             connection.sendall(head + body)
-            assert until(lambda: files_below(state(root) / "spool"))
+            assert until(lambda: files_below(state(root) / "spool")), raw.drain(connection)[:300]
             places = [p for p in state(root).rglob("*") if "decoded" not in p.parts]
             wide = {str(p): oct(p.stat().st_mode & 0o777) for p in places if p.stat().st_mode & 0o077}
             assert len(places) > 8 and wide == {}

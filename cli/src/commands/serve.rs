@@ -58,10 +58,10 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
     max_upload: u64,
     /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more get 507.
-    /// Default: as --max-upload.
+    /// Default: twice --max-upload.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     quota_repo: Option<u64>,
-    /// Bytes that one token may have on their way in; callers without one are counted together. Default: as
+    /// Bytes that one token may have on their way in; callers without one are counted together. Default: twice
     /// --max-upload.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     quota_token: Option<u64>,

@@ -205,7 +205,10 @@ mod tests {
         let repo = app.registry().create(&name, "main").expect("a repository");
         let key = RepoKey::of(&name, &repo).expect("a key");
         let token = "t".to_owned();
-        let holder = Holder { repo: key.clone(), token };
+        let holder = Holder {
+            repo: key.clone(),
+            token,
+        };
         let (held, loose) = (kept(&app, &holder, b"held").await, kept(&app, &holder, b"loose").await);
         let request = CommitRequest {
             files: Some(vec![NewFile {
@@ -230,15 +233,25 @@ mod tests {
         app.content()
             .remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
         objects.sweep_older(&app, KEEP, None);
-        assert!(is_raw(&held) == Some(true) && has_room(), "what a version holds is not counted");
+        assert!(
+            is_raw(&held) == Some(true) && has_room(),
+            "what a version holds is not counted"
+        );
         let busy = app.commit_lock().lock(key.clone()).await;
         objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
-        assert_eq!((is_raw(&held), is_raw(&loose)), (Some(true), Some(true)), "a commit may be reading them");
+        assert_eq!(
+            (is_raw(&held), is_raw(&loose)),
+            (Some(true), Some(true)),
+            "a commit may be reading them"
+        );
         drop(busy);
         objects.sweep_older(&app, Duration::ZERO, Some(KEEP));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), Some(true)));
         objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), None));
-        assert!(app.incoming().room.quota.reserve(&holder, 9).is_ok(), "what is gone is not counted");
+        assert!(
+            app.incoming().room.quota.reserve(&holder, 9).is_ok(),
+            "what is gone is not counted"
+        );
     }
 }
