@@ -81,10 +81,10 @@ pub struct Options {
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,
-    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs.
-    pub quota_repo: u64,
-    /// Bytes that one token may have on their way in; callers without one are counted together.
-    pub quota_token: u64,
+    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice `max_upload`.
+    pub quota_repo: Option<u64>,
+    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice `max_upload`.
+    pub quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
     pub min_rate: u64,
     /// How long an LFS object stays that no version holds and that nothing asks for; none: for ever.
@@ -164,8 +164,8 @@ impl Options {
             memory: 1 << 30,
             cache: 16 << 30,
             max_upload: 1 << 40,
-            quota_repo: 1 << 40,
-            quota_token: 1 << 40,
+            quota_repo: None,
+            quota_token: None,
             min_rate: 1 << 10,
             lfs_expiry: Some(Duration::from_secs(30 * 24 * 3600)),
             max_connections: 1024,

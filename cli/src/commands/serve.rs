@@ -60,11 +60,13 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
     max_upload: u64,
     /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more get 507.
-    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
-    quota_repo: u64,
-    /// Bytes that one token may have on their way in; callers without one are counted together.
-    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
-    quota_token: u64,
+    /// Default: twice --max-upload.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    quota_repo: Option<u64>,
+    /// Bytes that one token may have on their way in; callers without one are counted together. Default: twice
+    /// --max-upload.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as --stall allows; 0: any.
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size)]
     min_rate: u64,
@@ -127,6 +129,7 @@ pub struct Args {
 }
 
 const DAY: u64 = 24 * 3600;
+
 /// A mode in octal digits.
 fn parse_umask(text: &str) -> std::result::Result<u32, String> {
     match u32::from_str_radix(text, 8) {

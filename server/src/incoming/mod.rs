@@ -59,7 +59,10 @@ impl Incoming {
     /// The directory cannot be made or written to.
     pub fn new(state: &Path, options: &Options, registry: &Registry) -> Result<Incoming> {
         let max = options.max_upload;
-        let room = Room::new(state, Quota::new(options.quota_repo, options.quota_token))?;
+        // Room for one commit of the largest size while another one is sent.
+        let limit = |said: Option<u64>| said.unwrap_or(max.saturating_mul(2));
+        let quota = Quota::new(limit(options.quota_repo), limit(options.quota_token));
+        let room = Room::new(state, quota)?;
         migrate::migrate(state, &room, registry);
         Ok(Incoming {
             max_upload: max,

@@ -176,29 +176,40 @@ fn in_repo(repo: &Repo, digest: &[u8; 32], oid: &str) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, content::Hashes};
+    use crate::{Options, content::Hashes, registry::RepoName};
     use bytes::Bytes;
     use futures_util::stream;
     use mdl_codec::CpuEngine;
     use mdl_repo::{CommitRequest, Content, NewFile, Silent};
     use std::{convert::Infallible, sync::Arc};
 
-    async fn kept(app: &App, name: &RepoName, bytes: &'static [u8]) -> String {
+    async fn kept(app: &App, holder: &Holder, bytes: &'static [u8]) -> String {
         let stream = stream::iter([Ok::<_, Infallible>(Bytes::from_static(bytes))]);
-        let received = app.spool().receive(stream, None).await.expect("received");
-        let oid = super::super::files::hex(&received.sha256);
-        app.hub().objects.keep(name, &oid, received).expect("kept");
+        let received = app.incoming().receive(holder, stream, None, u64::MAX).await;
+        let received = received.expect("received");
+        let oid: String = received.sha256.iter().map(|b| format!("{b:02x}")).collect();
+        app.incoming().objects().keep(holder, &oid, received).expect("kept");
         oid
     }
 
     #[tokio::test]
-    async fn a_copy_goes_once_a_version_has_the_bytes_and_the_others_stay() {
+    async fn a_copy_goes_once_a_version_has_the_bytes_and_the_others_when_they_expire() {
         let root = tempfile::tempdir().expect("a directory");
         let engine = Arc::new(CpuEngine::new());
-        let app = App::new(Options::new(root.path()), engine).expect("an app");
+        let options = Options {
+            quota_repo: Some(9),
+            ..Options::new(root.path())
+        };
+        let app = App::new(options, engine).expect("an app");
         let name = RepoName::new("ada", "gpt").expect("a name");
         let repo = app.registry().create(&name, "main").expect("a repository");
-        let (held, loose) = (kept(&app, &name, b"held").await, kept(&app, &name, b"loose").await);
+        let key = RepoKey::of(&name, &repo).expect("a key");
+        let token = "t".to_owned();
+        let holder = Holder {
+            repo: key.clone(),
+            token,
+        };
+        let (held, loose) = (kept(&app, &holder, b"held").await, kept(&app, &holder, b"loose").await);
         let request = CommitRequest {
             files: Some(vec![NewFile {
                 rel: "x".to_owned(),
@@ -208,30 +219,39 @@ mod tests {
             ..CommitRequest::default()
         };
         let id = repo.commit(&request, &Silent).expect("a commit").id;
-        let objects = &app.hub().objects;
-        objects.sweep(&app, Duration::ZERO);
-        assert!(matches!(
-            objects.find(&name, &repo, &held).expect("found").place,
-            Place::Raw(_)
-        ));
+        let objects = app.incoming().objects();
+        let is_raw = |oid: &str| {
+            let found = objects.find(&key, &repo, oid)?;
+            Some(matches!(found.place, Place::Raw(_)))
+        };
+        let has_room = || app.incoming().room.quota.reserve(&holder, 4).is_ok();
+        objects.sweep_older(&app, Duration::ZERO, None);
+        assert!(is_raw(&held) == Some(true) && !has_room());
 
         let mut hashes = Hashes::new(4);
         hashes.update(b"held");
         app.content()
             .remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
-        objects.sweep(&app, KEEP);
-        assert!(matches!(
-            objects.find(&name, &repo, &held).expect("found").place,
-            Place::Raw(_)
-        ));
-        objects.sweep(&app, Duration::ZERO);
-        assert!(matches!(
-            objects.find(&name, &repo, &held).expect("found").place,
-            Place::Version(_)
-        ));
-        assert!(matches!(
-            objects.find(&name, &repo, &loose).expect("found").place,
-            Place::Raw(_)
-        ));
+        objects.sweep_older(&app, KEEP, None);
+        assert!(
+            is_raw(&held) == Some(true) && has_room(),
+            "what a version holds is not counted"
+        );
+        let busy = app.commit_lock().lock(key.clone()).await;
+        objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
+        assert_eq!(
+            (is_raw(&held), is_raw(&loose)),
+            (Some(true), Some(true)),
+            "a commit may be reading them"
+        );
+        drop(busy);
+        objects.sweep_older(&app, Duration::ZERO, Some(KEEP));
+        assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), Some(true)));
+        objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
+        assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), None));
+        assert!(
+            app.incoming().room.quota.reserve(&holder, 9).is_ok(),
+            "what is gone is not counted"
+        );
     }
 }

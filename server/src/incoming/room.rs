@@ -9,8 +9,9 @@ use crate::{
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    fs::{self, File},
-    io,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -119,7 +120,15 @@ impl Room {
 
     /// Notes beside a file who sent it, for a process that counts it again.
     pub(super) fn note_sender(&self, path: &Path, holder: &Holder) -> Result<()> {
-        state::write_private(&sender(path), holder.token.as_bytes()).map_err(storage_failed)
+        // A power cut may take it: then the bytes count to those without a token.
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(sender(path));
+        let written = file.and_then(|mut f| f.write_all(holder.token.as_bytes()));
+        written.map_err(storage_failed)
     }
 
     /// Counts a file no longer.

@@ -179,7 +179,12 @@ impl Registry {
         };
         match found {
             Err(RepoError::NotFound { .. }) => Err(missing(name)),
-            found => Ok(found?),
+            Err(e) => Err(e.into()),
+            Ok(repo) => {
+                // Asked for here, where a request may wait for the disk. What is wrong with it is told to those who need it.
+                let _ = repo.identity();
+                Ok(repo)
+            }
         }
     }
 
