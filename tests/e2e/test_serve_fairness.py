@@ -356,7 +356,7 @@ def test_dead_receivers_of_one_repository_delay_no_others_deliveries(tmp_path: P
                 assert server.send("POST", f"/api/v1/repos/{repo}/webhooks", {"url": url}).status == 201
             for repo, moves in (("eve/flood", 8), ("eve/other", 1), ("bob/gpt", 1)):
                 for n in range(moves):
-                    path = f"/api/v1/repos/{repo}/refs/heads%2Fnew{n}"
+                    path = f"/api/v1/repos/{repo}/refs/heads/new{n}"
                     moved = server.send("PUT", path, {"target": "main", "expected": None})
                     assert moved.status in (200, 201), moved.body
             heard = receiver.heard  # type: ignore[attr-defined]

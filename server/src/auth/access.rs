@@ -70,6 +70,7 @@ impl App {
         if !caller.may(scope, &name, open) {
             return Err(refusal(&caller, &name, scope));
         }
+        crate::body_limit::allow(scope);
         let repo = opened?;
         let client = caller.id().unwrap_or_default().into();
         Ok(Access {
