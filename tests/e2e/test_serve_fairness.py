@@ -248,7 +248,7 @@ def test_what_can_be_read_is_sent_where_the_disk_is_full(disk: Path, tmp_path: P
     mdl = Mdl.init(root / "ada/gpt", "--bare")
     folder = tmp_path / "folder"
     # Longer than the disk, so that it breaks off in the middle where there is something left.
-    values = np.tile(np.arange(1 << 18, dtype=np.float32), 72)
+    values = np.repeat(np.arange(72, dtype=np.float32), 1 << 18)
     write_safetensors(folder / "model.safetensors", [Tensor.of("w", values)])
     (folder / "README.md").write_text("# Read me\n")
     mdl.commit(folder, "one")
@@ -356,7 +356,7 @@ def test_dead_receivers_of_one_repository_delay_no_others_deliveries(tmp_path: P
                 assert server.send("POST", f"/api/v1/repos/{repo}/webhooks", {"url": url}).status == 201
             for repo, moves in (("eve/flood", 8), ("eve/other", 1), ("bob/gpt", 1)):
                 for n in range(moves):
-                    path = f"/api/v1/repos/{repo}/refs/heads%2Fnew{n}"
+                    path = f"/api/v1/repos/{repo}/refs/heads/new{n}"
                     moved = server.send("PUT", path, {"target": "main", "expected": None})
                     assert moved.status in (200, 201), moved.body
             heard = receiver.heard  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ const WAIT: Duration = Duration::from_secs(8);
 /// Hashes kept in memory, for repositories whose index another process has.
 const DIGESTS: usize = 1 << 16;
 /// How long one client may keep others waiting for the memory that its bytes are made in.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The time over which a slow client's rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 

@@ -193,6 +193,16 @@ impl Out {
             if self.queue.is_closed() {
                 return Err(gone());
             }
+            let is_out_of_patience =
+                self.waited >= self.overflow.patience.wait && self.overflow.decoders.is_contended();
+            if is_out_of_patience {
+                if let Some(slot) = self.slots.take(Duration::ZERO) {
+                    break Piece::Here(bytes, slot);
+                }
+                if let Some(part) = self.put(&bytes) {
+                    break Piece::Put(part);
+                }
+            }
             let begun = Instant::now();
             let slot = self.slots.take(LOOK);
             self.waited += begun.elapsed();
@@ -200,14 +210,7 @@ impl Out {
             if let Some(slot) = slot {
                 break Piece::Here(bytes, slot);
             }
-            let patience = &self.overflow.patience;
-            if self.waited < patience.wait || !self.overflow.decoders.is_contended() {
-                continue;
-            }
-            if let Some(part) = self.put(&bytes) {
-                break Piece::Put(part);
-            }
-            let is_too_slow = self.pace.is_too_slow(&self.overflow.patience);
+            let is_too_slow = is_out_of_patience && self.pace.is_too_slow(&self.overflow.patience);
             if is_too_slow && self.overflow.decoders.is_wanted_by_others(&self.party) {
                 tracing::info!("a client that took its bytes too slowly is cut off: others wait");
                 return Err(RepoError::user("the client is too slow, and others wait", ""));

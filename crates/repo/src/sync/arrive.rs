@@ -76,6 +76,7 @@ impl Repo {
         self.take(arrived, None, progress)
     }
 
+    /// `pushed`: that it is what others push, and the most bytes that it may decode to.
     fn take(&self, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let held = self.write_lock()?;
