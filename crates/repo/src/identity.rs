@@ -152,11 +152,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("r");
         drop(init(&path));
-        fs::remove_file(path.join(KEY)).expect("as it was before");
+        fs::remove_file(path.join(KEY.as_str())).expect("as it was before");
         let (one, other) = (open(&path), open(&path));
         let first = one.identity().expect("an identity");
         assert_eq!(other.identity().expect("an identity"), first);
-        assert_eq!(fs::read(path.join(KEY)).expect("a file"), first.text());
+        assert_eq!(fs::read(path.join(KEY.as_str())).expect("a file"), first.text());
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("r");
         drop(init(&path));
-        fs::remove_file(path.join(KEY)).expect("as it was before");
+        fs::remove_file(path.join(KEY.as_str())).expect("as it was before");
         let derived = Identity::of_directory(&path).expect("a file");
         let refused = RepoError::io("x")(io::ErrorKind::ReadOnlyFilesystem.into());
         assert!(is_refused(&refused) && !is_refused(&RepoError::io("x")(io::ErrorKind::StorageFull.into())));
