@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support import raw
 from support.cli import binary
-from support.routes import OF_NO_REPOSITORY, OPEN, described, listed, of_a_repository
+from support.routes import OF_NO_REPOSITORY, described, listed, of_a_repository
 from support.served import fill
 from support.server import Answer, Server, create_token
 
