@@ -9,6 +9,7 @@ pub mod amounts;
 pub mod api;
 pub mod app;
 pub mod auth;
+mod body_limit;
 pub mod content;
 pub mod events;
 mod extract;
@@ -22,9 +23,11 @@ mod ops;
 pub mod options;
 mod pages;
 pub mod problem;
+mod process;
 pub mod registry;
 mod revision;
 pub mod routes;
+mod sandbox;
 pub mod spool;
 pub mod state;
 mod sync;
@@ -70,6 +73,7 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
         .fallback(ops::nothing_here)
+        .layer(middleware::from_fn_with_state(app.clone(), body_limit::limit))
         .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
         .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
     Router::new()
@@ -87,8 +91,15 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 ///
 /// # Errors
 /// As [`serve`]; the directories cannot be had.
-pub fn run(options: Options, engine: Arc<dyn Engine>, log: LogFormat, ready: impl FnOnce(&str)) -> problem::Result<()> {
+pub fn run(
+    mut options: Options,
+    engine: Arc<dyn Engine>,
+    log: LogFormat,
+    ready: impl FnOnce(&str),
+) -> problem::Result<()> {
     log::start(log);
+    process::prepare(&mut options)?;
+    // From here on there are threads.
     let app = App::new(options, engine)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(problem::Problem::internal)?;

@@ -79,7 +79,8 @@ fn parse(what: &str, text: &str) -> Result<Table> {
     })
 }
 
-fn user_file() -> Option<PathBuf> {
+/// The file with the user's own settings, wherever there is a home directory.
+pub fn user_file() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
     Some(base.join("mdl").join("config.toml"))

@@ -50,6 +50,7 @@ impl App {
         if !caller.may(scope, &name, open) {
             return Err(refusal(&caller, &name, scope));
         }
+        crate::body_limit::allow(scope);
         let repo = opened?;
         Ok(Access { name, repo, caller })
     }
