@@ -8,7 +8,7 @@ use super::{RepoName, is_repo, names_in};
 use crate::problem::{Problem, Result};
 use mdl_codec::Engine;
 use mdl_remote::place::Place;
-use mdl_repo::{Repo, RepoError};
+use mdl_repo::{Repo, RepoError, storage::Prefix};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Below it, OWNER/NAME of every repository of a bucket. No owner's name begins with a dot.
-const NOTED: &str = ".mdl-serve/repos/";
+const NOTED: Prefix = Prefix::fixed(".mdl-serve/repos/");
 
 /// A directory or a prefix of a bucket with repositories in it, as `OWNER/NAME`.
 #[derive(Debug)]
@@ -120,8 +120,8 @@ impl Home {
                 }
             }
             Home::Bucket { place, .. } => {
-                let keys = place.storage()?.keys(NOTED)?;
-                let names = keys.iter().filter_map(|k| k.strip_prefix(NOTED)?.parse().ok());
+                let keys = place.storage()?.keys(&NOTED)?;
+                let names = keys.iter().filter_map(|k| k.strip_prefix(NOTED.as_str())?.parse().ok());
                 out.extend(names);
             }
         }
@@ -131,7 +131,7 @@ impl Home {
 
     fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
         if let Home::Bucket { place, .. } = self {
-            let (storage, key) = (place.storage()?, format!("{NOTED}{name}"));
+            let (storage, key) = (place.storage()?, NOTED.key(&name.to_string())?);
             if storage.size(&key)?.is_none() {
                 storage.put(&key, b"1\n")?;
             }

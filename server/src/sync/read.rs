@@ -22,7 +22,7 @@ use http::{HeaderValue, header};
 use mdl_repo::{
     Repo,
     pack::PackId,
-    storage::{LocalStorage, Storage},
+    storage::{Key, LocalStorage, Storage},
 };
 use serde::Deserialize;
 use std::{collections::HashMap, io, sync::Arc};
@@ -65,7 +65,7 @@ struct SyncPieces {
 
 /// Where a pack is.
 struct Place {
-    key: String,
+    key: Key,
     size: u64,
     whole: bool,
 }
