@@ -204,7 +204,10 @@ mod tests {
         let events = Events::new();
         let mut heard = events.subscribe();
         let of = |repo: &str, n: usize| RefMoved {
-            repo: repo.parse().expect("a name"),
+            repo: RepoKey {
+                name: repo.parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(repo.as_bytes()),
+            },
             name: format!("refs/heads/{n}"),
             ..event(Some(1), Some(2))
         };
