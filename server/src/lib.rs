@@ -10,6 +10,7 @@ pub mod api;
 pub mod app;
 mod audit;
 pub mod auth;
+mod body_limit;
 pub mod content;
 pub mod events;
 mod extract;
@@ -23,10 +24,12 @@ mod ops;
 pub mod options;
 mod pages;
 pub mod problem;
+mod process;
 pub mod proxies;
 pub mod registry;
 mod revision;
 pub mod routes;
+mod sandbox;
 pub mod spool;
 mod stamp;
 pub mod state;
@@ -74,6 +77,7 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
         .fallback(ops::nothing_here)
+        .layer(middleware::from_fn_with_state(app.clone(), body_limit::limit))
         .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
         .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
     Router::new()
@@ -92,8 +96,15 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 ///
 /// # Errors
 /// As [`serve`]; the directories cannot be had.
-pub fn run(options: Options, engine: Arc<dyn Engine>, log: LogFormat, ready: impl FnOnce(&str)) -> problem::Result<()> {
+pub fn run(
+    mut options: Options,
+    engine: Arc<dyn Engine>,
+    log: LogFormat,
+    ready: impl FnOnce(&str),
+) -> problem::Result<()> {
     log::start(log);
+    process::prepare(&mut options)?;
+    // From here on there are threads.
     let app = App::new(options, engine)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(problem::Problem::internal)?;

@@ -58,7 +58,7 @@ pub use chain::TensorReader;
 pub use checkout::{CheckedOut, CheckoutOptions};
 pub use commit::{CommitRequest, Committed};
 pub use compact::{CompactOptions, CompactReport};
-pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote, user_file};
+pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote, user_file as user_config_file};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
 pub use elements::{Axis, Elements, Slice, npy_header, safetensors_header, shape_of};

@@ -5,6 +5,7 @@
 use super::{Caller, Scope, record};
 use crate::{
     app::{App, work},
+    body_limit,
     problem::{Problem, Result},
     registry::{RepoName, State},
 };
@@ -66,6 +67,7 @@ impl App {
             }
             return Err(refusal(&caller, &name, scope));
         }
+        body_limit::allow(scope);
         let (repo, state) = opened?;
         Ok((Access { name, repo, caller }, state))
     }

@@ -21,7 +21,7 @@ pub use guard::Guard;
 pub use hosts::Hosts;
 pub use identify::identify;
 pub use sessions::Sessions;
-pub use tokens::{NewToken, Scope, Token, Tokens};
+pub use tokens::{FILE as TOKENS_FILE, NewToken, Scope, Token, Tokens};
 
 use crate::{
     problem::{Problem, Result},

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     app::{App, work},
     auth::{Caller, Read, Scope, Write, record},
+    body_limit,
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
     listen::Peer,
@@ -89,6 +90,7 @@ impl FromRequestParts<App> for Uploader {
             Some(link) if app.hub().links.allows(app, &name, &at.oid, link)? => {
                 record::note_link(link.by().unwrap_or_default(), &name);
                 app.refuse_changes(Scope::Write)?;
+                body_limit::allow(Scope::Write);
                 app.repo(&name).await?;
             }
             Some(_) => return Err(app.no_good(from.0, "the link is wrong or over, or its token is")),

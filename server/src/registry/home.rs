@@ -9,6 +9,7 @@ use mdl_codec::Engine;
 use mdl_remote::place::Place;
 use mdl_repo::{Repo, RepoError};
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -70,7 +71,11 @@ impl Home {
     /// `NotFound`: there is none; it cannot be opened.
     pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
-            Home::Directory { root, indexes } => open(&path(root, name), name, indexes.as_deref(), engine),
+            Home::Directory { root, indexes } => {
+                let at = path(root, name);
+                let opened = open(&at, name, indexes.as_deref(), engine);
+                opened.inspect_err(|error| tell_of_link(root, &at, error))
+            }
             Home::Bucket { place, indexes, .. } => {
                 let storage = below(place, name).storage()?;
                 let index = index(indexes, name);
@@ -201,4 +206,15 @@ fn index(indexes: &Path, name: &RepoName) -> PathBuf {
 
 fn path(root: &Path, name: &RepoName) -> PathBuf {
     root.join(name.owner()).join(name.name())
+}
+
+/// Tells the operator where a repository that cannot be opened is a link out of the root: the sandbox knows those of the start.
+fn tell_of_link(root: &Path, at: &Path, error: &RepoError) {
+    let is_refused = matches!(error, RepoError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied);
+    if is_refused && at.canonicalize().is_ok_and(|target| !target.starts_with(root)) {
+        tracing::warn!(
+            path = %at.display(),
+            "a repository leads out of the served directory: if the link was made after the server started, start it again"
+        );
+    }
 }
