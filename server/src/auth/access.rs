@@ -5,6 +5,7 @@
 use super::{Caller, Scope, record};
 use crate::{
     app::{App, work},
+    body_limit,
     content::Reader,
     fair::Party,
     incoming::{Holder, NO_TOKEN},
@@ -108,8 +109,8 @@ impl App {
             }
             return Err(refusal(&caller, &name, scope));
         }
+        body_limit::allow(scope);
         let (repo, state) = opened?;
-        crate::body_limit::allow(scope);
         let client = client(&caller, None);
         Ok((
             Access {

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     app::{App, work},
     auth::{Caller, Read, Scope, Write, record},
+    body_limit,
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
     incoming::{Holder, Place},
@@ -96,7 +97,7 @@ impl FromRequestParts<App> for Uploader {
                 let holder = linked(app, &name, &at.oid, link).await?.ok_or_else(no_good)?;
                 record::note_link(link.by().unwrap_or_default(), &name);
                 app.refuse_changes(Scope::Write)?;
-                crate::body_limit::allow(Scope::Write);
+                body_limit::allow(Scope::Write);
                 holder
             }
             None => app.access(caller, name, Scope::Write).await?.holder()?,

@@ -267,7 +267,7 @@ impl Registry {
             found.settled = state.is_settled();
         }
         let same = stored? == *repo.config();
-        Ok(same.then(|| (repo, *state)))
+        Ok(same.then_some((repo, *state)))
     }
 
     /// Lets go of a repository's handle, and of its index for the next one.
