@@ -90,7 +90,7 @@ impl State {
 }
 
 fn user_settings() -> Option<Stamp> {
-    mdl_repo::user_config_file().and_then(|path| Stamp::of(&path).ok().flatten())
+    mdl_repo::user_file().and_then(|path| Stamp::of(&path).ok().flatten())
 }
 
 /// When a bucket was last asked for a repository's settings.
