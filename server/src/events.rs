@@ -122,7 +122,11 @@ impl Events {
     fn tell(&self, event: &RefMoved) {
         self.listeners().retain(|listener| {
             let Some(queue) = listener.upgrade() else { return false };
-            let heard = queue.behind.lock().unwrap_or_else(PoisonError::into_inner).push(event.clone());
+            let heard = queue
+                .behind
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(event.clone());
             if !heard {
                 tracing::warn!(repo = %event.repo, "a listener is too far behind: it is not told of a move");
             }

@@ -62,7 +62,9 @@ pub struct Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -156,9 +158,14 @@ impl State {
     /// The request that comes next, if any may.
     fn first(&self, limits: &Limits) -> Option<u64> {
         let may = |w: &Waiter| self.is_under_caps(limits, &w.party, w.units);
-        let held = |w: &Waiter| self.held_by_client(&w.party).saturating_add(self.held_for_repo(&w.party));
+        let held = |w: &Waiter| {
+            self.held_by_client(&w.party)
+                .saturating_add(self.held_for_repo(&w.party))
+        };
         let eligible = self.waiting.iter().filter(|(_, w)| may(w));
-        eligible.min_by_key(|(number, w)| (held(w), **number)).map(|(number, _)| *number)
+        eligible
+            .min_by_key(|(number, w)| (held(w), **number))
+            .map(|(number, _)| *number)
     }
 
     fn take(&mut self, party: &Party, units: u32) {
@@ -239,7 +246,10 @@ impl Pool {
         // What a waiter that has just gone was given comes back, but not while the lock is held.
         let mut unwanted = Vec::new();
         while let Some(number) = state.first(&self.limits) {
-            let fits = state.waiting.get(&number).is_some_and(|w| state.has(&self.limits, w.units));
+            let fits = state
+                .waiting
+                .get(&number)
+                .is_some_and(|w| state.has(&self.limits, w.units));
             let Some(waiter) = fits.then(|| state.leave(number)).flatten() else {
                 break;
             };

@@ -11,6 +11,7 @@ use crate::{
     registry::RepoName,
     state::{now_ms, random_hex},
 };
+use http::{HeaderValue, StatusCode, header};
 use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use http::{HeaderValue, StatusCode, header};
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 

@@ -101,7 +101,10 @@ struct TensorInfo {
 )]
 async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
     let party = access.party();
-    heavy(&app, &party, move |watch| Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))).await
+    heavy(&app, &party, move |watch| {
+        Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))
+    })
+    .await
 }
 
 impl From<Stats> for StatsInfo {

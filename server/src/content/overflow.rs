@@ -443,7 +443,10 @@ mod tests {
             let other = contended.then(|| scene.wait_for_memory(bob()));
             let (early, told) = word(told, Duration::from_millis(500)).await;
             assert_eq!(early, Err(RecvTimeoutError::Timeout));
-            assert!(scene.used() <= limit / CLIENTS, "a client has more than its share of the disk");
+            assert!(
+                scene.used() <= limit / CLIENTS,
+                "a client has more than its share of the disk"
+            );
             assert!(all(pieces).await);
             assert_eq!(word(told, Duration::from_secs(20)).await.0, Ok(None));
             drop(other);
@@ -465,7 +468,10 @@ mod tests {
             assert!(done.is_ok_and(|d| d.is_ok()));
         }
         let got: Vec<_> = pieces.collect().await;
-        assert!(got.last().is_some_and(Result::is_err), "a body that was cut must not look complete");
+        assert!(
+            got.last().is_some_and(Result::is_err),
+            "a body that was cut must not look complete"
+        );
     }
 
     #[tokio::test]

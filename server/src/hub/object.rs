@@ -57,7 +57,9 @@ pub(super) async fn download(
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, &at.oid, &asked).await,
-        Place::Version(entry) => content::respond(&app, &access.reader(), &at.oid, &entry, &asked, Validator::Sha256).await,
+        Place::Version(entry) => {
+            content::respond(&app, &access.reader(), &at.oid, &entry, &asked, Validator::Sha256).await
+        }
     }
 }
 

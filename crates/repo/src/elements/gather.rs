@@ -154,7 +154,10 @@ impl<'a> Batch<'a> {
                 self.last = Some((piece.segment, self.reader.segment(piece.segment as usize)?));
             }
             let (from, len, to) = (piece.from as usize, piece.len as usize, piece.to as usize);
-            let bytes = self.last.as_ref().and_then(|(_, segment)| segment.get(from..from + len));
+            let bytes = self
+                .last
+                .as_ref()
+                .and_then(|(_, segment)| segment.get(from..from + len));
             let bytes = bytes.ok_or_else(|| RepoError::corrupt("tensor", "a segment is too short"))?;
             if let Some(place) = self.out.get_mut(to..to + len) {
                 place.copy_from_slice(bytes);

@@ -126,8 +126,8 @@ impl Elements {
         }
         let size = self.dtype.size() as u64;
         let len = axes.iter().try_fold(size, |n, a| n.checked_mul(a.count));
-        let len =
-            len.ok_or_else(|| RepoError::user("these are more elements than anyone can hold", "choose a part of them"))?;
+        let len = len
+            .ok_or_else(|| RepoError::user("these are more elements than anyone can hold", "choose a part of them"))?;
         if !self.is_whole && len > most_shown(self.stored) {
             let message = format!("the view shows {} stored bytes as {len}", self.stored);
             return Err(RepoError::user(message, "choose a part of it"));

@@ -152,5 +152,8 @@ async fn checkout(
 
 async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
     let repo = reader.repo.clone();
-    stream::body(app, &reader.party, layout.len(), POUR, move |sink| layout.pour(&repo, sink)).await
+    stream::body(app, &reader.party, layout.len(), POUR, move |sink| {
+        layout.pour(&repo, sink)
+    })
+    .await
 }
