@@ -4,7 +4,7 @@
 //! A listener that is behind has a bounded queue for each repository and hears of the repositories in turn: many moves in one make no
 //! other's wait, or get lost.
 
-use crate::{app::App, auth::Access, registry::RepoName};
+use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,7 +20,7 @@ const REPOS: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefMoved {
     /// Where.
-    pub repo: RepoName,
+    pub repo: RepoKey,
     /// The ref's full name: `refs/heads/main`.
     pub name: String,
     /// Where it stood; none: it is new.
@@ -44,9 +44,9 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Behind {
-    events: HashMap<RepoName, VecDeque<RefMoved>>,
+    events: HashMap<RepoKey, VecDeque<RefMoved>>,
     /// Repositories that have events, in the order of their turns.
-    turns: VecDeque<RepoName>,
+    turns: VecDeque<RepoKey>,
 }
 
 impl Behind {
@@ -150,8 +150,15 @@ impl App {
 impl Access {
     /// Tells that the caller moved a ref (full name) of this repository.
     pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
+        let repo = match self.key() {
+            Ok(repo) => repo,
+            Err(problem) => {
+                tracing::error!(repo = %self.name, ?name, why = problem.message, "a ref moved, and none was told");
+                return;
+            }
+        };
         app.ref_moved(RefMoved {
-            repo: self.name.clone(),
+            repo,
             name: name.to_owned(),
             old,
             new,
@@ -169,7 +176,10 @@ mod tests {
     fn event(old: Option<u8>, new: Option<u8>) -> RefMoved {
         let id = |byte: u8| Id::from_bytes([byte; 32]);
         RefMoved {
-            repo: "ada/gpt".parse().expect("a name"),
+            repo: RepoKey {
+                name: "ada/gpt".parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(b"ada"),
+            },
             name: "refs/heads/main".to_owned(),
             old: old.map(id),
             new: new.map(id),
@@ -194,7 +204,10 @@ mod tests {
         let events = Events::new();
         let mut heard = events.subscribe();
         let of = |repo: &str, n: usize| RefMoved {
-            repo: repo.parse().expect("a name"),
+            repo: RepoKey {
+                name: repo.parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(repo.as_bytes()),
+            },
             name: format!("refs/heads/{n}"),
             ..event(Some(1), Some(2))
         };

@@ -8,7 +8,7 @@ use crate::{
     auth::Access,
     fair::{Limits, Party, Pool},
     problem::{Problem, ProblemDocument, Result},
-    registry::RepoName,
+    registry::RepoKey,
     state::{now_ms, random_hex},
 };
 use http::{HeaderValue, StatusCode, header};
@@ -131,7 +131,7 @@ struct Course {
 #[derive(Debug)]
 pub struct Job {
     id: String,
-    repo: RepoName,
+    repo: RepoKey,
     party: Party,
     new: NewJob,
     by: String,
@@ -256,7 +256,7 @@ impl Jobs {
     }
 
     /// The jobs of a repository, the newest first.
-    pub fn of(&self, repo: &RepoName) -> Vec<Arc<Job>> {
+    pub fn of(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
         let all = self.list();
         all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
     }
@@ -265,14 +265,14 @@ impl Jobs {
     ///
     /// # Errors
     /// There is none of the name, or it is forgotten.
-    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Arc<Job>> {
+    pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Arc<Job>> {
         let found = self.list().iter().find(|j| j.id == id && j.repo == *repo).cloned();
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
     }
 
     /// Takes a job in, if the repository has none under way and not too many others wait.
     fn add(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
-        let (repo, party) = (&access.name, access.party());
+        let (repo, party) = (&access.key()?, access.party());
         let id = random_hex(8)?;
         let mut all = self.list();
         let under_way: Vec<&Arc<Job>> = all.iter().filter(|j| !j.is_over()).collect();

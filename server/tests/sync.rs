@@ -32,7 +32,7 @@ use std::{
 };
 use support::{
     Root, commit,
-    http::{Answer, ask, request, send},
+    http::{Answer, ask, kept, request, send},
     live::{Live, files},
     noise, safetensors,
 };
@@ -294,7 +294,7 @@ fn a_bundle_that_was_cut_off_goes_on_with_what_is_missing() {
     let repo = served_repo(&live);
     assert_eq!(files(&repo, &tip), files(&here, &tip));
     clean(&repo);
-    let incoming = root.path().join(".mdl-serve/incoming/ada/gpt");
+    let incoming = kept(root.path(), "ada/gpt").join("packs");
     assert_eq!(std::fs::read_dir(incoming).map_or(0, Iterator::count), 0);
 }
 

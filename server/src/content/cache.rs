@@ -4,10 +4,7 @@
 //! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes first. Where the disk
 //! takes nothing, files are not cached for a while: requests are answered without.
 
-use crate::{
-    problem::{Problem, Result},
-    spool::medium,
-};
+use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};
 use std::{
     collections::HashMap,
@@ -187,7 +184,7 @@ impl Cache {
     pub fn new(dir: PathBuf, limit: u64) -> Result<Cache> {
         crate::state::make(&dir)?;
         let mut known = Known::default();
-        for entry in fs::read_dir(&dir).map_err(medium)?.flatten() {
+        for entry in fs::read_dir(&dir).map_err(storage_failed)?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata() {
                 Ok(meta) if is_key(&name) && meta.is_file() => {

@@ -79,7 +79,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// A digest in 64 lower-case hexadecimal digits, as LFS names objects.
-pub(super) fn sha256_of(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn sha256_of(text: &str) -> Option<[u8; 32]> {
     let digits = text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let mut out = [0; 32];
     if !digits {

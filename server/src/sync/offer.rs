@@ -178,7 +178,7 @@ async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
             return Err(Problem::too_large(message).hint("ask for fewer at once"));
         }
         let whole = &inner.transfers().whole;
-        answer(&whole.make(&access.repo, &access.name, &ids, watch)?)
+        answer(&whole.make(&inner, &access, &ids, watch)?)
     })
     .await
 }

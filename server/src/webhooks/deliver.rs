@@ -58,7 +58,7 @@ pub async fn run(app: App) {
         };
         let (reader, repo) = (app.clone(), event.repo.clone());
         let hooks = work(move || reader.webhooks().of(&repo)).await.unwrap_or_default();
-        let party = Party::new(event.repo.owner(), event.repo.to_string());
+        let party = Party::new(event.repo.name.owner(), event.repo.to_string());
         for hook in hooks.into_iter().filter(|h| h.is_about(&event.name)) {
             let Some(place) = queue.try_take(&party, 1) else {
                 tracing::warn!(hook = hook.id, "too many deliveries wait: one is dropped");

@@ -57,11 +57,11 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `take_in`, of what others push: refuses new directories that hold names which must not get onto a disk, so that nobody's
-    /// checkout meets them, and what would have more than `most` bytes decoded: a short pack may decode to any number.
+    /// As `take_in`, of what others push. Refuses new directories that hold names which must not get onto a disk, so that no
+    /// checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode to any number.
     ///
     /// # Errors
-    /// As `take_in`; `UnsafePath`.
+    /// As `take_in`; `UnsafePath`; more bytes.
     pub fn take_in_pushed(&self, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, Some(most), progress)
     }
@@ -85,7 +85,7 @@ impl Repo {
         let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
         let logical = lengths.fold(0, u64::saturating_add);
         if let Some(most) = pushed.filter(|most| logical > *most) {
-            let message = format!("what came has {logical} bytes decoded, more than {most}");
+            let message = format!("what came would be {logical} bytes decoded, more than {most}");
             return Err(RepoError::user(message, "send fewer objects at once"));
         }
         let records = fresh.iter().flat_map(|f| &f.records);
