@@ -146,7 +146,8 @@ class Fuzz:
         if reply.status >= 500 and reply.status not in SPENT:
             self.found(f"{reply.status} {reply.body[:200]!r}", request)
         # What a request said itself may come back.
-        asked = unquote_to_bytes(unquote_to_bytes(request.head())).lower() + request.body.lower()
+        once = unquote_to_bytes(request.head())
+        asked = (request.head() + once + unquote_to_bytes(once) + request.body).lower()
         said = reply.head + reply.body
         for secret in (*OUTSIDE, *self.grounds.secrets(request.caller)):
             if secret in said and secret not in asked:
