@@ -26,6 +26,8 @@ pub const WORKTREES: &str = "refs/worktrees/";
 /// Refs to policies: blobs.
 pub(crate) const POLICIES: &str = "refs/policies/";
 pub(crate) const HEAD: &str = "HEAD";
+/// How the reflog's words on a move to a new commit begin.
+pub(crate) const COMMITTED: &str = "commit";
 
 /// Where a command works: on a branch (that may have no commit yet), or on a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,12 +7,14 @@
 use super::overlay::{Guest, Overlay};
 use crate::{
     RepoError, Result,
+    compact::encode_anew,
     fsck::{intact, sound},
     odb::Odb,
     pack::{Pack, PackId, Record, encode_tail},
     progress::{Progress, go_on},
     reach::{Catalog, Slot},
     repo::Repo,
+    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind};
 use std::{
@@ -64,24 +66,21 @@ impl Repo {
     /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
-        let held = self.write_lock()?;
-        self.odb().refresh();
+        let transaction = WriteTransaction::begin(self)?;
         let fresh = self.fresh(arrived)?;
         let records = fresh.iter().flat_map(|f| &f.records);
-        self.rely_on(&held, records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
+        transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        self.check(&fresh, progress)?;
+        let checked = self.check(&fresh, progress)?;
         go_on(progress, WHAT)?;
         let mut out = TakenIn::default();
+        self.stand_in(&transaction, &checked, &fresh, progress)?;
         for f in &fresh {
             if f.records.is_empty() {
                 let _ = fs::remove_file(&f.path);
                 continue;
             }
-            let (id, tail) = encode_tail(&f.records, f.payload_end);
-            held.admit(id)?;
-            self.storage().adopt(&f.path, f.payload_end, &tail, &id.key())?;
-            self.odb().note_pack(id)?;
+            transaction.adopt(&f.path, &f.records, f.payload_end)?;
             out.packs += 1;
             out.objects += f.records.len() as u64;
             out.bytes += f.records.iter().map(|r| r.len).sum::<u64>();
@@ -114,7 +113,8 @@ impl Repo {
     }
 
     /// Checks the stored bytes of everything new, then what they decode to.
-    fn check(&self, fresh: &[Fresh], progress: &dyn Progress) -> Result<()> {
+    /// Returns all objects, those that arrived among them.
+    fn check(&self, fresh: &[Fresh], progress: &dyn Progress) -> Result<Odb> {
         let mut guests = Vec::new();
         for f in fresh.iter().filter(|f| !f.records.is_empty()) {
             let (id, tail) = encode_tail(&f.records, f.payload_end);
@@ -135,7 +135,7 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
-        let all = with_chains(&catalog, &new);
+        let all = catalog.with_chains(&new);
         let logical = all
             .iter()
             .map(|s| catalog.record(*s).logical)
@@ -145,7 +145,28 @@ impl Repo {
         let wrong = sound(&catalog, &odb, all, progress);
         progress.end();
         go_on(progress, WHAT)?;
-        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))
+        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+        Ok(odb)
+    }
+
+    /// Stores tensors whole whose copies here cannot be read, and that arrived deeper in a chain than those lie: what is here a
+    /// difference to them states no more than that.
+    fn stand_in(
+        &self,
+        transaction: &WriteTransaction<'_>,
+        all: &Odb,
+        fresh: &[Fresh],
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        // They stand on nothing.
+        let mut pack = transaction.pack([])?;
+        let arrived = fresh.iter().flat_map(|f| &f.records);
+        for record in arrived.filter(|r| r.kind == Kind::Tensor && r.depth > 0) {
+            if self.odb().has_unreadable_copy(&record.id)? {
+                encode_anew(all, record.id, None, &mut pack, progress)?;
+            }
+        }
+        transaction.publish(pack).map(drop)
     }
 
     /// Packs with what new tensors are differences to, and what those are.
@@ -177,21 +198,6 @@ fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
             reason.clone(),
         )),
     }
-}
-
-/// These copies, and those that a reader takes for what they are differences to.
-fn with_chains(catalog: &Catalog, new: &[Slot]) -> Vec<Slot> {
-    let mut all: HashSet<Slot> = HashSet::new();
-    let mut stack = new.to_vec();
-    while let Some(slot) = stack.pop() {
-        if all.insert(slot) {
-            let below = catalog.record(slot).relatives().filter_map(|id| catalog.find(&id));
-            stack.extend(below.map(|n| catalog.best(n)));
-        }
-    }
-    let mut all: Vec<Slot> = all.into_iter().collect();
-    all.sort();
-    all
 }
 
 /// Depths of new tensors over what is new and what is here.
