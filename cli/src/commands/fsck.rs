@@ -54,7 +54,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             writeln!(context.out, "{packs}, {objects}, {}: {verdict}", size(report.bytes))?;
             if report.not_fetched > 0 {
                 let objects = count(report.not_fetched, "object");
-                writeln!(context.out, "{objects} not here: this repository is partial, and they were not fetched")?;
+                writeln!(
+                    context.out,
+                    "{objects} not here: this repository is partial, and they were not fetched"
+                )?;
             }
         }
     }

@@ -5,6 +5,7 @@ mod disk;
 mod known;
 
 use crate::{RepoError, Result, guard::WriteGuard, progress::Progress, refs::Head, repo::Repo, tree::Files};
+pub use disk::check_path;
 use disk::{empties, make_dirs, on_disk, remove, safe_path};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use mdl_objects::{Entry, Id};
@@ -174,7 +175,9 @@ impl Repo {
             jobs.push(Job { entry, path });
         }
         if only.is_none() {
-            for (rel, old) in current.iter().filter(|(rel, _)| !target.contains_key(*rel)) {
+            // What no checkout wrote, none removes.
+            let ours = |rel: &str| !target.contains_key(rel) && check_path(rel).is_ok();
+            for (rel, old) in current.iter().filter(|(rel, _)| ours(rel)) {
                 let path = safe_path(&work, rel)?;
                 let Some(f) = on_disk(&path, rel)? else { continue };
                 if !options.force && self.differs(&f, old, &crate::Silent)? {

@@ -10,7 +10,7 @@ use crate::{
     ingest::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
     progress::{Progress, go_on},
-    refs::{COMMITTED, HEADS, Head, check_ref_name},
+    refs::{COMMITTED, HEADS, Head, RefName},
     repo::Repo,
     resume,
     transaction::WriteTransaction,
@@ -325,7 +325,7 @@ impl Repo {
     }
 
     fn target(&self, branch: Option<&str>) -> Result<Target> {
-        let tip = |name: &str| self.refs.get(&format!("{HEADS}{name}"));
+        let tip = |name: &str| self.refs.get(&RefName::branch(name)?);
         match (branch, self.refs.head()?) {
             (None, Head::Detached(id)) => Ok(Target::Detached(id)),
             (None, Head::Branch(name)) => {
@@ -333,7 +333,6 @@ impl Repo {
                 Ok(Target::Branch { name, tip, parent: tip })
             }
             (Some(name), _) => {
-                check_ref_name(name)?;
                 let tip = tip(name)?;
                 let parent = if tip.is_some() { tip } else { self.refs.head_commit()? };
                 Ok(Target::Branch {
@@ -417,7 +416,7 @@ impl Repo {
         let message = format!("{COMMITTED}{initial}: {first_line}");
         match target {
             Target::Branch { name, tip, .. } => {
-                transaction.update_ref(&format!("{HEADS}{name}"), *tip, Some(id), who, &message)
+                transaction.update_ref(&RefName::branch(name)?, *tip, Some(id), who, &message)
             }
             Target::Detached(from) => {
                 let (from, to) = (Head::Detached(*from), Head::Detached(id));
@@ -530,6 +529,7 @@ fn finish(
         resume,
         unknown: Vec::new(),
     };
+    commit.check_bounds().map_err(RepoError::TooLong)?;
     let id = ingest.object(Kind::Commit, &commit.encode())?;
     Ok((commit, id))
 }

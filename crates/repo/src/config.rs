@@ -4,14 +4,14 @@
 use crate::{
     RepoError, Result,
     refs::check_ref_name,
-     storage::{Storage, Swap},
+    storage::{Key, Storage, Swap},
 };
 use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
 use std::{collections::BTreeMap, path::PathBuf};
 use toml::{Table, Value};
 
-const KEY: &str = "config";
+const KEY: Key = Key::fixed("config");
 /// The table of other places.
 const REMOTE: &str = "remote";
 
@@ -95,7 +95,8 @@ fn section_of<'a>(settings: &'a mut Table, section: &str) -> Result<&'a mut Tabl
         .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))
 }
 
-fn user_file() -> Option<PathBuf> {
+/// The file with the user's own settings, wherever there is a home directory.
+pub fn user_file() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
     Some(base.join("mdl").join("config.toml"))
@@ -112,7 +113,7 @@ impl Config {
     /// # Errors
     /// A file that is no TOML; the medium failed.
     pub fn load(storage: &dyn Storage) -> Result<Config> {
-        let repo = table_of(&storage.get(KEY)?.unwrap_or_default())?;
+        let repo = table_of(&storage.get(&KEY)?.unwrap_or_default())?;
         let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));
         let user = found.map(|(text, path)| parse(&path.display().to_string(), &text));
         let (user, problem) = match user.transpose() {
@@ -120,11 +121,7 @@ impl Config {
             // A slip in a file that is not the repository's must not keep anyone from their versions.
             Err(e) => (Table::new(), Some(e.to_string())),
         };
-        Ok(Config {
-            repo,
-            user,
-            problem,
-        })
+        Ok(Config { repo, user, problem })
     }
 
     /// What is wrong with the user's own file, if it could not be read.
@@ -175,11 +172,11 @@ impl Config {
 
     /// Changes the repository's settings as they are when the change is written: others change them too.
     fn change(&mut self, storage: &dyn Storage, f: impl Fn(&mut Table) -> Result<()>) -> Result<()> {
-        let mut found = storage.get(KEY)?;
+        let mut found = storage.get(&KEY)?;
         loop {
             let mut settings = table_of(found.as_deref().unwrap_or_default())?;
             f(&mut settings)?;
-            match storage.swap(KEY, found.as_deref(), Some(settings.to_string().as_bytes()))? {
+            match storage.swap(&KEY, found.as_deref(), Some(settings.to_string().as_bytes()))? {
                 Swap::Done => {
                     self.repo = settings;
                     return Ok(());

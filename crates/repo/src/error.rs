@@ -125,6 +125,17 @@ pub enum RepoError {
         /// What is wrong.
         source: ScanError,
     },
+    /// A version holds a file that must not get onto a disk: an older program, or another one, made it.
+    #[error("{path:?} is not written to a disk: {reason}")]
+    UnsafePath {
+        /// Its path in the version.
+        path: String,
+        /// Why not.
+        reason: ObjectError,
+    },
+    /// A new version or tag says more than any may.
+    #[error("nothing was made: {0}")]
+    TooLong(ObjectError),
     /// The medium failed.
     #[error("{context}: {source}")]
     Io {
@@ -224,7 +235,10 @@ impl RepoError {
     /// What the user can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            RepoError::User { .. } | RepoError::Stopped { .. } => ErrorKind::User,
+            RepoError::User { .. }
+            | RepoError::Stopped { .. }
+            | RepoError::UnsafePath { .. }
+            | RepoError::TooLong(_) => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. }
@@ -267,6 +281,9 @@ impl RepoError {
                      they are, for the next commit to put on top"
                 ),
             },
+            RepoError::UnsafePath { .. } => {
+                "the version's other files can be checked out by their names; `mdl cat` shows this one".to_owned()
+            }
             RepoError::Overtaken => "try again".to_owned(),
             RepoError::LockLost { .. } => {
                 "try again; a lock ends with the process that holds it, and its file is never to be deleted".to_owned()

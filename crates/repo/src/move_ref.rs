@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{HEADS, Head, TAGS, check_ref_name},
+    refs::{HEADS, Head, RefName, TAGS, check_ref_name},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind, Signature};
@@ -29,13 +29,14 @@ impl Repo {
             let message = format!("{name:?} is neither a branch nor a tag");
             RepoError::user(message, "name refs/heads/... or refs/tags/...")
         })?)?;
+        let full = RefName::parse(name)?;
         // What the ref is to hold may be held by nothing else, and a collector would lose the line in the log.
         let held = match &new {
             Some(id) => self.hold(id)?,
             None => self.write_lock()?,
         };
         // Before anything is logged; the swap itself looks again.
-        let (name, found) = (name.to_owned(), self.refs.get(name)?);
+        let (name, found) = (name.to_owned(), self.refs.get(&full)?);
         if found != expected {
             return Err(RepoError::Conflict { name, expected, found });
         }
@@ -45,7 +46,7 @@ impl Repo {
             None => self.check_deletion(branch)?,
         }
         let who = self.config.moved_by(who.as_ref());
-        self.refs.update(&held, &name, expected, new, &who, message)
+        self.refs.update(&held, &full, expected, new, &who, message)
     }
 
     fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {

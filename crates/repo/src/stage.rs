@@ -10,7 +10,7 @@ use crate::{
     reach::Root,
     repo::Repo,
     shards::{open, seal},
-    storage::Storage,
+    storage::{Prefix, Storage},
     transaction::WriteTransaction,
     tree::Files,
 };
@@ -18,7 +18,7 @@ use mdl_objects::Id;
 use std::time::SystemTime;
 
 /// Prefix of the notes of what is held for the time of grace.
-const STAGED: &str = "staged/";
+const STAGED: Prefix = Prefix::fixed("staged/");
 const HEADER: &str = "mdl staged 1";
 
 impl Repo {
@@ -83,7 +83,7 @@ fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> 
     let names: Vec<String> = objects.iter().map(Id::to_hex).collect();
     let note = seal(HEADER, &names)?;
     // One note for the same objects, whose time begins anew.
-    let key = format!("{STAGED}{}", blake3::hash(&note).to_hex());
+    let key = STAGED.key(blake3::hash(&note).to_hex().as_str())?;
     transaction.note(&key, &note, objects)
 }
 
@@ -93,14 +93,16 @@ fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> 
 /// A note that a newer program wrote; the medium failed. One that is damaged holds nothing.
 pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     let mut roots = Vec::new();
-    for stored in storage.list(STAGED)?.into_iter().filter(|s| s.modified > horizon) {
-        let Some(bytes) = storage.get(&stored.key)? else { continue };
+    for stored in storage.list(&STAGED)?.into_iter().filter(|s| s.modified > horizon) {
+        let Some(bytes) = storage.get(&stored.key)? else {
+            continue;
+        };
         let names: Vec<String> = match open(HEADER, &stored.key, &bytes) {
             Err(e) if e.kind() == ErrorKind::Corrupt => continue,
             read => read?,
         };
         let ids = names.iter().filter_map(|name| name.parse().ok());
-        roots.extend(ids.map(|id| Root::noted(stored.key.clone(), id)));
+        roots.extend(ids.map(|id| Root::noted(stored.key.to_string(), id)));
     }
     Ok(roots)
 }
@@ -110,6 +112,6 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
 /// # Errors
 /// The medium failed.
 pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
-    let mut over = storage.list(STAGED)?.into_iter().filter(|s| s.modified <= horizon);
+    let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
     over.try_for_each(|s| storage.delete(&s.key))
 }

@@ -9,8 +9,9 @@ use crate::{
     guard::WriteGuard,
     odb::add_object,
     pack::{PackId, PackWriter, Record, encode_tail},
-    refs::Head,
+    refs::{Head, RefName},
     repo::Repo,
+    storage::Key,
 };
 use mdl_objects::{Id, Kind, Signature};
 use std::{
@@ -116,7 +117,7 @@ impl<'r> WriteTransaction<'r> {
     ///
     /// # Errors
     /// `Overtaken`, `LockLost`: nothing was written. The medium failed: the value is the old one or the new one.
-    pub fn note(&self, key: &str, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {
+    pub fn note(&self, key: &Key, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {
         self.pin(objects)?;
         self.held.confirm()?;
         self.repo.storage.put(key, value)
@@ -128,7 +129,7 @@ impl<'r> WriteTransaction<'r> {
     /// There is no such object; otherwise as [`Refs::update`](crate::Refs::update).
     pub fn update_ref(
         &self,
-        name: &str,
+        name: &RefName,
         expected: Option<Id>,
         new: Option<Id>,
         who: &Signature,

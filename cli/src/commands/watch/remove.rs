@@ -10,7 +10,7 @@ use super::{
 };
 use crate::context::Context;
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Repo, RepoError, Result, WriteAt};
+use mdl_repo::{RefName, Repo, RepoError, Result, WriteAt};
 use std::{
     collections::HashSet,
     fs, io,
@@ -46,7 +46,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
     if let Some(why) = difference(context, repo, found, commit)? {
         return Ok(Some(why));
     }
-    let tip = repo.refs().get(&format!("{HEADS}{branch}"))?;
+    let tip = repo.refs().get(&RefName::branch(branch)?)?;
     if !tip.is_some_and(|tip| repo.reaches(&tip, commit).is_ok_and(|yes| yes)) {
         return Ok(Some(format!("branch {branch} does not hold its version any more")));
     }

@@ -74,7 +74,11 @@ impl Rebase {
             });
             let stranded = |b: Id| catalog.find(&b).is_some_and(|b| !wanted(b));
             // It stands on a copy that could not be read and is not the preferred one: it stays as it is.
-            let leans = |b: Id| catalog.find(&b).is_some_and(|b| catalog.best_record(b).depth >= record.depth);
+            let leans = |b: Id| {
+                catalog
+                    .find(&b)
+                    .is_some_and(|b| catalog.best_record(b).depth >= record.depth)
+            };
             let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
                 (None, _) => Chain::whole(n),

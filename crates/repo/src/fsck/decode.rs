@@ -90,7 +90,11 @@ impl Families<'_> {
                 Err(reason) => {
                     let reason = reason.clone();
                     let is_damage = true;
-                    bad.push(Bad { slot, reason, is_damage });
+                    bad.push(Bad {
+                        slot,
+                        reason,
+                        is_damage,
+                    });
                 }
             }
         }

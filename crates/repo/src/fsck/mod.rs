@@ -152,8 +152,7 @@ impl Repo {
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
             trace.gone = gone;
             // What another place was seen to have comes first: it need not be here.
-            let (noted, others): (Vec<&Root>, Vec<&Root>) =
-                roots.all.iter().partition(|r| r.name.starts_with(REMOTES));
+            let (noted, others): (Vec<&Root>, Vec<&Root>) = roots.all.iter().partition(|r| r.name.starts_with(REMOTES));
             noted.into_iter().for_each(|r| trace.root(r));
             if catalog.partial {
                 trace.made_here = self.made_here();
@@ -193,7 +192,10 @@ impl Repo {
             let not_read: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
             let mut wanted = catalog.with_chains(&earlier);
             wanted.retain(|s| !not_read.contains(s));
-            unread.extend(self::unread(catalog, &decode::check(catalog, &self.odb, wanted, progress)));
+            unread.extend(self::unread(
+                catalog,
+                &decode::check(catalog, &self.odb, wanted, progress),
+            ));
         }
         let still = earlier.into_iter().filter(|s| unread.contains(s));
         still.map(|s| catalog.name(s)).collect()

@@ -5,7 +5,7 @@
 use super::policy::{BUILT_IN, Policy};
 use crate::{
     RepoError, Result,
-    refs::{POLICIES, check_ref_name},
+    refs::{POLICIES, RefName},
     repo::Repo,
     transaction::WriteTransaction,
 };
@@ -27,6 +27,10 @@ pub struct Shelved {
 
 fn built_in(name: &str) -> Option<(&'static str, &'static str)> {
     BUILT_IN.iter().find(|b| b.0 == name).map(|b| (b.1, b.2))
+}
+
+fn of_policy(name: &str) -> Result<RefName> {
+    RefName::parse(&format!("{POLICIES}{name}"))
 }
 
 impl Repo {
@@ -81,7 +85,7 @@ impl Repo {
             None => (name, Some(0)),
         };
         let missing = || RepoError::not_found("policy", name);
-        let full = format!("{POLICIES}{base}");
+        let full = of_policy(base).map_err(|_| missing())?;
         let id = match back.ok_or_else(missing)? {
             0 => self.refs.get(&full)?,
             n => {
@@ -101,7 +105,7 @@ impl Repo {
     /// # Errors
     /// A bad name or policy; `Conflict` where another changed it meanwhile; the medium failed.
     pub fn set_policy(&self, name: &str, text: &str) -> Result<Id> {
-        check_ref_name(name)?;
+        let full = of_policy(name)?;
         if name.contains('/') || name.ends_with(".toml") {
             return Err(RepoError::user(
                 format!("{name:?} would be taken for a file"),
@@ -110,7 +114,6 @@ impl Repo {
         }
         Policy::parse(name, text)?;
         let transaction = WriteTransaction::begin(self)?;
-        let full = format!("{POLICIES}{name}");
         let old = self.refs.get(&full)?;
         let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
         if old != Some(id) {
@@ -125,12 +128,10 @@ impl Repo {
     /// # Errors
     /// There is none; the medium failed.
     pub fn remove_policy(&self, name: &str) -> Result<()> {
+        let missing = || RepoError::not_found("policy", name);
         let held = self.write_lock()?;
-        let full = format!("{POLICIES}{name}");
-        let old = self
-            .refs
-            .get(&full)?
-            .ok_or_else(|| RepoError::not_found("policy", name))?;
+        let full = of_policy(name).map_err(|_| missing())?;
+        let old = self.refs.get(&full)?.ok_or_else(missing)?;
         let who = self.config.signature();
         self.refs
             .update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))

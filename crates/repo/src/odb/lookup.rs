@@ -60,7 +60,7 @@ impl Odb {
         if state.listed {
             return Ok(());
         }
-        let listed = self.storage.keys(PACK_DIR)?;
+        let listed = self.storage.keys(&PACK_DIR)?;
         let mut old = take(&mut state.packs);
         // At once: a map is built from what is sorted faster than it grows.
         let ids = listed.iter().filter_map(|key| PackId::from_key(key));
@@ -249,7 +249,10 @@ impl Odb {
         let packs: Vec<PackId> = state.packs.keys().copied().collect();
         let copies = packs.into_iter().filter_map(|p| {
             let pack = self.try_load(&mut state, p)?;
-            let record = pack.get(id).filter(|r| r.depth < depth && r.kind == Kind::Tensor)?.clone();
+            let record = pack
+                .get(id)
+                .filter(|r| r.depth < depth && r.kind == Kind::Tensor)?
+                .clone();
             Some(Location { pack, record })
         });
         let copies: Vec<Location> = copies.collect();

@@ -105,7 +105,7 @@ impl Repo {
         };
         let bytes = record.bytes()?;
         // From here on it may be joined, and collectors go by it.
-        transaction.note(&keys.rank(request.rank), &bytes, record.objects())?;
+        transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
         self.note_put(request, &keys, &check(&bytes))?;
         Ok(shard(request, &record, put.pack))
     }

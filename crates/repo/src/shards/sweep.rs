@@ -1,15 +1,19 @@
 //! What sessions leave: records hold on to what they name for the time of grace, and then go, whether they were joined or not.
 
 use super::{Keys, SHARDS, STATE, parts, record::Record};
-use crate::{ErrorKind, Result, reach::Root, storage::Storage};
+use crate::{
+    ErrorKind, Result,
+    reach::Root,
+    storage::{Key, Storage},
+};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// A session's keys, and when each was written.
-type Sessions = BTreeMap<String, Vec<(String, SystemTime)>>;
+type Sessions = BTreeMap<String, Vec<(Key, SystemTime)>>;
 
 fn sessions(storage: &dyn Storage) -> Result<Sessions> {
     let mut sessions = Sessions::new();
-    for stored in storage.list(SHARDS)? {
+    for stored in storage.list(&SHARDS)? {
         if let Some((session, _)) = parts(&stored.key) {
             sessions.entry(session).or_default().push((stored.key, stored.modified));
         }
@@ -17,7 +21,7 @@ fn sessions(storage: &dyn Storage) -> Result<Sessions> {
     Ok(sessions)
 }
 
-fn is_over(keys: &[(String, SystemTime)], horizon: SystemTime) -> bool {
+fn is_over(keys: &[(Key, SystemTime)], horizon: SystemTime) -> bool {
     keys.iter().all(|(_, modified)| *modified <= horizon)
 }
 

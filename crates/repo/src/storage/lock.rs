@@ -3,7 +3,7 @@
 //! `flock` belongs to the open file, which a forked child shares: it would keep the lock for as long as it lives, and could release it
 //! under its parent. So children close these files when they are made (docs/design/0010-locks.md says why not record locks).
 
-use super::{Guard, fork, waiting};
+use super::{Guard, fork, local::plainly, waiting};
 use crate::{RepoError, Result};
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -115,7 +115,7 @@ impl FileLock {
     pub fn acquire(path: &Path, access: Access) -> Result<FileLock> {
         let failed = |e| RepoError::io(format!("cannot lock {}", path.display()))(e);
         let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true);
+        plainly(options.create(true).truncate(false).write(true));
         loop {
             let file = OwnFile::open(&options, path).map_err(failed)?;
             file.lock(access, path).map_err(failed)?;

@@ -117,7 +117,9 @@ fn parse(locks: &str, file: &str) -> Vec<Holder> {
 
 fn command(process: u32) -> Option<String> {
     let bytes = fs::read(format!("/proc/{process}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+    let text = String::from_utf8_lossy(&bytes)
+        .trim_end_matches('\0')
+        .replace('\0', " ");
     // Another program's words may hold anything.
     let shown: String = text.chars().take(SHOWN).collect();
     let shown = shown.escape_debug().to_string();

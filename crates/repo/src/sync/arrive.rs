@@ -7,6 +7,7 @@
 use super::overlay::{Guest, Overlay};
 use crate::{
     RepoError, Result,
+    checkout::check_path,
     compact::encode_anew,
     fsck::{intact, sound},
     odb::Odb,
@@ -58,6 +59,15 @@ struct Fresh {
 }
 
 impl Repo {
+    /// As `take_in`, of what others push: refuses new directories that hold names which must not get onto a disk, so that nobody's
+    /// checkout meets them.
+    ///
+    /// # Errors
+    /// As `take_in`; `UnsafePath`.
+    pub fn take_in_pushed(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        self.take(arrived, true, progress)
+    }
+
     /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they are as they
     /// were, or stored.
     ///
@@ -65,13 +75,17 @@ impl Repo {
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
     /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        self.take(arrived, false, progress)
+    }
+
+    fn take(&self, arrived: &[Arrived], pushed: bool, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let transaction = WriteTransaction::begin(self)?;
         let fresh = self.fresh(arrived)?;
         let records = fresh.iter().flat_map(|f| &f.records);
         transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        let checked = self.check(&fresh, progress)?;
+        let checked = self.check(&fresh, pushed, progress)?;
         go_on(progress, WHAT)?;
         let mut out = TakenIn::default();
         self.stand_in(&transaction, &checked, &fresh, progress)?;
@@ -114,7 +128,7 @@ impl Repo {
 
     /// Checks the stored bytes of everything new, then what they decode to.
     /// Returns all objects, those that arrived among them.
-    fn check(&self, fresh: &[Fresh], progress: &dyn Progress) -> Result<Odb> {
+    fn check(&self, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<Odb> {
         let mut guests = Vec::new();
         for f in fresh.iter().filter(|f| !f.records.is_empty()) {
             let (id, tail) = encode_tail(&f.records, f.payload_end);
@@ -146,6 +160,9 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+        if pushed {
+            refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s)))?;
+        }
         Ok(odb)
     }
 
@@ -198,6 +215,16 @@ fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
             reason.clone(),
         )),
     }
+}
+
+/// Refuses directories with names that must not get onto a disk.
+fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Result<()> {
+    for record in records.filter(|r| r.kind == Kind::Tree) {
+        for entry in odb.tree(&record.id)?.entries {
+            check_path(&entry.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Depths of new tensors over what is new and what is here.
