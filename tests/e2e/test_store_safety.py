@@ -1,4 +1,4 @@
-"""What is stored stays: failed reads, damage that is healed, partial repositories, shards beside gc, lost locks, settings."""
+"""What is stored stays: failed reads, healed damage, partial repositories, ranks beside gc, lost locks, settings."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ impl Odb {
         Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING))
     }
 
-    /// A tensor and everything that it stands on. None: a copy that was taken lies too deep for what stands on it, and `limits` says
-    /// so now.
+    /// A tensor and everything that it stands on. None: a copy that was taken lies too deep for what stands on it,
+    /// and `limits` says so now.
     fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Option<Vec<Level>>> {
         let mut levels = Vec::new();
         // What needs it states this depth; the tensor itself may have any.
@@ -114,8 +114,8 @@ impl Odb {
         Ok(Some(levels))
     }
 
-    /// The copy of a tensor that readers take where what stands on it states a depth: the preferred one if it is shallower, else
-    /// one that is.
+    /// The copy of a tensor that readers take where what stands on it states a depth: the preferred one if it is
+    /// shallower, else one that is.
     fn copy_below(&self, id: &Id, depth: Option<u8>) -> Result<Option<Location>> {
         let at = self.find(id, Kind::Tensor)?;
         match depth {

@@ -200,7 +200,8 @@ impl Config {
         self.remotes().values().any(|r| r.partial)
     }
 
-    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is written.
+    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is
+    /// written.
     ///
     /// # Errors
     /// A name that could be no part of a ref; what `f` says; the medium failed.

@@ -143,7 +143,8 @@ impl Stored {
         }
     }
 
-    /// As `find`. In a partial repository what is not here is brought first: a version must not promise what it does not hold.
+    /// As `find`. In a partial repository what is not here is brought first: a version must not promise what it does
+    /// not hold.
     fn find_or_fetch(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
         let found = self.find(odb)?;
         let (true, None, Ok(id)) = (odb.is_partial(), &found, self.id.parse::<Id>()) else {

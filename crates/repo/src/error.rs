@@ -104,7 +104,7 @@ pub enum RepoError {
     #[error("a collection went on meanwhile; nothing was committed")]
     Overtaken,
     /// The file of a lock was deleted while the lock was held: others were not kept out.
-    #[error("the lock {} was deleted while it was held; nothing was committed", path.display())]
+    #[error("the lock {} was deleted while it was held; nothing was changed", path.display())]
     LockLost {
         /// The file.
         path: PathBuf,

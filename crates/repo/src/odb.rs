@@ -183,8 +183,9 @@ impl Odb {
         Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
     }
 
-    /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that is only ever
-    /// stored after its tensors, in the same pack, and gc keeps them together. In a partial one a manifest comes without them.
+    /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that
+    /// is only ever stored after its tensors, in the same pack, and gc keeps them together. In a partial one a
+    /// manifest comes without them.
     ///
     /// # Errors
     /// A damaged manifest; the medium failed.

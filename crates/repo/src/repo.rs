@@ -257,7 +257,8 @@ impl Repo {
         self.change_remote(name, &|_| Ok(remote.cloned()))
     }
 
-    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is written.
+    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is
+    /// written.
     ///
     /// # Errors
     /// As [`Config::change_remote`].

@@ -64,7 +64,8 @@ impl Repo {
         }
         drop(ingest);
         go_on(progress, STORING)?;
-        // What is in a pack that is new is kept for the time of grace by that. What was stored before may be in an old one.
+        // What is in a pack that is new is kept for the time of grace by that. What was stored before may be in an
+        // old one.
         let before = |id: &Id| pack.get(id).is_none();
         let before: Vec<Id> = done.iter().filter_map(Stored::id).filter(before).collect();
         transaction.publish(pack)?;

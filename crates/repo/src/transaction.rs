@@ -1,8 +1,9 @@
 //! A change to a repository, from its first look at what is stored to the last ref that it moves.
 //!
-//! Every step that keeps a collector from what the change relies on is part of the step that needs it, so that none can be left out:
-//! `begin` locks and looks which packs there are, `pack` pins what will be referred to, `publish` asks whether the lock holds still
-//! before the pack has its name, and `update_ref` and `note` pin and ask before anything comes to hold on to objects.
+//! Every step that keeps a collector from what the change relies on is part of the step that needs it, so that none
+//! can be left out: `begin` locks and looks which packs there are, `pack` pins what will be referred to, `publish`
+//! asks whether the lock holds still before the pack has its name, and `update_ref` and `note` pin and ask before
+//! anything comes to hold on to objects.
 
 use crate::{
     RepoError, Result,

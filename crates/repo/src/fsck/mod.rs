@@ -182,8 +182,8 @@ impl Repo {
         made.filter_map(|e| e.new).collect()
     }
 
-    /// Of the copies that an earlier check could not read those that this one has not read well either. A quick check decodes
-    /// nothing else.
+    /// Of the copies that an earlier check could not read those that this one has not read well either. A quick check
+    /// decodes nothing else.
     fn still_unreadable(&self, catalog: &Catalog, bad: &[Bad], quick: bool, progress: &dyn Progress) -> Unreadable {
         let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
         let earlier: Vec<Slot> = all.filter(|s| catalog.is_unreadable(*s)).collect();

@@ -71,8 +71,8 @@ pub(super) fn is_live(catalog: &Catalog, kept: &Marks, slot: Slot) -> bool {
     kept.has(catalog.number_of(slot)) && catalog.is_taken(slot)
 }
 
-/// Whether a copy that could not be read, and that something stands on all the same, is kept: it cannot be moved, since that
-/// verifies it.
+/// Whether a copy that could not be read, and that something stands on all the same, is kept: it cannot be moved,
+/// since that verifies it.
 fn is_unmovable(catalog: &Catalog, slots: &[Slot]) -> bool {
     slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s)
 }

@@ -238,8 +238,9 @@ impl Odb {
         found.min_by_key(|l| l.record.depth)
     }
 
-    /// A copy of a tensor with fewer deltas to follow than `depth`, which is what a difference to it states: of several the one that
-    /// reads well, else the shallowest. A copy that was stored anew may lie deeper than the one that it stands in for.
+    /// A copy of a tensor with fewer deltas to follow than `depth`, which is what a difference to it states: of
+    /// several the one that reads well, else the shallowest. A copy that was stored anew may lie deeper than the one
+    /// that it stands in for.
     ///
     /// # Errors
     /// The packs cannot be listed.
@@ -265,15 +266,16 @@ impl Odb {
         Ok(found)
     }
 
-    /// Whether a check found a copy of an object that cannot be read: what is stored in its place must stand on nothing, since
-    /// others may state a depth against that copy.
+    /// Whether a check found a copy of an object that cannot be read: what is stored in its place must stand on
+    /// nothing, since others may state a depth against that copy.
     ///
     /// # Errors
     /// The packs cannot be listed.
     pub(crate) fn has_unreadable_copy(&self, id: &Id) -> Result<bool> {
         let mut state = self.lock();
         self.list(&mut state)?;
-        Ok(state.unreadable.iter().any(|(_, object)| object == id))
+        let unreadable = &state.unreadable;
+        Ok(!unreadable.is_empty() && state.packs.keys().any(|p| unreadable.contains(&(*p, *id))))
     }
 
     /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.

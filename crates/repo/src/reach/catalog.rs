@@ -70,8 +70,8 @@ pub(crate) struct Catalog {
     unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
-    /// Copies that are not the preferred ones, since they could not be read, but the only ones shallow enough for what is a
-    /// difference to them.
+    /// Copies that are not the preferred ones, since they could not be read, but the only ones shallow enough for
+    /// what is a difference to them.
     leaned_on: HashMap<u32, Slot>,
 }
 
@@ -152,9 +152,11 @@ impl Catalog {
         Ok(out)
     }
 
-    /// Of these packs alone, and when each was written; earlier ones are preferred.
-    pub fn of(packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
+    /// Of these packs alone, and when each was written; earlier ones are preferred. `storage` has the list of copies
+    /// that a check could not read.
+    pub fn of(storage: &dyn Storage, packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
         let mut out = Catalog {
+            unreadable: unreadable::read(storage),
             packs: packs
                 .map(|(pack, modified)| Shelf {
                     pack,
@@ -191,7 +193,7 @@ impl Catalog {
     /// Where every copy reads well the preferred one is the shallowest, and there are none.
     fn find_leaned_on(&self) -> HashMap<u32, Slot> {
         let mut shallowest: HashMap<u32, Slot> = HashMap::new();
-        let all = || (0..self.packs.len()).flat_map(|p| self.slots(p));
+        let all = || (0..self.packs.len()).flat_map(move |p| self.slots(p));
         for slot in all().filter(|s| self.is_unreadable(*s)) {
             let n = self.number_of(slot);
             let depth = |s: Slot| self.record(s).depth;
@@ -216,7 +218,8 @@ impl Catalog {
         leaned_on
     }
 
-    /// The copy of an object that something is a shallower difference to than the preferred copy could serve, if there is one.
+    /// The copy of an object that something is a shallower difference to than the preferred copy could serve, if
+    /// there is one.
     pub fn leaned_on(&self, n: u32) -> Option<Slot> {
         self.leaned_on.get(&n).copied()
     }

@@ -1,4 +1,5 @@
-//! What sessions leave: records hold on to what they name for the time of grace, and then go, whether they were joined or not.
+//! What sessions leave: records hold on to what they name for the time of grace, and then go, whether they were
+//! joined or not.
 
 use super::{Keys, SHARDS, STATE, parts, record::Record};
 use crate::{
@@ -48,7 +49,8 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
     Ok(roots)
 }
 
-/// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only counts.
+/// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only
+/// counts.
 ///
 /// # Errors
 /// The medium failed.

@@ -75,7 +75,8 @@ extern "C" fn in_child() {
 pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
-        // SAFETY: the handlers are functions for as long as the program runs. Without memory for them children keep the files.
+        // SAFETY: the handlers are functions for as long as the program runs. Without memory for them children keep
+        // the files.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
     OPEN.with(|files| {

@@ -1,7 +1,9 @@
-//! Advisory locks of files, each held by one process: a forked child gives them up, a wait is told, a file that was deleted is noticed.
+//! Advisory locks of files, each of one process: a forked child gives them up, a wait is told, a deleted file is
+//! noticed.
 //!
-//! `flock` belongs to the open file, which a forked child shares: it would keep the lock for as long as it lives, and could release it
-//! under its parent. So children close these files when they are made (docs/design/0010-locks.md says why not record locks).
+//! `flock` belongs to the open file, which a forked child shares: it would keep the lock for as long as it lives, and
+//! could release it under its parent. So children close these files when they are made (docs/design/0010-locks.md
+//! says why).
 
 use super::{Guard, fork, local::plainly, waiting};
 use crate::{RepoError, Result};
@@ -46,7 +48,7 @@ impl OwnFile {
     }
 
     /// Waits for the lock; a wait of more than a moment is told, with who holds it.
-    fn lock(&self, access: Access, path: &Path) -> io::Result<()> {
+    fn lock_for(&self, access: Access, path: &Path) -> io::Result<()> {
         let tried = match access {
             Access::Shared => self.file.try_lock_shared(),
             Access::Alone => self.file.try_lock(),
@@ -118,7 +120,7 @@ impl FileLock {
         plainly(options.create(true).truncate(false).write(true));
         loop {
             let file = OwnFile::open(&options, path).map_err(failed)?;
-            file.lock(access, path).map_err(failed)?;
+            file.lock_for(access, path).map_err(failed)?;
             // One that was deleted while this waited keeps nobody out.
             if file.is_at(path).map_err(failed)? {
                 let path = path.to_owned();

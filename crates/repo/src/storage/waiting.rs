@@ -57,8 +57,8 @@ type Teller = Box<dyn Fn(&Waiting) + Send + Sync>;
 
 static TELLER: OnceLock<Teller> = OnceLock::new();
 
-/// Has waits for locks that last more than a second told to `tell`, once each, for as long as this process runs. Only the first call
-/// counts.
+/// Has waits for locks that last more than a second told to `tell`, once each, for as long as this process runs. Only
+/// the first call counts.
 pub fn on_wait(tell: impl Fn(&Waiting) + Send + Sync + 'static) {
     let _ = TELLER.set(Box::new(tell));
 }
@@ -86,7 +86,7 @@ pub(super) fn told(file: &File, path: &Path, wait: impl FnOnce() -> io::Result<(
 #[cfg(target_os = "linux")]
 fn holders(file: &File) -> io::Result<Vec<Holder>> {
     let meta = file.metadata()?;
-    let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
+    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
     let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     Ok(parse(&fs::read_to_string("/proc/locks")?, &wanted))
 }
@@ -96,7 +96,8 @@ fn holders(_file: &File) -> io::Result<Vec<Holder>> {
     Ok(Vec::new())
 }
 
-/// Processes that have a lock of this file: `1: FLOCK  ADVISORY  WRITE 708 08:01:393239 0 EOF`, where what waits has an arrow.
+/// Processes that have a lock of this file: `1: FLOCK  ADVISORY  WRITE 708 08:01:393239 0 EOF`; what waits has an
+/// arrow.
 fn parse(locks: &str, file: &str) -> Vec<Holder> {
     let mut found: Vec<u32> = Vec::new();
     for line in locks.lines() {

@@ -141,7 +141,7 @@ impl Repo {
             .map(|id| Pack::open(&*overlay, *id).map(Arc::new))
             .collect::<Result<Vec<_>>>()?;
         packs.extend(self.packs_below(fresh)?);
-        let catalog = Catalog::of(packs.into_iter().map(|p| (p, SystemTime::now())));
+        let catalog = Catalog::of(self.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
         let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
         let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
         progress.begin("checking what arrived", bytes);
@@ -166,8 +166,8 @@ impl Repo {
         Ok(odb)
     }
 
-    /// Stores tensors whole whose copies here cannot be read, and that arrived deeper in a chain than those lie: what is here a
-    /// difference to them states no more than that.
+    /// Stores tensors whole whose copies here cannot be read, and that arrived deeper in a chain than those lie: what
+    /// is here a difference to them states no more than that.
     fn stand_in(
         &self,
         transaction: &WriteTransaction<'_>,
