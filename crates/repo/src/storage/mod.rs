@@ -9,6 +9,7 @@ mod key;
 mod local;
 mod lock;
 mod memory;
+mod network;
 mod waiting;
 
 pub use fault::{Fault, FaultStorage};
@@ -16,6 +17,7 @@ pub use key::{Key, Prefix};
 pub use local::LocalStorage;
 pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
+pub use network::network_file_system;
 pub use waiting::{Holder, Waiting, on_wait};
 
 use crate::{RepoError, Result};
