@@ -43,7 +43,7 @@ impl WriteGuard {
     /// That of a collector which has shut everybody out.
     pub(crate) fn alone(held: Box<dyn Guard>) -> WriteGuard {
         WriteGuard {
-            held: held,
+            held,
             watch: None,
         }
     }
@@ -131,7 +131,7 @@ impl Repo {
         let list = condemned::read(&*self.storage)?.list;
         self.odb.avoid(&list);
         Ok(WriteGuard {
-            held: held,
+            held,
             watch: Some(Watch {
                 storage: self.storage.clone(),
                 change: list.change,

@@ -3,7 +3,7 @@
 use mdl_codec::CpuEngine;
 use mdl_repo::{
     Repo, RepoError,
-    storage::{LocalStorage, Storage, Swap},
+    storage::{Key, LocalStorage, Storage, Swap},
 };
 use std::{
     env, fs,
@@ -17,6 +17,7 @@ use std::{
 
 /// Names the storage to the child process that stands for a trainer.
 const TRAINER: &str = "MDL_TEST_TRAINER";
+const COUNT: Key = Key::fixed("count");
 
 /// In the child: takes the lock that a commit holds, forks a worker that outlives it, and says so.
 #[test]
@@ -93,7 +94,7 @@ fn a_ref_does_not_move_once_the_lock_file_is_gone() {
 fn swaps_go_on_where_their_lock_file_is_deleted_again_and_again() {
     let dir = tempfile::TempDir::new().expect("temp dir");
     let count = |storage: &LocalStorage| -> u64 {
-        let found = storage.get("count").expect("get").unwrap_or_default();
+        let found = storage.get(&COUNT).expect("get").unwrap_or_default();
         String::from_utf8(found).expect("text").parse().unwrap_or(0)
     };
     thread::scope(|scope| {
@@ -102,10 +103,10 @@ fn swaps_go_on_where_their_lock_file_is_deleted_again_and_again() {
                 let storage = LocalStorage::new(dir.path());
                 for _ in 0..25 {
                     loop {
-                        let found = storage.get("count").expect("get");
+                        let found = storage.get(&COUNT).expect("get");
                         let n = count(&storage) + 1;
                         let new = n.to_string();
-                        let done = storage.swap("count", found.as_deref(), Some(new.as_bytes()));
+                        let done = storage.swap(&COUNT, found.as_deref(), Some(new.as_bytes()));
                         if matches!(done.expect("swap"), Swap::Done) {
                             break;
                         }
