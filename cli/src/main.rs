@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     quiet_index_panics();
+    mdl_repo::storage::on_wait(|waiting| eprintln!("{waiting}"));
     let cli = match Cli::try_parse_from(args::as_git_takes_them(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return errors::usage(&error),

@@ -40,6 +40,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "packs": report.packs,
             "objects": report.objects,
             "stored_bytes": report.bytes,
+            "not_fetched": report.not_fetched,
             "problems": report.problems,
         }))?;
     } else {
@@ -51,6 +52,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
                 n => context.paint.red(&count(n, "problem")),
             };
             writeln!(context.out, "{packs}, {objects}, {}: {verdict}", size(report.bytes))?;
+            if report.not_fetched > 0 {
+                let objects = count(report.not_fetched, "object");
+                writeln!(
+                    context.out,
+                    "{objects} not here: this repository is partial, and they were not fetched"
+                )?;
+            }
         }
     }
     if report.problems.is_empty() {

@@ -50,6 +50,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "warning: -b {name} has no effect: the repository exists. `mdl switch -c {name}` makes the branch"
         ));
     }
+    if let Some(kind) = repo.dir().and_then(mdl_repo::storage::network_file_system) {
+        context.note(&format!(
+            "warning: this is on {kind}, where locks may not keep commands on other machines out: run `mdl gc` and `mdl compact` \
+             only while nothing commits, or keep the versions in a bucket (`mdl init --storage`)"
+        ));
+    }
     let local = || repo.dir().unwrap_or(&dir).display().to_string();
     let place = args.storage.clone().unwrap_or_else(local);
     if context.global.json {

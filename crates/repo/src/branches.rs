@@ -4,12 +4,10 @@
 use crate::{
     RepoError, Result,
     checkout::{CheckedOut, CheckoutOptions, unforced},
-    guard::WriteGuard,
-    odb::add_object,
-    pack::PackWriter,
     progress::Progress,
     refs::{Head, RefName, check_ref_name},
     repo::Repo,
+    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind, Tag};
 
@@ -25,6 +23,11 @@ pub enum Merged {
         /// Where it stands.
         to: Id,
     },
+}
+
+fn add_tag(transaction: &WriteTransaction<'_>, tag: &Tag) -> Result<Id> {
+    tag.check_bounds().map_err(RepoError::TooLong)?;
+    transaction.add(Kind::Tag, &tag.encode(), [tag.target])
 }
 
 impl Repo {
@@ -158,12 +161,13 @@ impl Repo {
             ));
         }
         let who = self.config.signature();
-        let held = self.hold(at)?;
+        let transaction = WriteTransaction::begin(self)?;
+        self.odb.need(at, "commit")?;
         self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
-            Some(text) => self.add_tag(
-                &held,
+            Some(text) => add_tag(
+                &transaction,
                 &Tag {
                     target: *at,
                     name: name.to_owned(),
@@ -172,8 +176,7 @@ impl Repo {
                 },
             )?,
         };
-        self.refs
-            .update(&held, &full, old, Some(id), &who, &format!("tag: {name}"))?;
+        transaction.update_ref(&full, old, Some(id), &who, &format!("tag: {name}"))?;
         Ok(id)
     }
 
@@ -184,19 +187,10 @@ impl Repo {
     /// A bad name; no such commit; it was pruned; the medium failed.
     pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
         check_ref_name(&tag.name)?;
-        let held = self.hold(&tag.target)?;
+        let transaction = WriteTransaction::begin(self)?;
+        self.odb.need(&tag.target, "commit")?;
         self.refuse_pruned(&tag.target)?;
-        self.add_tag(&held, tag)
-    }
-
-    fn add_tag(&self, held: &WriteGuard, tag: &Tag) -> Result<Id> {
-        tag.check_bounds().map_err(RepoError::TooLong)?;
-        let mut pack = PackWriter::new(&*self.storage)?;
-        let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
-        if !pack.is_empty() {
-            self.odb.note_pack(pack.finish(held)?)?;
-        }
-        Ok(id)
+        add_tag(&transaction, tag)
     }
 
     /// Deletes a tag; returns what it held.

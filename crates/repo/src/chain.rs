@@ -28,6 +28,8 @@ const NOT_DESCENDING: &str = "its delta chain does not descend";
 /// Most tensors below one. A writer's chains have at most 255, and another 255 for every grandparent left behind by a
 /// compaction, which are few; a crafted repository could have as many as it has tensors.
 const MOST_BELOW: usize = 1024;
+/// Most turns that a reader takes to find copies whose depths descend. A healed repository needs one or two.
+const MOST_TURNS: usize = 64;
 
 /// A tensor of the repository, ready to be read in any order.
 #[derive(Debug)]
@@ -64,15 +66,31 @@ impl Odb {
     }
 
     fn tensor_once(&self, id: &Id) -> Result<TensorReader<'_>> {
+        let mut limits = HashMap::new();
+        // Each turn takes a shallower copy of one tensor.
+        for _ in 0..MOST_TURNS {
+            match self.levels(id, &mut limits)? {
+                Some(levels) => return self.reader(id, levels),
+                None => continue,
+            }
+        }
+        Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING))
+    }
+
+    /// A tensor and everything that it stands on. None: a copy that was taken lies too deep for what stands on it,
+    /// and `limits` says so now.
+    fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Option<Vec<Level>>> {
         let mut levels = Vec::new();
-        // Who needs it states this depth; the tensor itself may have any.
+        // What needs it states this depth; the tensor itself may have any.
         let mut open = vec![(*id, None)];
         let mut seen = HashMap::new();
+        let not_descending = || RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING);
         while let Some((next, above)) = open.pop() {
             let depth = match seen.get(&next) {
                 Some(&depth) => depth,
                 None => {
-                    let at = self.find(&next, Kind::Tensor)?;
+                    let limit = limits.get(&next).copied().into_iter().chain(above).min();
+                    let at = self.copy_below(&next, limit)?.ok_or_else(not_descending)?;
                     let (depth, header) = (at.record.depth, self.header(&at)?);
                     open.extend(at.record.relatives().map(|below| (below, Some(depth))));
                     seen.insert(next, depth);
@@ -84,11 +102,29 @@ impl Odb {
                     depth
                 }
             };
+            if levels.len() > MOST_BELOW {
+                return Err(not_descending());
+            }
             // Depth falls strictly from delta to relative, so there is an end, whatever copies of an object exist.
-            if above.is_some_and(|above: u8| above <= depth) || levels.len() > MOST_BELOW {
-                return Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING));
+            if let Some(above) = above.filter(|above| *above <= depth) {
+                limits.insert(next, above);
+                return Ok(None);
             }
         }
+        Ok(Some(levels))
+    }
+
+    /// The copy of a tensor that readers take where what stands on it states a depth: the preferred one if it is
+    /// shallower, else one that is.
+    fn copy_below(&self, id: &Id, depth: Option<u8>) -> Result<Option<Location>> {
+        let at = self.find(id, Kind::Tensor)?;
+        match depth {
+            Some(depth) if at.record.depth >= depth => self.find_below(id, depth),
+            _ => Ok(Some(at)),
+        }
+    }
+
+    fn reader(&self, id: &Id, mut levels: Vec<Level>) -> Result<TensorReader<'_>> {
         // The same order that depth gives: what stands on something comes before it. The first is the deepest.
         levels.sort_by_key(|l: &Level| std::cmp::Reverse(l.at.record.depth));
         let places: HashMap<Id, usize> = levels.iter().enumerate().map(|(i, l)| (l.at.record.id, i)).collect();

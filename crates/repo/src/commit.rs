@@ -7,15 +7,13 @@
 use crate::{
     RepoError, Result,
     contents::{Content, NewFile, check_names},
-    guard::WriteGuard,
     ingest::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
-    pack::PackWriter,
     progress::{Progress, go_on},
-    reach::kind_of,
-    refs::{HEADS, Head, RefName},
+    refs::{COMMITTED, HEADS, Head, RefName},
     repo::Repo,
     resume,
+    transaction::WriteTransaction,
     tree::{Files, store},
     work::{FileState, WorkFile, recall, remember, walk},
 };
@@ -95,16 +93,16 @@ pub(crate) enum Target {
 
 /// A commit that is stored, durably, and that no ref holds yet. While it lives no collector runs.
 #[derive(Debug)]
-pub(crate) struct Written {
+pub(crate) struct Written<'r> {
     pub target: Target,
     pub id: Id,
     pub commit: Commit,
     report: Report,
     quality: Option<Quality>,
-    pub held: WriteGuard,
+    pub transaction: WriteTransaction<'r>,
 }
 
-impl Written {
+impl Written<'_> {
     pub fn told(self) -> Committed {
         Committed {
             id: self.id,
@@ -225,7 +223,7 @@ impl Repo {
     ) -> Result<Committed> {
         let written = self.write_commit(request, source, list, prepared, progress)?;
         let who = self.config.moved_by(request.author.as_ref());
-        self.advance(&written.held, &written.target, written.id, &written.commit, &who)?;
+        self.advance(&written.transaction, &written.target, written.id, &written.commit, &who)?;
         Ok(written.told())
     }
 
@@ -237,11 +235,10 @@ impl Repo {
         list: &[NewFile],
         prepared: Option<Prepared>,
         progress: &dyn Progress,
-    ) -> Result<Written> {
+    ) -> Result<Written<'_>> {
         let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
         // No collector may run between the look-ups ("is it stored already?") and the ref's move.
-        let held = self.write_lock()?;
-        self.odb.refresh();
+        let transaction = WriteTransaction::begin(self)?;
         let target = self.target_of(request, source)?;
         let parent = target.parent();
         if let Some(p) = prepared.as_ref().filter(|p| p.parent != parent) {
@@ -251,15 +248,12 @@ impl Repo {
                 found: parent,
             });
         }
-        self.rely_on(
-            &held,
-            parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id)),
-        )?;
+        let relied_on = parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id));
+        let mut pack = transaction.pack(relied_on)?;
         let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
         let old = parent_commit
             .as_ref()
             .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
-        let mut pack = PackWriter::new(&*self.storage)?;
         let policy = Policy {
             max_depth: prepared.as_ref().map_or(self.config.max_depth(), |p| p.max_depth),
             allow_damaged: request.allow_damaged,
@@ -319,15 +313,14 @@ impl Repo {
         drop(ingest);
         // From here on it is a commit.
         go_on(progress, STORING)?;
-        let written = pack.finish(&held)?;
-        self.odb.note_pack(written)?;
+        transaction.publish(pack)?;
         Ok(Written {
             target,
             id,
             commit,
             report,
             quality: prepared.map(|p| p.quality),
-            held,
+            transaction,
         })
     }
 
@@ -412,27 +405,22 @@ impl Repo {
     /// Moves what a commit was made for from where it stood to the commit.
     pub(crate) fn advance(
         &self,
-        held: &WriteGuard,
+        transaction: &WriteTransaction<'_>,
         target: &Target,
         id: Id,
         commit: &Commit,
         who: &Signature,
     ) -> Result<()> {
         let first_line = commit.message.lines().next().unwrap_or_default();
-        let kind = if commit.parents.is_empty() {
-            "commit (initial)"
-        } else {
-            "commit"
-        };
-        let message = format!("{kind}: {first_line}");
+        let initial = if commit.parents.is_empty() { " (initial)" } else { "" };
+        let message = format!("{COMMITTED}{initial}: {first_line}");
         match target {
             Target::Branch { name, tip, .. } => {
-                self.refs
-                    .update(held, &RefName::branch(name)?, *tip, Some(id), who, &message)
+                transaction.update_ref(&RefName::branch(name)?, *tip, Some(id), who, &message)
             }
             Target::Detached(from) => {
                 let (from, to) = (Head::Detached(*from), Head::Detached(id));
-                self.refs.move_head(held, &from, &to, who, &message)
+                transaction.move_head(&from, &to, who, &message)
             }
         }
     }
@@ -460,11 +448,8 @@ pub(crate) fn ingest_cached(
     if let Some(known) = recall(ingest.odb, path, &state) {
         let stored = match &ingest.sink {
             Sink::Ids => true,
-            // A manifest is only ever stored after its tensors, in the same pack, and gc keeps them together.
-            // Unless one of them cannot be read.
-            Sink::Pack(_) => {
-                !ingest.odb.has_unreadable()? && ingest.odb.contains_kind(&known.id, kind_of(known.mode))?
-            }
+            // Of what a check could not read all is looked at again.
+            Sink::Pack(_) => !ingest.odb.has_unreadable()? && ingest.odb.contains_file(known.mode, &known.id)?,
         };
         if stored {
             ingest.progress.advance(known.size);

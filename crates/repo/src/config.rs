@@ -4,7 +4,7 @@
 use crate::{
     RepoError, Result,
     refs::check_ref_name,
-    storage::{Key, Storage},
+    storage::{Key, Storage, Swap},
 };
 use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
@@ -83,7 +83,19 @@ fn parse(what: &str, text: &str) -> Result<Table> {
     })
 }
 
-/// The user's own settings: what a repository does not set itself is looked up there.
+fn table_of(bytes: &[u8]) -> Result<Table> {
+    let text = std::str::from_utf8(bytes).map_err(|_| RepoError::corrupt("config", "not text"))?;
+    parse("the repository's config", text)
+}
+
+fn section_of<'a>(settings: &'a mut Table, section: &str) -> Result<&'a mut Table> {
+    let table = settings.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    table
+        .as_table_mut()
+        .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))
+}
+
+/// The file with the user's own settings, wherever there is a home directory.
 pub fn user_file() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
@@ -101,8 +113,7 @@ impl Config {
     /// # Errors
     /// A file that is no TOML; the medium failed.
     pub fn load(storage: &dyn Storage) -> Result<Config> {
-        let bytes = storage.get(&KEY)?.unwrap_or_default();
-        let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt("config", "not text"))?;
+        let repo = table_of(&storage.get(&KEY)?.unwrap_or_default())?;
         let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));
         let user = found.map(|(text, path)| parse(&path.display().to_string(), &text));
         let (user, problem) = match user.transpose() {
@@ -110,11 +121,7 @@ impl Config {
             // A slip in a file that is not the repository's must not keep anyone from their versions.
             Err(e) => (Table::new(), Some(e.to_string())),
         };
-        Ok(Config {
-            repo: parse("the repository's config", &text)?,
-            user,
-            problem,
-        })
+        Ok(Config { repo, user, problem })
     }
 
     /// What is wrong with the user's own file, if it could not be read.
@@ -153,15 +160,30 @@ impl Config {
         let Some((section, name)) = key.split_once('.') else {
             return Err(unknown(key));
         };
-        let table = self.repo.entry(section).or_insert_with(|| Value::Table(Table::new()));
-        let table = table
-            .as_table_mut()
-            .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))?;
-        match value {
-            Some(text) => table.insert(name.to_owned(), typed(text)),
-            None => table.remove(name),
-        };
-        storage.put(&KEY, self.repo.to_string().as_bytes())
+        self.change(storage, |settings| {
+            let table = section_of(settings, section)?;
+            match value {
+                Some(text) => table.insert(name.to_owned(), typed(text)),
+                None => table.remove(name),
+            };
+            Ok(())
+        })
+    }
+
+    /// Changes the repository's settings as they are when the change is written: others change them too.
+    fn change(&mut self, storage: &dyn Storage, f: impl Fn(&mut Table) -> Result<()>) -> Result<()> {
+        let mut found = storage.get(&KEY)?;
+        loop {
+            let mut settings = table_of(found.as_deref().unwrap_or_default())?;
+            f(&mut settings)?;
+            match storage.swap(&KEY, found.as_deref(), Some(settings.to_string().as_bytes()))? {
+                Swap::Done => {
+                    self.repo = settings;
+                    return Ok(());
+                }
+                Swap::Lost(other) => found = other,
+            }
+        }
     }
 
     /// Other places, by their names.
@@ -178,25 +200,31 @@ impl Config {
         self.remotes().values().any(|r| r.partial)
     }
 
-    /// Notes (or with `None` forgets) another place.
+    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is
+    /// written.
     ///
     /// # Errors
-    /// A name that could be no part of a ref; the medium failed.
-    pub fn set_remote(&mut self, storage: &dyn Storage, name: &str, remote: Option<&Remote>) -> Result<()> {
+    /// A name that could be no part of a ref; what `f` says; the medium failed.
+    pub fn change_remote(
+        &mut self,
+        storage: &dyn Storage,
+        name: &str,
+        f: &dyn Fn(Option<Remote>) -> Result<Option<Remote>>,
+    ) -> Result<()> {
         check_ref_name(name)?;
         if name.contains('/') {
             let hint = "one word, such as origin";
             return Err(RepoError::user(format!("{name:?} is no name for a remote"), hint));
         }
-        let table = self.repo.entry(REMOTE).or_insert_with(|| Value::Table(Table::new()));
-        let table = table
-            .as_table_mut()
-            .ok_or_else(|| RepoError::corrupt("config", "remote is no table"))?;
-        match remote {
-            None => table.remove(name),
-            Some(r) => table.insert(name.to_owned(), Value::Table(r.to_table())),
-        };
-        storage.put(&KEY, self.repo.to_string().as_bytes())
+        self.change(storage, |settings| {
+            let table = section_of(settings, REMOTE)?;
+            let noted = table.get(name).and_then(Value::as_table).and_then(remote);
+            match f(noted)? {
+                None => table.remove(name),
+                Some(r) => table.insert(name.to_owned(), Value::Table(r.to_table())),
+            };
+            Ok(())
+        })
     }
 
     fn number(&self, key: &str) -> u64 {

@@ -6,7 +6,6 @@ use crate::{
     ingest::{Ingest, Ingested, TensorReport},
     lossy::Scratch,
     odb::Odb,
-    reach::kind_of,
     repo::Repo,
     source::Source,
     work::WorkFile,
@@ -100,6 +99,11 @@ impl Stored {
         self.executable
     }
 
+    /// The object.
+    pub(crate) fn id(&self) -> Option<Id> {
+        self.id.parse().ok()
+    }
+
     /// Length of the file in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
@@ -126,18 +130,40 @@ impl Stored {
         what(self) == what(other)
     }
 
-    /// Its object, if that is there. Then all that it refers to is, too.
+    fn mode(&self) -> Mode {
+        if self.manifest { Mode::Manifest } else { Mode::Blob }
+    }
+
+    /// Its object, if that is there with all that it refers to.
     pub(crate) fn find(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
-        let mode = if self.manifest { Mode::Manifest } else { Mode::Blob };
+        let mode = self.mode();
         match self.id.parse::<Id>() {
-            Ok(id) if odb.contains_kind(&id, kind_of(mode))? => Ok(Some((mode, id))),
+            Ok(id) if odb.contains_file(mode, &id)? => Ok(Some((mode, id))),
             _ => Ok(None),
         }
     }
 
+    /// As `find`. In a partial repository what is not here is brought first: a version must not promise what it does
+    /// not hold.
+    fn find_or_fetch(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
+        let found = self.find(odb)?;
+        let (true, None, Ok(id)) = (odb.is_partial(), &found, self.id.parse::<Id>()) else {
+            return Ok(found);
+        };
+        let entry = Entry {
+            name: String::new(),
+            mode: self.mode(),
+            executable: self.executable,
+            size: self.size,
+            id,
+        };
+        odb.prefetch_files([&entry].into_iter())?;
+        self.find(odb)
+    }
+
     /// Takes it into a version, if its objects are there.
     pub(crate) fn join(&self, ingest: &mut Ingest<'_>, rel: &str) -> Result<Ingested> {
-        let Some((mode, found)) = self.find(ingest.odb)? else {
+        let Some((mode, found)) = self.find_or_fetch(ingest.odb)? else {
             return Err(RepoError::not_found("staged file", rel));
         };
         ingest.report.tensors.extend(self.report.iter().cloned());
@@ -180,7 +206,7 @@ impl NewFile {
     /// The object that was stored ahead of the commit, if this is such a file.
     pub(crate) fn stored_id(&self) -> Option<Id> {
         match &self.content {
-            Content::Stored(stored) => stored.id.parse().ok(),
+            Content::Stored(stored) => stored.id(),
             _ => None,
         }
     }

@@ -103,6 +103,12 @@ pub enum RepoError {
     /// A collector may be about to delete what was relied on: it has to be looked up again.
     #[error("a collection went on meanwhile; nothing was committed")]
     Overtaken,
+    /// The file of a lock was deleted while the lock was held: others were not kept out.
+    #[error("the lock {} was deleted while it was held; nothing was changed", path.display())]
+    LockLost {
+        /// The file.
+        path: PathBuf,
+    },
     /// Stored bytes are not what was written.
     #[error("{what} is damaged: {reason}")]
     Corrupt {
@@ -238,6 +244,7 @@ impl RepoError {
             RepoError::Conflict { .. }
             | RepoError::FilesOfAnother { .. }
             | RepoError::NotForward { .. }
+            | RepoError::LockLost { .. }
             | RepoError::Overtaken => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
             RepoError::Scan {
@@ -278,6 +285,9 @@ impl RepoError {
                 "the version's other files can be checked out by their names; `mdl cat` shows this one".to_owned()
             }
             RepoError::Overtaken => "try again".to_owned(),
+            RepoError::LockLost { .. } => {
+                "try again; a lock ends with the process that holds it, and its file is never to be deleted".to_owned()
+            }
             RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
             RepoError::Corrupt { .. } => {
                 "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()

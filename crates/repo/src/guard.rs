@@ -27,7 +27,7 @@ use std::{collections::BTreeSet, sync::Arc};
 #[derive(Debug)]
 #[must_use = "collectors are kept away only while it lives"]
 pub struct WriteGuard {
-    _held: Box<dyn Guard>,
+    held: Box<dyn Guard>,
     /// None where the lock itself keeps collectors out.
     watch: Option<Watch>,
 }
@@ -43,7 +43,7 @@ impl WriteGuard {
     /// That of a collector which has shut everybody out.
     pub(crate) fn alone(held: Box<dyn Guard>) -> WriteGuard {
         WriteGuard {
-            _held: held,
+            held,
             watch: None,
         }
     }
@@ -53,6 +53,7 @@ impl WriteGuard {
     /// # Errors
     /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. The medium failed.
     pub fn confirm(&self) -> Result<()> {
+        self.held.check()?;
         self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
     }
 
@@ -62,6 +63,7 @@ impl WriteGuard {
     /// # Errors
     /// `Overtaken`, also where that pack is being deleted just now; the medium failed.
     pub fn admit(&self, pack: PackId) -> Result<()> {
+        self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
         if watch.confirm()?.packs.contains_key(&pack) {
             spare(&*watch.storage, &[pack].into())?;
@@ -129,7 +131,7 @@ impl Repo {
         let list = condemned::read(&*self.storage)?.list;
         self.odb.avoid(&list);
         Ok(WriteGuard {
-            _held: held,
+            held,
             watch: Some(Watch {
                 storage: self.storage.clone(),
                 change: list.change,

@@ -49,6 +49,7 @@ mod status;
 pub mod storage;
 pub mod sync;
 mod tensor;
+mod transaction;
 mod tree;
 mod values;
 mod verify;

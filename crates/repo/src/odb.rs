@@ -13,11 +13,12 @@ use crate::{
     index::Index,
     pack::{NewObject, Pack, PackId, PackWriter, Record},
     payload::{content, wrap},
+    reach::kind_of,
     storage::Storage,
 };
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
-use mdl_objects::{Commit, Id, Kind, Manifest, Tag, Tree};
+use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -44,6 +45,8 @@ pub struct Odb {
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
     supplier: Option<Arc<dyn Supplier>>,
+    /// Whether what is not here may be at another place.
+    partial: bool,
     pub(crate) sound: Sound,
 }
 
@@ -56,6 +59,7 @@ impl Odb {
             index_dir,
             state: Mutex::default(),
             supplier: None,
+            partial: false,
             sound: Sound::default(),
         }
     }
@@ -177,6 +181,29 @@ impl Odb {
             found => found,
         };
         Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
+    }
+
+    /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that
+    /// is only ever stored after its tensors, in the same pack, and gc keeps them together. In a partial one a
+    /// manifest comes without them.
+    ///
+    /// # Errors
+    /// A damaged manifest; the medium failed.
+    pub(crate) fn contains_file(&self, mode: Mode, id: &Id) -> Result<bool> {
+        if !self.contains_kind(id, kind_of(mode))? {
+            return Ok(false);
+        }
+        if !self.partial || mode != Mode::Manifest {
+            return Ok(true);
+        }
+        let manifest = self.manifest(id)?;
+        let blobs = manifest.skeleton.iter().map(|c| c.id);
+        for part in blobs.chain(manifest.tensors.iter().map(|t| t.id)) {
+            if !self.contains(&part)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a check found copies that cannot be read: then no short cut says what is stored.

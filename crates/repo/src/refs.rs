@@ -29,6 +29,8 @@ pub const WORKTREES: &str = "refs/worktrees/";
 pub(crate) const POLICIES: &str = "refs/policies/";
 pub(crate) const REFS: Prefix = Prefix::fixed("refs/");
 pub(crate) const HEAD: RefName = RefName::HEAD;
+/// How the reflog's words on a move to a new commit begin.
+pub(crate) const COMMITTED: &str = "commit";
 /// Bytes of a ref or HEAD at most.
 const MOST: u64 = 4096;
 

@@ -165,7 +165,8 @@ impl Repo {
             None => return Err(RepoError::not_found("repository", "in this storage")),
         }
         let config = Config::load(&*storage)?;
-        let odb = Odb::new(storage.clone(), engine, index);
+        let mut odb = Odb::new(storage.clone(), engine, index);
+        odb.set_partial(config.is_partial());
         let mut refs = Refs::new(storage.clone());
         refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| Seen::new(d.join(BASE))));
         Ok(Repo {
@@ -281,9 +282,20 @@ impl Repo {
     /// Notes (or with `None` forgets) another place of the same history.
     ///
     /// # Errors
-    /// As [`Config::set_remote`].
+    /// As [`Config::change_remote`].
     pub fn set_remote(&mut self, name: &str, remote: Option<&Remote>) -> Result<()> {
-        self.config.set_remote(&*self.storage, name, remote)
+        self.change_remote(name, &|_| Ok(remote.cloned()))
+    }
+
+    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is
+    /// written.
+    ///
+    /// # Errors
+    /// As [`Config::change_remote`].
+    pub fn change_remote(&mut self, name: &str, f: &dyn Fn(Option<Remote>) -> Result<Option<Remote>>) -> Result<()> {
+        self.config.change_remote(&*self.storage, name, f)?;
+        self.odb.set_partial(self.config.is_partial());
+        Ok(())
     }
 
     /// Full name of the branch HEAD is on.

@@ -2,15 +2,24 @@
 //! Neighbours: `contents` says what a file is, `commit` joins. It must not move a ref.
 
 use crate::{
-    Result,
+    ErrorKind, Result,
     commit::ingest_file,
     contents::{NewFile, Stored, check_names},
     ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
-    pack::PackWriter,
     progress::{Progress, go_on},
+    reach::Root,
     repo::Repo,
+    shards::{open, seal},
+    storage::{Prefix, Storage},
+    transaction::WriteTransaction,
     tree::Files,
 };
+use mdl_objects::Id;
+use std::time::SystemTime;
+
+/// Prefix of the notes of what is held for the time of grace.
+const STAGED: Prefix = Prefix::fixed("staged/");
+const HEADER: &str = "mdl staged 1";
 
 impl Repo {
     /// Stores files durably without making a version of them: differences are taken to the version that `branch` (or HEAD)
@@ -20,15 +29,13 @@ impl Repo {
     /// Damaged or unsuitable files; the medium failed.
     pub fn stage(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         check_names(files)?;
-        let held = self.write_lock()?;
-        self.odb.refresh();
+        let transaction = WriteTransaction::begin(self)?;
         let parent = self.parent_of(branch)?;
-        self.rely_on(&held, parent)?;
         let old = match parent {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
             None => Files::new(),
         };
-        let mut pack = PackWriter::new(&*self.storage)?;
+        let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
         let hints = Hints::default();
         let mut ingest = Ingest {
@@ -56,12 +63,56 @@ impl Repo {
             before = after;
         }
         drop(ingest);
-        if pack.is_empty() {
-            return Ok(done);
-        }
         go_on(progress, STORING)?;
-        let written = pack.finish(&held)?;
-        self.odb.note_pack(written)?;
+        // What is in a pack that is new is kept for the time of grace by that. What was stored before may be in an
+        // old one.
+        let before = |id: &Id| pack.get(id).is_none();
+        let before: Vec<Id> = done.iter().filter_map(Stored::id).filter(before).collect();
+        transaction.publish(pack)?;
+        hold(&transaction, before)?;
         Ok(done)
     }
+}
+
+/// Notes that these objects, which no ref reaches yet, are relied on from now on for the time of grace.
+fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> {
+    objects.sort();
+    objects.dedup();
+    if objects.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = objects.iter().map(Id::to_hex).collect();
+    let note = seal(HEADER, &names)?;
+    // One note for the same objects, whose time begins anew.
+    let key = STAGED.key(blake3::hash(&note).to_hex().as_str())?;
+    transaction.note(&key, &note, objects)
+}
+
+/// What staged files hold on to.
+///
+/// # Errors
+/// A note that a newer program wrote; the medium failed. One that is damaged holds nothing.
+pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
+    let mut roots = Vec::new();
+    for stored in storage.list(&STAGED)?.into_iter().filter(|s| s.modified > horizon) {
+        let Some(bytes) = storage.get(&stored.key)? else {
+            continue;
+        };
+        let names: Vec<String> = match open(HEADER, &stored.key, &bytes) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => continue,
+            read => read?,
+        };
+        let ids = names.iter().filter_map(|name| name.parse().ok());
+        roots.extend(ids.map(|id| Root::noted(stored.key.to_string(), id)));
+    }
+    Ok(roots)
+}
+
+/// Deletes the notes that were written by `horizon`.
+///
+/// # Errors
+/// The medium failed.
+pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
+    let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
+    over.try_for_each(|s| storage.delete(&s.key))
 }

@@ -4,7 +4,8 @@ mod support;
 
 use mdl_repo::RefName;
 use mdl_repo::{
-    CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Source, Stored, storage::LocalStorage,
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Source, Stored,
+    storage::{LocalStorage, Prefix},
 };
 use std::sync::Arc;
 use support::{engine, place};
@@ -210,4 +211,42 @@ fn a_copy_holds_every_version() {
         .clone();
     assert_eq!(copy.odb().read_range(&entry, 0, u64::MAX).expect("read"), bytes);
     assert!(place.repo.copy_to(&LocalStorage::new(&inner), &Silent).is_err());
+}
+
+#[test]
+fn staged_files_stay_for_the_time_of_grace_though_all_of_them_was_stored_before() {
+    let place = place();
+    let bytes = tensor_file("w", &noise(4000, 5));
+    let stage = || {
+        place
+            .repo
+            .stage(&[memory("w.safetensors", &bytes)], None, &Silent)
+            .expect("stage")
+    };
+    stage();
+    let packs = place.repo.dir().expect("a directory").join("packs");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 3600);
+    for entry in std::fs::read_dir(packs).expect("packs") {
+        let path = entry.expect("entry").path();
+        let file = std::fs::File::options().write(true).open(path).expect("open");
+        file.set_modified(old).expect("age");
+    }
+    let staged = stage();
+    place.repo.gc(&GcOptions::default(), &Silent).expect("gc");
+    let file = NewFile {
+        rel: "w.safetensors".to_owned(),
+        executable: false,
+        content: Content::Stored(staged[0].clone()),
+    };
+    place.repo.commit(&request(vec![file]), &Silent).expect("join");
+    let kept = place.repo.storage().list(&Prefix::ALL).expect("list");
+    assert!(kept.iter().any(|s| s.key.starts_with("staged/")));
+    let now = GcOptions {
+        prune_now: true,
+        ..GcOptions::default()
+    };
+    place.repo.gc(&now, &Silent).expect("gc");
+    let kept = place.repo.storage().list(&Prefix::ALL).expect("list");
+    assert!(!kept.iter().any(|s| s.key.starts_with("staged/")));
+    assert!(place.repo.fsck(false, &Silent).expect("fsck").problems.is_empty());
 }

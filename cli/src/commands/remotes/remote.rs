@@ -80,15 +80,17 @@ pub fn kept(url: &str) -> Result<String> {
 
 fn add(context: &mut Context, name: &str, url: &str) -> Result<()> {
     let mut repo = context.repo()?;
-    if repo.config().remotes().contains_key(name) {
-        let hint = format!("change it with `mdl remote set-url {name} URL`");
-        return Err(RepoError::user(format!("there is a remote {name} already"), hint).into());
-    }
     let remote = Remote {
         url: kept(url)?,
         ..Remote::default()
     };
-    repo.set_remote(name, Some(&remote))?;
+    repo.change_remote(name, &|noted| match noted {
+        None => Ok(Some(remote.clone())),
+        Some(_) => {
+            let hint = format!("change it with `mdl remote set-url {name} URL`");
+            Err(RepoError::user(format!("there is a remote {name} already"), hint))
+        }
+    })?;
     told(context, name, &remote)
 }
 
@@ -96,7 +98,10 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (name, old) = super::named(&repo, Some(name))?;
     let remote = Remote { url: kept(url)?, ..old };
-    repo.set_remote(&name, Some(&remote))?;
+    repo.change_remote(&name, &|noted| {
+        let url = remote.url.clone();
+        Ok(noted.map(|noted| Remote { url, ..noted }))
+    })?;
     told(context, &name, &remote)
 }
 
@@ -105,10 +110,14 @@ fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (old, remote) = super::named(&repo, Some(old))?;
     // The same place under both names is what a kill leaves.
-    if repo.config().remotes().get(new).is_some_and(|r| *r != remote) || old == new {
-        return Err(RepoError::user(format!("there is a remote {new} already"), "choose another name").into());
+    let taken = || RepoError::user(format!("there is a remote {new} already"), "choose another name");
+    if old == new {
+        return Err(taken().into());
     }
-    repo.set_remote(new, Some(&remote))?;
+    repo.change_remote(new, &|noted| match noted {
+        Some(other) if other != remote => Err(taken()),
+        _ => Ok(Some(remote.clone())),
+    })?;
     let who = repo.config().signature();
     for (branch, id) in repo.refs().list(&format!("{REMOTES}{old}/"))? {
         let (from, to) = (RefName::remote(&old, &branch)?, RefName::remote(new, &branch)?);

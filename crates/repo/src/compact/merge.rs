@@ -26,8 +26,7 @@ pub(super) struct Group {
 
 /// Copies in a pack that readers take, in the order they lie in it.
 fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
-    let is_taken = |s: &Slot| catalog.best(catalog.number_of(*s)) == *s;
-    let mut out: Vec<Slot> = catalog.slots(pack).filter(is_taken).collect();
+    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| catalog.is_taken(*s)).collect();
     out.sort_by_key(|s| catalog.record(*s).offset);
     out
 }
@@ -50,6 +49,10 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
     for p in order {
         let size = catalog.packs[p].pack.size;
         let slots = taken(catalog, p);
+        // What could not be read and is needed all the same stays where it is.
+        if slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s) {
+            continue;
+        }
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
         let freed = size.saturating_sub(payload + PACK_FIXED);
         // For the copies in it that nobody takes.

@@ -154,9 +154,10 @@ impl Repo {
         };
         // A merge that was cut off may have had the same outcome: what was just written is not deleted.
         let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
-        let _alone = storage.lock_exclusive()?;
+        let alone = storage.lock_exclusive()?;
         let catalog = sound(Catalog::read_spared(storage, larger_first)?)?;
         let gone = merge::redundant(&catalog, &old);
+        alone.check()?;
         if storage.excludes() {
             gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
         } else {

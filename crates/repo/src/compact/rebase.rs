@@ -73,8 +73,16 @@ impl Rebase {
                 Some(grand) => Some(base.beside(at(grand)?)),
             });
             let stranded = |b: Id| catalog.find(&b).is_some_and(|b| !wanted(b));
+            // It stands on a copy that could not be read and is not the preferred one: it stays as it is.
+            let leans = |b: Id| {
+                catalog
+                    .find(&b)
+                    .is_some_and(|b| catalog.best_record(b).depth >= record.depth)
+            };
+            let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
                 (None, _) => Chain::whole(n),
+                (Some(_), _) if record.relatives().any(leans) => Chain::left(n, record.depth),
                 (Some(_), Some(below)) if !wanted(n) => below.longer(),
                 (Some(_), Some(below)) if record.relatives().any(stranded) => {
                     let limit = u64::from(limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth));
@@ -171,6 +179,16 @@ impl Chain {
         Chain {
             before: 0,
             after: 0,
+            foot: n,
+            wanted: None,
+        }
+    }
+
+    /// As it is, whatever it stands on.
+    fn left(n: u32, depth: u8) -> Chain {
+        Chain {
+            before: u64::from(depth),
+            after: u64::from(depth),
             foot: n,
             wanted: None,
         }

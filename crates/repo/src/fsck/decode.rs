@@ -29,9 +29,9 @@ pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &d
             if progress.stopped() {
                 return None;
             }
-            let reason = whole(catalog, odb, slot).err()?.to_string();
+            let e = whole(catalog, odb, slot).err()?;
             progress.advance(catalog.record(slot).logical);
-            Some(Bad { slot, reason })
+            Some(Bad::new(slot, &e))
         })
         .collect();
     let mut families = Families {
@@ -73,7 +73,7 @@ struct Node {
     children: Vec<usize>,
     header: TensorHeader,
     hasher: IdHasher,
-    failed: Option<String>,
+    failed: Option<Bad>,
 }
 
 impl Families<'_> {
@@ -89,7 +89,12 @@ impl Families<'_> {
                 Ok([base, ..]) => self.children.entry(*base).or_default().push(slot),
                 Err(reason) => {
                     let reason = reason.clone();
-                    bad.push(Bad { slot, reason });
+                    let is_damage = true;
+                    bad.push(Bad {
+                        slot,
+                        reason,
+                        is_damage,
+                    });
                 }
             }
         }
@@ -98,14 +103,15 @@ impl Families<'_> {
 
     /// The copy that a reader takes for a relative of a delta of this depth.
     fn below(&self, id: Id, depth: u8) -> std::result::Result<Slot, String> {
-        let found = self.catalog.find(&id).map(|n| self.catalog.best(n));
-        match found {
+        match self.catalog.find(&id) {
             None => Err(format!("its base {} is missing", id.short())),
-            Some(b) if self.catalog.record(b).kind != Kind::Tensor => {
+            Some(n) if self.catalog.best_record(n).kind != Kind::Tensor => {
                 Err(format!("its base {} is no tensor", id.short()))
             }
-            Some(b) if self.catalog.record(b).depth >= depth => Err("its delta chain does not descend".to_owned()),
-            Some(b) => Ok(b),
+            Some(n) => {
+                let below = self.catalog.below(n, depth);
+                below.ok_or_else(|| "its delta chain does not descend".to_owned())
+            }
         }
     }
 
@@ -122,23 +128,22 @@ impl Families<'_> {
         for at in 0..nodes.len() {
             let Some(node) = nodes.get(at) else { break };
             let wrong = node.hasher.finish() != self.catalog.record(node.slot).id;
-            let reason = match &node.failed {
-                Some(reason) => Some(reason.clone()),
-                None => wrong.then(|| "its content is not what its id says".to_owned()),
-            };
+            let found = node.failed.clone().or_else(|| {
+                wrong.then(|| Bad {
+                    slot: node.slot,
+                    reason: "its content is not what its id says".to_owned(),
+                    is_damage: true,
+                })
+            });
             let above = node
                 .parent
                 .and_then(|p| nodes.get(p))
                 .is_some_and(|p| p.failed.is_some());
-            if let (Some(reason), false) = (&reason, above) {
-                let (slot, reason) = (node.slot, reason.clone());
-                bad.push(Bad { slot, reason });
-            }
+            bad.extend(found.clone().filter(|_| !above));
             // Parents come before their children: whatever stands on damage is not reported for itself.
-            if let Some(node) = nodes.get_mut(at)
-                && (reason.is_some() || above)
-            {
-                node.failed = Some(String::new());
+            let failed = found.or_else(|| nodes.get(node.parent.filter(|_| above)?)?.failed.clone());
+            if let Some(node) = nodes.get_mut(at) {
+                node.failed = failed;
             }
         }
         bad
@@ -154,8 +159,7 @@ impl Families<'_> {
             let header = match self.header(slot, root, first) {
                 Ok(header) => header,
                 Err(e) => {
-                    let reason = e.to_string();
-                    bad.push(Bad { slot, reason });
+                    bad.push(Bad::new(slot, &e));
                     continue;
                 }
             };
@@ -203,7 +207,7 @@ impl Families<'_> {
             let bytes = match self.decode(node, index, near) {
                 Ok(bytes) => bytes,
                 Err(e) => {
-                    node.failed = node.failed.take().or(Some(e.to_string()));
+                    node.failed = node.failed.take().or(Some(Bad::new(node.slot, &e)));
                     return;
                 }
             };

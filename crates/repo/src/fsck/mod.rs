@@ -10,11 +10,12 @@ pub(crate) use decode::check as sound;
 pub(crate) use packs::intact;
 
 use crate::{
-    Result,
+    ErrorKind, RepoError, Result,
     odb::unreadable::{self, Unreadable},
     pack::Record,
     progress::{Progress, go_on},
-    reach::{Catalog, Slot},
+    reach::{Catalog, Root, Slot},
+    refs::{COMMITTED, REMOTES},
     repo::Repo,
     retain::{self, Pruned},
 };
@@ -35,6 +36,8 @@ pub struct FsckReport {
     pub objects: u64,
     /// Bytes of the packs.
     pub bytes: u64,
+    /// Of a partial repository: objects that versions name and that are not here, since they were not fetched.
+    pub not_fetched: u64,
     /// What is wrong; empty if nothing is.
     pub problems: Vec<Problem>,
 }
@@ -74,10 +77,23 @@ fn problem(what: impl Into<String>, reason: impl ToString) -> Problem {
     }
 }
 
-/// A copy of an object that is damaged.
+/// A copy of an object that is damaged, or could not be read just now.
+#[derive(Clone)]
 pub(crate) struct Bad {
     pub slot: Slot,
     pub reason: String,
+    /// Whether what is stored is wrong. An I/O error says nothing of the kind: the next read may succeed.
+    pub is_damage: bool,
+}
+
+impl Bad {
+    fn new(slot: Slot, e: &RepoError) -> Bad {
+        Bad {
+            slot,
+            reason: e.to_string(),
+            is_damage: e.kind() == ErrorKind::Corrupt,
+        }
+    }
 }
 
 impl Repo {
@@ -119,18 +135,12 @@ impl Repo {
             go_on(progress, WHAT)?;
         }
         let by_object = blame(&catalog, &bad, &mut problems);
-        let copies = bad
-            .iter()
-            .map(|b| b.slot)
-            .chain(by_object.keys().map(|&n| catalog.best(n)));
-        let mut list: Unreadable = copies
-            .map(|s| (catalog.packs[s.pack as usize].pack.id, catalog.record(s).id))
-            .collect();
-        if quick {
-            list.append(&mut unreadable::read(storage));
-        }
+        let mut list = damaged(&catalog, &bad);
+        list.extend(self.still_unreadable(&catalog, &bad, quick, progress));
+        go_on(progress, WHAT)?;
         // A repository that cannot be written to can still be checked.
         let _ = unreadable::write(storage, &list);
+        let mut not_fetched = 0;
         if !quick || !problems.is_empty() {
             progress.begin("following references", 0);
             let pruned = self.pruned().unwrap_or_else(|e| {
@@ -141,7 +151,15 @@ impl Repo {
             let gone = retain::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
             trace.gone = gone;
-            roots.all.iter().for_each(|r| trace.root(r));
+            // What another place was seen to have comes first: it need not be here.
+            let (noted, others): (Vec<&Root>, Vec<&Root>) = roots.all.iter().partition(|r| r.name.starts_with(REMOTES));
+            noted.into_iter().for_each(|r| trace.root(r));
+            if catalog.partial {
+                trace.made_here = self.made_here();
+            }
+            others.into_iter().for_each(|r| trace.root(r));
+            trace.own();
+            not_fetched = trace.not_fetched.len() as u64;
             progress.end();
             go_on(progress, WHAT)?;
         }
@@ -149,9 +167,52 @@ impl Repo {
             packs: (catalog.packs.len() + catalog.damaged.len()) as u64,
             objects: catalog.len() as u64,
             bytes: catalog.bytes(),
+            not_fetched,
             problems,
         })
     }
+}
+
+impl Repo {
+    /// Commits that were made in this repository, as far as its logs know.
+    fn made_here(&self) -> HashSet<Id> {
+        let names = self.refs.logged().unwrap_or_default();
+        let logs = names.iter().filter_map(|name| self.refs.reflog(name).ok());
+        let made = logs.flatten().filter(|e| e.message.starts_with(COMMITTED));
+        made.filter_map(|e| e.new).collect()
+    }
+
+    /// Of the copies that an earlier check could not read those that this one has not read well either. A quick check
+    /// decodes nothing else.
+    fn still_unreadable(&self, catalog: &Catalog, bad: &[Bad], quick: bool, progress: &dyn Progress) -> Unreadable {
+        let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
+        let earlier: Vec<Slot> = all.filter(|s| catalog.is_unreadable(*s)).collect();
+        let mut unread = unread(catalog, bad);
+        if quick && !earlier.is_empty() {
+            let not_read: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
+            let mut wanted = catalog.with_chains(&earlier);
+            wanted.retain(|s| !not_read.contains(s));
+            unread.extend(self::unread(
+                catalog,
+                &decode::check(catalog, &self.odb, wanted, progress),
+            ));
+        }
+        let still = earlier.into_iter().filter(|s| unread.contains(s));
+        still.map(|s| catalog.name(s)).collect()
+    }
+}
+
+/// Copies that are damaged, and those that cannot be read for it.
+fn damaged(catalog: &Catalog, bad: &[Bad]) -> Unreadable {
+    let damage: Vec<Bad> = bad.iter().filter(|b| b.is_damage).cloned().collect();
+    unread(catalog, &damage).into_iter().map(|s| catalog.name(s)).collect()
+}
+
+/// These copies, and those that cannot be read for them.
+fn unread(catalog: &Catalog, bad: &[Bad]) -> HashSet<Slot> {
+    let above = blame(catalog, bad, &mut Vec::new());
+    let above = above.into_keys().map(|n| catalog.best(n));
+    bad.iter().map(|b| b.slot).chain(above).collect()
 }
 
 fn logical(catalog: &Catalog) -> u64 {
@@ -162,11 +223,14 @@ fn logical(catalog: &Catalog) -> u64 {
 /// One problem for each damaged copy; returns which objects cannot be read for it: the object, unless readers take another
 /// copy, and every tensor with it in its chain.
 fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap<u32, Vec<usize>> {
-    let mut dependents: HashMap<u32, Vec<u32>> = HashMap::new();
+    // By the copy that a reader takes for what they are differences to.
+    let mut dependents: HashMap<Slot, Vec<Slot>> = HashMap::new();
     if !bad.is_empty() {
-        for n in 0..catalog.len() as u32 {
-            for below in catalog.best_record(n).relatives().filter_map(|b| catalog.find(&b)) {
-                dependents.entry(below).or_default().push(n);
+        for best in (0..catalog.len() as u32).map(|n| catalog.best(n)) {
+            let record = catalog.record(best);
+            for below in record.relatives().filter_map(|b| catalog.find(&b)) {
+                let taken = catalog.below(below, record.depth).unwrap_or(catalog.best(below));
+                dependents.entry(taken).or_default().push(best);
             }
         }
     }
@@ -180,11 +244,16 @@ fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap
         let best = catalog.best(n);
         let avoided = catalog.is_unreadable(b.slot) && !bad.iter().any(|b| b.slot == best);
         let taken = !avoided && record.depth <= catalog.best_record(n).depth;
-        let (mut stack, mut seen) = (if taken { vec![n] } else { Vec::new() }, HashSet::new());
-        while let Some(n) = stack.pop() {
-            if seen.insert(n) {
-                out.entry(n).or_default().push(index);
-                stack.extend(dependents.get(&n).into_iter().flatten());
+        let mut stack = if taken { vec![best] } else { Vec::new() };
+        stack.extend(catalog.leaned_on(n).filter(|s| *s == b.slot));
+        let mut seen = HashSet::new();
+        while let Some(slot) = stack.pop() {
+            if seen.insert(slot) {
+                let n = catalog.number_of(slot);
+                if slot == catalog.best(n) {
+                    out.entry(n).or_default().push(index);
+                }
+                stack.extend(dependents.get(&slot).into_iter().flatten());
             }
         }
     }

@@ -40,12 +40,15 @@ pub(crate) fn intact(
         if progress.stopped() {
             return None;
         }
-        let reason = match is_intact(catalog, storage, slot, progress) {
-            Ok(true) => return None,
-            Ok(false) => "stored bytes changed".to_owned(),
-            Err(e) => e.to_string(),
-        };
-        Some(Bad { slot, reason })
+        match is_intact(catalog, storage, slot, progress) {
+            Ok(true) => None,
+            Ok(false) => Some(Bad {
+                slot,
+                reason: "stored bytes changed".to_owned(),
+                is_damage: true,
+            }),
+            Err(e) => Some(Bad::new(slot, &e)),
+        }
     });
     bad.collect()
 }

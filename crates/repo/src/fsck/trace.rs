@@ -49,6 +49,13 @@ pub(super) struct Trace<'a> {
     progress: &'a dyn Progress,
     /// Commits whose contents need not be there.
     pub gone: Gone,
+    /// Of a partial repository: commits that were made here, and that no other place is known to have.
+    pub made_here: HashSet<Id>,
+    /// Their contents, to be followed last: all of them must be here.
+    own: Vec<(Id, Commit)>,
+    is_own: bool,
+    /// Of a partial repository: objects that are at another place.
+    pub not_fetched: HashSet<Id>,
 }
 
 impl<'a> Trace<'a> {
@@ -72,6 +79,20 @@ impl<'a> Trace<'a> {
             problems,
             progress,
             gone: Gone::default(),
+            made_here: HashSet::new(),
+            own: Vec::new(),
+            is_own: false,
+            not_fetched: HashSet::new(),
+        }
+    }
+
+    /// Checks what the commits that were made here name, once everything else has been followed.
+    pub fn own(&mut self) {
+        self.is_own = true;
+        // What others name may be elsewhere, and was passed over.
+        self.known.clear();
+        for (id, commit) in std::mem::take(&mut self.own) {
+            self.contents(id, &commit);
         }
     }
 
@@ -145,6 +166,10 @@ impl<'a> Trace<'a> {
 
     fn contents(&mut self, id: Id, commit: &Commit) {
         if self.gone.has(&id) {
+            return;
+        }
+        if !self.is_own && self.made_here.contains(&id) {
+            self.own.push((id, commit.clone()));
             return;
         }
         for blob in commit.report.iter().chain(&commit.side) {

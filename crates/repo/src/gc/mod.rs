@@ -17,7 +17,7 @@ use crate::{
     progress::{Progress, Silent, go_on},
     reach::{Catalog, Gone, Marks, Root, copy},
     repo::Repo,
-    retain, shards,
+    retain, shards, stage,
     storage::Storage,
 };
 use plan::{Plan, far_future, horizon, live, packed_len};
@@ -118,6 +118,7 @@ impl Repo {
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
         let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
+        let roots = [roots, noted(storage, horizon)?].concat();
         let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         progress.end();
         go_on(progress, WHAT)?;
@@ -129,6 +130,7 @@ impl Repo {
         // Before any pack: no record may name what is gone while it could still be joined.
         shards::sweep(storage, horizon, options.dry_run)?;
         if !options.dry_run {
+            stage::sweep(storage, horizon)?;
             let done = self.carry_out(&alone, since, &catalog, &plan, progress);
             if let Err(e) = done {
                 if !is_full(&e) || !self.make_room(&catalog, &plan)? {
@@ -174,6 +176,8 @@ impl Repo {
         plan: &Plan,
         progress: &dyn Progress,
     ) -> Result<()> {
+        // A lock whose file was deleted kept no writer out: what this has seen is old.
+        held.confirm()?;
         self.expire(since, catalog, &plan.kept)?;
         let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
         condemned::delete(&*self.storage, &first.collect())?;
@@ -200,6 +204,7 @@ impl Repo {
             .iter()
             .chain(&plan.delete)
             .map(|p| catalog.packs[*p].pack.id);
+        held.confirm()?;
         // A rewrite that an earlier collection was cut off after may have had the same outcome.
         condemned::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
         self.odb.renew();
@@ -239,6 +244,11 @@ impl Repo {
         }
         writer.finish(held)
     }
+}
+
+/// What sharded sessions and staged files rely on for the time of grace, though no ref holds it.
+fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
+    Ok([shards::roots(storage, horizon)?, stage::roots(storage, horizon)?].concat())
 }
 
 /// A pack that cannot be read may hold anything: commits that hold on to the rest among them.

@@ -9,7 +9,7 @@
 use super::{
     GcOptions, GcReport, WHAT,
     condemned::{self, Condemned, Sentence},
-    days_ago, foretell, millis, now_ms,
+    days_ago, foretell, millis, noted, now_ms,
     plan::{Plan, horizon, live},
     refuse_damaged,
 };
@@ -72,11 +72,13 @@ impl Repo {
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
         let roots = self.roots(since)?.complete()?;
         let horizon = horizon(options, grace);
+        let noted = noted(storage, horizon)?;
         let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
         let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
+        let roots = [roots, noted].concat();
         let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
         let going = plan.expendable(&catalog, storage, over.collect())?;

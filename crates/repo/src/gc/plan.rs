@@ -66,10 +66,15 @@ pub(super) fn far_future() -> SystemTime {
     SystemTime::now() + Duration::from_secs(1 << 32)
 }
 
-/// Whether a copy is kept where it is or moved: its object is, and this is the copy that readers take.
+/// Whether a copy is kept where it is or moved: its object is, and this is a copy that readers take.
 pub(super) fn is_live(catalog: &Catalog, kept: &Marks, slot: Slot) -> bool {
-    let n = catalog.number_of(slot);
-    kept.has(n) && catalog.best(n) == slot
+    kept.has(catalog.number_of(slot)) && catalog.is_taken(slot)
+}
+
+/// Whether a copy that could not be read, and that something stands on all the same, is kept: it cannot be moved,
+/// since that verifies it.
+fn is_unmovable(catalog: &Catalog, slots: &[Slot]) -> bool {
+    slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s)
 }
 
 /// The copies of a pack that are kept, in the order they lie in it.
@@ -131,6 +136,9 @@ impl Plan {
                 } else if condemned {
                     leave(catalog, storage, &mut kept, &mut stays, p)?;
                     spare.push(p);
+                    changed = true;
+                } else if is_unmovable(catalog, &live) {
+                    leave(catalog, storage, &mut kept, &mut stays, p)?;
                     changed = true;
                 } else if freed > 0 && worth {
                     rewrite.push(p);

@@ -360,6 +360,11 @@ impl Base<'_> {
 pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
+    // Others may be differences to the damaged copy, and state more than its depth: only a tensor stored whole can
+    // stand in for it.
+    if odb.has_unreadable_copy(own).unwrap_or(true) {
+        return None;
+    }
     let reader = odb.tensor(&id).ok()?;
     if odb.is_condemned(reader.pack()) {
         return None;

@@ -5,10 +5,9 @@
 use super::policy::{BUILT_IN, Policy};
 use crate::{
     RepoError, Result,
-    odb::add_object,
-    pack::PackWriter,
     refs::{POLICIES, RefName},
     repo::Repo,
+    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind};
 use std::path::Path;
@@ -114,17 +113,12 @@ impl Repo {
             ));
         }
         Policy::parse(name, text)?;
-        let held = self.write_lock()?;
+        let transaction = WriteTransaction::begin(self)?;
         let old = self.refs.get(&full)?;
-        let mut pack = PackWriter::new(&*self.storage)?;
-        let id = add_object(&self.odb, &mut pack, Kind::Blob, text.as_bytes())?;
-        if !pack.is_empty() {
-            self.odb.note_pack(pack.finish(&held)?)?;
-        }
+        let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
         if old != Some(id) {
             let who = self.config.signature();
-            self.refs
-                .update(&held, &full, old, Some(id), &who, &format!("policy: {name}"))?;
+            transaction.update_ref(&full, old, Some(id), &who, &format!("policy: {name}"))?;
         }
         Ok(id)
     }

@@ -14,7 +14,7 @@ use crate::{
     index::{Hint, Index, PackSet},
     pack::{PACK_DIR, Pack, PackId},
 };
-use mdl_objects::Id;
+use mdl_objects::{Id, Kind};
 use std::{
     collections::{BTreeMap, HashMap},
     mem::take,
@@ -236,6 +236,46 @@ impl Odb {
             Some(Location { pack, record })
         });
         found.min_by_key(|l| l.record.depth)
+    }
+
+    /// A copy of a tensor with fewer deltas to follow than `depth`, which is what a difference to it states: of
+    /// several the one that reads well, else the shallowest. A copy that was stored anew may lie deeper than the one
+    /// that it stands in for.
+    ///
+    /// # Errors
+    /// The packs cannot be listed.
+    pub(crate) fn find_below(&self, id: &Id, depth: u8) -> Result<Option<Location>> {
+        let mut state = self.lock();
+        self.list(&mut state)?;
+        let packs: Vec<PackId> = state.packs.keys().copied().collect();
+        let copies = packs.into_iter().filter_map(|p| {
+            let pack = self.try_load(&mut state, p)?;
+            let record = pack
+                .get(id)
+                .filter(|r| r.depth < depth && r.kind == Kind::Tensor)?
+                .clone();
+            Some(Location { pack, record })
+        });
+        let copies: Vec<Location> = copies.collect();
+        let rank = |l: &Location| (state.unreadable.contains(&(l.pack.id, *id)), l.record.depth);
+        let found = copies.into_iter().min_by_key(rank);
+        if found.as_ref().is_some_and(|l| !rank(l).0) {
+            // The index had named a copy that is not the shallowest.
+            distrust(&mut state);
+        }
+        Ok(found)
+    }
+
+    /// Whether a check found a copy of an object that cannot be read: what is stored in its place must stand on
+    /// nothing, since others may state a depth against that copy.
+    ///
+    /// # Errors
+    /// The packs cannot be listed.
+    pub(crate) fn has_unreadable_copy(&self, id: &Id) -> Result<bool> {
+        let mut state = self.lock();
+        self.list(&mut state)?;
+        let unreadable = &state.unreadable;
+        Ok(!unreadable.is_empty() && state.packs.keys().any(|p| unreadable.contains(&(*p, *id))))
     }
 
     /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.

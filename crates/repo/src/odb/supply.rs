@@ -25,6 +25,16 @@ impl Odb {
         self.supplier = Some(supplier);
     }
 
+    /// Whether the repository holds only a part of what another place has.
+    pub(crate) fn set_partial(&mut self, partial: bool) {
+        self.partial = partial;
+    }
+
+    /// Whether what is not here may be at another place.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.partial
+    }
+
     /// Whether there is anybody to bring what is not here.
     pub(crate) fn is_supplied(&self) -> bool {
         self.supplier.is_some()

@@ -16,7 +16,11 @@ use crate::{
     storage::{Storage, Stored},
 };
 use mdl_objects::Id;
-use std::{collections::HashMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::SystemTime,
+};
 
 /// Bytes of a pack without records: magic, record count, trailer.
 pub(crate) const PACK_FIXED: u64 = 8 + 8 + 64;
@@ -66,6 +70,9 @@ pub(crate) struct Catalog {
     unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
+    /// Copies that are not the preferred ones, since they could not be read, but the only ones shallow enough for
+    /// what is a difference to them.
+    leaned_on: HashMap<u32, Slot>,
 }
 
 impl Catalog {
@@ -145,9 +152,11 @@ impl Catalog {
         Ok(out)
     }
 
-    /// Of these packs alone, and when each was written; earlier ones are preferred.
-    pub fn of(packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
+    /// Of these packs alone, and when each was written; earlier ones are preferred. `storage` has the list of copies
+    /// that a check could not read.
+    pub fn of(storage: &dyn Storage, packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
         let mut out = Catalog {
+            unreadable: unreadable::read(storage),
             packs: packs
                 .map(|(pack, modified)| Shelf {
                     pack,
@@ -176,6 +185,55 @@ impl Catalog {
                 }
             }
         }
+        if !self.unreadable.is_empty() {
+            self.leaned_on = self.find_leaned_on();
+        }
+    }
+
+    /// Where every copy reads well the preferred one is the shallowest, and there are none.
+    fn find_leaned_on(&self) -> HashMap<u32, Slot> {
+        let mut shallowest: HashMap<u32, Slot> = HashMap::new();
+        let all = || (0..self.packs.len()).flat_map(move |p| self.slots(p));
+        for slot in all().filter(|s| self.is_unreadable(*s)) {
+            let n = self.number_of(slot);
+            let depth = |s: Slot| self.record(s).depth;
+            if depth(slot) < shallowest.get(&n).map_or(depth(self.best(n)), |s| depth(*s)) {
+                shallowest.insert(n, slot);
+            }
+        }
+        if shallowest.is_empty() {
+            return shallowest;
+        }
+        let mut leaned_on = HashMap::new();
+        for record in all().map(|s| self.record(s)) {
+            for n in record.relatives().filter_map(|id| self.find(&id)) {
+                if let Some(slot) = shallowest.get(&n)
+                    && self.best_record(n).depth >= record.depth
+                    && self.record(*slot).depth < record.depth
+                {
+                    leaned_on.insert(n, *slot);
+                }
+            }
+        }
+        leaned_on
+    }
+
+    /// The copy of an object that something is a shallower difference to than the preferred copy could serve, if
+    /// there is one.
+    pub fn leaned_on(&self, n: u32) -> Option<Slot> {
+        self.leaned_on.get(&n).copied()
+    }
+
+    /// Whether readers take a copy: the preferred one, or one that something leans on.
+    pub fn is_taken(&self, slot: Slot) -> bool {
+        let n = self.number_of(slot);
+        self.best(n) == slot || self.leaned_on(n) == Some(slot)
+    }
+
+    /// The copy of a tensor that a reader takes for a difference that states `depth`; none: the chain does not descend.
+    pub fn below(&self, n: u32, depth: u8) -> Option<Slot> {
+        let copies = [Some(self.best(n)), self.leaned_on(n)];
+        copies.into_iter().flatten().find(|s| self.record(*s).depth < depth)
     }
 
     /// Copies are preferred in this order: those that can be read, those with few deltas to follow.
@@ -185,8 +243,28 @@ impl Catalog {
 
     /// Whether an earlier check could not read a copy.
     pub fn is_unreadable(&self, slot: Slot) -> bool {
-        let pack = self.packs[slot.pack as usize].pack.id;
-        self.unreadable.contains(&(pack, self.record(slot).id))
+        self.unreadable.contains(&self.name(slot))
+    }
+
+    /// A copy by the names of its pack and its object.
+    pub fn name(&self, slot: Slot) -> (PackId, Id) {
+        (self.packs[slot.pack as usize].pack.id, self.record(slot).id)
+    }
+
+    /// These copies, and those that a reader takes for what they are differences to.
+    pub fn with_chains(&self, slots: &[Slot]) -> Vec<Slot> {
+        let mut all: HashSet<Slot> = HashSet::new();
+        let mut stack = slots.to_vec();
+        while let Some(slot) = stack.pop() {
+            if all.insert(slot) {
+                let record = self.record(slot);
+                let below = record.relatives().filter_map(|id| self.find(&id));
+                stack.extend(below.map(|n| self.below(n, record.depth).unwrap_or(self.best(n))));
+            }
+        }
+        let mut all: Vec<Slot> = all.into_iter().collect();
+        all.sort();
+        all
     }
 
     /// Number of distinct objects.

@@ -199,7 +199,11 @@ impl Marks {
         match record.kind {
             Kind::Blob => Ok(Vec::new()),
             Kind::Tensor if !self.bases => Ok(Vec::new()),
-            Kind::Tensor => Ok(record.relatives().map(|b| (b, Some(Kind::Tensor))).collect()),
+            Kind::Tensor => {
+                let leaned_on = catalog.leaned_on(n).map(|s| catalog.record(s));
+                let relatives = [record].into_iter().chain(leaned_on).flat_map(|r| r.relatives());
+                Ok(relatives.map(|b| (b, Some(Kind::Tensor))).collect())
+            }
             kind => {
                 let bytes = catalog.content(storage, catalog.best(n))?;
                 let firm = references(kind, &record.id, &bytes)?;

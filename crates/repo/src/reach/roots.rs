@@ -51,6 +51,11 @@ impl Roots {
 }
 
 impl Root {
+    /// Of something other than a ref that relies on an object for a time.
+    pub fn noted(name: String, id: Id) -> Root {
+        Root { name, id, firm: false }
+    }
+
     /// Whether a tag holds it, and nothing that moves.
     pub fn is_tag(&self) -> bool {
         self.name.starts_with(TAGS)

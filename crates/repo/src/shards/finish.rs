@@ -9,10 +9,10 @@ use super::{
 use crate::{
     ErrorKind, RepoError, Result,
     commit::{Committed, Target},
-    guard::WriteGuard,
     ingest::Report,
     refs::{Head, RefName},
     repo::Repo,
+    transaction::WriteTransaction,
 };
 use mdl_objects::{Commit, Id, Kind};
 
@@ -20,16 +20,15 @@ impl Repo {
     /// Finishes what somebody has decided. None: it was given up, or the session is another one by now.
     pub(super) fn finish(&self, keys: &Keys, request: &JoinRequest) -> Result<Option<Committed>> {
         // No collector may take the commit before the ref holds it; and what it left is read with it kept out.
-        let held = self.write_lock()?;
+        let transaction = WriteTransaction::begin(self)?;
         let seen = Seen::read(&*self.storage, keys)?;
         let Some(decision) = seen.state.decided.clone() else {
             return Ok(None);
         };
         let commit = id(&decision.commit)?;
         let found = self.odb.commit(&commit)?;
-        self.rely_on(&held, [commit])?;
         let target = target(&decision)?;
-        match self.settle(&held, keys, &seen, &decision, &target, &found, request) {
+        match self.settle(&transaction, keys, &seen, &decision, &target, &found, request) {
             // Whoever decided was too late. This one is not.
             Err(e) if is_refusal(&e) => Ok(None),
             done => done.map(|()| Some(self.told(commit, found, decision))),
@@ -40,7 +39,7 @@ impl Repo {
     #[expect(clippy::too_many_arguments, reason = "what was decided, for whom, and under what")]
     pub(super) fn settle(
         &self,
-        held: &WriteGuard,
+        transaction: &WriteTransaction<'_>,
         keys: &Keys,
         seen: &Seen,
         decision: &Decision,
@@ -53,7 +52,7 @@ impl Repo {
         }
         if !self.has_moved(decision)? {
             let who = self.config.moved_by(request.commit.author.as_ref());
-            let moved = self.advance(held, target, id(&decision.commit)?, commit, &who);
+            let moved = self.advance(transaction, target, id(&decision.commit)?, commit, &who);
             if let Err(e) = moved
                 && (!is_refusal(&e) || !self.has_moved(decision)?)
             {

@@ -100,7 +100,7 @@ impl Repo {
             return Ok(None);
         };
         self.settle(
-            &written.held,
+            &written.transaction,
             keys,
             &decided,
             &decision,
@@ -112,7 +112,12 @@ impl Repo {
     }
 
     /// The version of what the ranks have put, on no ref yet, and the records that are in it.
-    fn joined(&self, keys: &Keys, request: &JoinRequest, progress: &dyn Progress) -> Result<(Written, Vec<String>)> {
+    fn joined(
+        &self,
+        keys: &Keys,
+        request: &JoinRequest,
+        progress: &dyn Progress,
+    ) -> Result<(Written<'_>, Vec<String>)> {
         let Records { mut files, checks } = self.records(keys, request)?;
         files.extend(request.commit.files.iter().flatten().cloned());
         check_names(&files)?;
@@ -173,7 +178,7 @@ impl Repo {
     }
 }
 
-fn decision(written: &Written, shards: Vec<String>) -> Decision {
+fn decision(written: &Written<'_>, shards: Vec<String>) -> Decision {
     let (branch, from) = match &written.target {
         Target::Branch { name, tip, .. } => (Some(name.clone()), *tip),
         Target::Detached(id) => (None, Some(*id)),

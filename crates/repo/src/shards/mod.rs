@@ -33,7 +33,8 @@ mod sweep;
 pub use join::JoinRequest;
 pub use list::Session;
 pub use put::{Shard, ShardRequest};
-pub(crate) use sweep::sweep;
+pub(crate) use record::{open, seal};
+pub(crate) use sweep::{roots, sweep};
 
 use crate::{
     RepoError, Result,

@@ -11,11 +11,11 @@ use crate::{
     commit::ingest_file,
     contents::{NewFile, Stored, check_names},
     gc::now_ms,
-    guard::WriteGuard,
     ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
-    pack::{PackId, PackWriter},
+    pack::PackId,
     progress::{Progress, go_on},
     repo::Repo,
+    transaction::WriteTransaction,
     tree::Files,
     work::walk,
 };
@@ -85,8 +85,7 @@ impl Repo {
         let keys = Keys::of(&request.session)?;
         let files = self.shard_files(request)?;
         // No collector may run between the look-ups ("is it stored already?") and the record.
-        let held = self.write_lock()?;
-        self.odb.refresh();
+        let transaction = WriteTransaction::begin(self)?;
         if let Some(d) = &Seen::read(&*self.storage, &keys)?.state.decided {
             return Err(too_late(request, d));
         }
@@ -94,7 +93,7 @@ impl Repo {
             Some(id) => Some(id),
             None => self.parent_of(request.branch.as_deref())?,
         };
-        let put = self.put_files(&held, request, &files, parent, progress)?;
+        let put = self.put_files(&transaction, request, &files, parent, progress)?;
         let record = Record {
             rank: request.rank,
             time_ms: now_ms(),
@@ -105,8 +104,8 @@ impl Repo {
             files: put.files,
         };
         let bytes = record.bytes()?;
-        // From here on it may be joined.
-        self.storage.put(&keys.rank(request.rank)?, &bytes)?;
+        // From here on it may be joined, and collectors go by it.
+        transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
         self.note_put(request, &keys, &check(&bytes))?;
         Ok(shard(request, &record, put.pack))
     }
@@ -131,7 +130,7 @@ impl Repo {
 
     fn put_files(
         &self,
-        held: &WriteGuard,
+        transaction: &WriteTransaction<'_>,
         request: &ShardRequest,
         files: &[NewFile],
         parent: Option<Id>,
@@ -141,7 +140,7 @@ impl Repo {
             Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
             None => Files::new(),
         };
-        let mut pack = PackWriter::new(&*self.storage)?;
+        let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let mut ingest = Ingest {
             odb: &self.odb,
             sink: Sink::Pack(&mut pack),
@@ -167,11 +166,7 @@ impl Repo {
         progress.end();
         drop(ingest);
         go_on(progress, STORING)?;
-        let pack = match pack.is_empty() {
-            true => None,
-            false => Some(pack.finish(held)?),
-        };
-        pack.map_or(Ok(()), |id| self.odb.note_pack(id))?;
+        let pack = transaction.publish(pack)?;
         Ok(Put { files: done, pack })
     }
 

@@ -3,6 +3,7 @@
 
 use super::Keys;
 use crate::{RepoError, Result, contents::Stored, storage::Storage};
+use mdl_objects::Id;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 
@@ -28,6 +29,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// The objects of its files, which refer to all else.
+    pub fn objects(&self) -> impl Iterator<Item = Id> {
+        self.files.values().filter_map(Stored::id)
+    }
+
     /// The bytes of its key.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         seal(HEADER, self)
@@ -54,7 +60,7 @@ pub(super) fn check(bytes: &[u8]) -> String {
 }
 
 /// A header line, a line of JSON, and the checksum of both.
-pub(super) fn seal(header: &str, value: &impl Serialize) -> Result<Vec<u8>> {
+pub(crate) fn seal(header: &str, value: &impl Serialize) -> Result<Vec<u8>> {
     let json = serde_json::to_string(value).map_err(|e| RepoError::io("cannot write down a shard")(e.into()))?;
     let body = format!("{header}\n{json}\n");
     let sum = blake3::hash(body.as_bytes()).to_hex();
@@ -62,7 +68,7 @@ pub(super) fn seal(header: &str, value: &impl Serialize) -> Result<Vec<u8>> {
 }
 
 /// What `seal` has written.
-pub(super) fn open<T: DeserializeOwned>(header: &str, key: &str, bytes: &[u8]) -> Result<T> {
+pub(crate) fn open<T: DeserializeOwned>(header: &str, key: &str, bytes: &[u8]) -> Result<T> {
     let bad = |why: &str| RepoError::corrupt(key, why);
     let text = std::str::from_utf8(bytes).map_err(|_| bad("not text"))?;
     let (first, rest) = text.split_once('\n').ok_or_else(|| bad("cut off"))?;

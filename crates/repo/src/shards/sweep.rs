@@ -1,27 +1,67 @@
-//! Takes away what sessions leave: records that are older than the time of grace, whether they were joined or not. Neighbours:
-//! `gc` calls it before it deletes a pack. It must not know what a record says.
+//! What sessions leave: records hold on to what they name for the time of grace, and then go, whether they were
+//! joined or not.
 
-use super::{SHARDS, STATE, parts};
+use super::{Keys, SHARDS, STATE, parts, record::Record};
 use crate::{
-    Result,
+    ErrorKind, Result,
+    reach::Root,
     storage::{Key, Storage},
 };
 use std::{collections::BTreeMap, time::SystemTime};
 
-/// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only counts.
-///
-/// # Errors
-/// The medium failed.
-pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime, dry_run: bool) -> Result<u64> {
-    let mut sessions: BTreeMap<String, Vec<(Key, SystemTime)>> = BTreeMap::new();
+/// A session's keys, and when each was written.
+type Sessions = BTreeMap<String, Vec<(Key, SystemTime)>>;
+
+fn sessions(storage: &dyn Storage) -> Result<Sessions> {
+    let mut sessions = Sessions::new();
     for stored in storage.list(&SHARDS)? {
         if let Some((session, _)) = parts(&stored.key) {
             sessions.entry(session).or_default().push((stored.key, stored.modified));
         }
     }
+    Ok(sessions)
+}
+
+fn is_over(keys: &[(Key, SystemTime)], horizon: SystemTime) -> bool {
+    keys.iter().all(|(_, modified)| *modified <= horizon)
+}
+
+/// What the records of sessions hold on to that `sweep` leaves.
+///
+/// # Errors
+/// A record that a newer program wrote; the medium failed. One that is damaged cannot be joined, and holds nothing.
+pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
+    let mut roots = Vec::new();
+    for (session, keys) in sessions(storage)? {
+        if is_over(&keys, horizon) {
+            continue;
+        }
+        // What no session can be called cannot be joined.
+        let Ok(session_keys) = Keys::of(&session) else {
+            continue;
+        };
+        let ranks = keys.iter().filter_map(|(key, _)| parts(key)?.1.parse::<u32>().ok());
+        for rank in ranks {
+            let record = match Record::read(storage, &session_keys, rank) {
+                Err(e) if e.kind() == ErrorKind::Corrupt => None,
+                read => read?,
+            };
+            let ids = record.iter().flat_map(|(record, _)| record.objects());
+            roots.extend(ids.map(|id| Root::noted(format!("rank {rank} of session {session}"), id)));
+        }
+    }
+    Ok(roots)
+}
+
+/// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only
+/// counts.
+///
+/// # Errors
+/// The medium failed.
+pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime, dry_run: bool) -> Result<u64> {
     let mut swept = 0;
-    for mut keys in sessions.into_values() {
-        if keys.iter().any(|(_, modified)| *modified > horizon) {
+    for mut keys in sessions(storage)?.into_values() {
+        if !is_over(&keys, horizon) {
             continue;
         }
         // What says that the session is finished goes last: cut off in between, nobody takes it for one that is not.

@@ -3,7 +3,11 @@
 //!
 //! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
 
-use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in, too_large};
+use super::{
+    Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in,
+    lock::{Access, FileLock, OwnFile},
+    too_large,
+};
 use crate::{RepoError, Result};
 use std::{
     collections::HashMap,
@@ -32,7 +36,7 @@ fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<
 }
 
 /// So that opening follows no link to what a key does not name, and waits for no other end of a pipe.
-fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
+pub(super) fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     options.custom_flags(flags.bits().cast_signed())
 }
@@ -152,11 +156,8 @@ impl LocalStorage {
         Ok(file)
     }
 
-    fn lock_file(&self, name: &str) -> Result<File> {
-        let path = self.root.join(name);
-        plainly(OpenOptions::new().create(true).truncate(false).write(true))
-            .open(&path)
-            .map_err(failed("open", &path))
+    fn lock(&self, name: &str, access: Access) -> Result<FileLock> {
+        FileLock::acquire(&self.root.join(name), access)
     }
 
     fn temporary(&self) -> Result<LocalUpload> {
@@ -168,7 +169,7 @@ impl LocalStorage {
         loop {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = dir.join(format!("{}-{n}-{:08x}", std::process::id(), nonce()));
-            match OpenOptions::new().create_new(true).write(true).open(&path) {
+            match OwnFile::open(OpenOptions::new().create_new(true).write(true), &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(failed("create", &path)(e)),
                 Ok(file) => {
@@ -203,13 +204,13 @@ pub(crate) fn nonce() -> u32 {
 struct LocalUpload {
     root: PathBuf,
     path: PathBuf,
-    file: File,
+    file: OwnFile,
     live: bool,
 }
 
 impl Upload for LocalUpload {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(failed("write", &self.path))
+        (&*self.file).write_all(bytes).map_err(failed("write", &self.path))
     }
 
     fn finish(mut self: Box<Self>, key: &Key) -> Result<()> {
@@ -222,26 +223,11 @@ impl Upload for LocalUpload {
 
 impl Drop for LocalUpload {
     fn drop(&mut self) {
-        // As in `FileGuard`.
-        let _ = self.file.unlock();
-        if self.live {
+        // In a forked child it is the parent's.
+        if self.live && self.file.is_ours() {
             // Best effort: what stays behind is found by `sweep_uploads`.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// A locked file.
-#[derive(Debug)]
-struct FileGuard(File);
-
-impl Guard for FileGuard {}
-
-impl Drop for FileGuard {
-    fn drop(&mut self) {
-        // Said, not left to closing: a child that was forked meanwhile has the file open too, and would keep the lock for as
-        // long as it lives.
-        let _ = self.0.unlock();
     }
 }
 
@@ -311,17 +297,22 @@ impl Storage for LocalStorage {
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        let lock = self.lock_file("swap.lock")?;
-        lock.lock().map_err(failed("lock", &self.root))?;
-        let _guard = FileGuard(lock);
-        let found = self.get(key)?;
-        if found.as_deref() != expected {
-            return Ok(Swap::Lost(found));
-        }
+        let lock = loop {
+            let lock = self.lock("swap.lock", Access::Alone)?;
+            let found = self.get(key)?;
+            if found.as_deref() != expected {
+                return Ok(Swap::Lost(found));
+            }
+            // One whose file was deleted meanwhile keeps nobody out.
+            if lock.is_whole()? {
+                break lock;
+            }
+        };
         match new {
             Some(value) => self.put(key, value)?,
             None => self.delete(key)?,
         }
+        drop(lock);
         Ok(Swap::Done)
     }
 
@@ -365,15 +356,11 @@ impl Storage for LocalStorage {
     }
 
     fn lock_shared(&self) -> Result<Box<dyn Guard>> {
-        let file = self.lock_file("gc.lock")?;
-        file.lock_shared().map_err(failed("lock", &self.root))?;
-        Ok(Box::new(FileGuard(file)))
+        Ok(Box::new(self.lock("gc.lock", Access::Shared)?))
     }
 
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
-        let file = self.lock_file("gc.lock")?;
-        file.lock().map_err(failed("lock", &self.root))?;
-        Ok(Box::new(FileGuard(file)))
+        Ok(Box::new(self.lock("gc.lock", Access::Alone)?))
     }
 
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64> {

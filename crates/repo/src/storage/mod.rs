@@ -4,15 +4,21 @@
 //! Keys are `/`-separated names such as `packs/1f..e0` or `refs/heads/main`. What a call reports as done is durable.
 
 mod fault;
+mod fork;
 mod key;
 mod local;
+mod lock;
 mod memory;
+mod network;
+mod waiting;
 
 pub use fault::{Fault, FaultStorage};
 pub use key::{Key, Prefix};
 pub use local::LocalStorage;
 pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
+pub use network::network_file_system;
+pub use waiting::{Holder, Waiting, on_wait};
 
 use crate::{RepoError, Result};
 use std::{
@@ -49,7 +55,15 @@ pub enum Swap {
 }
 
 /// Held while a guard lives; released by the system if the process dies.
-pub trait Guard: Send + std::fmt::Debug {}
+pub trait Guard: Send + std::fmt::Debug {
+    /// Whether it keeps others out still: to be asked before anything comes to rely on that.
+    ///
+    /// # Errors
+    /// `LockLost` where its file was deleted under it; the medium failed.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// Bytes on their way into storage: invisible until `finish`, gone if dropped before.
 pub trait Upload: Send {

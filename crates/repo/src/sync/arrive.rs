@@ -8,12 +8,14 @@ use super::overlay::{Guest, Overlay};
 use crate::{
     RepoError, Result,
     checkout::check_path,
+    compact::encode_anew,
     fsck::{intact, sound},
     odb::Odb,
     pack::{Pack, PackId, Record, encode_tail},
     progress::{Progress, go_on},
     reach::{Catalog, Slot},
     repo::Repo,
+    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind};
 use std::{
@@ -79,8 +81,7 @@ impl Repo {
     /// `pushed`: that it is what others push, and the most bytes that it may decode to.
     fn take(&self, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
-        let held = self.write_lock()?;
-        self.odb().refresh();
+        let transaction = WriteTransaction::begin(self)?;
         let fresh = self.fresh(arrived)?;
         let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
         let logical = lengths.fold(0, u64::saturating_add);
@@ -89,20 +90,18 @@ impl Repo {
             return Err(RepoError::user(message, "send fewer objects at once"));
         }
         let records = fresh.iter().flat_map(|f| &f.records);
-        self.rely_on(&held, records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
+        transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        self.check(&fresh, pushed.is_some(), progress)?;
+        let checked = self.check(&fresh, pushed.is_some(), progress)?;
         go_on(progress, WHAT)?;
         let mut out = TakenIn::default();
+        self.stand_in(&transaction, &checked, &fresh, progress)?;
         for f in &fresh {
             if f.records.is_empty() {
                 let _ = fs::remove_file(&f.path);
                 continue;
             }
-            let (id, tail) = encode_tail(&f.records, f.payload_end);
-            held.admit(id)?;
-            self.storage().adopt(&f.path, f.payload_end, &tail, &id.key())?;
-            self.odb().note_pack(id)?;
+            transaction.adopt(&f.path, &f.records, f.payload_end)?;
             out.packs += 1;
             out.objects += f.records.len() as u64;
             out.bytes += f.records.iter().map(|r| r.len).sum::<u64>();
@@ -135,7 +134,8 @@ impl Repo {
     }
 
     /// Checks the stored bytes of everything new, then what they decode to.
-    fn check(&self, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<()> {
+    /// Returns all objects, those that arrived among them.
+    fn check(&self, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<Odb> {
         let mut guests = Vec::new();
         for f in fresh.iter().filter(|f| !f.records.is_empty()) {
             let (id, tail) = encode_tail(&f.records, f.payload_end);
@@ -148,7 +148,7 @@ impl Repo {
             .map(|id| Pack::open(&*overlay, *id).map(Arc::new))
             .collect::<Result<Vec<_>>>()?;
         packs.extend(self.packs_below(fresh)?);
-        let catalog = Catalog::of(packs.into_iter().map(|p| (p, SystemTime::now())));
+        let catalog = Catalog::of(self.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
         let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
         let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
         progress.begin("checking what arrived", bytes);
@@ -156,7 +156,7 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
-        let all = with_chains(&catalog, &new);
+        let all = catalog.with_chains(&new);
         let logical = all
             .iter()
             .map(|s| catalog.record(*s).logical)
@@ -167,10 +167,30 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
-        match pushed {
-            true => refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s))),
-            false => Ok(()),
+        if pushed {
+            refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s)))?;
         }
+        Ok(odb)
+    }
+
+    /// Stores tensors whole whose copies here cannot be read, and that arrived deeper in a chain than those lie: what
+    /// is here a difference to them states no more than that.
+    fn stand_in(
+        &self,
+        transaction: &WriteTransaction<'_>,
+        all: &Odb,
+        fresh: &[Fresh],
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        // They stand on nothing.
+        let mut pack = transaction.pack([])?;
+        let arrived = fresh.iter().flat_map(|f| &f.records);
+        for record in arrived.filter(|r| r.kind == Kind::Tensor && r.depth > 0) {
+            if self.odb().has_unreadable_copy(&record.id)? {
+                encode_anew(all, record.id, None, &mut pack, progress)?;
+            }
+        }
+        transaction.publish(pack).map(drop)
     }
 
     /// Packs with what new tensors are differences to, and what those are.
@@ -212,21 +232,6 @@ fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Re
         }
     }
     Ok(())
-}
-
-/// These copies, and those that a reader takes for what they are differences to.
-fn with_chains(catalog: &Catalog, new: &[Slot]) -> Vec<Slot> {
-    let mut all: HashSet<Slot> = HashSet::new();
-    let mut stack = new.to_vec();
-    while let Some(slot) = stack.pop() {
-        if all.insert(slot) {
-            let below = catalog.record(slot).relatives().filter_map(|id| catalog.find(&id));
-            stack.extend(below.map(|n| catalog.best(n)));
-        }
-    }
-    let mut all: Vec<Slot> = all.into_iter().collect();
-    all.sort();
-    all
 }
 
 /// Depths of new tensors over what is new and what is here.

@@ -9,10 +9,14 @@ impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
     pub(super) fn sound(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
         let Some(n) = self.catalog.find(id) else {
-            if self.catalog.partial && kind != Kind::Commit && self.unreadable.is_empty() {
-                return Err(Vec::new());
+            if !self.catalog.partial || kind == Kind::Commit || !self.unreadable.is_empty() {
+                return Err(self.missing(id, "missing", kind.name()));
             }
-            return Err(self.missing(id, "missing", kind.name()));
+            if self.is_own {
+                return Err(self.missing(id, "missing, and a version that was made here names it", kind.name()));
+            }
+            self.not_fetched.insert(*id);
+            return Err(Vec::new());
         };
         let is = self.catalog.best_record(n).kind;
         if is != kind {

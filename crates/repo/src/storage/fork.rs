@@ -1,0 +1,99 @@
+//! Open files that a forked child closes before it does anything else.
+
+use std::{
+    cell::UnsafeCell,
+    fs::{File, OpenOptions},
+    io,
+    mem::ManuallyDrop,
+    os::fd::{AsRawFd, RawFd},
+    path::Path,
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+/// The files, under a lock that can be taken before a fork and released on both sides of it, by calls that allow that.
+struct OpenFiles {
+    taken: AtomicBool,
+    files: UnsafeCell<Vec<RawFd>>,
+}
+
+// SAFETY: `files` is only reached by what has swapped `taken` from false to true, until it stores false.
+unsafe impl Sync for OpenFiles {}
+
+static OPEN: OpenFiles = OpenFiles {
+    taken: AtomicBool::new(false),
+    files: UnsafeCell::new(Vec::new()),
+};
+
+impl OpenFiles {
+    fn take(&self) {
+        // Held for the time of an open or a close.
+        while self.taken.swap(true, Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+
+    fn release(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Vec<RawFd>) -> T) -> T {
+        self.take();
+        // SAFETY: taken, and `f` has no way to take it again.
+        let done = f(unsafe { &mut *self.files.get() });
+        self.release();
+        done
+    }
+}
+
+extern "C" fn before() {
+    OPEN.take();
+}
+
+extern "C" fn in_parent() {
+    OPEN.release();
+}
+
+extern "C" fn in_child() {
+    // SAFETY: `before` has taken it, in the one thread that this process has; closing and truncating allocate nothing.
+    let files = unsafe { &mut *OPEN.files.get() };
+    for fd in files.iter() {
+        // SAFETY: the child's own number of a file that nothing in it uses: `OwnFile` looks which process opened it.
+        unsafe { libc::close(*fd) };
+    }
+    files.clear();
+    OPEN.release();
+}
+
+/// Opens a file that children close.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    static HANDLERS: Once = Once::new();
+    HANDLERS.call_once(|| {
+        // SAFETY: the handlers are functions for as long as the program runs. Without memory for them children keep
+        // the files.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+    OPEN.with(|files| {
+        let file = options.open(path)?;
+        files.push(file.as_raw_fd());
+        Ok(file)
+    })
+}
+
+/// Closes one; it must not be used afterwards.
+pub(super) fn close(file: &mut ManuallyDrop<File>) {
+    OPEN.with(|files| {
+        let fd = file.as_raw_fd();
+        if let Some(at) = files.iter().position(|f| *f == fd) {
+            files.swap_remove(at);
+        }
+        // SAFETY: the caller does not use it again.
+        unsafe { ManuallyDrop::drop(file) };
+    });
+}

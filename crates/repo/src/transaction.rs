@@ -1,0 +1,164 @@
+//! A change to a repository, from its first look at what is stored to the last ref that it moves.
+//!
+//! Every step that keeps a collector from what the change relies on is part of the step that needs it, so that none
+//! can be left out: `begin` locks and looks which packs there are, `pack` pins what will be referred to, `publish`
+//! asks whether the lock holds still before the pack has its name, and `update_ref` and `note` pin and ask before
+//! anything comes to hold on to objects.
+
+use crate::{
+    RepoError, Result,
+    guard::WriteGuard,
+    odb::add_object,
+    pack::{PackId, PackWriter, Record, encode_tail},
+    refs::{Head, RefName},
+    repo::Repo,
+    storage::Key,
+};
+use mdl_objects::{Id, Kind, Signature};
+use std::{
+    ops::{Deref, DerefMut},
+    path::Path,
+};
+
+/// A change that has begun. While it lives no collector deletes what it relies on.
+#[derive(Debug)]
+pub(crate) struct WriteTransaction<'r> {
+    repo: &'r Repo,
+    held: WriteGuard,
+}
+
+/// A pack that is being written within a transaction. Dropped before it is published, it leaves nothing.
+#[derive(Debug)]
+pub(crate) struct NewPack(PackWriter);
+
+impl Deref for NewPack {
+    type Target = PackWriter;
+
+    fn deref(&self) -> &PackWriter {
+        &self.0
+    }
+}
+
+impl DerefMut for NewPack {
+    fn deref_mut(&mut self) -> &mut PackWriter {
+        &mut self.0
+    }
+}
+
+impl<'r> WriteTransaction<'r> {
+    /// Keeps collectors away, then forgets what was known of packs before that.
+    ///
+    /// # Errors
+    /// As [`Repo::write_lock`].
+    pub fn begin(repo: &'r Repo) -> Result<WriteTransaction<'r>> {
+        let held = repo.write_lock()?;
+        repo.odb.refresh();
+        Ok(WriteTransaction { repo, held })
+    }
+
+    /// What must be shown to change anything by other means.
+    pub fn held(&self) -> &WriteGuard {
+        &self.held
+    }
+
+    /// Makes sure that these objects, as far as they exist, stay.
+    ///
+    /// # Errors
+    /// `Overtaken`: one is being deleted; the medium failed.
+    pub fn pin(&self, objects: impl IntoIterator<Item = Id>) -> Result<()> {
+        self.repo.rely_on(&self.held, objects)
+    }
+
+    /// Begins a pack. What its objects refer to, or are differences to, is below `relied_on` or new.
+    ///
+    /// # Errors
+    /// As `pin`.
+    pub fn pack(&self, relied_on: impl IntoIterator<Item = Id>) -> Result<NewPack> {
+        self.pin(relied_on)?;
+        PackWriter::new(&*self.repo.storage).map(NewPack)
+    }
+
+    /// Makes a pack durable and visible; none if nothing was put into it.
+    ///
+    /// # Errors
+    /// `Overtaken`, `LockLost`: there is no pack. The medium failed: there is no pack, or a whole one.
+    pub fn publish(&self, pack: NewPack) -> Result<Option<PackId>> {
+        if pack.is_empty() {
+            return Ok(None);
+        }
+        let id = pack.0.finish(&self.held)?;
+        self.repo.odb.note_pack(id)?;
+        Ok(Some(id))
+    }
+
+    /// Makes a file a pack that holds these records; its payloads are the file's first `len` bytes.
+    ///
+    /// # Errors
+    /// As `publish`.
+    pub fn adopt(&self, file: &Path, records: &[Record], len: u64) -> Result<PackId> {
+        let (id, tail) = encode_tail(records, len);
+        self.held.admit(id)?;
+        self.repo.storage.adopt(file, len, &tail, &id.key())?;
+        self.repo.odb.note_pack(id)?;
+        Ok(id)
+    }
+
+    /// Stores one object that is no tensor, in a pack of its own unless the repository has it.
+    ///
+    /// # Errors
+    /// As `pack` and `publish`.
+    pub fn add(&self, kind: Kind, content: &[u8], relied_on: impl IntoIterator<Item = Id>) -> Result<Id> {
+        let mut pack = self.pack(relied_on)?;
+        let id = add_object(&self.repo.odb, &mut pack, kind, content)?;
+        self.publish(pack)?;
+        Ok(id)
+    }
+
+    /// Writes a small value that comes to hold on to objects which were stored or pinned here.
+    ///
+    /// # Errors
+    /// `Overtaken`, `LockLost`: nothing was written. The medium failed: the value is the old one or the new one.
+    pub fn note(&self, key: &Key, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {
+        self.pin(objects)?;
+        self.held.confirm()?;
+        self.repo.storage.put(key, value)
+    }
+
+    /// Moves (or with `new` none deletes) a ref that stands at `expected`.
+    ///
+    /// # Errors
+    /// There is no such object; otherwise as [`Refs::update`](crate::Refs::update).
+    pub fn update_ref(
+        &self,
+        name: &RefName,
+        expected: Option<Id>,
+        new: Option<Id>,
+        who: &Signature,
+        message: &str,
+    ) -> Result<()> {
+        self.require(new)?;
+        self.repo.refs.update(&self.held, name, expected, new, who, message)
+    }
+
+    /// Points HEAD from `expected` to `new`.
+    ///
+    /// # Errors
+    /// There is no such commit; `Conflict` where it points elsewhere; the medium failed.
+    pub fn move_head(&self, expected: &Head, new: &Head, who: &Signature, message: &str) -> Result<()> {
+        let commit = match new {
+            Head::Detached(id) => Some(*id),
+            Head::Branch(_) => None,
+        };
+        self.require(commit)?;
+        self.repo.refs.move_head(&self.held, expected, new, who, message)
+    }
+
+    /// No ref ever names what is not there.
+    fn require(&self, object: Option<Id>) -> Result<()> {
+        let Some(id) = object else { return Ok(()) };
+        if self.repo.odb.locate(&id)?.is_none() {
+            return Err(RepoError::not_found("object", id));
+        }
+        self.pin([id])
+    }
+}
