@@ -2,6 +2,7 @@
 //! after each look, `find` looks, `settle` waits, `whole` reads headers, `take` commits, `remove` clears up, `tell` prints. It must not know
 //! how a framework writes.
 
+mod drain;
 mod find;
 mod known;
 mod name;
@@ -50,8 +51,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// is that of trainer_state.json, which also gives epoch and metrics, or of the name: checkpoint-500, step_500, ba500, iter_0000500.
 ///
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not committed again,
-/// also after a restart or a kill. Ctrl-C ends after the commit that runs, a second one at once. With --json each commit is a document of
-/// one line. --resumed-from is said of the first commit.
+/// also after a restart or a kill. Ctrl-C (and SIGTERM) ends once what is there has settled and is committed, in little more than --settle
+/// seconds; a second one ends at once. Under a policy it ends after the commit that runs, and says what is left. With --json each commit is
+/// a document of one line. --resumed-from is said of the first commit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -142,8 +144,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     loop {
         let seen = watch.look(&args.dir, &args.pattern)?;
         watch.turn(context, &seen, &stop)?;
-        let done = args.once && !watch.settling.pending();
-        if done || stop.load(Ordering::Relaxed) {
+        if args.once && !watch.settling.pending() {
+            break;
+        }
+        if stop.load(Ordering::Relaxed) {
+            watch.drain(context, &args)?;
             break;
         }
         nap(args.interval, &stop);
