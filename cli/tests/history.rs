@@ -8,7 +8,7 @@ use common::{Sandbox, masked};
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind};
 use mdl_repo::{
-    HEADS, Repo,
+    RefName, Repo,
     pack::{NewObject, PackWriter},
 };
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     pack.add(object, &raw).unwrap();
     let held = repo.write_lock().unwrap();
     pack.finish(&held).unwrap();
-    let name = format!("{HEADS}{branch}");
+    let name = RefName::branch(branch).unwrap();
     let old = repo.refs().get(&name).unwrap();
     repo.refs()
         .update(&held, &name, old, Some(id), &commit.author, "test")

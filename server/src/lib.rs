@@ -9,6 +9,7 @@ pub mod amounts;
 pub mod api;
 pub mod app;
 pub mod auth;
+mod body_limit;
 pub mod content;
 pub mod events;
 mod extract;
@@ -22,15 +23,22 @@ mod ops;
 pub mod options;
 mod pages;
 pub mod problem;
+mod process;
 pub mod registry;
 mod revision;
+pub mod routes;
+mod sandbox;
 pub mod spool;
 pub mod state;
 mod sync;
 pub mod uploads;
 pub mod webhooks;
 
-use crate::{app::App, listen::Listener};
+use crate::{
+    app::App,
+    listen::Listener,
+    routes::{Route, Routes},
+};
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
@@ -47,19 +55,30 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long blocking work may go on once every request has ended or was cut off.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// All routes with what is around them.
-pub fn router(app: &App, rates: &Rates) -> Router {
-    let guarded = Router::new()
-        .merge(api::routes())
+/// Routes behind the look at who asks.
+fn guarded() -> Routes {
+    api::routes()
         .merge(hub::routes())
         .merge(pages::routes())
         .merge(ops::guarded())
+}
+
+/// Every route there is, with what it asks of its caller.
+pub fn route_table() -> Vec<Route> {
+    guarded().merge(ops::open()).list().to_vec()
+}
+
+/// All routes with what is around them.
+pub fn router(app: &App, rates: &Rates) -> Router {
+    let guarded = guarded()
+        .into_router()
         .fallback(ops::nothing_here)
+        .layer(middleware::from_fn_with_state(app.clone(), body_limit::limit))
         .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
         .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
     Router::new()
         .merge(guarded)
-        .merge(ops::open())
+        .merge(ops::open().into_router())
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(layers::panicked))
         .layer(middleware::from_fn(layers::protect))
@@ -72,8 +91,15 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 ///
 /// # Errors
 /// As [`serve`]; the directories cannot be had.
-pub fn run(options: Options, engine: Arc<dyn Engine>, log: LogFormat, ready: impl FnOnce(&str)) -> problem::Result<()> {
+pub fn run(
+    mut options: Options,
+    engine: Arc<dyn Engine>,
+    log: LogFormat,
+    ready: impl FnOnce(&str),
+) -> problem::Result<()> {
     log::start(log);
+    process::prepare(&mut options)?;
+    // From here on there are threads.
     let app = App::new(options, engine)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(problem::Problem::internal)?;

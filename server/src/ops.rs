@@ -5,27 +5,26 @@ use crate::{
     app::{App, work},
     auth::{Caller, Scope},
     problem::{Problem, Result},
+    routes::{Need, Routes},
 };
 use axum::{
-    Router,
     extract::State,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use http::{StatusCode, Uri, header};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Routes for anybody.
-pub fn open() -> Router<App> {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+pub fn open() -> Routes {
+    Routes::new()
+        .get(Need::Nothing, "/healthz", || async { "ok\n" })
+        .get(Need::Nothing, "/readyz", ready)
 }
 
 /// Routes for whom the server knows.
-pub fn guarded() -> Router<App> {
-    Router::new().route("/metrics", get(metrics))
+pub fn guarded() -> Routes {
+    Routes::new().get(Need::Known, "/metrics", metrics)
 }
 
 async fn ready(State(app): State<App>) -> Result<Response> {

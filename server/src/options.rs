@@ -82,6 +82,15 @@ pub struct Options {
     pub max_upload: u64,
     /// Connections at a time; more wait to be accepted.
     pub max_connections: usize,
+    /// Connections of one address (of IPv6: of one /64 network); none: a quarter of all, and any number for this machine's own
+    /// addresses.
+    pub max_connections_per_address: Option<usize>,
+    /// Rights that files which the server makes do not get, as `umask` has them.
+    pub umask: u32,
+    /// Whether the process may open nothing but what it serves, where the kernel can see to that.
+    pub sandbox: bool,
+    /// Devices that the engine uses, and directories that their drivers write to: open in the sandbox, too.
+    pub device_paths: Vec<PathBuf>,
     /// Requests a second that one client may make on average; none: any number.
     pub rate: Option<u32>,
     /// How long a request's headers may take.
@@ -128,6 +137,10 @@ impl Options {
             cache: 16 << 30,
             max_upload: 1 << 40,
             max_connections: 1024,
+            max_connections_per_address: None,
+            umask: 0o077,
+            sandbox: true,
+            device_paths: Vec::new(),
             rate: None,
             header_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),

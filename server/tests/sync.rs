@@ -13,6 +13,8 @@ use mdl_remote::{
     push::{Push, push},
     read_stored,
 };
+use mdl_repo::RefName;
+use mdl_repo::storage::Prefix;
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, PruneOptions, PrunedMark, Remote, Repo, RepoError, Retention, Silent,
     sync::{Bundle, Piece, RefMove, Want},
@@ -78,7 +80,7 @@ fn clean(repo: &Repo) {
 }
 
 fn pack_bytes(repo: &Repo) -> u64 {
-    let listed = repo.storage().list("packs/").expect("list");
+    let listed = repo.storage().list(&Prefix::fixed("packs/")).expect("list");
     listed.iter().map(|s| s.size).sum()
 }
 
@@ -125,7 +127,10 @@ fn a_history_goes_up_and_comes_down_again() {
     let told = peer.move_refs(&[again], "the answer was lost").expect("answer");
     assert!(told[0].is_ok() && heard.try_recv().is_err());
     clean(&served_repo(&live));
-    let log = served_repo(&live).refs().reflog(MAIN).expect("log");
+    let log = served_repo(&live)
+        .refs()
+        .reflog(&RefName::parse(MAIN).expect("a name"))
+        .expect("log");
     assert!(log.iter().all(|l| l.who.name == "eve"), "{log:?}");
     // Down again.
     let reader = live.token("ann", Scope::Read);
@@ -457,7 +462,7 @@ async fn requests_that_make_no_sense_are_refused_with_words() {
     let repo = root.repo("ada/gpt");
     let tip = train(&repo, 0..2)[1];
     let tensor = tensors(&repo, &tip)[0];
-    let key = repo.storage().keys("packs/").expect("packs").remove(0);
+    let key = repo.storage().keys(&Prefix::fixed("packs/")).expect("packs").remove(0);
     let pack = key.trim_start_matches("packs/").trim_end_matches(".pack").to_owned();
     drop(repo);
     let app = root.app(root.options());

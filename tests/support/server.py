@@ -8,7 +8,7 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass
 class Server:
-    """A running server; use it as a context."""
+    """A running server; use it as a context. What is to be done in its process `before` it runs may set limits."""
 
     root: Path
     options: tuple[str, ...] = ()
@@ -40,6 +40,7 @@ class Server:
     token: str | None = None
     log: Path | None = None
     listen: str = "127.0.0.1:0"
+    before: Callable[[], None] | None = None
     url: str = ""
     process: subprocess.Popen[bytes] | None = None
 
@@ -55,7 +56,7 @@ class Server:
         self.log = self.log or self.root.parent / f"{self.root.name}.server.log"
         with self.log.open("ab") as log:
             env = os.environ | dict(self.environment)
-            self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=env)
+            self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=env, preexec_fn=self.before)
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
         assert line.startswith("listening on "), f"the server did not start: {line!r}\n{self.log.read_text()}"

@@ -7,6 +7,7 @@ use crate::{
     render::{date, entry, rfc3339},
 };
 use mdl_objects::Id;
+use mdl_repo::RefName;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -30,11 +31,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Some(full) => full,
         // A deleted branch still has its log.
         None => {
-            let gone = format!("{}{}", mdl_repo::HEADS, args.name);
+            let gone = RefName::branch(&args.name).ok();
             let logged = repo.refs().logged()?;
-            logged
-                .into_iter()
-                .find(|n| *n == gone)
+            gone.filter(|gone| logged.contains(gone))
                 .ok_or_else(|| not_found("branch", &args.name))?
         }
     };

@@ -60,6 +60,17 @@ pub struct Args {
     /// Connections at a time; more wait.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_connections: usize,
+    /// Connections of one address (of IPv6: of one /64 network) at a time; more are refused. Default: a quarter of --max-connections, and
+    /// any number for this machine's own addresses.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections_per_address: Option<u32>,
+    /// Rights that the files the server makes do not get, in octal as `umask` has them: 077 keeps them to the server's user, 027 lets
+    /// its group read.
+    #[arg(long, value_name = "MODE", default_value = "077", value_parser = parse_umask)]
+    umask: u32,
+    /// Do without the sandbox, in which the server can open nothing but what it serves and its own directory (Linux with Landlock).
+    #[arg(long)]
+    no_sandbox: bool,
     /// Requests a second that one token (without one: address) may make on average; more get 429.
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
@@ -78,6 +89,15 @@ pub struct Args {
     /// How the log (on standard error) is written; MDL_LOG=debug tells more, MDL_LOG=warn less.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: Log,
+}
+
+/// A mode in octal digits.
+fn parse_umask(text: &str) -> std::result::Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        // Its owner, the server, has to get at what it makes.
+        Ok(mask) if mask & !0o077 == 0 => Ok(mask),
+        _ => Err("rights of the group and of others in octal, such as 077 or 027".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -119,6 +139,10 @@ impl Args {
             cache: self.cache,
             max_upload: self.max_upload,
             max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address.map(|n| n as usize),
+            umask: self.umask,
+            sandbox: !self.no_sandbox,
+            device_paths: mdl_codec_cuda::paths(),
             rate: self.rate,
             grace: Duration::from_secs(self.grace),
             stall_timeout: Duration::from_secs(self.stall.max(1)),

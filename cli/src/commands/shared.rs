@@ -3,7 +3,7 @@
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
-use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Progress, Repo, RepoError, TAGS};
+use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Progress, RefName, Repo, RepoError, TAGS};
 use std::{collections::HashMap, path::Path};
 
 /// Names of branches, tags and HEAD by the commit they point at.
@@ -65,10 +65,10 @@ pub fn need_path(text: &str) -> Result<(&str, &str)> {
 
 /// The branch of this name, if there is one.
 pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
-    if mdl_repo::check_ref_name(name).is_err() {
-        return Ok(None);
+    match RefName::branch(name) {
+        Ok(full) => Ok(repo.refs().get(&full)?),
+        Err(_) => Ok(None),
     }
-    Ok(repo.refs().get(&format!("{HEADS}{name}"))?)
 }
 
 /// What moving HEAD did to the work tree.

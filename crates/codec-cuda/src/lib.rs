@@ -42,4 +42,4 @@ pub use engine::CudaEngine;
 pub use error::DeviceError;
 #[cfg(feature = "shim")]
 pub use open::shim;
-pub use open::{Choice, Finding, engine, findings, gpu, prepare};
+pub use open::{Choice, Finding, engine, findings, gpu, paths, prepare};

@@ -84,6 +84,32 @@ fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
     }
 }
 
+/// What the driver opens when a GPU is first used, and where machine code is kept: for processes that may open only what they named before.
+pub fn paths() -> Vec<PathBuf> {
+    let from_env = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let devices = devices.filter(|e| e.file_name().to_string_lossy().starts_with("nvidia"));
+    let mut out: Vec<PathBuf> = devices.map(|e| e.path()).collect();
+    if out.is_empty() {
+        return out;
+    }
+    out.extend(
+        [
+            "/proc/driver/nvidia",
+            "/proc/devices",
+            "/proc/modules",
+            "/sys/bus/pci",
+            "/sys/devices",
+            "/sys/module",
+        ]
+        .map(PathBuf::from),
+    );
+    out.extend(from_env("CUDA_CACHE_PATH").or_else(|| Some(from_env("HOME")?.join(".nv"))));
+    out.extend(compile::libraries());
+    out.extend(compile::cache_dir());
+    out
+}
+
 /// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however short, and for
 /// numbers to be quantised in short pieces.
 #[cfg(feature = "shim")]

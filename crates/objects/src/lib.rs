@@ -2,18 +2,22 @@
 //! `Dtype` from `mdl-codec`; `mdl-repo` stores these. It must not know how or where an object is stored, nor any
 //! checkpoint format. The bytes are specified in docs/format.md, "Objects".
 
+mod bounds;
 mod commit;
 mod id;
 mod manifest;
 mod names;
+mod safe;
 mod tag;
 mod tree;
 mod wire;
 
+pub use bounds::{MAX_MESSAGE, MAX_METADATA, MAX_NAME, shorten};
 pub use commit::{Commit, Resume, Signature, Summary};
 pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_head, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};
 pub use names::Named;
+pub use safe::check_new_name;
 pub use tag::Tag;
 pub use tree::{Entry, Mode, Tree, check_name};
 pub use wire::{ObjectError, Reader, Writer};

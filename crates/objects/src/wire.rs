@@ -16,6 +16,16 @@ pub enum ObjectError {
     /// The object was written by a newer version.
     #[error("object version {0} is newer than this program reads")]
     Version(u8),
+    /// A new version or tag says more than any may.
+    #[error("the {what} has {len} bytes; {most} are the most")]
+    TooLong {
+        /// What of it.
+        what: &'static str,
+        /// How long it is.
+        len: usize,
+        /// How long it may be.
+        most: usize,
+    },
     /// A name that could not be checked out safely.
     #[error("unsafe or invalid name {name:?}: {reason}")]
     Name {

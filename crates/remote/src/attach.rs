@@ -43,7 +43,7 @@ fn attached(work: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let storage = Arc::new(Split::new(place.storage()?, &dir));
     let (index, id) = (dir.join("index"), id_of(&dir)?);
     let opened = Repo::with_storage(storage, engine.clone(), Some(index), Some(dir), Some(work));
-    opened.map(|repo| repo.holding_head_by(&id)).map_err(|e| match e {
+    opened.and_then(|repo| repo.holding_head_by(&id)).map_err(|e| match e {
         RepoError::NotFound { what, .. } => RepoError::not_found(what, place),
         other => other,
     })

@@ -223,6 +223,7 @@ mod tests {
 
     #[test]
     fn a_bucket_in_memory_is_shared_by_its_name() {
+        use mdl_repo::storage::Key;
         let one = Place::parse("memory://place-test/p")
             .expect("place")
             .storage()
@@ -231,8 +232,8 @@ mod tests {
             .expect("place")
             .storage()
             .expect("storage");
-        one.put("k", b"v").expect("put");
-        assert_eq!(two.get("k").expect("get"), Some(b"v".to_vec()));
+        one.put(&Key::fixed("k"), b"v").expect("put");
+        assert_eq!(two.get(&Key::fixed("k")).expect("get"), Some(b"v".to_vec()));
         assert!(!two.excludes());
     }
 }

@@ -3,12 +3,12 @@
 
 use mdl_repo::{
     Result,
-    storage::{Guard, LocalStorage, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, LocalStorage, Prefix, Storage, Stored, Swap, Upload},
 };
 use std::{path::Path, sync::Arc};
 
 /// Keys that are the work tree's own: where it stands, and how it came there.
-const OWN: [&str; 2] = ["HEAD", "logs/HEAD"];
+const OWN: [Key; 2] = [Key::fixed("HEAD"), Key::fixed("logs/HEAD")];
 
 /// A storage of which a few keys are elsewhere.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl Split {
         }
     }
 
-    fn of(&self, key: &str) -> &dyn Storage {
-        match OWN.contains(&key) {
+    fn of(&self, key: &Key) -> &dyn Storage {
+        match OWN.contains(key) {
             true => &self.own,
             false => &*self.shared,
         }
@@ -43,29 +43,29 @@ impl Upload for SplitUpload {
         self.shared.write(bytes)
     }
 
-    fn finish(self: Box<Self>, key: &str) -> Result<()> {
-        debug_assert!(!OWN.contains(&key), "an upload is a pack or another large thing");
+    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
+        debug_assert!(!OWN.contains(key), "an upload is a pack or another large thing");
         self.shared.finish(key)
     }
 }
 
 impl Storage for Split {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        self.of(key).get(key)
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
+        self.of(key).get_within(key, most)
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.of(key).read_at(key, offset, buf)
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         self.of(key).size(key)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let mut out = self.shared.list(prefix)?;
-        out.retain(|s| !OWN.contains(&s.key.as_str()));
-        for key in OWN.iter().filter(|k| k.starts_with(prefix)) {
+        out.retain(|s| !OWN.contains(&s.key));
+        for key in OWN.iter().filter(|k| k.starts_with(prefix.as_str())) {
             let listed = self.own.list(prefix)?;
             out.extend(listed.into_iter().filter(|s| s.key == *key));
         }
@@ -73,8 +73,8 @@ impl Storage for Split {
         Ok(out)
     }
 
-    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
-        match OWN.iter().any(|k| k.starts_with(prefix)) {
+    fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
+        match OWN.iter().any(|k| k.starts_with(prefix.as_str())) {
             true => Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect()),
             false => self.shared.keys(prefix),
         }
@@ -85,23 +85,23 @@ impl Storage for Split {
         Ok(Box::new(SplitUpload { shared }))
     }
 
-    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+    fn put(&self, key: &Key, value: &[u8]) -> Result<()> {
         self.of(key).put(key, value)
     }
 
-    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
         self.of(key).adopt(file, len, tail, key)
     }
 
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.of(key).swap(key, expected, new)
     }
 
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.of(key).append(key, bytes)
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.of(key).delete(key)
     }
 

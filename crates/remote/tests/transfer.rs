@@ -9,6 +9,7 @@ use mdl_remote::{
     fetch::{note_refs, receive},
     push::{Push, Pushed, push},
 };
+use mdl_repo::storage::Prefix;
 use mdl_repo::{
     CompactOptions, ErrorKind, Repo, Silent,
     sync::{RefMove, Want},
@@ -37,7 +38,7 @@ fn depth_of(repo: &Repo, tip: Id) -> u8 {
 }
 
 fn pack_bytes(repo: &Repo) -> u64 {
-    let listed = repo.storage().list("packs/").expect("list");
+    let listed = repo.storage().list(&Prefix::fixed("packs/")).expect("list");
     listed.iter().map(|s| s.size).sum()
 }
 

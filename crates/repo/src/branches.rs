@@ -8,7 +8,7 @@ use crate::{
     odb::add_object,
     pack::PackWriter,
     progress::Progress,
-    refs::{HEADS, Head, TAGS, check_ref_name},
+    refs::{Head, RefName, check_ref_name},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind, Tag};
@@ -33,10 +33,9 @@ impl Repo {
     /// # Errors
     /// A bad name; it exists; the medium failed.
     pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
-        check_ref_name(name)?;
+        let full = RefName::branch(name)?;
         let held = self.hold(at)?;
         self.refuse_pruned(at)?;
-        let full = format!("{HEADS}{name}");
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
             return Err(RepoError::user(
@@ -66,15 +65,13 @@ impl Repo {
     /// # Errors
     /// No such branch; HEAD is on it; unmerged; the medium failed.
     pub fn delete_branch(&self, name: &str, force: bool, progress: &dyn Progress) -> Result<Id> {
-        let full = format!("{HEADS}{name}");
         // HEAD must not come to be on it between the look and the deletion.
         let _lock = self.lock_work_tree(progress)?;
+        let missing = || RepoError::not_found("branch", name);
+        let full = RefName::branch(name).map_err(|_| missing())?;
         // A collector that shortens the log beside this would lose the line of the deletion.
         let held = self.write_lock()?;
-        let id = self
-            .refs
-            .get(&full)?
-            .ok_or_else(|| RepoError::not_found("branch", name))?;
+        let id = self.refs.get(&full)?.ok_or_else(missing)?;
         if self.refs.head()? == Head::Branch(name.to_owned()) {
             return Err(RepoError::user(
                 format!("you are on branch {name}"),
@@ -126,7 +123,8 @@ impl Repo {
         let held = self.write_lock()?;
         let head = self.refs.head()?;
         let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
-        let full = format!("{HEADS}{old}");
+        let missing = || RepoError::not_found("branch", old);
+        let full = RefName::branch(old).map_err(|_| missing())?;
         let message = format!("branch: renamed {old} to {new}");
         match self.refs.get(&full)? {
             Some(id) => {
@@ -145,7 +143,7 @@ impl Repo {
                 check_ref_name(new)?;
                 self.refs.move_head(&held, &from, &to, &who, &message)
             }
-            None => Err(RepoError::not_found("branch", old)),
+            None => Err(missing()),
         }
     }
 
@@ -154,8 +152,7 @@ impl Repo {
     /// # Errors
     /// A bad name; it exists and `force` is not given; the medium failed.
     pub fn create_tag(&self, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
-        check_ref_name(name)?;
-        let full = format!("{TAGS}{name}");
+        let full = RefName::tag(name)?;
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
             return Err(RepoError::user(
@@ -196,6 +193,7 @@ impl Repo {
     }
 
     fn add_tag(&self, held: &WriteGuard, tag: &Tag) -> Result<Id> {
+        tag.check_bounds().map_err(RepoError::TooLong)?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let id = add_object(&self.odb, &mut pack, Kind::Tag, &tag.encode())?;
         if !pack.is_empty() {
@@ -209,9 +207,10 @@ impl Repo {
     /// # Errors
     /// No such tag; the medium failed.
     pub fn delete_tag(&self, name: &str) -> Result<Id> {
-        let full = format!("{TAGS}{name}");
+        let missing = || RepoError::not_found("tag", name);
+        let full = RefName::tag(name).map_err(|_| missing())?;
         let held = self.write_lock()?;
-        let id = self.refs.get(&full)?.ok_or_else(|| RepoError::not_found("tag", name))?;
+        let id = self.refs.get(&full)?.ok_or_else(missing)?;
         self.refs
             .update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
         Ok(id)
@@ -244,7 +243,7 @@ impl Repo {
         let message = format!("reset: moving to {}", commit.short());
         match head {
             Head::Branch(name) => {
-                let full = format!("{HEADS}{name}");
+                let full = RefName::branch(&name)?;
                 self.refs.update(&held, &full, from, Some(*commit), &who, &message)?;
             }
             Head::Detached(_) => self
@@ -287,7 +286,7 @@ impl Repo {
         match &head {
             Head::Branch(name) => {
                 self.refs
-                    .update(&held, &format!("{HEADS}{name}"), from, Some(*commit), &who, &message)?
+                    .update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
             }
             Head::Detached(_) => self
                 .refs

@@ -8,6 +8,7 @@ mod replace;
 mod write;
 
 use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
+pub use disk::check_path;
 use disk::{empties, ignores_case, on_disk, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::Read;
@@ -229,7 +230,9 @@ impl Repo {
             });
         }
         if only.is_none() {
-            for (rel, old) in current.iter().filter(|(rel, _)| !target.contains_key(*rel)) {
+            // What no checkout wrote, none removes.
+            let ours = |rel: &str| !target.contains_key(rel) && check_path(rel).is_ok();
+            for (rel, old) in current.iter().filter(|(rel, _)| ours(rel)) {
                 let path = safe_path(&work, rel)?;
                 let Some(f) = on_disk(&path, rel)? else { continue };
                 let expected = match options.force {

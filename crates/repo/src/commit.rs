@@ -13,7 +13,7 @@ use crate::{
     pack::PackWriter,
     progress::{Progress, go_on},
     reach::kind_of,
-    refs::{HEADS, Head, check_ref_name},
+    refs::{HEADS, Head, RefName},
     repo::Repo,
     resume,
     tree::{Files, store},
@@ -348,7 +348,7 @@ impl Repo {
     }
 
     fn target(&self, branch: Option<&str>) -> Result<Target> {
-        let tip = |name: &str| self.refs.get(&format!("{HEADS}{name}"));
+        let tip = |name: &str| self.refs.get(&RefName::branch(name)?);
         match (branch, self.refs.head()?) {
             (None, Head::Detached(id)) => Ok(Target::Detached(id)),
             (None, Head::Branch(name)) => {
@@ -356,7 +356,6 @@ impl Repo {
                 Ok(Target::Branch { name, tip, parent: tip })
             }
             (Some(name), _) => {
-                check_ref_name(name)?;
                 let tip = tip(name)?;
                 let parent = if tip.is_some() { tip } else { self.refs.head_commit()? };
                 Ok(Target::Branch {
@@ -445,7 +444,7 @@ impl Repo {
         match target {
             Target::Branch { name, tip, .. } => {
                 self.refs
-                    .update(held, &format!("{HEADS}{name}"), *tip, Some(id), who, &message)
+                    .update(held, &RefName::branch(name)?, *tip, Some(id), who, &message)
             }
             Target::Detached(from) => {
                 let (from, to) = (Head::Detached(*from), Head::Detached(id));
@@ -569,6 +568,7 @@ fn finish(
         resume,
         unknown: Vec::new(),
     };
+    commit.check_bounds().map_err(RepoError::TooLong)?;
     let id = ingest.object(Kind::Commit, &commit.encode())?;
     Ok((commit, id))
 }

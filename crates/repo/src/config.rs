@@ -1,13 +1,17 @@
 //! Settings: the repository's `config`, the user's own file, the environment. Neighbours: `repo` loads it, the CLI edits
 //! it. It must not know what a setting is used for beyond its type.
 
-use crate::{RepoError, Result, refs::check_ref_name, storage::Storage};
+use crate::{
+    RepoError, Result,
+    refs::check_ref_name,
+    storage::{Key, Storage},
+};
 use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
 use std::{collections::BTreeMap, path::PathBuf};
 use toml::{Table, Value};
 
-const KEY: &str = "config";
+const KEY: Key = Key::fixed("config");
 /// The table of other places.
 const REMOTE: &str = "remote";
 
@@ -79,7 +83,8 @@ fn parse(what: &str, text: &str) -> Result<Table> {
     })
 }
 
-fn user_file() -> Option<PathBuf> {
+/// The file with the user's own settings, wherever there is a home directory.
+pub fn user_file() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
     Some(base.join("mdl").join("config.toml"))
@@ -96,7 +101,7 @@ impl Config {
     /// # Errors
     /// A file that is no TOML; the medium failed.
     pub fn load(storage: &dyn Storage) -> Result<Config> {
-        let bytes = storage.get(KEY)?.unwrap_or_default();
+        let bytes = storage.get(&KEY)?.unwrap_or_default();
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt("config", "not text"))?;
         let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));
         let user = found.map(|(text, path)| parse(&path.display().to_string(), &text));
@@ -156,7 +161,7 @@ impl Config {
             Some(text) => table.insert(name.to_owned(), typed(text)),
             None => table.remove(name),
         };
-        storage.put(KEY, self.repo.to_string().as_bytes())
+        storage.put(&KEY, self.repo.to_string().as_bytes())
     }
 
     /// Other places, by their names.
@@ -191,7 +196,7 @@ impl Config {
             None => table.remove(name),
             Some(r) => table.insert(name.to_owned(), Value::Table(r.to_table())),
         };
-        storage.put(KEY, self.repo.to_string().as_bytes())
+        storage.put(&KEY, self.repo.to_string().as_bytes())
     }
 
     fn number(&self, key: &str) -> u64 {

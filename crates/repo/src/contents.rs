@@ -12,7 +12,7 @@ use crate::{
     work::WorkFile,
 };
 use mdl_files::ReadAt;
-use mdl_objects::{Entry, Id, Mode, check_name};
+use mdl_objects::{Entry, Id, Mode, check_new_name};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -201,7 +201,7 @@ pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
     let mut names = BTreeSet::new();
     for file in files {
         for part in file.rel.split('/') {
-            check_name(part).map_err(|e| refuse(&file.rel, &e.to_string()))?;
+            check_new_name(part).map_err(|e| refuse(&file.rel, &e.to_string()))?;
         }
         if !names.insert(file.rel.as_str()) {
             return Err(refuse(&file.rel, "there are two of it"));
@@ -312,6 +312,9 @@ mod tests {
             &["a//b"],
             &[""],
             &[".mdl/x"],
+            &["a/.git/config"],
+            &[".GIT./hooks/x"],
+            &["git~1"],
             &["a/b/c", "a"],
         ] {
             assert!(check_names(&named(bad)).is_err(), "{bad:?}");

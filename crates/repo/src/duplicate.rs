@@ -3,15 +3,17 @@
 
 use crate::{
     RepoError, Result,
+    pack::PACK_DIR,
     progress::Progress,
+    refs::REFS,
     repo::{FORMAT_KEY, Repo},
-    storage::{Storage, Stored},
+    storage::{Key, Storage, Stored},
 };
 
 /// Bytes that are copied at once.
 const PART: u64 = 8 << 20;
 /// Single values that come along. Reflogs and what is under repair are the original's own.
-const VALUES: [&str; 3] = ["config", "HEAD", "pruned"];
+const VALUES: [Key; 3] = [Key::fixed("config"), Key::fixed("HEAD"), Key::fixed("pruned")];
 
 impl Repo {
     /// Copies all versions, branches, tags, settings and policies into an empty storage. That is a repository when this is done, and
@@ -20,7 +22,7 @@ impl Repo {
     /// # Errors
     /// The target is a repository already; either medium failed.
     pub fn copy_to(&self, target: &dyn Storage, progress: &dyn Progress) -> Result<()> {
-        if target.get(FORMAT_KEY)?.is_some() {
+        if target.get(&FORMAT_KEY)?.is_some() {
             return Err(RepoError::user(
                 "there is a repository already",
                 "name another directory",
@@ -28,12 +30,12 @@ impl Repo {
         }
         // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what those point at.
         let held = self.write_lock()?;
-        let named: Vec<String> = self.storage().list("refs/")?.into_iter().map(|s| s.key).collect();
-        let keys = VALUES.iter().map(|k| (*k).to_owned()).chain(named);
-        let values: Vec<(String, Option<Vec<u8>>)> = keys
+        let named: Vec<Key> = self.storage().list(&REFS)?.into_iter().map(|s| s.key).collect();
+        let keys = VALUES.into_iter().chain(named);
+        let values: Vec<(Key, Option<Vec<u8>>)> = keys
             .map(|key| self.storage().get(&key).map(|value| (key, value)))
             .collect::<Result<_>>()?;
-        let packs = self.storage().list("packs/")?;
+        let packs = self.storage().list(&PACK_DIR)?;
         progress.begin("copying", packs.iter().map(|p| p.size).sum());
         for pack in &packs {
             copy(self.storage(), target, pack, progress)?;
@@ -44,8 +46,8 @@ impl Repo {
                 target.put(key, value)?;
             }
         }
-        if let Some(format) = self.storage().get(FORMAT_KEY)? {
-            target.put(FORMAT_KEY, &format)?;
+        if let Some(format) = self.storage().get(&FORMAT_KEY)? {
+            target.put(&FORMAT_KEY, &format)?;
         }
         progress.end();
         Ok(())

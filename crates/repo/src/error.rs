@@ -150,6 +150,17 @@ pub enum RepoError {
         /// What is wrong.
         source: ScanError,
     },
+    /// A version holds a file that must not get onto a disk: an older program, or another one, made it.
+    #[error("{path:?} is not written to a disk: {reason}")]
+    UnsafePath {
+        /// Its path in the version.
+        path: String,
+        /// Why not.
+        reason: ObjectError,
+    },
+    /// A new version or tag says more than any may.
+    #[error("nothing was made: {0}")]
+    TooLong(ObjectError),
     /// The medium failed.
     #[error("{context}: {source}")]
     Io {
@@ -264,7 +275,9 @@ impl RepoError {
             | RepoError::Stopped { .. }
             | RepoError::FileChanged { .. }
             | RepoError::FilesInTheWay { .. }
-            | RepoError::OneName { .. } => ErrorKind::User,
+            | RepoError::OneName { .. }
+            | RepoError::UnsafePath { .. }
+            | RepoError::TooLong(_) => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. }
@@ -307,6 +320,9 @@ impl RepoError {
                      they are, for the next commit to put on top"
                 ),
             },
+            RepoError::UnsafePath { .. } => {
+                "the version's other files can be checked out by their names; `mdl cat` shows this one".to_owned()
+            }
             RepoError::Overtaken => "try again".to_owned(),
             RepoError::FileChanged { .. } => {
                 "commit once the writer is done, or write to a temporary name and rename".to_owned()

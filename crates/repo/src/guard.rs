@@ -114,7 +114,7 @@ impl Repo {
         }
         loop {
             let held = self.storage.lock_shared()?;
-            if self.storage.get(condemned::KEY)?.is_none() {
+            if self.storage.get(&condemned::KEY)?.is_none() {
                 return Ok(WriteGuard::alone(held));
             }
             drop(held);

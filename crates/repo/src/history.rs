@@ -2,7 +2,7 @@
 //! names or how history is shown.
 
 use crate::{RepoError, Result, repo::Repo};
-use mdl_objects::{Commit, Id};
+use mdl_objects::{Commit, Id, MAX_MESSAGE};
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// A commit with its id.
@@ -14,13 +14,22 @@ pub struct Step {
     pub commit: Commit,
 }
 
+/// A commit on a page.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The commit.
+    pub step: Step,
+    /// Whether it says more than is here.
+    pub cut: bool,
+}
+
 /// Commits reachable from some starts, newest first by their own clocks.
 #[derive(Debug)]
 pub struct History<'a> {
     repo: &'a Repo,
     heap: BinaryHeap<(i64, Id)>,
-    /// The commits in the heap.
-    waiting: HashMap<Id, Commit>,
+    /// The commits in the heap; of those that say much nothing is kept until it is their turn.
+    waiting: HashMap<Id, Option<Commit>>,
     seen: HashSet<Id>,
 }
 
@@ -37,7 +46,8 @@ impl Repo {
         Ok(h)
     }
 
-    /// A page of the history of these commits: at most `limit` of them, beginning behind the commit `after`, the last of the page
+    /// A page of the history of these commits: at most `limit` of them, and once there is one no more than say `bytes` together (of
+    /// one that says more than any new version the beginning counts: [`Commit::shorten`]), beginning behind the commit `after`, the last of the page
     /// before (none: the newest). Also returned is the `after` of the next page; none if there is nothing more. As long as the
     /// starts are the same, pages hold every commit once: of equal times too, the ids decide.
     ///
@@ -45,7 +55,12 @@ impl Repo {
     ///
     /// # Errors
     /// `after` is not in this history; absent or damaged commits; the medium failed.
-    pub fn log_page(&self, starts: &[Id], after: Option<&Id>, limit: usize) -> Result<(Vec<Step>, Option<Id>)> {
+    pub fn log_page(
+        &self,
+        starts: &[Id],
+        after: Option<&Id>,
+        (limit, bytes): (usize, usize),
+    ) -> Result<(Vec<Listed>, Option<Id>)> {
         let mut history = self.history(starts)?;
         if let Some(after) = after {
             loop {
@@ -56,8 +71,21 @@ impl Repo {
                 }
             }
         }
-        let page = history.by_ref().take(limit).collect::<Result<Vec<Step>>>()?;
-        let last = page.last().map(|s| s.id).or(after.copied());
+        let (mut page, mut left) = (Vec::new(), bytes);
+        while page.len() < limit && (page.is_empty() || left > 0) {
+            let Some(mut step) = history.next().transpose()? else {
+                break;
+            };
+            let cut = step.commit.shorten();
+            let Some(rest) = left.checked_sub(step.commit.said()).or(page.is_empty().then_some(0)) else {
+                // It begins the next page.
+                let last = page.last().map(|listed: &Listed| listed.step.id);
+                return Ok((page, last));
+            };
+            left = rest;
+            page.push(Listed { step, cut });
+        }
+        let last = page.last().map(|listed| listed.step.id).or(after.copied());
         Ok((page, last.filter(|_| !history.heap.is_empty())))
     }
 
@@ -80,7 +108,8 @@ impl History<'_> {
         if self.seen.insert(id) {
             let commit = self.repo.odb.commit(&id)?;
             self.heap.push((commit.author.time_ms, id));
-            self.waiting.insert(id, commit);
+            let kept = commit.said() <= MAX_MESSAGE;
+            self.waiting.insert(id, kept.then_some(commit));
         }
         Ok(())
     }
@@ -91,7 +120,13 @@ impl Iterator for History<'_> {
 
     fn next(&mut self) -> Option<Result<Step>> {
         let (_, id) = self.heap.pop()?;
-        let commit = self.waiting.remove(&id)?;
+        let commit = match self.waiting.remove(&id)? {
+            Some(commit) => commit,
+            None => match self.repo.odb.commit(&id) {
+                Ok(commit) => commit,
+                Err(e) => return Some(Err(e)),
+            },
+        };
         let pushed = commit.parents.iter().try_for_each(|p| self.push(*p));
         Some(pushed.map(|()| Step { id, commit }))
     }

@@ -55,10 +55,10 @@ mod work;
 
 pub use branches::Merged;
 pub use chain::TensorReader;
-pub use checkout::{CheckedOut, CheckoutOptions};
+pub use checkout::{CheckedOut, CheckoutOptions, check_path};
 pub use commit::{CommitRequest, Committed};
 pub use compact::{CompactOptions, CompactReport};
-pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote};
+pub use config::{Config, KNOWN as KNOWN_SETTINGS, Remote, user_file as user_config_file};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
 pub use elements::{Axis, Elements, Slice, npy_header, safetensors_header, shape_of};
@@ -67,7 +67,7 @@ pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
 pub use guard::WriteGuard;
-pub use history::{History, Step};
+pub use history::{History, Listed, Step};
 pub use index::Digests;
 pub use ingest::{Hints, Report, TensorReport};
 pub use listing::{StoredTensor, format_name};
@@ -77,7 +77,7 @@ pub use lossy::{
 };
 pub use odb::{Location, Odb, Supplier};
 pub use progress::{Progress, Silent};
-pub use refs::{HEADS, Head, LogEntry, REMOTES, Refs, TAGS, check_ref_name};
+pub use refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
 pub use retain::{

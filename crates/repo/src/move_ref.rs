@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{HEADS, Head, TAGS, check_ref_name},
+    refs::{HEADS, Head, RefName, TAGS, check_ref_name},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind, Signature};
@@ -34,13 +34,14 @@ impl Repo {
             None => Some(self.lock_work_tree(&crate::Silent)?),
             Some(_) => None,
         };
+        let full = RefName::parse(name)?;
         // What the ref is to hold may be held by nothing else, and a collector would lose the line in the log.
         let held = match &new {
             Some(id) => self.hold(id)?,
             None => self.write_lock()?,
         };
         // Before anything is logged; the swap itself looks again.
-        let (name, found) = (name.to_owned(), self.refs.get(name)?);
+        let (name, found) = (name.to_owned(), self.refs.get(&full)?);
         if found != expected {
             return Err(RepoError::Conflict { name, expected, found });
         }
@@ -50,7 +51,7 @@ impl Repo {
             None => self.check_deletion(branch)?,
         }
         let who = self.config.moved_by(who.as_ref());
-        self.refs.update(&held, &name, expected, new, &who, message)
+        self.refs.update(&held, &full, expected, new, &who, message)
     }
 
     fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {

@@ -2,15 +2,17 @@
 //! transactions above. It must not know what a commit holds.
 
 mod log;
+mod name;
 mod seen;
 
 pub use log::LogEntry;
+pub use name::{RefName, check_ref_name};
 pub(crate) use seen::Seen;
 
 use crate::{
     RepoError, Result,
     guard::WriteGuard,
-    storage::{Storage, Swap},
+    storage::{Key, Prefix, Storage, Swap},
 };
 use mdl_objects::{Id, Signature};
 use std::sync::Arc;
@@ -25,7 +27,10 @@ pub const REMOTES: &str = "refs/remotes/";
 pub const WORKTREES: &str = "refs/worktrees/";
 /// Refs to policies: blobs.
 pub(crate) const POLICIES: &str = "refs/policies/";
-pub(crate) const HEAD: &str = "HEAD";
+pub(crate) const REFS: Prefix = Prefix::fixed("refs/");
+pub(crate) const HEAD: RefName = RefName::HEAD;
+/// Bytes of a ref or HEAD at most.
+const MOST: u64 = 4096;
 
 /// Where a command works: on a branch (that may have no commit yet), or on a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,31 +48,7 @@ pub struct Refs {
     /// Where the moves that this work tree's user makes are noted.
     seen: Option<Arc<Seen>>,
     /// Full name of the ref that holds a detached HEAD, where HEAD itself is not in the storage.
-    worktree: Option<Arc<str>>,
-}
-
-/// Refuses names that git would refuse, and names that this program's revision syntax could not tell apart.
-///
-/// # Errors
-/// Says what is wrong.
-pub fn check_ref_name(short: &str) -> Result<()> {
-    if short.len() > 200 || short == HEAD || !is_well_formed(short) {
-        return Err(RepoError::user(
-            format!("{short:?} is not a valid name for a branch or tag"),
-            "use letters, digits, '-', '_', '.', '=' and '/', without '..', '@{', spaces or a leading '-' or '.'; HEAD and \
-             names that end in .lock are not for branches and tags",
-        ));
-    }
-    Ok(())
-}
-
-fn is_well_formed(short: &str) -> bool {
-    let bad_part =
-        |p: &str| p.is_empty() || p.starts_with(['.', '-']) || p.ends_with('.') || p.ends_with(".lock") || p == "@";
-    let bad_char = |c: char| c.is_control() || " ~^:?*[\\%".contains(c);
-    let wrong =
-        short.contains("..") || short.contains("@{") || short.chars().any(bad_char) || short.split('/').any(bad_part);
-    !wrong
+    worktree: Option<RefName>,
 }
 
 fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
@@ -104,8 +85,9 @@ impl Refs {
     }
 
     /// Has a detached HEAD held by `refs/worktrees/NAME` too.
-    pub(crate) fn hold_head_by(&mut self, name: &str) {
-        self.worktree = Some(format!("{WORKTREES}{name}").into());
+    pub(crate) fn hold_head_by(&mut self, name: &str) -> Result<()> {
+        self.worktree = Some(RefName::parse(&format!("{WORKTREES}{name}"))?);
+        Ok(())
     }
 
     /// Whether HEAD is not in the storage, and is held there by a ref.
@@ -125,15 +107,15 @@ impl Refs {
     pub fn head(&self) -> Result<Head> {
         let bytes = self
             .storage
-            .get(HEAD)?
+            .get_within(HEAD.key(), MOST)?
             .ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
         match text.trim_end().strip_prefix("ref: ") {
-            Some(full) => match full.strip_prefix(HEADS) {
+            Some(full) => match RefName::parse(full).ok().as_deref().and_then(|f| f.strip_prefix(HEADS)) {
                 Some(branch) => Ok(Head::Branch(branch.to_owned())),
                 None => Err(RepoError::corrupt(HEAD, "it points at no branch")),
             },
-            None => parse_id(HEAD, text.as_bytes()).map(Head::Detached),
+            None => parse_id(HEAD.as_str(), text.as_bytes()).map(Head::Detached),
         }
     }
 
@@ -151,7 +133,7 @@ impl Refs {
     /// Damaged refs; the medium failed.
     pub(crate) fn tip(&self, head: &Head) -> Result<Option<Id>> {
         match head {
-            Head::Branch(branch) => self.get(&format!("{HEADS}{branch}")),
+            Head::Branch(branch) => self.get(&RefName::branch(branch)?),
             Head::Detached(id) => Ok(Some(*id)),
         }
     }
@@ -164,12 +146,12 @@ impl Refs {
         let old = self.head_commit().ok().flatten();
         let new = self.tip(head)?;
         let value = head_bytes(head);
-        let mut found = self.storage.get(HEAD)?;
+        let mut found = self.storage.get_within(HEAD.key(), MOST)?;
         self.hold_head(held, head, who, message)?;
         self.seen().inspect(|seen| seen.begin(new));
         held.confirm()?;
         // By swaps, so that it cannot fall between another's look and move.
-        while let Swap::Lost(other) = self.storage.swap(HEAD, found.as_deref(), Some(&value))? {
+        while let Swap::Lost(other) = self.storage.swap(HEAD.key(), found.as_deref(), Some(&value))? {
             found = other;
         }
         self.head_moved(held, head, (old, new), who, message);
@@ -196,13 +178,13 @@ impl Refs {
         }
         let lost = self
             .storage
-            .swap(HEAD, Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
+            .swap(HEAD.key(), Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
         if matches!(lost, Swap::Lost(_)) {
             let now = self.head()?;
             self.hold_head(held, &now, who, message)?;
             let name = match now {
                 Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
-                Head::Detached(_) => HEAD.to_owned(),
+                Head::Detached(_) => HEAD.to_string(),
             };
             return Err(RepoError::Conflict {
                 name,
@@ -216,7 +198,7 @@ impl Refs {
 
     /// Before HEAD is detached: a commit that nothing else may hold is held where collectors look.
     fn hold_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
-        let (Some(name), Head::Detached(id)) = (self.worktree.as_deref(), head) else {
+        let (Some(name), Head::Detached(id)) = (&self.worktree, head) else {
             return Ok(());
         };
         loop {
@@ -242,7 +224,7 @@ impl Refs {
     ) {
         self.log_head(old, new, who, message);
         self.seen().inspect(|seen| seen.end(new));
-        if let (Some(name), Head::Branch(_)) = (self.worktree.as_deref(), head)
+        if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
             && let Ok(Some(id)) = self.get(name)
         {
             // What stays holds more than it need.
@@ -255,25 +237,49 @@ impl Refs {
     /// # Errors
     /// The medium failed.
     pub fn init_head(&self, branch: &str) -> Result<()> {
-        self.storage.put(HEAD, &head_bytes(&Head::Branch(branch.to_owned())))
+        check_ref_name(branch)?;
+        self.storage
+            .put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
-    /// Value of a full ref name.
+    /// Value of a ref.
     ///
     /// # Errors
     /// Damaged; the medium failed.
-    pub fn get(&self, name: &str) -> Result<Option<Id>> {
-        self.storage.get(name)?.map(|bytes| parse_id(name, &bytes)).transpose()
+    pub fn get(&self, name: &RefName) -> Result<Option<Id>> {
+        self.value(name.key())
     }
 
-    /// All refs below a prefix, with the names that follow it.
+    /// Value of what is stored in a ref's place, whatever it is called.
+    fn value(&self, key: &Key) -> Result<Option<Id>> {
+        let bytes = self.storage.get_within(key, MOST)?;
+        bytes.map(|bytes| parse_id(key, &bytes)).transpose()
+    }
+
+    /// What every ref holds, by its full name. One whose name is none holds on to its commit all the same.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// The medium failed; those that make no sense say so each.
+    pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
+        let listed = self.storage.list(&REFS)?;
+        Ok(listed
+            .into_iter()
+            .map(|s| (s.key.clone(), self.value(&s.key)))
+            .collect())
+    }
+
+    /// All refs below a prefix (`refs/`, or one such as [`HEADS`]), with the names that follow it.
+    ///
+    /// # Errors
+    /// No prefix of refs; damaged; the medium failed.
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, Id)>> {
+        let below = Prefix::parse(prefix)?;
+        if !below.starts_with(REFS.as_str()) {
+            return Err(RepoError::usage(format!("{prefix:?} is no prefix of refs"), ""));
+        }
         let mut out = Vec::new();
-        for stored in self.storage.list(prefix)? {
-            if let (Some(short), Some(id)) = (stored.key.strip_prefix(prefix), self.get(&stored.key)?) {
+        for stored in self.storage.list(&below)? {
+            if let (Some(short), Some(id)) = (stored.key.strip_prefix(prefix), self.value(&stored.key)?) {
                 out.push((short.to_owned(), id));
             }
         }
@@ -289,7 +295,7 @@ impl Refs {
     pub fn update(
         &self,
         held: &WriteGuard,
-        name: &str,
+        name: &RefName,
         expected: Option<Id>,
         new: Option<Id>,
         who: &Signature,
@@ -299,7 +305,7 @@ impl Refs {
             self.check_free(name)?;
         }
         self.log(name, expected, new, who, message)?;
-        let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(&b));
+        let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(b.as_str()));
         if let Some(seen) = self.seen().filter(|_| on_it()) {
             seen.begin(new);
         }
@@ -309,12 +315,12 @@ impl Refs {
         if new.is_some() {
             held.confirm()?;
         }
-        match self.storage.swap(name, old.as_deref(), value.as_deref())? {
+        match self.storage.swap(name.key(), old.as_deref(), value.as_deref())? {
             Swap::Done => {}
             Swap::Lost(found) => {
                 let found = found.map(|bytes| parse_id(name, &bytes)).transpose()?;
                 return Err(RepoError::Conflict {
-                    name: name.to_owned(),
+                    name: name.to_string(),
                     expected,
                     found,
                 });
@@ -328,19 +334,20 @@ impl Refs {
     }
 
     /// Refuses `a` where `a/b` exists and the other way round.
-    fn check_free(&self, name: &str) -> Result<()> {
+    fn check_free(&self, name: &RefName) -> Result<()> {
         let taken = |other: &str| {
             RepoError::user(
                 format!("cannot make {name}: {other} exists"),
                 "choose a name that is no part of it",
             )
         };
-        if let Some(below) = self.storage.list(&format!("{name}/"))?.first() {
+        if let Some(below) = self.storage.list(&name.key().below())?.first() {
             return Err(taken(&below.key));
         }
         for (i, _) in name.match_indices('/').skip(2) {
-            if self.storage.get(&name[..i])?.is_some() {
-                return Err(taken(&name[..i]));
+            let above = RefName::parse(&name[..i])?;
+            if self.storage.size(above.key())?.is_some() {
+                return Err(taken(&above));
             }
         }
         Ok(())

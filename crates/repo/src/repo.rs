@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Remote},
     odb::{Odb, Supplier},
     refs::{HEADS, Refs, Seen},
-    storage::{LocalStorage, Storage},
+    storage::{Key, LocalStorage, Storage},
 };
 use mdl_codec::Engine;
 use std::{
@@ -17,7 +17,7 @@ use std::{
 
 /// Name of the repository's directory in a work tree.
 pub const DIR: &str = ".mdl";
-pub(crate) const FORMAT_KEY: &str = "format";
+pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
 /// Beside a work tree: which version its files are of.
 const BASE: &str = "base";
 const FORMAT: &[u8] = b"mdl repository 1\n";
@@ -35,9 +35,9 @@ pub struct Repo {
 
 fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
     Refs::new(storage.clone()).init_head(branch)?;
-    storage.put("config", b"")?;
+    storage.put(&Key::fixed("config"), b"")?;
     // Last: a storage is a repository once this key says so.
-    storage.put(FORMAT_KEY, FORMAT)
+    storage.put(&FORMAT_KEY, FORMAT)
 }
 
 impl Repo {
@@ -51,7 +51,7 @@ impl Repo {
         let dir = if bare { path.to_owned() } else { path.join(DIR) };
         fs::create_dir_all(&dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
         let storage = LocalStorage::new(&dir);
-        let fresh = storage.get(FORMAT_KEY)?.is_none();
+        let fresh = storage.get(&FORMAT_KEY)?.is_none();
         if fresh {
             if bare && fs::read_dir(&dir).is_ok_and(|mut d| d.next().is_some()) {
                 return Err(RepoError::user(
@@ -74,9 +74,9 @@ impl Repo {
     /// There is none; a newer format; the medium failed.
     pub fn open(path: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         let inner = path.join(DIR);
-        let (dir, work) = if inner.join(FORMAT_KEY).is_file() {
+        let (dir, work) = if inner.join(FORMAT_KEY.as_str()).is_file() {
             (inner, Some(path.to_owned()))
-        } else if path.join(FORMAT_KEY).is_file() && path.join("HEAD").is_file() {
+        } else if path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file() {
             // Named by its own directory, `x/.mdl` still has its work tree around it.
             let work = path
                 .file_name()
@@ -111,8 +111,8 @@ impl Repo {
     pub fn discover(start: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         let start = fs::canonicalize(start).map_err(RepoError::io(format!("cannot open {}", start.display())))?;
         for path in start.ancestors() {
-            let bare = path.join(FORMAT_KEY).is_file() && path.join("HEAD").is_file();
-            if path.join(DIR).join(FORMAT_KEY).is_file() || bare {
+            let bare = path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file();
+            if path.join(DIR).join(FORMAT_KEY.as_str()).is_file() || bare {
                 return Repo::open(path, engine);
             }
         }
@@ -133,7 +133,7 @@ impl Repo {
         dir: Option<PathBuf>,
         work: Option<PathBuf>,
     ) -> Result<Repo> {
-        match storage.get(FORMAT_KEY)? {
+        match storage.get(&FORMAT_KEY)? {
             Some(f) if f == FORMAT => {}
             Some(_) => {
                 return Err(RepoError::user(
@@ -190,10 +190,12 @@ impl Repo {
     }
 
     /// Has a detached HEAD held by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it shares.
-    #[must_use]
-    pub fn holding_head_by(mut self, name: &str) -> Repo {
-        self.refs.hold_head_by(name);
-        self
+    ///
+    /// # Errors
+    /// The name could be no ref's.
+    pub fn holding_head_by(mut self, name: &str) -> Result<Repo> {
+        self.refs.hold_head_by(name)?;
+        Ok(self)
     }
 
     /// Does without the work tree: for those who work on the repository from elsewhere. What they move, the work tree's user has not.

@@ -3,10 +3,11 @@
 
 use crate::{
     RepoError, Result, metrics,
-    refs::{HEADS, Head, REMOTES, TAGS},
+    refs::{HEADS, Head, REMOTES, RefName, TAGS},
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind};
+use std::iter;
 
 /// Commits that a walk for a step or a best metric looks at.
 const MAX_WALK: usize = 1_000_000;
@@ -106,8 +107,9 @@ impl Repo {
     }
 
     fn reflog_commit(&self, name: &str, n: usize) -> Result<Id> {
-        let full = self.full_ref(name)?.unwrap_or_else(|| name.to_owned());
-        let log = self.refs.reflog(&full)?;
+        // A ref that is gone has a log by its full name; what is no name at all is answered as one without moves.
+        let full = self.full_ref(name)?.or_else(|| RefName::parse(name).ok());
+        let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs.reflog(&full))?;
         let missing = || {
             RepoError::not_found(
                 "revision",
@@ -125,16 +127,13 @@ impl Repo {
     ///
     /// # Errors
     /// The medium failed.
-    pub fn full_ref(&self, name: &str) -> Result<Option<String>> {
+    pub fn full_ref(&self, name: &str) -> Result<Option<RefName>> {
         if name == "HEAD" {
-            return Ok(Some(name.to_owned()));
+            return Ok(Some(RefName::HEAD));
         }
-        let as_is = name.starts_with("refs/").then(|| name.to_owned());
-        for full in as_is
-            .into_iter()
-            .chain([HEADS, TAGS, REMOTES].map(|prefix| format!("{prefix}{name}")))
-        {
-            if crate::refs::check_ref_name(&full).is_ok() && self.refs.get(&full)?.is_some() {
+        let named = [HEADS, TAGS, REMOTES].map(|prefix| RefName::parse(&format!("{prefix}{name}")));
+        for full in iter::once(RefName::parse(name)).chain(named).flatten() {
+            if self.refs.get(&full)?.is_some() {
                 return Ok(Some(full));
             }
         }

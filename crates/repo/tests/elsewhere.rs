@@ -3,6 +3,7 @@
 mod support;
 
 use mdl_codec::CpuEngine;
+use mdl_repo::RefName;
 use mdl_repo::{Change, CheckoutOptions, CommitRequest, ErrorKind, Head, Repo, RepoError, Silent};
 use std::sync::Arc;
 use support::{Place, place};
@@ -119,7 +120,14 @@ fn a_branch_that_somebody_deleted_is_not_begun_anew() {
     let who = theirs.config().signature();
     theirs
         .refs()
-        .update(&held, "refs/heads/main", Some(first), None, &who, "gone")
+        .update(
+            &held,
+            &RefName::branch("main").expect("a name"),
+            Some(first),
+            None,
+            &who,
+            "gone",
+        )
         .expect("deleted");
     drop(held);
     p.write("a.txt", b"second");

@@ -2,6 +2,7 @@
 
 mod support;
 
+use mdl_repo::RefName;
 use mdl_repo::{
     CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Source, Stored, storage::LocalStorage,
 };
@@ -84,7 +85,14 @@ fn staged_files_are_joined_into_one_version() {
         content: Content::Stored(serde_json::from_str::<Stored>(text).expect("stored")),
     };
     let texts = [stage("0.safetensors", &first[0]), stage("1.safetensors", &first[1])];
-    assert!(place.repo.refs().get("refs/heads/main").expect("refs").is_none());
+    assert!(
+        place
+            .repo
+            .refs()
+            .get(&RefName::branch("main").expect("a name"))
+            .expect("refs")
+            .is_none()
+    );
     let files = vec![stored("0.safetensors", &texts[0]), stored("1.safetensors", &texts[1])];
     let done = place.repo.commit(&request(files), &Silent).expect("join");
     assert_eq!((done.summary.tensors, done.summary.new_tensors), (2, 2));

@@ -19,6 +19,11 @@ fn repo() -> Repo {
 
 /// Commits with these times and parents (places before their own).
 fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
+    graph_saying(repo, nodes, 0)
+}
+
+/// The same with messages that are so many bytes longer.
+fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id> {
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let mut ids: Vec<Id> = Vec::new();
     for (n, (time_ms, parents)) in nodes.iter().enumerate() {
@@ -33,7 +38,7 @@ fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
                 time_ms: *time_ms,
                 utc_offset_min: 0,
             },
-            message: format!("number {n}"),
+            message: format!("number {n}{}", "x".repeat(more)),
             step: None,
             epoch: None,
             metrics: Default::default(),
@@ -64,13 +69,22 @@ fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
     ids
 }
 
-fn pages(repo: &Repo, starts: &[Id], limit: usize) -> Vec<Id> {
+/// More than any page here says.
+const MUCH: usize = 1 << 30;
+
+fn pages(repo: &Repo, starts: &[Id], limit: usize, bytes: usize) -> Vec<Id> {
     let (mut out, mut after) = (Vec::new(), None);
     loop {
-        let (page, next) = repo.log_page(starts, after.as_ref(), limit).expect("page");
+        let (page, next) = repo.log_page(starts, after.as_ref(), (limit, bytes)).expect("page");
         assert!(page.len() <= limit);
-        assert_eq!(next.is_some(), page.len() == limit && next == page.last().map(|s| s.id));
-        out.extend(page.iter().map(|s| s.id));
+        let last = page.last().map(|listed| listed.step.id);
+        assert!(next.is_none() || next == last);
+        let said: usize = page.iter().map(|listed| listed.step.commit.said()).sum();
+        assert!(said <= bytes || page.len() == 1, "{said} bytes of {}", page.len());
+        if bytes == MUCH {
+            assert_eq!(next.is_some(), page.len() == limit && next == last);
+        }
+        out.extend(page.iter().map(|listed| listed.step.id));
         match next {
             Some(id) => after = Some(id),
             None => return out,
@@ -89,11 +103,14 @@ proptest! {
         let ids = graph(&repo, &nodes);
         let starts: Vec<Id> = starts.iter().map(|s| ids[s % ids.len()]).collect();
         let all: Vec<Id> = repo.history(&starts).expect("history").map(|s| s.expect("step").id).collect();
-        let paged = pages(&repo, &starts, limit);
+        let paged = pages(&repo, &starts, limit, MUCH);
+        // Commits here say some forty bytes each.
+        prop_assert_eq!(&pages(&repo, &starts, limit, 100), &all);
+        prop_assert_eq!(&pages(&repo, &starts, limit, 0), &all);
         prop_assert_eq!(&paged, &all);
         prop_assert_eq!(paged.iter().collect::<HashSet<_>>().len(), paged.len());
         let backwards: Vec<Id> = starts.iter().rev().copied().collect();
-        prop_assert_eq!(pages(&repo, &backwards, limit), all);
+        prop_assert_eq!(pages(&repo, &backwards, limit, MUCH), all);
     }
 }
 
@@ -102,12 +119,41 @@ fn the_ends_of_a_history() {
     let repo = repo();
     let ids = graph(&repo, &[(1, vec![]), (1, vec![0]), (0, vec![1]), (9, vec![])]);
     let tip = [ids[2]];
-    let (page, next) = repo.log_page(&tip, None, 0).expect("page");
+    let (page, next) = repo.log_page(&tip, None, (0, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = repo.log_page(&tip, Some(&ids[0]), 5).expect("page");
+    let (page, next) = repo.log_page(&tip, Some(&ids[0]), (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = repo.log_page(&[], None, 5).expect("page");
+    let (page, next) = repo.log_page(&[], None, (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let strange = repo.log_page(&tip, Some(&ids[3]), 5).expect_err("not in this history");
+    let strange = repo
+        .log_page(&tip, Some(&ids[3]), (5, MUCH))
+        .expect_err("not in this history");
     assert_eq!(strange.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself_all() {
+    let repo = repo();
+    let line: Vec<_> = (0..4usize)
+        .map(|n| (n as i64, n.checked_sub(1).into_iter().collect()))
+        .collect();
+    let ids = graph_saying(&repo, &line, 8 << 20);
+    let tip = [ids[3]];
+    let (page, next) = repo.log_page(&tip, None, (10, MUCH)).expect("page");
+    assert_eq!((page.len(), next), (4, None));
+    for (listed, id) in page.iter().zip(ids.iter().rev()) {
+        assert!(listed.cut && listed.step.id == *id && listed.step.commit.said() < 64 << 10);
+        let whole = repo.odb().commit(id).expect("commit");
+        assert!(whole.message.starts_with(&listed.step.commit.message) && whole.message.len() > 8 << 20);
+    }
+    // What walks sees all of it.
+    let walked = repo
+        .history(&tip)
+        .expect("history")
+        .map(|s| s.expect("step").commit.message.len());
+    assert!(walked.min() > Some(8 << 20));
+    assert_eq!(
+        pages(&repo, &tip, 10, 20 << 10),
+        ids.iter().rev().copied().collect::<Vec<_>>()
+    );
 }

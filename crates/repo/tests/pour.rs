@@ -5,6 +5,7 @@ mod support;
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
+use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
     CommitRequest, Content, NewFile, Progress, Repo, RepoError, Result, Silent, WriteAt,
     storage::{MemoryStorage, Storage},
@@ -217,8 +218,8 @@ fn damage_is_an_error_and_never_other_bytes() {
     let right = [later(&file), later(&blob)];
     let tip = repo.resolve("main").expect("main");
     let entries: Vec<Entry> = repo.files(&tip).expect("files").into_values().collect();
-    let packs: Vec<String> = storage
-        .list("packs/")
+    let packs: Vec<Key> = storage
+        .list(&Prefix::fixed("packs/"))
         .expect("list")
         .into_iter()
         .map(|s| s.key)

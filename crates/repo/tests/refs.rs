@@ -3,6 +3,7 @@
 mod support;
 
 use mdl_objects::Id;
+use mdl_repo::RefName;
 use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, Silent};
 use support::{Place, place};
 
@@ -76,7 +77,7 @@ fn refs_move_only_from_where_they_were_expected() {
         .refs()
         .update(
             &p.repo.write_lock().expect("lock"),
-            "refs/heads/main",
+            &RefName::branch("main").expect("a name"),
             Some(a),
             Some(a),
             &who,
@@ -86,7 +87,11 @@ fn refs_move_only_from_where_they_were_expected() {
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(p.repo.resolve("main").expect("main"), b);
     // The attempt that lost is in nobody's history.
-    let log = p.repo.refs().reflog("refs/heads/main").expect("log");
+    let log = p
+        .repo
+        .refs()
+        .reflog(&RefName::branch("main").expect("a name"))
+        .expect("log");
     assert_eq!(log.iter().map(|e| e.new).collect::<Vec<_>>(), [Some(b), Some(a)]);
 }
 

@@ -4,6 +4,7 @@
 mod support;
 
 use mdl_objects::{Id, Kind, Signature};
+use mdl_repo::RefName;
 use mdl_repo::{
     CommitRequest, Direction, ErrorKind, GcOptions, LossyRequest, PruneOptions, RepoError, Retention, Silent,
 };
@@ -35,7 +36,11 @@ fn refs_move_by_compare_and_swap() {
     assert!(matches!(taken, RepoError::Conflict { expected: None, found: Some(f), .. } if f == a));
     go("refs/heads/x/y", Some(b), Some(a)).expect_err("it stands elsewhere");
     go("refs/heads/x/y", Some(a), Some(b)).expect("moved");
-    let log = p.repo.refs().reflog("refs/heads/x/y").expect("log");
+    let log = p
+        .repo
+        .refs()
+        .reflog(&RefName::branch("x/y").expect("a name"))
+        .expect("log");
     assert_eq!(
         log.iter().map(|e| (e.old, e.new)).collect::<Vec<_>>(),
         [(Some(a), Some(b)), (None, Some(a))]
@@ -154,7 +159,11 @@ fn a_commit_may_say_where_the_branch_must_stand_and_who_makes_it() {
     );
     let second = commit(Some(Some(first.id))).expect("where it was seen");
     assert_eq!(p.repo.odb().commit(&second.id).expect("commit").author, ada(1_000));
-    let log = p.repo.refs().reflog("refs/heads/exp").expect("log");
+    let log = p
+        .repo
+        .refs()
+        .reflog(&RefName::branch("exp").expect("a name"))
+        .expect("log");
     assert_eq!(log.len(), 2, "attempts that lost are not logged");
     assert!(log.iter().all(|e| e.who.name == "Ada" && e.who.time_ms > 1_000));
     let third = commit(None).expect("wherever it stands");

@@ -9,6 +9,10 @@ use mdl_repo::{
     ShardRequest, Silent,
     storage::{Fault, FaultStorage, LocalStorage, MemoryStorage, Storage},
 };
+use mdl_repo::{
+    RefName,
+    storage::{Key, Prefix},
+};
 use std::{sync::Arc, thread};
 use support::{Noise, engine, safetensors};
 use tempfile::TempDir;
@@ -31,7 +35,7 @@ fn fresh() -> (MemoryStorage, Repo) {
 
 fn duplicate(from: &MemoryStorage) -> MemoryStorage {
     let to = MemoryStorage::new();
-    for stored in from.list("").expect("list") {
+    for stored in from.list(&Prefix::ALL).expect("list") {
         let value = from.get(&stored.key).expect("get").expect("value");
         to.put(&stored.key, &value).expect("put");
     }
@@ -100,7 +104,7 @@ fn commit(repo: &Repo, text: &str) -> Id {
 }
 
 fn tip(repo: &Repo) -> Option<Id> {
-    repo.refs().get("refs/heads/main").expect("ref")
+    repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref")
 }
 
 fn assert_sound(repo: &Repo, label: &str) {
@@ -173,7 +177,7 @@ fn eight_ranks_at_once_on_disk() {
     // Nothing of a session is left behind, not even its directory.
     assert_eq!(
         LocalStorage::new(dir.path().join(".mdl"))
-            .list("shards/")
+            .list(&Prefix::fixed("shards/"))
             .expect("list"),
         []
     );
@@ -255,7 +259,13 @@ fn what_a_rank_puts_while_a_finisher_writes_is_in_the_version() {
     });
     let done = repo.join_shards(&joining("s", 2), &meanwhile).expect("join");
     assert_holds(&repo, &done.id, 2, 2);
-    assert_eq!(repo.refs().reflog("refs/heads/main").expect("log").len(), 1);
+    assert_eq!(
+        repo.refs()
+            .reflog(&RefName::branch("main").expect("a name"))
+            .expect("log")
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -371,7 +381,7 @@ fn what_was_collected_is_missed_before_anything_is_committed() {
     assert_eq!(join(&repo, "s", 2).expect_err("swept").kind(), ErrorKind::NotFound);
     // The packs alone: the session goes on, longer than its first shards are kept.
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
-    for key in repo.storage().keys("packs/").expect("packs") {
+    for key in repo.storage().keys(&Prefix::fixed("packs/")).expect("packs") {
         repo.storage().delete(&key).expect("delete");
     }
     let e = join(&repo, "s", 2).expect_err("gone");
@@ -459,7 +469,7 @@ fn sweep(scene: &MemoryStorage, operation: &Operation<'_>, check: &dyn Fn(&Repo,
         end(&repo, &label);
         assert_sound(&repo, &label);
         let (kept, bytes) = (tip(&repo), |repo: &Repo| -> u64 {
-            let packs = repo.storage().list("packs/").expect("packs");
+            let packs = repo.storage().list(&Prefix::fixed("packs/")).expect("packs");
             packs.iter().map(|p| p.size).sum()
         });
         repo.gc(&NOW, &Silent).expect(&label);
@@ -577,12 +587,14 @@ fn a_version_that_was_reset_away_is_not_brought_back() {
 fn records_that_are_damaged_are_told_from_none() {
     let (storage, repo) = fresh();
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
-    let mut bytes = storage.get("shards/s/1").expect("get").expect("record");
+    let mut bytes = storage.get(&Key::fixed("shards/s/1")).expect("get").expect("record");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    storage.put("shards/s/1", &bytes).expect("put");
+    storage.put(&Key::fixed("shards/s/1"), &bytes).expect("put");
     assert_eq!(join(&repo, "s", 2).expect_err("damaged").kind(), ErrorKind::Corrupt);
-    storage.put("shards/s/1", b"mdl shard 2\n{}\nx\n").expect("put");
+    storage
+        .put(&Key::fixed("shards/s/1"), b"mdl shard 2\n{}\nx\n")
+        .expect("put");
     assert_eq!(join(&repo, "s", 2).expect_err("newer").kind(), ErrorKind::User);
     put(&repo, "s", 1, 0).expect("put again");
     join(&repo, "s", 2).expect("join");

@@ -4,6 +4,7 @@
 mod support;
 
 use mdl_objects::Id;
+use mdl_repo::storage::Prefix;
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, Progress, Repo, RepoError, Result, Silent,
     storage::{MemoryStorage, Storage},
@@ -43,7 +44,7 @@ fn open(storage: &MemoryStorage) -> Repo {
 
 fn copy(storage: &MemoryStorage) -> MemoryStorage {
     let out = MemoryStorage::new();
-    for s in storage.list("").expect("list") {
+    for s in storage.list(&Prefix::fixed("")).expect("list") {
         out.put(&s.key, &storage.get(&s.key).expect("get").expect("listed"))
             .expect("put");
     }
@@ -177,7 +178,7 @@ fn a_commit() {
     let steps = stopped_everywhere(
         |repo, progress| {
             let tip = repo.resolve("main").expect("main");
-            let packs = repo.storage().list("packs/").expect("list").len();
+            let packs = repo.storage().list(&Prefix::fixed("packs/")).expect("list").len();
             match repo.commit(&request(50, "other"), progress) {
                 Ok(done) => {
                     assert_eq!(repo.resolve("other").expect("made"), done.id);
@@ -187,7 +188,10 @@ fn a_commit() {
                     assert_eq!(e.kind(), ErrorKind::User);
                     assert_eq!(repo.resolve("main").expect("main"), tip);
                     repo.resolve("other").expect_err("no such branch");
-                    assert_eq!(repo.storage().list("packs/").expect("list").len(), packs);
+                    assert_eq!(
+                        repo.storage().list(&Prefix::fixed("packs/")).expect("list").len(),
+                        packs
+                    );
                     Err(e)
                 }
             }

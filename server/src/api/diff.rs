@@ -7,6 +7,7 @@ use crate::{
     extract::Query,
     problem::{ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::{Entry, Id};
@@ -20,7 +21,7 @@ const MAX_FILES: usize = 10_000;
 const MAX_TENSORS: usize = 100_000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(diff))
+    OpenApiRouter::new().routes(routes!(diff).needs(Need::Read))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

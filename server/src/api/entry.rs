@@ -3,7 +3,7 @@
 use crate::problem::Result;
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Commit, Id, Resume, Signature};
-use mdl_repo::{HEADS, Head, Pruned, PrunedMark, Repo, TAGS};
+use mdl_repo::{HEADS, Head, Listed, Pruned, PrunedMark, Repo, TAGS};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use utoipa::ToSchema;
@@ -105,6 +105,9 @@ pub(super) struct CommitInfo {
     /// The quality record of a lossy commit.
     quality: serde_json::Value,
     pruned: Option<PrunedInfo>,
+    /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
 }
 
 /// What is known of commits beside what they say.
@@ -141,6 +144,15 @@ impl Notes {
         })
     }
 
+    /// A commit as it is sent in a list.
+    pub(super) fn listed(&self, listed: Listed) -> CommitInfo {
+        let Listed { step, cut } = listed;
+        CommitInfo {
+            cut,
+            ..self.of(&step.id, &step.commit)
+        }
+    }
+
     /// A commit as it is sent.
     pub(super) fn of(&self, id: &Id, commit: &Commit) -> CommitInfo {
         let s = commit.summary;
@@ -165,6 +177,7 @@ impl Notes {
             resume: commit.resume.map(Resume::name),
             quality: quality(commit),
             pruned: self.pruned.get(id).map(pruned),
+            cut: false,
         }
     }
 }

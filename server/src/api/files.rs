@@ -7,6 +7,7 @@ use crate::{
     extract::Path,
     problem::{ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::{extract::State, response::Response};
 use mdl_objects::{Entry, Id};
@@ -14,7 +15,7 @@ use mdl_repo::{Repo, RepoError};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get, head))
+    OpenApiRouter::new().routes(routes!(get, head).needs(Need::Read))
 }
 
 /// The file of this path in the version of a revision, and that version.

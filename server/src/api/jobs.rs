@@ -6,6 +6,7 @@ use crate::{
     extract::{Body, Path},
     jobs::{JobInfo, JobKind, NewJob},
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{StatusCode, header};
@@ -15,8 +16,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(list, start))
-        .routes(routes!(show, cancel))
+        .routes(routes!(list, start).needs(Need::Write))
+        .routes(routes!(show, cancel).needs(Need::Write))
 }
 
 /// Jobs of a repository that the server remembers, the newest first.

@@ -8,6 +8,7 @@ use crate::{
     extract::Query,
     problem::{Problem, ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_objects::Id;
@@ -19,9 +20,11 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 /// Commits on a page, if nobody asks for another number, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
+/// Bytes of commits on a page: one that is larger comes alone.
+const PAGE_BYTES: usize = 4 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(log))
+    OpenApiRouter::new().routes(routes!(log).needs(Need::Read))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -49,7 +52,9 @@ struct LogPage {
 
 /// Show the versions that lead to a revision, newest first
 ///
-/// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit.
+/// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit. A page may end before its
+/// `limit`, where what the versions say is long: `next` tells whether there is more. Of a version that says more than any that is made
+/// now the beginning is shown (`cut`).
 #[utoipa::path(
     get,
     path = "/repos/{owner}/{name}/log",
@@ -65,12 +70,11 @@ async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Result<Json<L
         let repo = &*access.repo;
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
         let after = query.after.as_deref().map(super::id).transpose()?;
-        let (steps, next) = repo.log_page(&starts(repo, &query)?, after.as_ref(), limit)?;
         let notes = Notes::read(repo)?;
-        Ok(Json(LogPage {
-            commits: steps.iter().map(|s| notes.of(&s.id, &s.commit)).collect(),
-            next: next.map(|id| id.to_hex()),
-        }))
+        let (steps, next) = repo.log_page(&starts(repo, &query)?, after.as_ref(), (limit, PAGE_BYTES))?;
+        let commits = steps.into_iter().map(|s| notes.listed(s)).collect();
+        let next = next.map(|id| id.to_hex());
+        Ok(Json(LogPage { commits, next }))
     })
     .await
 }

@@ -27,8 +27,9 @@ use crate::{
     app::App,
     problem::{Problem, ProblemDocument, Result},
     registry::RepoName,
+    routes::{Need, Routes},
 };
-use axum::{Json, Router, routing::get};
+use axum::Json;
 use http::HeaderValue;
 use mdl_objects::Id;
 use utoipa::{
@@ -119,8 +120,9 @@ pub fn document() -> Document {
 }
 
 /// The routes, and the document about them at `/api/v1/openapi.json`.
-pub fn routes() -> Router<App> {
+pub fn routes() -> Routes {
     let (router, document) = described().split_for_parts();
+    let routes = Routes::described(router, &document);
     let document = plain(document);
-    router.route("/api/v1/openapi.json", get(|| async move { Json(document) }))
+    routes.get(Need::Anyone, "/api/v1/openapi.json", || async move { Json(document) })
 }

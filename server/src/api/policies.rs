@@ -5,6 +5,7 @@ use crate::{
     auth::Read,
     extract::Query,
     problem::{ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_repo::Policy;
@@ -17,7 +18,7 @@ const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list))
+    OpenApiRouter::new().routes(routes!(list).needs(Need::Read))
 }
 
 /// A policy.

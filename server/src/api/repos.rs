@@ -6,6 +6,7 @@ use crate::{
     extract::{Body, Query},
     problem::{Problem, ProblemDocument, Result},
     registry::RepoName,
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use http::StatusCode;
@@ -21,8 +22,10 @@ const MAX_PAGE: usize = 1000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(list, create))
-        .routes(routes!(describe, set_up))
+        .routes(routes!(list).needs(Need::Anyone))
+        .routes(routes!(create).needs(Need::AdminOfNamed))
+        .routes(routes!(describe).needs(Need::Read))
+        .routes(routes!(set_up).needs(Need::Admin))
 }
 
 /// A repository.

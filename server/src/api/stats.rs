@@ -5,6 +5,7 @@ use crate::{
     app::App,
     auth::Read,
     problem::{ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_repo::{BranchStats, NameStats, Stats, TensorStats};
@@ -16,7 +17,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 const MOST: usize = 1000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(stats))
+    OpenApiRouter::new().routes(routes!(stats).needs(Need::Read))
 }
 
 /// What is stored.

@@ -11,6 +11,7 @@ use crate::{
     content::{Asked, PART},
     extract::{Path, Query},
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     extract::State,
@@ -30,7 +31,7 @@ const SHAPE: HeaderName = HeaderName::from_static("x-mdl-shape");
 const CHUNK: u64 = 32 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get, head))
+    OpenApiRouter::new().routes(routes!(get, head).needs(Need::Read))
 }
 
 /// What the values come in.

@@ -6,6 +6,7 @@ use crate::{
     auth::Write,
     extract::{Body, Path},
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
     uploads::{OFFSET, Upload},
 };
 use axum::{Json, extract::State, response::IntoResponse};
@@ -18,8 +19,8 @@ const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(list, begin))
-        .routes(routes!(show, show_head, append, remove))
+        .routes(routes!(list, begin).needs(Need::Write))
+        .routes(routes!(show, show_head, append, remove).needs(Need::Write))
 }
 
 /// A file that will arrive in pieces.

@@ -12,6 +12,7 @@ use crate::{
     extract::{Path, Query},
     problem::{ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_repo::{Repo, RepoError};
@@ -25,9 +26,9 @@ const MAX_PAGE: usize = 10_000;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(commit))
-        .routes(routes!(tree))
-        .routes(routes!(tensors))
+        .routes(routes!(commit).needs(Need::Read))
+        .routes(routes!(tree).needs(Need::Read))
+        .routes(routes!(tensors).needs(Need::Read))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

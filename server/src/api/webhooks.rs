@@ -5,6 +5,7 @@ use crate::{
     auth::Admin,
     extract::{Body, Path},
     problem::{ProblemDocument, Result},
+    routes::{Need, Needs},
     webhooks::{Webhook, WebhookDelivery, address},
 };
 use axum::{Json, extract::State, response::IntoResponse};
@@ -15,8 +16,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(list, add))
-        .routes(routes!(show, remove))
+        .routes(routes!(list, add).needs(Need::Admin))
+        .routes(routes!(show, remove).needs(Need::Admin))
 }
 
 /// A webhook to be set.

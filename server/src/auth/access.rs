@@ -44,15 +44,13 @@ impl App {
     /// # Errors
     /// Not allowed; no such repository.
     pub async fn access(&self, caller: Caller, name: RepoName, scope: Scope) -> Result<Access> {
-        let opened = match self.repo(&name).await {
-            Ok(repo) => Ok(repo),
-            Err(e) if e.status == http::StatusCode::NOT_FOUND => Err(e),
-            Err(e) => return Err(e),
-        };
+        // That it cannot be opened is told to those who may as well.
+        let opened = self.repo(&name).await;
         let open = opened.as_ref().is_ok_and(|r| is_open(r));
         if !caller.may(scope, &name, open) {
             return Err(refusal(&caller, &name, scope));
         }
+        crate::body_limit::allow(scope);
         let repo = opened?;
         Ok(Access { name, repo, caller })
     }

@@ -7,7 +7,7 @@ mod tokens;
 
 pub use access::{ANONYMOUS_READ, Access, Admin, Read, Write, is_open};
 pub use identify::{COOKIE, identify};
-pub use tokens::{NewToken, Scope, Token, Tokens};
+pub use tokens::{FILE as TOKENS_FILE, NewToken, Scope, Token, Tokens};
 
 use crate::registry::RepoName;
 use mdl_objects::Signature;

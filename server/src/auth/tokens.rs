@@ -17,7 +17,8 @@ use std::{
 };
 use utoipa::ToSchema;
 
-const FILE: &str = "tokens.json";
+/// Name of the file in the server's own directory.
+pub const FILE: &str = "tokens.json";
 const PREFIX: &str = "mdl_";
 const ID_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;

@@ -20,7 +20,7 @@ use crate::{
 use axum::{Json, body::Body, extract::State};
 use http::StatusCode;
 use mdl_objects::Id;
-use mdl_repo::{CommitRequest, Content, HEADS, NewFile, Repo, RepoError, Silent};
+use mdl_repo::{CommitRequest, Content, HEADS, NewFile, RefName, Repo, RepoError, Silent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::PathBuf};
@@ -83,7 +83,7 @@ impl Job {
     fn run(&self) -> Result<Id> {
         let repo = &self.access.repo;
         let branch = target(repo, &self.branch)?;
-        let full = format!("{HEADS}{branch}");
+        let full = RefName::branch(&branch)?;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -242,7 +242,8 @@ fn hashed(path: &PathBuf, size: u64) -> std::io::Result<mdl_repo::Digests> {
 /// The branch that a revision names.
 fn target(repo: &Repo, rev: &str) -> Result<String> {
     let short = rev.strip_prefix(HEADS).unwrap_or(rev);
-    if repo.refs().get(&format!("{HEADS}{short}")).ok().flatten().is_some() {
+    let full = RefName::branch(short).ok();
+    if full.is_some_and(|full| repo.refs().get(&full).ok().flatten().is_some()) {
         return Ok(short.to_owned());
     }
     if let ("main" | "HEAD", Some(default)) = (short, default_branch(repo)?) {

@@ -26,6 +26,10 @@ use std::time::{Duration, Instant};
 /// Commits on a page, if nobody asks for another number, and at most.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
+/// Bytes of messages on a page: a longer one comes alone.
+const PAGE_BYTES: usize = 4 << 20;
+/// Characters of a title at most.
+const TITLE: usize = 1000;
 /// How long the commits that last changed a page's files are looked for.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -37,6 +41,8 @@ pub(super) struct At {
 #[derive(Debug, Deserialize)]
 pub(super) struct CommitsQuery {
     p: Option<usize>,
+    /// Commits to step over, as the link to the next page says: a page may end before its limit.
+    skip: Option<usize>,
     limit: Option<usize>,
     #[serde(rename = "expand[]")]
     expand: Option<String>,
@@ -76,7 +82,8 @@ pub(super) struct Last {
 /// A message's first line, and what follows it.
 fn title_and_rest(message: &str) -> (&str, &str) {
     let (title, rest) = message.split_once('\n').unwrap_or((message, ""));
-    (title.trim_end(), rest.trim_matches('\n'))
+    let end = title.char_indices().nth(TITLE).map_or(title.len(), |(at, _)| at);
+    (title[..end].trim_end(), rest.trim_matches('\n'))
 }
 
 fn escaped(text: &str) -> String {
@@ -94,7 +101,17 @@ fn escaped(text: &str) -> String {
     out
 }
 
-fn item(step: &Step, formatted: bool) -> Item {
+impl Item {
+    /// How much of it there is.
+    fn bytes(&self) -> usize {
+        let formatted = self.formatted.as_ref().map_or(0, |f| f.title.len() + f.message.len());
+        let authors = self.authors.iter().map(|a| a.user.len()).sum::<usize>();
+        200 + self.title.len() + self.message.len() + formatted + authors
+    }
+}
+
+fn item(mut step: Step, formatted: bool) -> Item {
+    step.commit.shorten();
     let (title, message) = title_and_rest(&step.commit.message);
     Item {
         id: short(&step.id),
@@ -119,26 +136,34 @@ pub(super) async fn list(
     Query(query): Query<CommitsQuery>,
 ) -> Result<Response> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let (page, formatted) = (query.p.unwrap_or(0), query.expand.as_deref() == Some("formatted"));
+    let formatted = query.expand.as_deref() == Some("formatted");
+    let first = query.skip.unwrap_or(query.p.unwrap_or(0).saturating_mul(limit));
     let repo = access.repo;
-    let (start, mut items) = work(move || {
+    let (start, items, more) = work(move || {
         let start = revision::resolve(&repo, &at.rev)?;
+        let mut steps = repo.history(&[start])?.skip(first);
+        let (mut items, mut left) = (Vec::new(), PAGE_BYTES);
         // One more than fits, to know whether there is a next page.
-        let steps = repo.history(&[start])?.skip(page.saturating_mul(limit)).take(limit + 1);
-        let items = steps.map(|s| s.map(|s| item(&s, formatted)));
-        Ok((start, items.collect::<mdl_repo::Result<Vec<Item>>>()?))
+        while let Some(step) = steps.next().transpose()? {
+            let item = item(step, formatted);
+            let rest = left.checked_sub(item.bytes());
+            if items.len() == limit || (rest.is_none() && !items.is_empty()) {
+                return Ok((start, items, true));
+            }
+            items.push(item);
+            left = rest.unwrap_or(0);
+        }
+        Ok((start, items, false))
     })
     .await?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+    let after = first.saturating_add(items.len());
     let mut response = Json(items).into_response();
     if more {
         let expand = if formatted { "&expand%5B%5D=formatted" } else { "" };
         let link = format!(
-            "/api/models/{}/commits/{}?p={}&limit={limit}{expand}",
+            "/api/models/{}/commits/{}?skip={after}&limit={limit}{expand}",
             access.name,
             encoded(&short(&start)),
-            page.saturating_add(1)
         );
         let (name, value) = next(&site.link(&link))?;
         response.headers_mut().insert(name, value);

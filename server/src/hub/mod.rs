@@ -22,10 +22,10 @@ mod site;
 mod tree;
 mod turns;
 
-use crate::{app::App, problem::Result};
-use axum::{
-    Router,
-    routing::{get, post},
+use crate::{
+    app::App,
+    problem::Result,
+    routes::{Need, Routes},
 };
 use links::Links;
 use mdl_objects::Id;
@@ -80,36 +80,36 @@ fn short(id: &Id) -> String {
 }
 
 /// Routes.
-pub fn routes() -> Router<App> {
+pub fn routes() -> Routes {
     const MODEL: &str = "/api/models/{owner}/{name}";
     const LFS: &str = "/{owner}/{name}/info/lfs";
     let model = |rest: &str| format!("{MODEL}{rest}");
     let lfs = |rest: &str| format!("{LFS}{rest}");
-    Router::new()
-        .route("/api/whoami-v2", get(repos::who_am_i))
-        .route("/api/repos/create", post(repos::create))
-        .route("/api/validate-yaml", post(repos::validate))
-        .route("/api/models", get(info::list))
-        .route("/api/models/{owner}", get(info::without_owner))
-        .route(MODEL, get(info::latest))
-        .route(&model("/revision/{rev}"), get(info::at_revision))
-        .route(&model("/auth-check"), get(repos::may_read))
-        .route(&model("/auth-check/write"), get(repos::may_write))
-        .route(&model("/tree/{rev}"), get(tree::root))
-        .route(&model("/tree/{rev}/"), get(tree::root))
-        .route(&model("/tree/{rev}/{*path}"), get(tree::below))
-        .route(&model("/paths-info/{rev}"), post(tree::paths))
-        .route(&model("/refs"), get(refs::list))
-        .route(&model("/commits/{rev}"), get(history::list))
-        .route(
-            &model("/branch/{branch}"),
-            post(refs::create_branch).delete(refs::delete_branch),
-        )
-        .route(&model("/tag/{rev}"), post(refs::create_tag).delete(refs::delete_tag))
-        .route(&model("/preupload/{rev}"), post(preupload::modes))
-        .route(&model("/commit/{rev}"), post(commit::commit))
-        .route("/{owner}/{name}/resolve/{rev}/{*path}", get(resolve::file))
-        .route(&lfs("/objects/batch"), post(lfs::batch))
-        .route(&lfs("/objects/{oid}"), get(object::download).put(object::upload))
-        .route(&lfs("/verify"), post(object::verify))
+    Routes::new()
+        .get(Need::Known, "/api/whoami-v2", repos::who_am_i)
+        .post(Need::AdminOfNamed, "/api/repos/create", repos::create)
+        .post(Need::Anyone, "/api/validate-yaml", repos::validate)
+        .get(Need::Anyone, "/api/models", info::list)
+        .get(Need::Anyone, "/api/models/{owner}", info::without_owner)
+        .get(Need::Read, MODEL, info::latest)
+        .get(Need::Read, &model("/revision/{rev}"), info::at_revision)
+        .get(Need::Read, &model("/auth-check"), repos::may_read)
+        .get(Need::Write, &model("/auth-check/write"), repos::may_write)
+        .get(Need::Read, &model("/tree/{rev}"), tree::root)
+        .get(Need::Read, &model("/tree/{rev}/"), tree::root)
+        .get(Need::Read, &model("/tree/{rev}/{*path}"), tree::below)
+        .post(Need::Read, &model("/paths-info/{rev}"), tree::paths)
+        .get(Need::Read, &model("/refs"), refs::list)
+        .get(Need::Read, &model("/commits/{rev}"), history::list)
+        .post(Need::Write, &model("/branch/{branch}"), refs::create_branch)
+        .delete(Need::Write, &model("/branch/{branch}"), refs::delete_branch)
+        .post(Need::Write, &model("/tag/{rev}"), refs::create_tag)
+        .delete(Need::Write, &model("/tag/{rev}"), refs::delete_tag)
+        .post(Need::Write, &model("/preupload/{rev}"), preupload::modes)
+        .post(Need::Write, &model("/commit/{rev}"), commit::commit)
+        .get(Need::Read, "/{owner}/{name}/resolve/{rev}/{*path}", resolve::file)
+        .post(Need::Read, &lfs("/objects/batch"), lfs::batch)
+        .get(Need::Read, &lfs("/objects/{oid}"), object::download)
+        .put(Need::WriteOrLink, &lfs("/objects/{oid}"), object::upload)
+        .post(Need::Write, &lfs("/verify"), object::verify)
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use mdl_objects::Signature;
-use mdl_repo::{HEADS, Repo, TAGS};
+use mdl_repo::{HEADS, RefName, Repo, TAGS};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize)]
@@ -95,7 +95,7 @@ pub(super) async fn create_branch(
 ) -> Result<()> {
     work(move || {
         let repo = &access.repo;
-        let full = format!("{HEADS}{}", at.branch);
+        let full = RefName::branch(&at.branch)?;
         let default = default_branch(repo)?;
         if repo.refs().head_commit()?.is_none() {
             let message = "there is no commit yet that a branch could start from";
@@ -103,7 +103,7 @@ pub(super) async fn create_branch(
         }
         // `main` is what the clients call the branch that HEAD is on.
         let known = at.branch == "main" && default.is_some();
-        let exists = known || (mdl_repo::check_ref_name(&full).is_ok() && repo.refs().get(&full)?.is_some());
+        let exists = known || repo.refs().get(&full)?.is_some();
         if exists {
             return Err(Problem::conflict(format!("branch {:?} exists already", at.branch)));
         }
@@ -131,8 +131,7 @@ pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Pat
 
 async fn delete(app: App, access: Access, prefix: &'static str, name: String) -> Result<()> {
     work(move || {
-        let full = format!("{prefix}{name}");
-        mdl_repo::check_ref_name(&full)?;
+        let full = RefName::parse(&format!("{prefix}{name}"))?;
         let now = access.repo.refs().get(&full)?;
         let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
         let who = mover(&access);
@@ -152,8 +151,7 @@ pub(super) async fn create_tag(
 ) -> Result<()> {
     work(move || {
         let repo = &access.repo;
-        let full = format!("{TAGS}{}", new.tag);
-        mdl_repo::check_ref_name(&full)?;
+        let full = RefName::tag(&new.tag)?;
         if repo.refs().get(&full)?.is_some() {
             return Err(Problem::conflict(format!("tag {:?} exists already", new.tag)));
         }

@@ -1,12 +1,10 @@
 //! The stylesheet and the script: parts of the program, under names that change with them, so that browsers may keep them for good.
 //! Neighbours: `layout` links them. It must not know pages.
 
-use crate::app::App;
+use crate::routes::{Need, Routes};
 use axum::{
-    Router,
     extract::Path,
     response::{IntoResponse, Response},
-    routing::get,
 };
 use http::{StatusCode, header};
 use std::sync::LazyLock;
@@ -40,8 +38,8 @@ pub fn script_url() -> String {
 }
 
 /// The routes.
-pub fn routes() -> Router<App> {
-    Router::new().route("/assets/{name}", get(asset))
+pub fn routes() -> Routes {
+    Routes::new().get(Need::Anyone, "/assets/{asset}", asset)
 }
 
 async fn asset(Path(name): Path<String>) -> Response {

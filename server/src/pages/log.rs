@@ -96,7 +96,8 @@ impl Log {
         let mut history = repo.history(&starts)?;
         let mut rows = Vec::with_capacity(limit);
         for step in history.by_ref().take(limit) {
-            let step = step?;
+            let mut step = step?;
+            step.commit.shorten();
             let row = lanes.commit(&step.id, &step.commit.parents);
             rows.push((step.id, step.commit, row));
         }

@@ -26,25 +26,27 @@ mod series;
 mod tensors;
 mod text;
 
-use crate::app::App;
-use axum::{Extension, Router, middleware, routing::get};
+use crate::routes::{Need, Routes};
+use axum::{Extension, middleware};
 use computing::Comparisons;
 use series::Histories;
 
 /// Routes.
-pub fn routes() -> Router<App> {
-    Router::new()
-        .route("/", get(repos::show))
-        .route("/login", get(login::show).post(login::sign_in))
-        .route("/logout", get(login::show).post(login::sign_out))
-        .route("/{owner}/{name}", get(overview::show))
-        .route("/{owner}/{name}/commits/{rev}", get(log::show))
-        .route("/{owner}/{name}/commit/{rev}", get(commit::show))
-        .route("/{owner}/{name}/tree/{rev}", get(files::root))
-        .route("/{owner}/{name}/tree/{rev}/{*path}", get(files::directory))
-        .route("/{owner}/{name}/blob/{rev}/{*path}", get(files::file))
-        .route("/{owner}/{name}/compare", get(compare::choose))
-        .route("/{owner}/{name}/compare/{a}/{b}", get(compare::show))
+pub fn routes() -> Routes {
+    Routes::new()
+        .get(Need::Anyone, "/", repos::show)
+        .get(Need::Anyone, "/login", login::show)
+        .post(Need::Anyone, "/login", login::sign_in)
+        .get(Need::Anyone, "/logout", login::show)
+        .post(Need::Anyone, "/logout", login::sign_out)
+        .get(Need::Read, "/{owner}/{name}", overview::show)
+        .get(Need::Read, "/{owner}/{name}/commits/{rev}", log::show)
+        .get(Need::Read, "/{owner}/{name}/commit/{rev}", commit::show)
+        .get(Need::Read, "/{owner}/{name}/tree/{rev}", files::root)
+        .get(Need::Read, "/{owner}/{name}/tree/{rev}/{*path}", files::directory)
+        .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)
+        .get(Need::Read, "/{owner}/{name}/compare", compare::choose)
+        .get(Need::Read, "/{owner}/{name}/compare/{a}/{b}", compare::show)
         .layer(Extension(Comparisons::new()))
         .layer(Extension(Histories::new()))
         .layer(middleware::from_fn(error::dress))

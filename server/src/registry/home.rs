@@ -8,14 +8,15 @@ use super::{RepoName, is_repo, names_in};
 use crate::problem::{Problem, Result};
 use mdl_codec::Engine;
 use mdl_remote::place::Place;
-use mdl_repo::{Repo, RepoError};
+use mdl_repo::{Repo, RepoError, storage::Prefix};
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 /// Below it, OWNER/NAME of every repository of a bucket. No owner's name begins with a dot.
-const NOTED: &str = ".mdl-serve/repos/";
+const NOTED: Prefix = Prefix::fixed(".mdl-serve/repos/");
 
 /// A directory or a prefix of a bucket with repositories in it, as `OWNER/NAME`.
 #[derive(Debug)]
@@ -62,7 +63,11 @@ impl Home {
     /// `NotFound`: there is none; it cannot be opened.
     pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
-            Home::Directory(root) => Repo::open(&path(root, name), engine.clone()).map(Repo::from_elsewhere),
+            Home::Directory(root) => {
+                let at = path(root, name);
+                let opened = Repo::open(&at, engine.clone()).map(Repo::from_elsewhere);
+                opened.inspect_err(|error| tell_of_link(root, &at, error))
+            }
             Home::Bucket { place, indexes } => {
                 let storage = below(place, name).storage()?;
                 let index = indexes.join(name.owner()).join(name.name());
@@ -115,8 +120,8 @@ impl Home {
                 }
             }
             Home::Bucket { place, .. } => {
-                let keys = place.storage()?.keys(NOTED)?;
-                let names = keys.iter().filter_map(|k| k.strip_prefix(NOTED)?.parse().ok());
+                let keys = place.storage()?.keys(&NOTED)?;
+                let names = keys.iter().filter_map(|k| k.strip_prefix(NOTED.as_str())?.parse().ok());
                 out.extend(names);
             }
         }
@@ -126,7 +131,7 @@ impl Home {
 
     fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
         if let Home::Bucket { place, .. } = self {
-            let (storage, key) = (place.storage()?, format!("{NOTED}{name}"));
+            let (storage, key) = (place.storage()?, NOTED.key(&name.to_string())?);
             if storage.size(&key)?.is_none() {
                 storage.put(&key, b"1\n")?;
             }
@@ -137,4 +142,15 @@ impl Home {
 
 fn path(root: &Path, name: &RepoName) -> PathBuf {
     root.join(name.owner()).join(name.name())
+}
+
+/// Tells the operator where a repository that cannot be opened is a link out of the root: the sandbox knows those of the start.
+fn tell_of_link(root: &Path, at: &Path, error: &RepoError) {
+    let is_refused = matches!(error, RepoError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied);
+    if is_refused && at.canonicalize().is_ok_and(|target| !target.starts_with(root)) {
+        tracing::warn!(
+            path = %at.display(),
+            "a repository leads out of the served directory: if the link was made after the server started, start it again"
+        );
+    }
 }

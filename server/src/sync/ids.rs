@@ -7,6 +7,7 @@ use crate::{
     app::{App, work},
     auth::Read,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     body::Body,
@@ -22,7 +23,9 @@ const MAX_IDS: usize = 1 << 18;
 const ID: usize = 32;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(lacking)).routes(routes!(known))
+    OpenApiRouter::new()
+        .routes(routes!(lacking).needs(Need::Read))
+        .routes(routes!(known).needs(Need::Read))
 }
 
 async fn read(body: Body) -> Result<Vec<Id>> {

@@ -186,7 +186,7 @@ impl Landings {
                 .code("PartsMissing")
                 .hint("ask which parts are missing, and send them"));
         }
-        let taken = repo.take_in(&arrived, progress);
+        let taken = repo.take_in_pushed(&arrived, progress);
         // What is kept to go on with must not be what is wrong: it would be wrong every time.
         if taken.is_ok() || taken.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corrupt) {
             self.forget(name, &packs, &arrived);

@@ -8,6 +8,7 @@ use crate::{
     auth::Read,
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     extract::{DefaultBodyLimit, State},
@@ -34,8 +35,8 @@ const MAX_LOGICAL: u64 = 4 << 30;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(offer))
-        .routes(routes!(whole))
+        .routes(routes!(offer).needs(Need::Read))
+        .routes(routes!(whole).needs(Need::Read))
         .layer(DefaultBodyLimit::max(MAX_JSON))
 }
 

@@ -9,6 +9,7 @@ use crate::{
     extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
     registry::RepoName,
+    routes::{Need, Needs},
 };
 use axum::{Json, body::Body as Bytes, extract::State};
 use futures_util::StreamExt;
@@ -28,9 +29,9 @@ const HASH: HeaderName = HeaderName::from_static("x-mdl-blake3");
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(take))
-        .routes(routes!(show))
-        .routes(routes!(put))
+        .routes(routes!(take).needs(Need::Write))
+        .routes(routes!(show).needs(Need::Write))
+        .routes(routes!(put).needs(Need::Write))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

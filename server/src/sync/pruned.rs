@@ -7,6 +7,7 @@ use crate::{
     auth::Write,
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::extract::DefaultBodyLimit;
 use http::StatusCode;
@@ -23,7 +24,7 @@ const MAX_JSON: usize = 16 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(note))
+        .routes(routes!(note).needs(Need::Write))
         .layer(DefaultBodyLimit::max(MAX_JSON))
 }
 

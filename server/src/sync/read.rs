@@ -10,6 +10,7 @@ use crate::{
     auth::{Access, Read},
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     body::Body as Bytes,
@@ -21,7 +22,7 @@ use http::{HeaderValue, header};
 use mdl_repo::{
     Repo,
     pack::PackId,
-    storage::{LocalStorage, Storage},
+    storage::{Key, LocalStorage, Storage},
 };
 use serde::Deserialize;
 use std::{collections::HashMap, io, sync::Arc};
@@ -38,7 +39,7 @@ const BATCH: u64 = 1 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
-        .routes(routes!(read))
+        .routes(routes!(read).needs(Need::Read))
         .layer(DefaultBodyLimit::max(MAX_JSON))
 }
 
@@ -64,7 +65,7 @@ struct SyncPieces {
 
 /// Where a pack is.
 struct Place {
-    key: String,
+    key: Key,
     size: u64,
     whole: bool,
 }

@@ -8,10 +8,11 @@ use crate::{
     auth::{Access, Read, Write},
     extract::Body,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Head, TAGS, check_ref_name, sync::RefMove};
+use mdl_repo::{HEADS, Head, RefName, TAGS, check_ref_name, sync::RefMove};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -22,7 +23,9 @@ const MAX_MOVES: usize = 4096;
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list, move_all))
+    OpenApiRouter::new()
+        .routes(routes!(list).needs(Need::Read))
+        .routes(routes!(move_all).needs(Need::Write))
 }
 
 /// A branch or tag, and what it holds.
@@ -185,7 +188,7 @@ fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<Sy
     let repo = &*access.repo;
     let who = access.caller.signature(&repo.config().signature());
     // Those that stand there already are done, and nothing to tell of.
-    let before = moves.iter().map(|m| repo.refs().get(&m.name));
+    let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
     let serving = Serving(app.clone());
     let done = repo

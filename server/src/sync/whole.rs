@@ -6,7 +6,7 @@ use mdl_objects::Id;
 use mdl_repo::{
     Progress, Repo,
     pack::PackId,
-    storage::{LocalStorage, Storage, Stored},
+    storage::{Key, LocalStorage, Prefix, Storage, Stored},
     sync::Plan,
 };
 use std::{
@@ -16,7 +16,7 @@ use std::{
 };
 
 const DIR: &str = "whole";
-const PACKS: &str = "packs/";
+const PACKS: Prefix = Prefix::fixed("packs/");
 /// Bytes that a repository's may have even where the operator gave no disk to caches.
 const LEAST: u64 = 1 << 30;
 
@@ -46,8 +46,8 @@ impl Whole {
         let storage = self.of(name);
         state::make(storage.root())?;
         let plan = repo.offer_whole(ids, &storage, progress)?;
-        let keep: Vec<String> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
-        let mut all = storage.list(PACKS)?;
+        let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
+        let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);
         let mut sum = total(&all);
         for old in all.iter().filter(|s| !keep.contains(&s.key)) {
@@ -64,7 +64,7 @@ impl Whole {
     pub(super) fn rest(&self, age: Duration) {
         for dir in inside(&self.dir).iter().flat_map(|owner| inside(owner)) {
             let storage = LocalStorage::new(dir);
-            let listed = storage.list(PACKS).unwrap_or_default();
+            let listed = storage.list(&PACKS).unwrap_or_default();
             let is_old = |s: &Stored| {
                 SystemTime::now()
                     .duration_since(s.modified)

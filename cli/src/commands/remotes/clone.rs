@@ -10,7 +10,7 @@ use crate::{
 use mdl_objects::{Id, Mode};
 use mdl_remote::{Advertised, Peer, fetch::note_refs};
 use mdl_repo::{
-    CheckedOut, CheckoutOptions, HEADS, Head, Remote, Repo, RepoError,
+    CheckedOut, CheckoutOptions, HEADS, Head, RefName, Remote, Repo, RepoError,
     sync::{Only, RefMove},
 };
 use serde_json::json;
@@ -243,7 +243,7 @@ fn fill(
     if let Some(tip) = tip {
         let made = RefMove {
             // It may be there, of an earlier try.
-            expected: repo.refs().get(&format!("{HEADS}{branch}"))?,
+            expected: repo.refs().get(&RefName::branch(branch)?)?,
             name: format!("{HEADS}{branch}"),
             new: Some(tip),
             force: false,

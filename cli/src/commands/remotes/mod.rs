@@ -21,7 +21,7 @@ use mdl_remote::{
     fetch::{Received, note_refs, receive},
 };
 use mdl_repo::{
-    HEADS, REMOTES, Remote, Repo, RepoError, TAGS,
+    HEADS, REMOTES, RefName, Remote, Repo, RepoError, TAGS,
     sync::{Only, RefMove, Want},
 };
 use places::{elsewhere, is_url, named, named_or_url, peer};
@@ -79,17 +79,17 @@ fn wanted(repo: &Repo, name: &str, there: &Advertised, choice: &Choice) -> Resul
     let mut out = Vec::new();
     let chosen = choice.named(name, there)?;
     let is_chosen = |full: &String| chosen.contains(full);
+    // A name that no ref here could have holds nothing; it is refused when it is to be noted.
+    let held = |full: &str| RefName::parse(full).map_or(Ok(None), |name| repo.refs().get(&name));
     for (full, id) in &there.refs {
         let (to, force) = match (full.strip_prefix(HEADS), full.strip_prefix(TAGS)) {
             (Some(b), _) if chosen.is_empty() || is_chosen(full) => (format!("{REMOTES}{name}/{b}"), true),
             // A tag that is here stays what it is.
-            (_, Some(_)) if (choice.tags || is_chosen(full)) && repo.refs().get(full)?.is_none() => {
-                (full.clone(), false)
-            }
+            (_, Some(_)) if (choice.tags || is_chosen(full)) && held(full)?.is_none() => (full.clone(), false),
             _ => continue,
         };
         out.push(RefMove {
-            expected: repo.refs().get(&to)?,
+            expected: held(&to)?,
             name: to,
             new: Some(*id),
             force,

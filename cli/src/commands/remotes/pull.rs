@@ -6,7 +6,7 @@ use crate::{
     context::Context,
     errors::{Result, unforced},
 };
-use mdl_repo::{Head, Merged, REMOTES, RepoError};
+use mdl_repo::{Head, Merged, RefName, RepoError};
 use serde_json::json;
 use std::io::Write;
 
@@ -40,7 +40,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         prune: false,
     };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
-    let noted = format!("{REMOTES}{name}/{branch}");
+    let noted = RefName::remote(&name, &branch)?;
     let tip = repo.refs().get(&noted)?;
     let tip = tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found("branch", format!("{branch} at {name}"))))?;
     let merged = repo

@@ -13,7 +13,7 @@ use mdl_remote::{
     fetch::note_refs,
     push::{Push, Pushed, push},
 };
-use mdl_repo::{HEADS, REMOTES, Repo, RepoError, sync::RefMove};
+use mdl_repo::{HEADS, RefName, Repo, RepoError, sync::RefMove};
 use serde_json::json;
 use std::{io::Write, mem};
 
@@ -95,7 +95,7 @@ fn leased(repo: &Repo, args: &Args, remote: Option<&str>, wishes: Vec<Wish>) -> 
     for (full, new) in wishes {
         let noted = full.strip_prefix(HEADS).zip(remote);
         let lease = match (args.force_with_lease, noted) {
-            (true, Some((branch, remote))) => Some(repo.refs().get(&format!("{REMOTES}{remote}/{branch}"))?),
+            (true, Some((branch, remote))) => Some(repo.refs().get(&RefName::remote(remote, branch)?)?),
             _ => None,
         };
         out.push(Push {
@@ -139,10 +139,10 @@ fn settle(
             Ok(()) => {
                 // Nothing is noted of a place that has no name here.
                 if let Some((branch, remote)) = m.name.strip_prefix(HEADS).zip(remote) {
-                    let name = format!("{REMOTES}{remote}/{branch}");
+                    let name = RefName::remote(remote, branch)?;
                     noted.push(RefMove {
                         expected: repo.refs().get(&name)?,
-                        name,
+                        name: name.to_string(),
                         new: m.new,
                         force: true,
                     });

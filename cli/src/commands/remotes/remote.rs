@@ -2,7 +2,7 @@
 
 use crate::{context::Context, errors::Result};
 use mdl_remote::place::Place;
-use mdl_repo::{REMOTES, Remote, RepoError};
+use mdl_repo::{REMOTES, RefName, Remote, RepoError};
 use serde_json::json;
 use std::io::Write;
 
@@ -111,7 +111,7 @@ fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     repo.set_remote(new, Some(&remote))?;
     let who = repo.config().signature();
     for (branch, id) in repo.refs().list(&format!("{REMOTES}{old}/"))? {
-        let [from, to] = [&*old, new].map(|name| format!("{REMOTES}{name}/{branch}"));
+        let (from, to) = (RefName::remote(&old, &branch)?, RefName::remote(new, &branch)?);
         let message = format!("remote: renamed {old} to {new}");
         let held = repo.write_lock()?;
         let there = repo.refs().get(&to)?;
@@ -168,7 +168,7 @@ fn remove(context: &mut Context, name: &str) -> Result<()> {
     let who = repo.config().signature();
     let noted = format!("{REMOTES}{name}/");
     for (branch, id) in repo.refs().list(&noted)? {
-        let full = format!("{noted}{branch}");
+        let full = RefName::remote(&name, &branch)?;
         let held = repo.write_lock()?;
         repo.refs()
             .update(&held, &full, Some(id), None, &who, "remote: removed")?;

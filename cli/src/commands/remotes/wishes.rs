@@ -4,7 +4,7 @@
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
 use mdl_remote::Advertised;
-use mdl_repo::{HEADS, Head, Repo, RepoError, TAGS};
+use mdl_repo::{HEADS, Head, RefName, Repo, RepoError, TAGS};
 
 /// A ref there by its full name, and what it is to hold; none: it is to go.
 pub type Wish = (String, Option<Id>);
@@ -42,12 +42,12 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
         Some(held) => held,
         None if text == "HEAD" => repo
             .head_branch()?
-            .ok_or_else(|| RepoError::not_found("branch", "HEAD"))?,
+            .map_or_else(|| Err(RepoError::not_found("branch", "HEAD")), |b| RefName::parse(&b))?,
         None => return Err(RepoError::not_found("branch or tag", text).into()),
     };
     let id = repo.refs().get(&held)?;
     let id = id.ok_or_else(|| RepoError::user(format!("{text} has no commit yet"), "commit first"))?;
-    Ok((held, Some(id)))
+    Ok((held.to_string(), Some(id)))
 }
 
 /// `REV:NAME`. Neither may be left out: an empty revision would mean HEAD, where git means that the name is to go.

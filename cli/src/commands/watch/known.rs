@@ -2,7 +2,7 @@
 //! before it commits. It must not look at the watched directory.
 
 use mdl_objects::{Commit, Id};
-use mdl_repo::{HEADS, Repo, Result, Step};
+use mdl_repo::{RefName, Repo, Result, Step};
 use std::collections::HashMap;
 
 /// Key of a commit's meta: the name that the checkpoint had in the watched directory.
@@ -29,7 +29,7 @@ impl Known {
     /// # Errors
     /// Damaged history; the medium failed.
     pub fn refresh(&mut self, repo: &Repo, branch: &str) -> Result<()> {
-        let tip = repo.refs().get(&format!("{HEADS}{branch}"))?;
+        let tip = repo.refs().get(&RefName::branch(branch)?)?;
         if tip == self.tip {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::{
 use crate::context::Context;
 use mdl_objects::Id;
 use mdl_repo::{
-    DIR, HEADS, Repo, RepoError, Result, WriteAt,
+    DIR, RefName, Repo, RepoError, Result, WriteAt,
     removal::{Compared, REMOVING, Removal, delete_compared, put_back, remove_compared, states_below},
 };
 use std::{collections::HashSet, fs, path::Path};
@@ -46,7 +46,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
     if let Some(why) = difference(context, repo, found, commit)? {
         return Ok(Some(why));
     }
-    let tip = repo.refs().get(&format!("{HEADS}{branch}"))?;
+    let tip = repo.refs().get(&RefName::branch(branch)?)?;
     if !tip.is_some_and(|tip| repo.reaches(&tip, commit).is_ok_and(|yes| yes)) {
         return Ok(Some(format!("branch {branch} does not hold its version any more")));
     }

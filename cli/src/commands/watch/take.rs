@@ -14,7 +14,7 @@ use crate::{
     errors::{CliError, Result},
 };
 use mdl_objects::{Commit, Id};
-use mdl_repo::{CommitRequest, Committed, ErrorKind, HEADS, Repo, RepoError};
+use mdl_repo::{CommitRequest, Committed, ErrorKind, RefName, Repo, RepoError};
 
 /// Times that a commit is tried when others move the branch.
 const TRIES: u32 = 5;
@@ -134,7 +134,7 @@ impl Watch {
         if all && left.all(|(rel, state)| found.stamp.get(rel) == Some(state)) {
             return Ok(None);
         }
-        let name = format!("{HEADS}{}", self.branch);
+        let name = RefName::branch(&self.branch)?;
         let why = format!("watch: {} changed while it was read", found.name);
         let held = match &done.parent {
             Some(parent) => repo.hold(parent)?,

@@ -118,8 +118,8 @@ pub(crate) fn version() -> Result<(i32, i32)> {
     Ok((major, minor))
 }
 
-/// Opens NVRTC where Python's packages and toolkits have it; whoever asks for it by name then gets this one.
-fn preload() {
+/// Where NVRTC may be besides where the system has libraries.
+pub(crate) fn libraries() -> Vec<PathBuf> {
     const NAME: &str = "libnvrtc.so.12";
     let given = env::var_os(NVRTC).map(PathBuf::from);
     let mut list: Vec<PathBuf> = given.into_iter().flat_map(|p| [p.join(NAME), p]).collect();
@@ -132,7 +132,12 @@ fn preload() {
     }
     let toolkit = env::var_os("CUDA_PATH").map_or_else(|| PathBuf::from("/usr/local/cuda"), PathBuf::from);
     list.push(toolkit.join("lib64").join(NAME));
-    for path in list.into_iter().filter(|p| p.is_file()) {
+    list
+}
+
+/// Opens NVRTC where Python's packages and toolkits have it; whoever asks for it by name then gets this one.
+fn preload() {
+    for path in libraries().into_iter().filter(|p| p.is_file()) {
         // SAFETY: a library of the system's or the user's naming; NVRTC's initialisers do nothing to us.
         if let Ok(library) = unsafe { libloading::Library::new(&path) } {
             // Never unloaded: functions of it are kept in statics.

@@ -4,7 +4,10 @@
 use super::failure::{absent, cut_short, failed};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use mdl_repo::{RepoError, Result};
+use mdl_repo::{
+    RepoError, Result,
+    storage::{MAX_VALUE, too_large},
+};
 use object_store::{
     Attribute, Attributes, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion,
     path::Path,
@@ -107,6 +110,11 @@ impl Bucket {
 
     /// A whole value; `None` where there is none.
     pub(super) async fn value(&self, key: &str) -> Result<Option<Value>> {
+        self.value_within(key, MAX_VALUE).await
+    }
+
+    /// A whole value of at most so many bytes: of a larger one none are asked for.
+    pub(super) async fn value_within(&self, key: &str, most: u64) -> Result<Option<Value>> {
         let path = self.path(key)?;
         for _ in 0..TRIES {
             let got = match self.store.get(&path).await {
@@ -114,6 +122,9 @@ impl Bucket {
                 other => other.map_err(|e| failed("read", &self.at(key), &e))?,
             };
             let (meta, attributes) = (got.meta.clone(), got.attributes.clone());
+            if meta.size > most {
+                return Err(too_large(key, most));
+            }
             let bytes = got.bytes().await.map_err(|e| failed("read", &self.at(key), &e))?;
             if bytes.len() as u64 == meta.size {
                 return Ok(Some(Value {

@@ -7,13 +7,13 @@
 use super::{
     bucket::{Bucket, fresh_nonce},
     failure::failed,
-    swap::{self, live},
+    swap,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use mdl_repo::{
     RepoError, Result,
-    storage::{Stored, Swap},
+    storage::{Key, MAX_VALUE, Prefix, Stored, Swap, too_large},
 };
 use object_store::ObjectMeta;
 use std::{
@@ -52,16 +52,14 @@ fn log_of(key: &str) -> Option<&str> {
     folder.strip_suffix(".d").filter(|log| is_log(log))
 }
 
-/// The pieces of a log, in order.
-async fn pieces(bucket: &Bucket, key: &str) -> Result<Vec<String>> {
-    let listed = bucket.objects(&folder(key)).await?;
-    let mut keys: Vec<String> = listed
-        .into_iter()
-        .map(|(k, _)| k)
-        .filter(|k| log_of(k) == Some(key))
-        .collect();
+/// The pieces of a log, in order, and how long they are together.
+async fn pieces(bucket: &Bucket, key: &str) -> Result<(Vec<String>, u64)> {
+    let mut listed = bucket.objects(&folder(key)).await?;
+    listed.retain(|(k, _)| log_of(k) == Some(key));
+    let len = listed.iter().map(|(_, meta)| meta.size).sum();
+    let mut keys: Vec<String> = listed.into_iter().map(|(k, _)| k).collect();
     keys.sort();
-    Ok(keys)
+    Ok((keys, len))
 }
 
 /// A later time than that of every piece; asks only for those that claim to be from the future.
@@ -100,17 +98,18 @@ struct Log {
     joined: Option<Vec<u8>>,
 }
 
-/// The base and the pieces, joined.
-pub(super) async fn get(bucket: &Bucket, key: &str) -> Result<Option<Vec<u8>>> {
-    Ok(read(bucket, key).await?.joined)
+/// The base and the pieces, joined; together they have at most so many bytes.
+pub(super) async fn get(bucket: &Bucket, key: &str, most: u64) -> Result<Option<Vec<u8>>> {
+    Ok(read(bucket, key, most).await?.joined)
 }
 
-async fn read(bucket: &Bucket, key: &str) -> Result<Log> {
+async fn read(bucket: &Bucket, key: &str, most: u64) -> Result<Log> {
     for _ in 0..TRIES {
         // Pieces first: were the base read before, and both replaced between, the log would seem empty.
-        let pieces = pieces(bucket, key).await?;
-        let base = live(bucket.value(key).await?);
-        let each = stream::iter(pieces.clone()).map(|name| async move { bucket.value(&name).await });
+        let (pieces, len) = pieces(bucket, key).await?;
+        let left = most.checked_sub(len).ok_or_else(|| too_large(key, most))?;
+        let base = swap::live_within(bucket, key, left).await?;
+        let each = stream::iter(pieces.clone()).map(|name| async move { bucket.value_within(&name, most).await });
         let each: Vec<_> = each.buffered(AT_ONCE).try_collect().await?;
         // One that is gone since it was listed went into a new base.
         if each.iter().all(Option::is_some) {
@@ -130,7 +129,7 @@ async fn read(bucket: &Bucket, key: &str) -> Result<Log> {
 
 /// Sets the base, then removes the pieces that were there before. Whoever reads between the two finds both.
 pub(super) async fn replace(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<()> {
-    let old = pieces(bucket, key).await?;
+    let (old, _) = pieces(bucket, key).await?;
     bucket.put(key, bytes).await?;
     remove_all(bucket, old).await
 }
@@ -138,12 +137,12 @@ pub(super) async fn replace(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<
 /// Puts another base in the place of all that a log is, if that is `expected`. What is appended meanwhile stays, behind the base. A kill
 /// leaves the new base and the old pieces: lines twice, none less.
 pub(super) async fn swap(bucket: &Bucket, key: &str, expected: Option<Bytes>, new: Option<Bytes>) -> Result<Swap> {
-    let log = read(bucket, key).await?;
+    let log = read(bucket, key, MAX_VALUE).await?;
     if log.joined.as_deref() != expected.as_deref() {
         return Ok(Swap::Lost(log.joined));
     }
     if let Swap::Lost(_) = swap::swap(bucket, key, log.base, new).await? {
-        return Ok(Swap::Lost(get(bucket, key).await?));
+        return Ok(Swap::Lost(get(bucket, key, MAX_VALUE).await?));
     }
     remove_all(bucket, log.pieces).await?;
     Ok(Swap::Done)
@@ -151,7 +150,7 @@ pub(super) async fn swap(bucket: &Bucket, key: &str, expected: Option<Bytes>, ne
 
 /// Removes the base and the pieces.
 pub(super) async fn delete(bucket: &Bucket, key: &str) -> Result<()> {
-    let old = pieces(bucket, key).await?;
+    let (old, _) = pieces(bucket, key).await?;
     // Cut off here, an older log is left, and deleting again finishes.
     remove_all(bucket, old).await?;
     bucket.remove(key).await
@@ -163,13 +162,13 @@ async fn remove_all(bucket: &Bucket, keys: Vec<String>) -> Result<()> {
 }
 
 /// A listing with each log as one key below `prefix`, sorted.
-pub(super) fn joined(prefix: &str, listed: Vec<Stored>) -> Vec<Stored> {
-    let mut out: BTreeMap<String, Stored> = BTreeMap::new();
+pub(super) fn joined(prefix: &Prefix, listed: Vec<Stored>) -> Vec<Stored> {
+    let mut out: BTreeMap<Key, Stored> = BTreeMap::new();
     for mut stored in listed {
-        if let Some(log) = log_of(&stored.key) {
-            stored.key = log.to_owned();
+        if let Some(log) = log_of(&stored.key).and_then(|log| Key::parse(log).ok()) {
+            stored.key = log;
         }
-        if !stored.key.starts_with(prefix) {
+        if !stored.key.starts_with(prefix.as_str()) {
             continue;
         }
         let entry = out.entry(stored.key.clone()).or_insert_with(|| Stored {

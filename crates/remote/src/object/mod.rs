@@ -18,7 +18,7 @@ use bucket::Bucket;
 use futures_util::{StreamExt, stream};
 use mdl_repo::{
     RepoError, Result,
-    storage::{Guard, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, MAX_VALUE, Prefix, Storage, Stored, Swap, Upload},
 };
 use object_store::{ObjectMeta, ObjectStore};
 use std::{
@@ -121,9 +121,10 @@ async fn is_value(bucket: &Bucket, tombstones: &Tombstones, key: &str, meta: &Ob
     Ok(false)
 }
 
-async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &str) -> Result<Vec<Stored>> {
-    let objects = bucket.objects(prefix).await?;
-    let looked = stream::iter(objects).map(|(key, meta)| async move {
+async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &Prefix) -> Result<Vec<Stored>> {
+    let objects = bucket.objects(prefix).await?.into_iter();
+    let keyed = objects.filter_map(|(name, meta)| Some((Key::parse(name).ok()?, meta)));
+    let looked = stream::iter(keyed).map(|(key, meta)| async move {
         let kept = is_value(bucket, tombstones, &key, &meta).await?;
         Ok(kept.then(|| Stored {
             key,
@@ -137,17 +138,17 @@ async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &str) -> Result<
 }
 
 impl Storage for ObjectStorage {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        let key = key.to_owned();
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
+        let key = key.clone();
         self.run(|bucket| async move {
             match logs::is_log(&key) {
-                true => logs::get(&bucket, &key).await,
-                false => Ok(swap::live(bucket.value(&key).await?).map(|b| b.to_vec())),
+                true => logs::get(&bucket, &key, most).await,
+                false => Ok(swap::live_within(&bucket, &key, most).await?.map(|b| b.to_vec())),
             }
         })
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         if read::immutable(key) {
             return read::cached(&self.bucket, &self.blocks, key, offset, buf);
         }
@@ -161,11 +162,11 @@ impl Storage for ObjectStorage {
         read::straight(&self.bucket, key, offset, buf)
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
-        let (key, tombstones) = (key.to_owned(), self.tombstones.clone());
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
+        let (key, tombstones) = (key.clone(), self.tombstones.clone());
         self.run(|bucket| async move {
             if logs::is_log(&key) {
-                return Ok(logs::get(&bucket, &key).await?.map(|b| b.len() as u64));
+                return Ok(logs::get(&bucket, &key, MAX_VALUE).await?.map(|b| b.len() as u64));
             }
             match bucket.meta(&key).await? {
                 Some(meta) if is_value(&bucket, &tombstones, &key, &meta).await? => Ok(Some(meta.size)),
@@ -174,8 +175,8 @@ impl Storage for ObjectStorage {
         })
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
-        let (prefix, tombstones) = (prefix.to_owned(), self.tombstones.clone());
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+        let (prefix, tombstones) = (prefix.clone(), self.tombstones.clone());
         self.run(|bucket| async move { list(&bucket, &tombstones, &prefix).await })
     }
 
@@ -183,9 +184,9 @@ impl Storage for ObjectStorage {
         Ok(Box::new(upload::Spool::new(self.bucket.clone())))
     }
 
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let owned = |value: Option<&[u8]>| value.map(bytes::Bytes::copy_from_slice);
-        let (key, expected, new) = (key.to_owned(), owned(expected), owned(new));
+        let (key, expected, new) = (key.clone(), owned(expected), owned(new));
         self.run(|bucket| async move {
             match logs::is_log(&key) {
                 true => logs::swap(&bucket, &key, expected, new).await,
@@ -194,14 +195,14 @@ impl Storage for ObjectStorage {
         })
     }
 
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
-        let (key, bytes) = (key.to_owned(), bytes::Bytes::copy_from_slice(bytes));
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        let (key, bytes) = (key.clone(), bytes::Bytes::copy_from_slice(bytes));
         self.run(|bucket| async move { logs::append(&bucket, &key, bytes).await })
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.blocks.forget(key);
-        let key = key.to_owned();
+        let key = key.clone();
         self.run(|bucket| async move {
             match logs::is_log(&key) {
                 true => logs::delete(&bucket, &key).await,

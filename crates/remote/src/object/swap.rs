@@ -12,7 +12,10 @@ use super::{
     failure::failed,
 };
 use bytes::Bytes;
-use mdl_repo::{RepoError, Result, storage::Swap};
+use mdl_repo::{
+    RepoError, Result,
+    storage::{Swap, too_large},
+};
 use object_store::{Error, ObjectStore, PutMode, PutOptions};
 use std::{io, time::Duration};
 
@@ -25,6 +28,15 @@ const TRIES: u32 = 10;
 /// The value that the object holds for those who ask.
 pub(super) fn live(value: Option<Value>) -> Option<Bytes> {
     value.map(|v| v.bytes).filter(|b| b[..] != TOMBSTONE[..])
+}
+
+/// A value of at most so many bytes.
+pub(super) async fn live_within(bucket: &Bucket, key: &str, most: u64) -> Result<Option<Bytes>> {
+    let found = bucket.value_within(key, most.max(TOMBSTONE.len() as u64)).await?;
+    match live(found) {
+        Some(bytes) if bytes.len() as u64 > most => Err(too_large(key, most)),
+        found => Ok(found),
+    }
 }
 
 fn same(a: &Option<Value>, b: &Option<Value>) -> bool {

@@ -8,7 +8,10 @@ use super::{bucket::Bucket, failure::failed, logs, read::immutable};
 use crate::runtime::block_on;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use mdl_repo::{RepoError, Result, storage::Upload};
+use mdl_repo::{
+    RepoError, Result,
+    storage::{Key, Upload},
+};
 use object_store::{MultipartUpload, ObjectStoreExt};
 use std::{
     fs::File,
@@ -74,14 +77,14 @@ impl Upload for Spool {
         self.spill()?.write_all(bytes).map_err(spool_failed)
     }
 
-    fn finish(self: Box<Self>, key: &str) -> Result<()> {
+    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
         let Spool {
             bucket,
             small,
             file,
             len,
         } = *self;
-        let key = key.to_owned();
+        let key = key.clone();
         block_on(async move {
             if immutable(&key) && there(&bucket, &key, len, true).await? {
                 return Ok(());

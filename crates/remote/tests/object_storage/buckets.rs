@@ -7,6 +7,7 @@ mod promises;
 use super::flaky::{Flaky, Plan};
 use mdl_remote::place::Place;
 use mdl_repo::storage::{Fault, FaultStorage, Storage};
+use mdl_repo::storage::{Key, Prefix};
 use promises::{conforms, get};
 use std::{io::Write, sync::Arc, time::SystemTime};
 
@@ -41,15 +42,20 @@ fn lives_with_faults(fresh: &dyn Fn(u32) -> Arc<dyn Storage>) {
         let inner = fresh(n);
         let faulty = FaultStorage::new(inner.clone(), Some(fault));
         assert!(!faulty.excludes(), "a wrapper says what the storage says");
-        faulty.swap("refs/a", None, Some(b"1")).expect("the first change");
-        assert!(faulty.swap("refs/a", Some(b"1"), Some(b"2")).is_err(), "{fault:?}");
+        faulty
+            .swap(&Key::fixed("refs/a"), None, Some(b"1"))
+            .expect("the first change");
+        assert!(
+            faulty.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).is_err(),
+            "{fault:?}"
+        );
         let happened = matches!(fault, Fault::LoseReply(_));
         let value: &[u8] = if happened { b"2" } else { b"1" };
         assert_eq!(get(&*inner, "refs/a"), Some(value.to_vec()), "{fault:?}");
     }
     let inner = fresh(9);
     let torn = FaultStorage::new(inner.clone(), Some(Fault::Tear(1)));
-    assert!(torn.append("logs/a", b"abcd").is_err());
+    assert!(torn.append(&Key::fixed("logs/a"), b"abcd").is_err());
     assert_eq!(get(&*inner, "logs/a"), Some(b"ab".to_vec()));
 }
 
@@ -82,7 +88,7 @@ fn a_bucket_conforms_whose_answers_get_lost() {
         let old = n.checked_sub(1).map(|n| n.to_string());
         storage
             .swap(
-                "refs/alone",
+                &Key::fixed("refs/alone"),
                 old.as_ref().map(String::as_bytes),
                 Some(n.to_string().as_bytes()),
             )
@@ -106,12 +112,15 @@ fn a_bucket_that_is_not_there_is_said_to_be_missing() {
     }
     let place = Place::parse("s3://no-such-bucket-anywhere/p").expect("place");
     let storage = place.storage().expect("storage");
-    for error in [storage.get("a").map(drop), storage.list("a/").map(drop)] {
+    for error in [
+        storage.get(&Key::fixed("a")).map(drop),
+        storage.list(&Prefix::fixed("a/")).map(drop),
+    ] {
         let error = error.expect_err("no bucket");
         assert!(error.hint().is_some(), "{error}");
         assert!(error.to_string().contains("bucket not found"), "{error}");
     }
     // SeaweedFS calls this one a matter of access.
-    let error = storage.put("a", b"1").expect_err("no bucket");
+    let error = storage.put(&Key::fixed("a"), b"1").expect_err("no bucket");
     assert!(error.hint().is_some(), "{error}");
 }

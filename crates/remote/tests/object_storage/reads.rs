@@ -2,6 +2,7 @@
 //! must not know how the cache is kept.
 
 use super::flaky::{Flaky, Plan};
+use mdl_repo::storage::Key;
 use mdl_repo::{ErrorKind, storage::Storage};
 use std::{
     sync::{Arc, Barrier, atomic::Ordering},
@@ -16,14 +17,16 @@ fn bytes() -> Vec<u8> {
 
 fn stored() -> (Arc<Flaky>, Vec<u8>) {
     let (flaky, bytes) = (Flaky::new(Plan::default()), bytes());
-    flaky.storage().put("packs/p", &bytes).expect("put");
+    flaky.storage().put(&Key::fixed("packs/p"), &bytes).expect("put");
     flaky.gets.store(0, Ordering::Relaxed);
     (flaky, bytes)
 }
 
 fn read(storage: &dyn Storage, at: usize, len: usize) -> Vec<u8> {
     let mut buf = vec![0; len];
-    storage.read_at("packs/p", at as u64, &mut buf).expect("range");
+    storage
+        .read_at(&Key::fixed("packs/p"), at as u64, &mut buf)
+        .expect("range");
     buf
 }
 
@@ -32,14 +35,14 @@ fn a_pack_that_is_there_is_not_sent_again() {
     let (flaky, bytes) = stored();
     let puts = || flaky.puts.load(Ordering::Relaxed);
     let before = puts();
-    flaky.storage().put("packs/p", &bytes).expect("the same");
+    flaky.storage().put(&Key::fixed("packs/p"), &bytes).expect("the same");
     assert_eq!(puts(), before);
     flaky
         .storage()
-        .put("packs/p", &bytes[..9])
+        .put(&Key::fixed("packs/p"), &bytes[..9])
         .expect("another length: what was there was none");
-    flaky.storage().put("refs/a", b"1").expect("put");
-    flaky.storage().put("refs/a", b"1").expect("put");
+    flaky.storage().put(&Key::fixed("refs/a"), b"1").expect("put");
+    flaky.storage().put(&Key::fixed("refs/a"), b"1").expect("put");
     assert_eq!(puts(), before + 3, "only packs are told by their names");
 }
 
@@ -90,12 +93,12 @@ fn replies_that_end_early_are_asked_for_again() {
         cut: 30,
         ..Plan::default()
     });
-    let whole = storage.get("packs/p");
-    assert!(whole.is_ok_and(|b| b == Some(bytes.clone())) || storage.get("packs/p").is_ok());
+    let whole = storage.get(&Key::fixed("packs/p"));
+    assert!(whole.is_ok_and(|b| b == Some(bytes.clone())) || storage.get(&Key::fixed("packs/p")).is_ok());
     for at in (0..20 * MIB).step_by(700_001) {
         let mut buf = vec![0; 1000];
         // Cut short as often as it is asked for, once in a hundred times: an error then, and never other bytes.
-        match storage.read_at("packs/p", at as u64, &mut buf) {
+        match storage.read_at(&Key::fixed("packs/p"), at as u64, &mut buf) {
             Ok(()) => assert!(buf == bytes[at..at + 1000]),
             Err(e) => assert_eq!(e.kind(), ErrorKind::Io),
         }
@@ -106,7 +109,7 @@ fn replies_that_end_early_are_asked_for_again() {
     });
     let error = flaky
         .storage()
-        .read_at("packs/p", 0, &mut [0; 10])
+        .read_at(&Key::fixed("packs/p"), 0, &mut [0; 10])
         .expect_err("always cut");
     assert_eq!(
         error.kind(),
@@ -123,8 +126,8 @@ fn a_read_that_failed_is_no_obstacle_to_the_next() {
         unread: 100,
         ..Plan::default()
     });
-    assert!(storage.read_at("packs/p", 0, &mut [0; 10]).is_err());
-    assert!(storage.get("refs/a").is_err() && storage.size("refs/a").is_err());
+    assert!(storage.read_at(&Key::fixed("packs/p"), 0, &mut [0; 10]).is_err());
+    assert!(storage.get(&Key::fixed("refs/a")).is_err() && storage.size(&Key::fixed("refs/a")).is_err());
     flaky.set(Plan::default());
     assert!(read(&storage, 0, 10) == bytes[..10]);
 }

@@ -3,7 +3,7 @@
 
 use super::buckets::fresh_s3;
 use mdl_remote::place::Place;
-use mdl_repo::storage::{Storage, Swap};
+use mdl_repo::storage::{Key, Storage, Swap};
 use std::{
     collections::BTreeMap,
     process::{Command, Stdio},
@@ -11,7 +11,7 @@ use std::{
 };
 
 const ROUNDS: u32 = 50;
-const KEY: &str = "refs/heads/main";
+const KEY: Key = Key::fixed("refs/heads/main");
 
 /// The round that a value ended; its first word.
 fn round_of(value: &[u8]) -> u32 {
@@ -24,13 +24,13 @@ fn round_of(value: &[u8]) -> u32 {
 fn contend(storage: &dyn Storage, me: &str) -> Vec<String> {
     let mut won = Vec::new();
     loop {
-        let old = storage.get(KEY).expect("get").expect("there");
+        let old = storage.get(&KEY).expect("get").expect("there");
         let round = round_of(&old) + 1;
         if round > ROUNDS {
             return won;
         }
         let mine = format!("{round} {me}");
-        match storage.swap(KEY, Some(&old), Some(mine.as_bytes())).expect("swap") {
+        match storage.swap(&KEY, Some(&old), Some(mine.as_bytes())).expect("swap") {
             Swap::Done => won.push(mine),
             Swap::Lost(found) => assert_ne!(found, Some(old), "lost to nobody"),
         }
@@ -52,7 +52,7 @@ fn one_winner_a_round(won: &[String]) {
 #[test]
 fn sixteen_threads_with_clients_of_their_own() {
     let Some(place) = fresh_s3("threads") else { return };
-    place.storage().expect("storage").put(KEY, b"0 start").expect("put");
+    place.storage().expect("storage").put(&KEY, b"0 start").expect("put");
     let won: Vec<String> = thread::scope(|scope| {
         let threads: Vec<_> = (0..16)
             .map(|n| {
@@ -68,7 +68,7 @@ fn sixteen_threads_with_clients_of_their_own() {
 #[test]
 fn sixteen_processes() {
     let Some(place) = fresh_s3("processes") else { return };
-    place.storage().expect("storage").put(KEY, b"0 start").expect("put");
+    place.storage().expect("storage").put(&KEY, b"0 start").expect("put");
     let me = std::env::current_exe().expect("this program");
     let children: Vec<_> = (0..16)
         .map(|n| {

@@ -2,6 +2,7 @@
 //! not know how a put is recognised.
 
 use super::flaky::{Flaky, Plan};
+use mdl_repo::storage::Key;
 use mdl_repo::{
     ErrorKind,
     storage::{Storage, Swap},
@@ -26,21 +27,33 @@ fn a_lost_answer_is_found_in_the_value() {
             ..UNCONFIRMED
         });
         let storage = flaky.storage();
-        assert_eq!(storage.swap("refs/a", None, Some(b"1")).expect("created"), Swap::Done);
         assert_eq!(
-            storage.swap("refs/a", Some(b"1"), Some(b"2")).expect("moved"),
+            storage.swap(&Key::fixed("refs/a"), None, Some(b"1")).expect("created"),
             Swap::Done
         );
-        assert_eq!(storage.swap("refs/a", Some(b"2"), None).expect("removed"), Swap::Done);
         assert_eq!(
-            storage.swap("refs/a", Some(b"2"), Some(b"3")).expect("late"),
+            storage
+                .swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2"))
+                .expect("moved"),
+            Swap::Done
+        );
+        assert_eq!(
+            storage.swap(&Key::fixed("refs/a"), Some(b"2"), None).expect("removed"),
+            Swap::Done
+        );
+        assert_eq!(
+            storage
+                .swap(&Key::fixed("refs/a"), Some(b"2"), Some(b"3"))
+                .expect("late"),
             Swap::Lost(None)
         );
         assert_eq!(
-            storage.swap("refs/a", None, Some(b"4")).expect("created again"),
+            storage
+                .swap(&Key::fixed("refs/a"), None, Some(b"4"))
+                .expect("created again"),
             Swap::Done
         );
-        assert_eq!(storage.get("refs/a").expect("get"), Some(b"4".to_vec()));
+        assert_eq!(storage.get(&Key::fixed("refs/a")).expect("get"), Some(b"4".to_vec()));
     }
 }
 
@@ -52,21 +65,28 @@ fn a_put_that_never_happened_is_sent_again_for_a_while() {
     });
     let storage = flaky.storage();
     assert_eq!(
-        storage.swap("refs/a", None, Some(b"1")).expect("in the end"),
+        storage
+            .swap(&Key::fixed("refs/a"), None, Some(b"1"))
+            .expect("in the end"),
         Swap::Done
     );
     flaky.set(Plan {
         broken: 100,
         ..Plan::default()
     });
-    let error = storage.swap("refs/a", Some(b"1"), Some(b"2")).expect_err("never");
+    let error = storage
+        .swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2"))
+        .expect_err("never");
     assert_eq!(error.kind(), ErrorKind::Io);
     flaky.set(Plan {
         busy: 100,
         ..Plan::default()
     });
-    assert!(storage.swap("refs/a", Some(b"1"), Some(b"2")).is_err(), "busy for ever");
-    assert_eq!(storage.get("refs/a").expect("get"), Some(b"1".to_vec()));
+    assert!(
+        storage.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).is_err(),
+        "busy for ever"
+    );
+    assert_eq!(storage.get(&Key::fixed("refs/a")).expect("get"), Some(b"1".to_vec()));
 }
 
 /// Somebody else moves `refs/a` through these values after our put of `2`, whose answer is lost.
@@ -76,18 +96,20 @@ fn overtaken(plan: Plan, moves: &'static [&'static [u8]]) -> (mdl_repo::Result<S
         flaky.storage(),
         Flaky::over(flaky.inner.clone(), Plan::default()).storage(),
     );
-    storage.put("refs/a", b"1").expect("put");
+    storage.put(&Key::fixed("refs/a"), b"1").expect("put");
     *flaky.meanwhile.lock().expect("meanwhile") = Some(Box::new(move || {
         for pair in moves.windows(2) {
             assert_eq!(
-                other.swap("refs/a", Some(pair[0]), Some(pair[1])).expect("swap"),
+                other
+                    .swap(&Key::fixed("refs/a"), Some(pair[0]), Some(pair[1]))
+                    .expect("swap"),
                 Swap::Done
             );
         }
     }));
     flaky.set(plan);
-    let swapped = storage.swap("refs/a", Some(b"1"), Some(b"2"));
-    (swapped, storage.get("refs/a").expect("get"))
+    let swapped = storage.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2"));
+    (swapped, storage.get(&Key::fixed("refs/a")).expect("get"))
 }
 
 #[test]
@@ -123,7 +145,10 @@ fn one_of_sixteen_wins_each_round_though_answers_get_lost() {
         ..Plan::default()
     };
     let flaky = Flaky::new(Plan::default());
-    flaky.storage().put("refs/heads/main", b"start").expect("put");
+    flaky
+        .storage()
+        .put(&Key::fixed("refs/heads/main"), b"start")
+        .expect("put");
     flaky.set(plan);
     let together = Barrier::new(16);
     let won: Vec<Vec<bool>> = thread::scope(|scope| {
@@ -143,10 +168,13 @@ fn one_of_sixteen_wins_each_round_though_answers_get_lost() {
 
 /// One thread's part in a round; whether it won. The winner's value is what everybody finds afterwards.
 fn contend(storage: &dyn Storage, together: &Barrier, round: u32, me: u32) -> bool {
-    let old = storage.get("refs/heads/main").expect("get").expect("there");
+    let old = storage
+        .get(&Key::fixed("refs/heads/main"))
+        .expect("get")
+        .expect("there");
     together.wait();
     let mine = format!("round {round}, thread {me}").into_bytes();
-    let won = match storage.swap("refs/heads/main", Some(&old), Some(&mine)) {
+    let won = match storage.swap(&Key::fixed("refs/heads/main"), Some(&old), Some(&mine)) {
         Ok(Swap::Done) => true,
         Ok(Swap::Lost(found)) => {
             assert_ne!(found, Some(old), "lost to nobody");
@@ -158,7 +186,10 @@ fn contend(storage: &dyn Storage, together: &Barrier, round: u32, me: u32) -> bo
         }
     };
     together.wait();
-    let now = storage.get("refs/heads/main").expect("get").expect("there");
+    let now = storage
+        .get(&Key::fixed("refs/heads/main"))
+        .expect("get")
+        .expect("there");
     assert_eq!(now == mine, won, "round {round}: the winner's value, and nobody else's");
     together.wait();
     won

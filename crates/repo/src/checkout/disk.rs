@@ -9,13 +9,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where a tree's path lies below `root`. Trees refuse unsafe names when they are read; what is refused here is a
+/// Whether a version's path may get onto a disk: none of its parts is, to any file system, a repository's directory.
+///
+/// # Errors
+/// `UnsafePath`.
+pub fn check_path(rel: &str) -> Result<()> {
+    let checked = rel.split('/').try_for_each(mdl_objects::check_new_name);
+    checked.map_err(|reason| RepoError::UnsafePath {
+        path: rel.to_owned(),
+        reason,
+    })
+}
+
+/// Where a tree's path lies below `root`. Trees of older programs may hold unsafe names, which are refused here, and so is a
 /// symbolic link on the way, which would lead the write out of `root`.
 pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
+    check_path(rel)?;
     let mut path = root.to_owned();
     let mut parts = rel.split('/').peekable();
     while let Some(part) = parts.next() {
-        mdl_objects::check_name(part).map_err(|e| RepoError::corrupt("tree", e))?;
         path.push(part);
         let is_link = fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink());
         if is_link && parts.peek().is_some() {

@@ -21,7 +21,7 @@ pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Pro
             Ok(()) => "it does not begin as a pack does".to_owned(),
             Err(e) => e.to_string(),
         };
-        Some(problem(shelf.pack.id.key(), reason))
+        Some(problem(shelf.pack.id.key().as_str(), reason))
     });
     let torn = torn.collect();
     let slots = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();

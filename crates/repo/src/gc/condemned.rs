@@ -8,14 +8,14 @@
 use crate::{
     RepoError, Result,
     pack::PackId,
-    storage::{Storage, Swap},
+    storage::{Key, Storage, Swap},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
 };
 
-pub(crate) const KEY: &str = "condemned";
+pub(crate) const KEY: Key = Key::fixed("condemned");
 const HEADER: &str = "mdl condemned 2";
 
 /// What is on the list of one pack.
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
 /// # Errors
 /// The list is damaged or newer than this program; the medium failed.
 pub(crate) fn read(storage: &dyn Storage) -> Result<Seen> {
-    seen(storage.get(KEY)?)
+    seen(storage.get(&KEY)?)
 }
 
 fn seen(bytes: Option<Vec<u8>>) -> Result<Seen> {
@@ -174,7 +174,7 @@ impl Seen {
             return Ok((Some(new), None));
         }
         new.change += 1;
-        match storage.swap(KEY, self.bytes.as_deref(), Some(&new.bytes()))? {
+        match storage.swap(&KEY, self.bytes.as_deref(), Some(&new.bytes()))? {
             Swap::Done => Ok((Some(new), None)),
             Swap::Lost(found) => Ok((None, found)),
         }
@@ -235,7 +235,7 @@ pub(super) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<
         return Ok(());
     }
     let names = packs.iter().map(|p| format!("{p}\n"));
-    storage.put(KEY, &summed(names.collect()))?;
+    storage.put(&KEY, &summed(names.collect()))?;
     finish(storage)
 }
 
@@ -244,13 +244,13 @@ pub(super) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<
 /// # Errors
 /// The list is damaged; the medium failed.
 pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
-    if storage.get(KEY)?.is_none() {
+    if storage.get(&KEY)?.is_none() {
         return Ok(());
     }
     let list = read(storage)?.list;
     let mut going = list.packs.iter().filter(|(_, s)| s.going);
     going.try_for_each(|(p, _)| storage.delete(&p.key()))?;
-    storage.delete(KEY)
+    storage.delete(&KEY)
 }
 
 #[cfg(test)]

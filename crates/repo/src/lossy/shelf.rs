@@ -7,7 +7,7 @@ use crate::{
     RepoError, Result,
     odb::add_object,
     pack::PackWriter,
-    refs::{POLICIES, check_ref_name},
+    refs::{POLICIES, RefName},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind};
@@ -28,6 +28,10 @@ pub struct Shelved {
 
 fn built_in(name: &str) -> Option<(&'static str, &'static str)> {
     BUILT_IN.iter().find(|b| b.0 == name).map(|b| (b.1, b.2))
+}
+
+fn of_policy(name: &str) -> Result<RefName> {
+    RefName::parse(&format!("{POLICIES}{name}"))
 }
 
 impl Repo {
@@ -82,7 +86,7 @@ impl Repo {
             None => (name, Some(0)),
         };
         let missing = || RepoError::not_found("policy", name);
-        let full = format!("{POLICIES}{base}");
+        let full = of_policy(base).map_err(|_| missing())?;
         let id = match back.ok_or_else(missing)? {
             0 => self.refs.get(&full)?,
             n => {
@@ -102,7 +106,7 @@ impl Repo {
     /// # Errors
     /// A bad name or policy; `Conflict` where another changed it meanwhile; the medium failed.
     pub fn set_policy(&self, name: &str, text: &str) -> Result<Id> {
-        check_ref_name(name)?;
+        let full = of_policy(name)?;
         if name.contains('/') || name.ends_with(".toml") {
             return Err(RepoError::user(
                 format!("{name:?} would be taken for a file"),
@@ -111,7 +115,6 @@ impl Repo {
         }
         Policy::parse(name, text)?;
         let held = self.write_lock()?;
-        let full = format!("{POLICIES}{name}");
         let old = self.refs.get(&full)?;
         let mut pack = PackWriter::new(&*self.storage)?;
         let id = add_object(&self.odb, &mut pack, Kind::Blob, text.as_bytes())?;
@@ -131,12 +134,10 @@ impl Repo {
     /// # Errors
     /// There is none; the medium failed.
     pub fn remove_policy(&self, name: &str) -> Result<()> {
+        let missing = || RepoError::not_found("policy", name);
         let held = self.write_lock()?;
-        let full = format!("{POLICIES}{name}");
-        let old = self
-            .refs
-            .get(&full)?
-            .ok_or_else(|| RepoError::not_found("policy", name))?;
+        let full = of_policy(name).map_err(|_| missing())?;
+        let old = self.refs.get(&full)?.ok_or_else(missing)?;
         let who = self.config.signature();
         self.refs
             .update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))

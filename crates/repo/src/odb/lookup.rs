@@ -60,7 +60,7 @@ impl Odb {
         if state.listed {
             return Ok(());
         }
-        let listed = self.storage.keys(PACK_DIR)?;
+        let listed = self.storage.keys(&PACK_DIR)?;
         let mut old = take(&mut state.packs);
         // At once: a map is built from what is sorted faster than it grows.
         let ids = listed.iter().filter_map(|key| PackId::from_key(key));

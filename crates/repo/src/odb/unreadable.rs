@@ -2,18 +2,22 @@
 //! only where there is no other, and a writer stores such an object again. It must not make anything worse: the list is
 //! advice, one that is lost or damaged is empty, and nothing is deleted for being on it.
 
-use crate::{Result, pack::PackId, storage::Storage};
+use crate::{
+    Result,
+    pack::PackId,
+    storage::{Key, Storage},
+};
 use mdl_objects::Id;
 use std::{collections::BTreeSet, fmt::Write};
 
-const KEY: &str = "unreadable";
+const KEY: Key = Key::fixed("unreadable");
 
 /// Copies, by pack and object.
 pub(crate) type Unreadable = BTreeSet<(PackId, Id)>;
 
 /// The list.
 pub(crate) fn read(storage: &dyn Storage) -> Unreadable {
-    let bytes = storage.get(KEY).ok().flatten().unwrap_or_default();
+    let bytes = storage.get(&KEY).ok().flatten().unwrap_or_default();
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let entry = |line: &str| {
         let (pack, object) = line.split_once(' ')?;
@@ -31,12 +35,12 @@ pub(crate) fn write(storage: &dyn Storage, list: &Unreadable) -> Result<()> {
         return Ok(());
     }
     if list.is_empty() {
-        return storage.delete(KEY);
+        return storage.delete(&KEY);
     }
     let mut text = String::new();
     for (pack, object) in list {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{pack} {object}");
     }
-    storage.put(KEY, text.as_bytes())
+    storage.put(&KEY, text.as_bytes())
 }

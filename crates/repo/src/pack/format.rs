@@ -1,10 +1,13 @@
 //! The bytes of a pack: records, footer, trailer. Neighbours: `reader` and `writer`. It must not know storage.
 
-use crate::{RepoError, Result};
+use crate::{
+    RepoError, Result,
+    storage::{Key, Prefix},
+};
 use mdl_objects::{Id, Kind};
 use std::{fmt, str::FromStr};
 
-pub(crate) const PACK_DIR: &str = "packs/";
+pub(crate) const PACK_DIR: Prefix = Prefix::fixed("packs/");
 pub(crate) const MAGIC: [u8; 8] = *b"MDLPACK\n";
 /// Version of a pack no record of which names a grandparent, and of one that has such records.
 const PLAIN: u64 = 1;
@@ -32,13 +35,13 @@ impl PackId {
     }
 
     /// The storage key of this pack.
-    pub fn key(&self) -> String {
-        format!("{PACK_DIR}{self}.pack")
+    pub fn key(&self) -> Key {
+        PACK_DIR.hashed(&Id::from_bytes(self.0), ".pack")
     }
 
     /// The pack with this storage key, if it is one.
     pub fn from_key(key: &str) -> Option<PackId> {
-        let name = key.strip_prefix(PACK_DIR)?.strip_suffix(".pack")?;
+        let name = key.strip_prefix(PACK_DIR.as_str())?.strip_suffix(".pack")?;
         Id::from_str(name).ok().map(|id| PackId(*id.as_bytes()))
     }
 }

@@ -120,7 +120,7 @@ impl Catalog {
         });
         let list = out.seen.list.packs.clone();
         let sentence = |s: &Stored| list.get(&PackId::from_key(&s.key)?);
-        let mut listed = storage.list(PACK_DIR)?;
+        let mut listed = storage.list(&PACK_DIR)?;
         listed.sort_by_cached_key(|s| (sentence(s).is_some(), order(s), s.key.clone()));
         for s in listed {
             let condemned = sentence(&s).cloned();
@@ -128,7 +128,7 @@ impl Catalog {
                 Some(_) if condemned.as_ref().is_some_and(without) => continue,
                 Some(id) => Pack::open(storage, id),
                 None => {
-                    out.strays.push(s.key);
+                    out.strays.push(s.key.to_string());
                     continue;
                 }
             };
@@ -138,7 +138,7 @@ impl Catalog {
                     modified: s.modified,
                     condemned,
                 }),
-                Err(e) => out.damaged.push((s.key, e)),
+                Err(e) => out.damaged.push((s.key.to_string(), e)),
             }
         }
         out.number();

@@ -74,8 +74,8 @@ impl Repo {
     /// The refs cannot be listed. Those that make no sense or cannot be read are in `damaged`.
     pub(crate) fn roots(&self, since: Option<i64>) -> Result<Roots> {
         let mut out = Roots::default();
-        for stored in self.storage.list("refs/")? {
-            out.note(&stored.key, self.refs.get(&stored.key));
+        for (key, id) in self.refs.all()? {
+            out.note(&key, id);
         }
         let head = self.refs.head().map(|h| match h {
             Head::Detached(id) => Some(id),
@@ -85,7 +85,7 @@ impl Repo {
         let Some(since) = since else { return Ok(out) };
         let mut logged = self.refs.logged()?;
         // Collections by others cannot shorten a log that is not in the storage; what it holds of its own a ref's log there holds too.
-        logged.retain(|name| name != HEAD || !self.refs.head_is_held());
+        logged.retain(|name| *name != HEAD || !self.refs.head_is_held());
         for name in logged {
             match self.refs.reflog(&name) {
                 Ok(log) => {

@@ -3,7 +3,7 @@
 //! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not part
 //! of the chain that ends at the ref's present value, and reading follows that chain.
 
-use super::{HEAD, Refs, is_well_formed};
+use super::{HEAD, RefName, Refs, name::logs};
 use crate::{RepoError, Result};
 use mdl_objects::{Id, Signature};
 use serde::{Deserialize, Serialize};
@@ -53,19 +53,19 @@ impl LogLine {
     }
 }
 
-fn log_key(name: &str) -> String {
-    // One flat file per ref: `a` and `a/b` may both have had a log. Ref names hold no '%'.
-    format!("logs/{}", name.replace('/', "%2F"))
-}
+/// Characters of what a move is for at most.
+const MAX_LINE: usize = 1000;
+/// Bytes of a log at most: half a million moves.
+const MOST: u64 = 128 << 20;
 
 /// Moves that happened, newest first: of a ref those of the chain that ends where it stands.
-fn entries(name: &str, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
+fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
     let lines = bytes
         .split(|&b| b == b'\n')
         .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
     let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
     entries.reverse();
-    if name == HEAD {
+    if *name == HEAD {
         return entries;
     }
     let happened = |e: &LogEntry| {
@@ -84,12 +84,12 @@ impl Refs {
     pub(super) fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
         // An error here would say that nothing happened, and the move would be made twice. Both commits are named by other
         // lines: the branch's, and the one that brought HEAD to the old commit.
-        let _ = self.log(HEAD, old, new, who, message);
+        let _ = self.log(&HEAD, old, new, who, message);
     }
 
     pub(super) fn log(
         &self,
-        name: &str,
+        name: &RefName,
         old: Option<Id>,
         new: Option<Id>,
         who: &Signature,
@@ -97,17 +97,17 @@ impl Refs {
     ) -> Result<()> {
         let mut bytes = Vec::new();
         write_line(&mut bytes, old, new, who, message)?;
-        self.storage.append(&log_key(name), &bytes)
+        self.storage.append(&name.log_key()?, &bytes)
     }
 
-    /// Moves of a ref (full name, or `HEAD`), newest first.
+    /// Moves of a ref, newest first.
     ///
     /// # Errors
-    /// The medium failed. Lines that make no sense are passed over.
-    pub fn reflog(&self, name: &str) -> Result<Vec<LogEntry>> {
+    /// `Corrupt` for a log that is too large; the medium failed. Lines that make no sense are passed over.
+    pub fn reflog(&self, name: &RefName) -> Result<Vec<LogEntry>> {
         // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
-        let at = if name == HEAD { None } else { self.get(name)? };
-        let bytes = self.storage.get(&log_key(name))?.unwrap_or_default();
+        let at = if *name == HEAD { None } else { self.get(name)? };
+        let bytes = self.storage.get_within(&name.log_key()?, MOST)?.unwrap_or_default();
         Ok(entries(name, at, &bytes))
     }
 
@@ -115,14 +115,9 @@ impl Refs {
     ///
     /// # Errors
     /// The medium failed.
-    pub fn logged(&self) -> Result<Vec<String>> {
-        let keys = self.storage.list("logs/")?;
-        Ok(keys
-            .iter()
-            .filter_map(|s| s.key.strip_prefix("logs/"))
-            .map(|k| k.replace("%2F", "/"))
-            .filter(|name| name == HEAD || name.strip_prefix("refs/").is_some_and(is_well_formed))
-            .collect())
+    pub fn logged(&self) -> Result<Vec<RefName>> {
+        let listed = self.storage.list(&logs())?;
+        Ok(listed.iter().filter_map(|s| RefName::of_log(&s.key)).collect())
     }
 
     /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers out;
@@ -130,9 +125,10 @@ impl Refs {
     ///
     /// # Errors
     /// The medium failed: the log is the old one or the shortened one.
-    pub fn keep_log(&self, name: &str, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
-        let at = if name == HEAD { None } else { self.get(name)? };
-        let old = self.storage.get(&log_key(name))?;
+    pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
+        let at = if *name == HEAD { None } else { self.get(name)? };
+        let key = name.log_key()?;
+        let old = self.storage.get_within(&key, MOST)?;
         let log = entries(name, at, old.as_deref().unwrap_or_default());
         let kept = log.iter().take_while(|e| keep(e)).count();
         if kept == log.len() {
@@ -144,13 +140,13 @@ impl Refs {
         }
         if !self.storage.excludes() {
             let new = (!bytes.is_empty()).then_some(bytes.as_slice());
-            return self.storage.swap(&log_key(name), old.as_deref(), new).map(drop);
+            return self.storage.swap(&key, old.as_deref(), new).map(drop);
         }
         if bytes.is_empty() {
-            self.storage.delete(&log_key(name))
+            self.storage.delete(&key)
         } else {
             // At once or not at all: a kill must not lose moves that are to be kept.
-            self.storage.put(&log_key(name), &bytes)
+            self.storage.put(&key, &bytes)
         }
     }
 }
@@ -163,7 +159,7 @@ fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signatu
         email: who.email.clone(),
         time_ms: who.time_ms,
         utc_offset_min: who.utc_offset_min,
-        message: message.to_owned(),
+        message: message.chars().take(MAX_LINE).collect(),
     };
     // The newline leads: a line torn by a kill then spoils only itself.
     out.push(b'\n');

@@ -9,13 +9,13 @@ use crate::{
     gc::now_ms,
     guard::WriteGuard,
     repo::Repo,
-    storage::{Storage, Swap},
+    storage::{Key, Storage, Swap},
 };
 use mdl_objects::Id;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-const KEY: &str = "pruned";
+const KEY: Key = Key::fixed("pruned");
 const HEADER: &str = "mdl pruned 1";
 
 /// When a version was pruned, and by which rules.
@@ -156,7 +156,7 @@ fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
 /// # Errors
 /// The record is damaged or newer than this program; the medium failed: then the change was made or it was not.
 pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
-    let mut found = storage.get(KEY)?;
+    let mut found = storage.get(&KEY)?;
     loop {
         let old = found.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)?;
         let mut new = old.clone();
@@ -167,7 +167,7 @@ pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut P
         let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
         // Taking a mark away holds on to contents.
         held.confirm()?;
-        match storage.swap(KEY, found.as_deref(), value.as_deref())? {
+        match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
             Swap::Done => return Ok(()),
             Swap::Lost(other) => found = other,
         }
@@ -180,7 +180,7 @@ impl Repo {
     /// # Errors
     /// The record is damaged or newer than this program; the medium failed.
     pub fn pruned(&self) -> Result<Pruned> {
-        let bytes = self.storage.get(KEY)?;
+        let bytes = self.storage.get(&KEY)?;
         bytes.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)
     }
 }

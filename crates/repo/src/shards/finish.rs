@@ -11,7 +11,7 @@ use crate::{
     commit::{Committed, Target},
     guard::WriteGuard,
     ingest::Report,
-    refs::{HEADS, Head},
+    refs::{Head, RefName},
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind};
@@ -72,7 +72,7 @@ impl Repo {
         if let Ok(Some(_)) = seen.swap(&*self.storage, keys, seen.deciding(settled)) {
             // Nobody reads them any more, and they are long. What stays is swept.
             for rank in (0..).take(decision.shards.len()) {
-                let _ = self.storage.delete(&keys.rank(rank));
+                let _ = keys.rank(rank).and_then(|key| self.storage.delete(&key));
             }
         }
         Ok(())
@@ -83,12 +83,12 @@ impl Repo {
         let commit = id(&decision.commit)?;
         let (at, log) = match &decision.branch {
             Some(branch) => {
-                let name = format!("{HEADS}{branch}");
+                let name = RefName::branch(branch)?;
                 (self.refs.get(&name)?, name)
             }
             None => match self.refs.head()? {
-                Head::Detached(at) => (Some(at), "HEAD".to_owned()),
-                Head::Branch(_) => (None, "HEAD".to_owned()),
+                Head::Detached(at) => (Some(at), RefName::HEAD),
+                Head::Branch(_) => (None, RefName::HEAD),
             },
         };
         Ok(at == Some(commit) || self.refs.reflog(&log)?.iter().any(|e| e.new == Some(commit)))

@@ -35,7 +35,7 @@ impl Repo {
     /// A damaged record; the medium failed.
     pub fn sessions(&self) -> Result<Vec<Session>> {
         let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for key in self.storage.keys(SHARDS)? {
+        for key in self.storage.keys(&SHARDS)? {
             if let Some((session, name)) = parts(&key) {
                 found.entry(session).or_default().extend(name.parse::<u32>().ok());
             }

@@ -35,17 +35,23 @@ pub use list::Session;
 pub use put::{Shard, ShardRequest};
 pub(crate) use sweep::sweep;
 
-use crate::{RepoError, Result, refs::check_ref_name};
+use crate::{
+    RepoError, Result,
+    refs::check_ref_name,
+    storage::{Key, Prefix},
+};
 
 /// Prefix of all that sessions keep.
-const SHARDS: &str = "shards/";
+const SHARDS: Prefix = Prefix::fixed("shards/");
 const STATE: &str = "state";
 
 /// The keys of one session.
 #[derive(Clone, Debug)]
 struct Keys {
     /// `shards/<session>/`, with `/` in the name written `%2F`, so that `a` and `a/0` do not meet.
-    prefix: String,
+    prefix: Prefix,
+    /// `shards/<session>/state`.
+    state: Key,
 }
 
 impl Keys {
@@ -56,21 +62,18 @@ impl Keys {
                 e.hint().unwrap_or_default(),
             )
         })?;
-        let prefix = format!("{SHARDS}{}/", session.replace('/', "%2F"));
-        Ok(Keys { prefix })
+        let prefix = SHARDS.key(&session.replace('/', "%2F"))?.below();
+        let state = prefix.key(STATE)?;
+        Ok(Keys { prefix, state })
     }
 
-    fn rank(&self, rank: u32) -> String {
-        format!("{}{rank}", self.prefix)
-    }
-
-    fn state(&self) -> String {
-        format!("{}{STATE}", self.prefix)
+    fn rank(&self, rank: u32) -> Result<Key> {
+        self.prefix.key(&rank.to_string())
     }
 }
 
 /// The session and the name in it of a key; names that are none of a session's are nobody's.
 fn parts(key: &str) -> Option<(String, &str)> {
-    let (session, name) = key.strip_prefix(SHARDS)?.split_once('/')?;
+    let (session, name) = key.strip_prefix(SHARDS.as_str())?.split_once('/')?;
     Some((session.replace("%2F", "/"), name))
 }

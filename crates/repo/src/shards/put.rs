@@ -106,7 +106,7 @@ impl Repo {
         };
         let bytes = record.bytes()?;
         // From here on it may be joined.
-        self.storage.put(&keys.rank(request.rank), &bytes)?;
+        self.storage.put(&keys.rank(request.rank)?, &bytes)?;
         self.note_put(request, &keys, &check(&bytes))?;
         Ok(shard(request, &record, put.pack))
     }

@@ -35,7 +35,7 @@ impl Record {
 
     /// Reads the record of a rank; none if it has put nothing.
     pub fn read(storage: &dyn Storage, keys: &Keys, rank: u32) -> Result<Option<(Record, String)>> {
-        let key = keys.rank(rank);
+        let key = keys.rank(rank)?;
         let Some(bytes) = storage.get(&key)? else {
             return Ok(None);
         };

@@ -57,8 +57,8 @@ pub(super) struct Seen {
 impl Seen {
     /// Reads it.
     pub fn read(storage: &dyn Storage, keys: &Keys) -> Result<Seen> {
-        let bytes = storage.get(&keys.state())?;
-        let state = bytes.as_deref().map(|b| open(HEADER, &keys.state(), b)).transpose()?;
+        let bytes = storage.get(&keys.state)?;
+        let state = bytes.as_deref().map(|b| open(HEADER, &keys.state, b)).transpose()?;
         Ok(Seen {
             state: state.unwrap_or_default(),
             bytes,
@@ -73,7 +73,7 @@ impl Seen {
     /// Puts another state in its place, if it is still there; none if not.
     pub fn swap(&self, storage: &dyn Storage, keys: &Keys, state: State) -> Result<Option<Seen>> {
         let bytes = seal(HEADER, &state)?;
-        let done = match storage.swap(&keys.state(), self.bytes.as_deref(), Some(&bytes))? {
+        let done = match storage.swap(&keys.state, self.bytes.as_deref(), Some(&bytes))? {
             Swap::Done => true,
             // A swap whose reply was lost may have been made again below.
             Swap::Lost(found) => found.as_deref() == Some(&bytes),

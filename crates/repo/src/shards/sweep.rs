@@ -2,7 +2,10 @@
 //! `gc` calls it before it deletes a pack. It must not know what a record says.
 
 use super::{SHARDS, STATE, parts};
-use crate::{Result, storage::Storage};
+use crate::{
+    Result,
+    storage::{Key, Storage},
+};
 use std::{collections::BTreeMap, time::SystemTime};
 
 /// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only counts.
@@ -10,8 +13,8 @@ use std::{collections::BTreeMap, time::SystemTime};
 /// # Errors
 /// The medium failed.
 pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime, dry_run: bool) -> Result<u64> {
-    let mut sessions: BTreeMap<String, Vec<(String, SystemTime)>> = BTreeMap::new();
-    for stored in storage.list(SHARDS)? {
+    let mut sessions: BTreeMap<String, Vec<(Key, SystemTime)>> = BTreeMap::new();
+    for stored in storage.list(&SHARDS)? {
         if let Some((session, _)) = parts(&stored.key) {
             sessions.entry(session).or_default().push((stored.key, stored.modified));
         }

@@ -4,7 +4,7 @@
 //! The model: what a storage call reported as done survives a kill, everything else is as if it had not happened, except
 //! that an append may leave a part of its bytes. An upload that was not finished is gone.
 
-use super::{Guard, Storage, Stored, Swap, Upload};
+use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload};
 use crate::{RepoError, Result};
 use std::{
     io::{Error, ErrorKind},
@@ -125,29 +125,29 @@ impl Upload for FaultUpload {
         state.run(true, || inner.write(bytes))
     }
 
-    fn finish(self: Box<Self>, key: &str) -> Result<()> {
+    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
         let FaultUpload { inner, state } = *self;
         state.run(true, || inner.finish(key))
     }
 }
 
 impl Storage for FaultStorage {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
         self.state.alive()?;
-        self.inner.get(key)
+        self.inner.get_within(key, most)
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.state.alive()?;
         self.inner.read_at(key, offset, buf)
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         self.state.alive()?;
         self.inner.size(key)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         self.state.alive()?;
         self.inner.list(prefix)
     }
@@ -158,11 +158,11 @@ impl Storage for FaultStorage {
         Ok(Box::new(FaultUpload { inner, state }))
     }
 
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.state.run(new.is_some(), || self.inner.swap(key, expected, new))
     }
 
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         match self.state.change(true)? {
             Verdict::Go => self.inner.append(key, bytes),
             Verdict::GoThenFail => {
@@ -177,7 +177,7 @@ impl Storage for FaultStorage {
         }
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.state.run(false, || self.inner.delete(key))
     }
 

@@ -3,13 +3,13 @@
 //!
 //! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
 
-use super::{Guard, Storage, Stored, Swap, Upload, copy_in};
+use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in, too_large};
 use crate::{RepoError, Result};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
-    os::unix::fs::FileExt,
+    io::{self, Read, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -24,11 +24,50 @@ const OPEN_FILES: usize = 128;
 #[derive(Debug)]
 pub struct LocalStorage {
     root: PathBuf,
-    open: Mutex<HashMap<String, Arc<File>>>,
+    open: Mutex<HashMap<Key, Arc<File>>>,
 }
 
 fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
     RepoError::io(format!("cannot {what} {}", path.display()))
+}
+
+/// So that opening follows no link to what a key does not name, and waits for no other end of a pipe.
+fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    options.custom_flags(flags.bits().cast_signed())
+}
+
+/// Whether there is no value, and no failure: a directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is none, and a
+/// name that the file system could not hold is nobody's.
+fn is_absence(e: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
+    matches!(e.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
+}
+
+fn no_file(key: &Key) -> RepoError {
+    RepoError::corrupt(key, "no regular file")
+}
+
+/// Opens a value and says how long it is; none where there is none.
+///
+/// # Errors
+/// `Corrupt`: it is a link, a pipe, a device or a socket; the medium failed.
+fn open_value(path: &Path, key: &Key) -> Result<Option<(File, u64)>> {
+    let file = match plainly(OpenOptions::new().read(true)).open(path) {
+        Ok(file) => file,
+        Err(e) if is_absence(&e) => return Ok(None),
+        // Sockets cannot be opened, and links are not followed.
+        Err(e) => match fs::symlink_metadata(path) {
+            Ok(m) if !m.is_file() => return Err(no_file(key)),
+            _ => return Err(failed("open", path)(e)),
+        },
+    };
+    let found = file.metadata().map_err(failed("look at", path))?;
+    match (found.is_file(), found.is_dir()) {
+        (true, _) => Ok(Some((file, found.len()))),
+        (_, true) => Ok(None),
+        _ => Err(no_file(key)),
+    }
 }
 
 fn sync_dir(path: &Path) -> Result<()> {
@@ -67,8 +106,8 @@ impl LocalStorage {
         &self.root
     }
 
-    fn path(&self, key: &str) -> PathBuf {
-        self.root.join(key)
+    fn path(&self, key: &Key) -> PathBuf {
+        self.root.join(key.as_str())
     }
 
     /// Creates the directories above `path`, each durable before the next is relied on.
@@ -86,7 +125,7 @@ impl LocalStorage {
     }
 
     /// Renames a durable file to where a key's value is.
-    fn place(&self, file: &Path, key: &str) -> Result<()> {
+    fn place(&self, file: &Path, key: &Key) -> Result<()> {
         let target = self.path(key);
         self.make_parents(&target)?;
         let mut renamed = fs::rename(file, &target);
@@ -99,29 +138,23 @@ impl LocalStorage {
         target.parent().map_or(Ok(()), sync_dir)
     }
 
-    fn handle(&self, key: &str) -> Result<Arc<File>> {
+    fn handle(&self, key: &Key) -> Result<Arc<File>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(f) = open.get(key) {
             return Ok(f.clone());
         }
-        let path = self.path(key);
-        let file = match File::open(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(RepoError::not_found("stored file", key)),
-            other => Arc::new(other.map_err(failed("open", &path))?),
-        };
+        let found = open_value(&self.path(key), key)?;
+        let file = Arc::new(found.ok_or_else(|| RepoError::not_found("stored file", key))?.0);
         if open.len() >= OPEN_FILES {
             open.clear();
         }
-        open.insert(key.to_owned(), file.clone());
+        open.insert(key.clone(), file.clone());
         Ok(file)
     }
 
     fn lock_file(&self, name: &str) -> Result<File> {
         let path = self.root.join(name);
-        OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
+        plainly(OpenOptions::new().create(true).truncate(false).write(true))
             .open(&path)
             .map_err(failed("open", &path))
     }
@@ -179,7 +212,7 @@ impl Upload for LocalUpload {
         self.file.write_all(bytes).map_err(failed("write", &self.path))
     }
 
-    fn finish(mut self: Box<Self>, key: &str) -> Result<()> {
+    fn finish(mut self: Box<Self>, key: &Key) -> Result<()> {
         self.file.sync_all().map_err(failed("sync", &self.path))?;
         LocalStorage::new(&self.root).place(&self.path, key)?;
         self.live = false;
@@ -213,24 +246,21 @@ impl Drop for FileGuard {
 }
 
 impl Storage for LocalStorage {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path(key);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            // A directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is no value.
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(e) => Err(failed("read", &path)(e)),
+        let Some((file, len)) = open_value(&path, key)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::with_capacity(len.min(most) as usize);
+        // One more than there may be, which shows a value that is too large, or grows while it is read.
+        let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
+        match read.map_err(failed("read", &path))? as u64 > most {
+            true => Err(too_large(key, most)),
+            false => Ok(Some(bytes)),
         }
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         let file = self.handle(key)?;
         file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof => RepoError::corrupt(key, "shorter than it should be"),
@@ -238,25 +268,25 @@ impl Storage for LocalStorage {
         })
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         let path = self.path(key);
-        match fs::metadata(&path) {
+        match fs::symlink_metadata(&path) {
             Ok(m) => Ok(m.is_file().then_some(m.len())),
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(e) if is_absence(&e) => Ok(None),
             Err(e) => Err(failed("look at", &path)(e)),
         }
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let mut out = Vec::new();
-        list_into(&self.path(prefix), prefix, &mut out)?;
+        list_into(&self.root.join(prefix.as_str()), prefix, &mut out)?;
         out.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(out)
     }
 
-    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+    fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
         let mut out = Vec::new();
-        keys_into(&self.path(prefix), prefix, &mut out)?;
+        keys_into(&self.root.join(prefix.as_str()), prefix, &mut out)?;
         Ok(out)
     }
 
@@ -265,7 +295,7 @@ impl Storage for LocalStorage {
     }
 
     /// By renaming it, where it is on the same file system.
-    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
         let whole = OpenOptions::new()
             .read(true)
             .write(true)
@@ -280,7 +310,7 @@ impl Storage for LocalStorage {
         }
     }
 
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let lock = self.lock_file("swap.lock")?;
         lock.lock().map_err(failed("lock", &self.root))?;
         let _guard = FileGuard(lock);
@@ -295,15 +325,16 @@ impl Storage for LocalStorage {
         Ok(Swap::Done)
     }
 
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let path = self.path(key);
         self.make_parents(&path)?;
         let fresh = !path.exists();
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
+        let mut file = plainly(OpenOptions::new().create(true).append(true))
             .open(&path)
             .map_err(failed("open", &path))?;
+        if !file.metadata().map_err(failed("look at", &path))?.is_file() {
+            return Err(no_file(key));
+        }
         file.write_all(bytes)
             .and_then(|()| file.sync_all())
             .map_err(failed("append to", &path))?;
@@ -313,7 +344,7 @@ impl Storage for LocalStorage {
         }
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let path = self.path(key);
         match fs::remove_file(&path) {
@@ -328,7 +359,7 @@ impl Storage for LocalStorage {
                 }
                 dir.map_or(Ok(()), sync_dir)
             }
-            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(e) if is_absence(&e) => Ok(()),
             Err(e) => Err(failed("remove", &path)(e)),
         }
     }
@@ -355,7 +386,9 @@ impl Storage for LocalStorage {
         let mut freed = 0;
         for entry in entries {
             let path = entry.map_err(failed("list", &dir))?.path();
-            let Ok(file) = File::open(&path) else { continue };
+            let Ok(file) = plainly(OpenOptions::new().read(true)).open(&path) else {
+                continue;
+            };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => continue,
@@ -386,7 +419,7 @@ fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
+fn list_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Stored>) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
@@ -400,9 +433,9 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
         let Some(meta) = seen(entry.metadata()).map_err(|e| failed("look at", &entry.path())(e))? else {
             continue;
         };
-        let key = format!("{prefix}{name}");
+        let Ok(key) = prefix.key(&name) else { continue };
         if meta.is_dir() {
-            list_into(&entry.path(), &format!("{key}/"), out)?;
+            list_into(&entry.path(), &key.below(), out)?;
         } else {
             let modified = meta.modified().map_err(|e| failed("look at", dir)(e))?;
             out.push(Stored {
@@ -416,7 +449,7 @@ fn list_into(dir: &Path, prefix: &str, out: &mut Vec<Stored>) -> Result<()> {
 }
 
 /// As `list_into`; what is a directory says the listing itself, so that no file is looked at.
-fn keys_into(dir: &Path, prefix: &str, out: &mut Vec<String>) -> Result<()> {
+fn keys_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Key>) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
@@ -429,9 +462,9 @@ fn keys_into(dir: &Path, prefix: &str, out: &mut Vec<String>) -> Result<()> {
         let Some(kind) = seen(entry.file_type()).map_err(|e| failed("look at", &entry.path())(e))? else {
             continue;
         };
-        let key = [prefix, name].concat();
+        let Ok(key) = prefix.key(name) else { continue };
         match kind.is_dir() {
-            true => keys_into(&entry.path(), &format!("{key}/"), out)?,
+            true => keys_into(&entry.path(), &key.below(), out)?,
             false => out.push(key),
         }
     }

@@ -1,17 +1,18 @@
 //! Storage in memory, for tests and throw-away repositories. Neighbours: the `Storage` trait it implements. It must not
 //! know what a key means.
 
-use super::{Guard, Storage, Stored, Swap, Upload};
+use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, too_large};
 use crate::{RepoError, Result};
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
 #[derive(Debug, Default)]
 struct Shared {
-    values: Mutex<BTreeMap<String, (Vec<u8>, SystemTime)>>,
+    values: Mutex<BTreeMap<Key, (Vec<u8>, SystemTime)>>,
     /// Holders of the collector lock: shared ones counted up, an exclusive one as -1.
     holders: Mutex<i64>,
     released: Condvar,
@@ -31,8 +32,8 @@ impl MemoryStorage {
         MemoryStorage::default()
     }
 
-    fn set(&self, key: &str, value: Vec<u8>) {
-        lock(&self.0.values).insert(key.to_owned(), (value, SystemTime::now()));
+    fn set(&self, key: &Key, value: Vec<u8>) {
+        lock(&self.0.values).insert(key.clone(), (value, SystemTime::now()));
     }
 
     fn acquire(&self, exclusive: bool) -> Box<dyn Guard> {
@@ -76,18 +77,21 @@ impl Upload for MemoryUpload {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, key: &str) -> Result<()> {
+    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
         self.storage.set(key, self.bytes);
         Ok(())
     }
 }
 
 impl Storage for MemoryStorage {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        Ok(lock(&self.0.values).get(key).map(|(v, _)| v.clone()))
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
+        match lock(&self.0.values).get(key) {
+            Some((v, _)) if v.len() as u64 > most => Err(too_large(key, most)),
+            found => Ok(found.map(|(v, _)| v.clone())),
+        }
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         let values = lock(&self.0.values);
         let (value, _) = values
             .get(key)
@@ -99,15 +103,14 @@ impl Storage for MemoryStorage {
         Ok(())
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         Ok(lock(&self.0.values).get(key).map(|(v, _)| v.len() as u64))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let values = lock(&self.0.values);
-        let below = values
-            .range(prefix.to_owned()..)
-            .take_while(|(k, _)| k.starts_with(prefix));
+        let first = values.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
+        let below = first.take_while(|(k, _)| k.starts_with(prefix.as_str()));
         Ok(below
             .map(|(k, (v, t))| Stored {
                 key: k.clone(),
@@ -124,30 +127,30 @@ impl Storage for MemoryStorage {
         }))
     }
 
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let mut values = lock(&self.0.values);
         let found = values.get(key).map(|(v, _)| v.clone());
         if found.as_deref() != expected {
             return Ok(Swap::Lost(found));
         }
         match new {
-            Some(v) => values.insert(key.to_owned(), (v.to_vec(), SystemTime::now())),
+            Some(v) => values.insert(key.clone(), (v.to_vec(), SystemTime::now())),
             None => values.remove(key),
         };
         Ok(Swap::Done)
     }
 
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let mut values = lock(&self.0.values);
         let (value, modified) = values
-            .entry(key.to_owned())
+            .entry(key.clone())
             .or_insert_with(|| (Vec::new(), SystemTime::now()));
         value.extend_from_slice(bytes);
         *modified = SystemTime::now();
         Ok(())
     }
 
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         lock(&self.0.values).remove(key);
         Ok(())
     }

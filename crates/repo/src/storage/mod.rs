@@ -4,10 +4,12 @@
 //! Keys are `/`-separated names such as `packs/1f..e0` or `refs/heads/main`. What a call reports as done is durable.
 
 mod fault;
+mod key;
 mod local;
 mod memory;
 
 pub use fault::{Fault, FaultStorage};
+pub use key::{Key, Prefix};
 pub use local::LocalStorage;
 pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
@@ -23,11 +25,14 @@ use std::{
 /// Bytes of a file that are in memory while it is taken over.
 const COPIED_AT_ONCE: u64 = 8 << 20;
 
+/// Bytes that a value which is held in memory as a whole has at most; packs are read in parts.
+pub const MAX_VALUE: u64 = 256 << 20;
+
 /// A stored key, as `list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// The key.
-    pub key: String,
+    pub key: Key,
     /// Length in bytes.
     pub size: u64,
     /// When it was last written.
@@ -59,7 +64,7 @@ pub trait Upload: Send {
     /// # Errors
     /// The medium failed: under the key is what was there before, or everything written (perhaps not yet durably); never
     /// a part.
-    fn finish(self: Box<Self>, key: &str) -> Result<()>;
+    fn finish(self: Box<Self>, key: &Key) -> Result<()>;
 }
 
 /// Where a repository keeps its bytes.
@@ -67,32 +72,40 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// All bytes of a key; `None` where there is none.
     ///
     /// # Errors
-    /// The medium failed.
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>>;
+    /// `Corrupt`: there are more than [`MAX_VALUE`], or it is no plain value; the medium failed.
+    fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.get_within(key, MAX_VALUE)
+    }
+
+    /// As `get`, of a value that has at most so many bytes: more are neither read nor held.
+    ///
+    /// # Errors
+    /// `Corrupt`: there are more, or it is no plain value; the medium failed.
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>>;
 
     /// Fills `buf` from `offset` of a key.
     ///
     /// # Errors
     /// `NotFound`; the range leaves the value; the medium failed.
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()>;
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Length of a key's value; `None` where there is none.
     ///
     /// # Errors
     /// The medium failed.
-    fn size(&self, key: &str) -> Result<Option<u64>>;
+    fn size(&self, key: &Key) -> Result<Option<u64>>;
 
-    /// Every key below a prefix that ends in `/`, sorted.
+    /// Every key below a prefix, sorted. What a medium holds under a name that no key has is passed over.
     ///
     /// # Errors
     /// The medium failed.
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>>;
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>>;
 
     /// As `list`, but only the keys, in any order: cheaper where looking at each costs.
     ///
     /// # Errors
     /// The medium failed.
-    fn keys(&self, prefix: &str) -> Result<Vec<String>> {
+    fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
         Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect())
     }
 
@@ -108,7 +121,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The medium failed: under the key is what was there before, or all of it; the first `len` bytes are in the file, or under
     /// the key.
-    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
         copy_in(self.upload()?, file, len, tail, key)
     }
 
@@ -116,7 +129,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The medium failed: the value is the old one or the new one; never a part.
-    fn put(&self, key: &str, value: &[u8]) -> Result<()> {
+    fn put(&self, key: &Key, value: &[u8]) -> Result<()> {
         let mut up = self.upload()?;
         up.write(value)?;
         up.finish(key)
@@ -126,20 +139,20 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The medium failed: the value is the old one or the new one, and which is not known.
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
     /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/` are
     /// appended to: where nothing can be appended, these are kept in pieces.
     ///
     /// # Errors
     /// The medium failed.
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()>;
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()>;
 
     /// Removes a key; absent is fine.
     ///
     /// # Errors
     /// The medium failed.
-    fn delete(&self, key: &str) -> Result<()>;
+    fn delete(&self, key: &Key) -> Result<()>;
 
     /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and mean
     /// nothing: a collector then condemns first and deletes a time of grace later.
@@ -167,8 +180,13 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
 }
 
+/// A value is larger than the one who reads it can use.
+pub fn too_large(key: &str, most: u64) -> RepoError {
+    RepoError::corrupt(key, format!("more than {most} bytes, where no value has as many"))
+}
+
 /// Uploads the first `len` bytes of a file and what follows them, then removes the file.
-fn copy_in(mut up: Box<dyn Upload>, file: &Path, len: u64, tail: &[u8], key: &str) -> Result<()> {
+fn copy_in(mut up: Box<dyn Upload>, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
     let failed = || RepoError::io(format!("cannot read {}", file.display()));
     let from = File::open(file).map_err(failed())?;
     let (mut at, mut part) = (0, vec![0; len.min(COPIED_AT_ONCE) as usize]);

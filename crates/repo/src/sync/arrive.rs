@@ -7,6 +7,7 @@
 use super::overlay::{Guest, Overlay};
 use crate::{
     RepoError, Result,
+    checkout::check_path,
     fsck::{intact, sound},
     odb::Odb,
     pack::{Pack, PackId, Record, encode_tail},
@@ -56,6 +57,15 @@ struct Fresh {
 }
 
 impl Repo {
+    /// As `take_in`, of what others push: refuses new directories that hold names which must not get onto a disk, so that nobody's
+    /// checkout meets them.
+    ///
+    /// # Errors
+    /// As `take_in`; `UnsafePath`.
+    pub fn take_in_pushed(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        self.take(arrived, true, progress)
+    }
+
     /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they are as they
     /// were, or stored.
     ///
@@ -63,6 +73,10 @@ impl Repo {
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
     /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+        self.take(arrived, false, progress)
+    }
+
+    fn take(&self, arrived: &[Arrived], pushed: bool, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let held = self.write_lock()?;
         self.odb().refresh();
@@ -70,7 +84,7 @@ impl Repo {
         let records = fresh.iter().flat_map(|f| &f.records);
         self.rely_on(&held, records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        self.check(&fresh, progress)?;
+        self.check(&fresh, pushed, progress)?;
         go_on(progress, WHAT)?;
         let mut out = TakenIn::default();
         for f in &fresh {
@@ -114,7 +128,7 @@ impl Repo {
     }
 
     /// Checks the stored bytes of everything new, then what they decode to.
-    fn check(&self, fresh: &[Fresh], progress: &dyn Progress) -> Result<()> {
+    fn check(&self, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<()> {
         let mut guests = Vec::new();
         for f in fresh.iter().filter(|f| !f.records.is_empty()) {
             let (id, tail) = encode_tail(&f.records, f.payload_end);
@@ -145,7 +159,11 @@ impl Repo {
         let wrong = sound(&catalog, &odb, all, progress);
         progress.end();
         go_on(progress, WHAT)?;
-        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))
+        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+        match pushed {
+            true => refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s))),
+            false => Ok(()),
+        }
     }
 
     /// Packs with what new tensors are differences to, and what those are.
@@ -177,6 +195,16 @@ fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
             reason.clone(),
         )),
     }
+}
+
+/// Refuses directories with names that must not get onto a disk.
+fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Result<()> {
+    for record in records.filter(|r| r.kind == Kind::Tree) {
+        for entry in odb.tree(&record.id)?.entries {
+            check_path(&entry.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// These copies, and those that a reader takes for what they are differences to.

@@ -5,7 +5,7 @@ use crate::{
     RepoError, Result,
     guard::WriteGuard,
     progress::{Progress, go_on},
-    refs::{HEADS, REMOTES, TAGS, check_ref_name},
+    refs::{HEADS, REMOTES, RefName, TAGS},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind, Mode, Signature};
@@ -146,7 +146,8 @@ impl Repo {
     }
 
     fn receive_ref(&self, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
-        let found = self.refs().get(&m.name)?;
+        let name = RefName::parse(&m.name)?;
+        let found = self.refs().get(&name)?;
         if found == m.new {
             // A lost answer, asked for again; or somebody pushed the same.
             return Ok(());
@@ -161,10 +162,9 @@ impl Repo {
         if let (Some(old), Some(new), false) = (found, m.new, m.force) {
             self.refuse_loss(&m.name, &old, &new)?;
         }
-        if let Some(short) = m.name.strip_prefix(REMOTES) {
-            check_ref_name(short)?;
+        if name.starts_with(REMOTES) {
             let who = self.config().moved_by(who);
-            return self.refs().update(held, &m.name, m.expected, m.new, &who, message);
+            return self.refs().update(held, &name, m.expected, m.new, &who, message);
         }
         self.move_ref(&m.name, m.expected, m.new, who.cloned(), message)
     }

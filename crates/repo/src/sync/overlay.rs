@@ -4,7 +4,7 @@
 use crate::{
     RepoError, Result,
     pack::PackId,
-    storage::{Guard, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},
 };
 use std::{
     collections::BTreeMap,
@@ -66,7 +66,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub under: Arc<dyn Storage>,
-    pub guests: BTreeMap<String, Guest>,
+    pub guests: BTreeMap<Key, Guest>,
 }
 
 impl Overlay {
@@ -83,27 +83,27 @@ fn refused<T>() -> Result<T> {
 }
 
 impl Storage for Overlay {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        self.under.get(key)
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
+        self.under.get_within(key, most)
     }
 
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.guests.get(key) {
             Some(guest) => guest.read(offset, buf),
             None => self.under.read_at(key, offset, buf),
         }
     }
 
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         match self.guests.get(key) {
             Some(guest) => Ok(Some(guest.len())),
             None => self.under.size(key),
         }
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let mut out = self.under.list(prefix)?;
-        let here = self.guests.iter().filter(|(key, _)| key.starts_with(prefix));
+        let here = self.guests.iter().filter(|(key, _)| key.starts_with(prefix.as_str()));
         out.retain(|s| !self.guests.contains_key(&s.key));
         out.extend(here.map(|(key, guest)| Stored {
             key: key.clone(),
@@ -118,15 +118,15 @@ impl Storage for Overlay {
         refused()
     }
 
-    fn swap(&self, _key: &str, _expected: Option<&[u8]>, _new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, _key: &Key, _expected: Option<&[u8]>, _new: Option<&[u8]>) -> Result<Swap> {
         refused()
     }
 
-    fn append(&self, _key: &str, _bytes: &[u8]) -> Result<()> {
+    fn append(&self, _key: &Key, _bytes: &[u8]) -> Result<()> {
         refused()
     }
 
-    fn delete(&self, _key: &str) -> Result<()> {
+    fn delete(&self, _key: &Key) -> Result<()> {
         refused()
     }
 

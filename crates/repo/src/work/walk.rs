@@ -4,7 +4,7 @@
 use super::remove::REMOVING;
 use crate::{RepoError, Result, repo::DIR};
 use ignore::WalkBuilder;
-use mdl_objects::check_name;
+use mdl_objects::check_new_name;
 use std::{
     ffi::OsStr,
     fs,
@@ -144,7 +144,7 @@ fn relative_name(rel: &Path) -> Result<String> {
         let text = name
             .to_str()
             .ok_or_else(|| refuse(format!("the name {name:?} is not UTF-8")))?;
-        check_name(text).map_err(|e| refuse(e.to_string()))?;
+        check_new_name(text).map_err(|e| refuse(e.to_string()))?;
         parts.push(text);
     }
     if parts.is_empty() {

@@ -3,6 +3,8 @@
 
 use crate::support::*;
 use mdl_objects::Id;
+use mdl_repo::RefName;
+use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
     Repo, Result, Silent,
     storage::{Fault, FaultStorage, MemoryStorage, Storage},
@@ -74,7 +76,11 @@ fn a_commit_is_whole_or_not_there() {
         Err(e) => Err(e),
     };
     sweep(&scene, &operation, &|repo, done| {
-        let tip = repo.refs().get("refs/heads/main").expect("ref").expect("a tip");
+        let tip = repo
+            .refs()
+            .get(&RefName::branch("main").expect("a name"))
+            .expect("ref")
+            .expect("a tip");
         assert!(tip != old || !done, "reported as done and not there");
         if tip != old {
             assert_version(repo, &tip, &next);
@@ -115,7 +121,7 @@ fn after_a_cut_off_collection_what_was_deleted_can_be_committed_again() {
         assert_clean(&repo);
         repo.gc(&NOW, &Silent).expect("gc");
         again.iter().for_each(|(id, v)| assert_version(&repo, id, v));
-        assert!(survivor.get("condemned").expect("get").is_none());
+        assert!(survivor.get(&Key::fixed("condemned")).expect("get").is_none());
     }
 }
 
@@ -129,11 +135,11 @@ fn a_collection_makes_room_on_a_full_disk() {
         commit(&repo, "gone", &run(1, 5, 300)[0]);
         drop_branch(&repo, "gone");
         forget(&repo);
-        survivor.list("packs/").expect("list").len()
+        survivor.list(&Prefix::fixed("packs/")).expect("list").len()
     };
     let full = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Full(1)));
     open(full).gc(&NOW, &Silent).expect_err("this disk stays full");
-    assert!(survivor.list("packs/").expect("list").len() < before);
+    assert!(survivor.list(&Prefix::fixed("packs/")).expect("list").len() < before);
     let repo = open(survivor);
     assert_clean(&repo);
     scene.kept.iter().for_each(|(id, v)| assert_version(&repo, id, v));
@@ -152,10 +158,22 @@ fn a_commit_whose_move_of_head_cannot_be_logged_has_happened() {
     let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(last));
     let id = commit(&open(failing), "main", &next);
     let repo = open(survivor);
-    assert_eq!(repo.refs().get("refs/heads/main").expect("ref"), Some(id));
-    assert_eq!(repo.refs().reflog("refs/heads/main").expect("log")[0].new, Some(id));
+    assert_eq!(
+        repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"),
+        Some(id)
+    );
+    assert_eq!(
+        repo.refs()
+            .reflog(&RefName::branch("main").expect("a name"))
+            .expect("log")[0]
+            .new,
+        Some(id)
+    );
     assert_ne!(
-        repo.refs().reflog("HEAD").expect("log")[0].new,
+        repo.refs()
+            .reflog(&RefName::parse("HEAD").expect("a name"))
+            .expect("log")[0]
+            .new,
         Some(id),
         "the fault was there"
     );

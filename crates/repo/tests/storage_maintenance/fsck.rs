@@ -3,6 +3,7 @@
 
 use crate::support::*;
 use mdl_objects::Id;
+use mdl_repo::storage::Key;
 use mdl_repo::{
     Repo, Silent,
     storage::{MemoryStorage, Storage},
@@ -114,7 +115,7 @@ fn a_missing_object_is_named_with_who_needs_it() {
         // A footer that cannot be read: everything in it is missing on its account.
         storage.put(key, &sound[..sound.len() - 1]).expect("truncate");
         let report = open(storage.clone()).fsck(true, &Silent).expect("fsck");
-        let p = report.problems.iter().find(|p| p.what == *key).expect("the pack");
+        let p = report.problems.iter().find(|p| *key == *p.what).expect("the pack");
         assert!(!p.affected.is_empty(), "{report:?}");
         storage.put(key, &sound).expect("back");
     }
@@ -138,7 +139,7 @@ fn refs_and_head_that_make_no_sense_are_reported() {
         ("packs/readme", "not a pack"),
     ] {
         let broken = duplicate(&storage);
-        broken.put(key, value.as_bytes()).expect("put");
+        broken.put(&Key::fixed(key), value.as_bytes()).expect("put");
         let report = open(broken).fsck(false, &Silent).expect("fsck");
         assert_eq!(report.problems.len(), 1, "{key} {value:?}: {report:?}");
     }
@@ -149,7 +150,7 @@ fn refs_and_head_that_make_no_sense_are_reported() {
         .expect("commit")
         .tree;
     storage
-        .put("refs/heads/tree", format!("{tree}\n").as_bytes())
+        .put(&Key::fixed("refs/heads/tree"), format!("{tree}\n").as_bytes())
         .expect("put");
     assert_eq!(open(storage).fsck(false, &Silent).expect("fsck").problems.len(), 1);
 }

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use mdl_repo::{ErrorKind, GcOptions, Silent, storage::Storage};
+use mdl_repo::{RefName, storage::Key};
 
 #[test]
 fn a_repository_without_garbage_is_left_alone() {
@@ -124,13 +125,13 @@ fn nothing_is_deleted_over_damage() {
         storage.put(key, &sound).expect("repair");
     }
     // A ref that makes no sense holds on to who knows what.
-    storage.put("refs/heads/odd", b"not an id").expect("put");
+    storage.put(&Key::fixed("refs/heads/odd"), b"not an id").expect("put");
     assert_eq!(
         open(storage.clone()).gc(&NOW, &Silent).expect_err("refused").kind(),
         ErrorKind::Corrupt
     );
     assert_eq!(packs(&storage), all);
-    storage.delete("refs/heads/odd").expect("delete");
+    storage.delete(&Key::fixed("refs/heads/odd")).expect("delete");
     assert_eq!(open(storage.clone()).gc(&NOW, &Silent).expect("gc").packs_deleted, 2);
 }
 
@@ -154,7 +155,7 @@ fn writers_finish_a_deletion_that_was_cut_off() {
     let versions = run(2, 1, 600);
     let id = commit(&repo, "main", &versions[0]);
     let lost = commit(&repo, "side", &run(1, 2, 600)[0]);
-    let side: Vec<String> = packs(&storage);
+    let side: Vec<Key> = packs(&storage);
     drop_branch(&repo, "side");
     let sound = duplicate(&storage);
     repo.gc(&NOW, &Silent).expect("gc");
@@ -163,14 +164,14 @@ fn writers_finish_a_deletion_that_was_cut_off() {
     let name = dead[0].trim_start_matches("packs/").trim_end_matches(".pack");
     let body = format!("{name}\n");
     let list = format!("{body}{}\n", blake3::hash(body.as_bytes()).to_hex());
-    sound.put("condemned", list.as_bytes()).expect("put");
-    for name in ["refs%2Fheads%2Fside", "HEAD"] {
-        sound.delete(&format!("logs/{name}")).expect("forget");
+    sound.put(&Key::fixed("condemned"), list.as_bytes()).expect("put");
+    for log in ["logs/refs%2Fheads%2Fside", "logs/HEAD"] {
+        sound.delete(&Key::fixed(log)).expect("forget");
     }
     let repo = open(sound.clone());
     assert_clean(&repo);
     commit(&repo, "main", &versions[1]);
-    assert!(sound.get("condemned").expect("get").is_none());
+    assert!(sound.get(&Key::fixed("condemned")).expect("get").is_none());
     assert!(!packs(&sound).contains(&dead[0]) && !repo.odb().has(&lost).expect("has"));
     assert_version(&repo, &id, &versions[0]);
     assert_clean(&repo);
@@ -183,7 +184,14 @@ fn a_reflog_that_is_kept_for_ever_is_kept() {
     for days in [i64::MAX as u64, 200_000_000_000, 1 << 40] {
         set(&storage, "gc.reflog_days", &days.to_string());
         open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
-        assert_eq!(repo.refs().reflog("refs/heads/main").expect("log").len(), 2, "{days}");
+        assert_eq!(
+            repo.refs()
+                .reflog(&RefName::branch("main").expect("a name"))
+                .expect("log")
+                .len(),
+            2,
+            "{days}"
+        );
     }
 }
 
@@ -195,10 +203,10 @@ fn a_log_of_nothing_does_not_stop_a_collection() {
     let versions = run(2, 1, 200);
     commit_all(&repo, &name, &versions);
     for stray in ["logs/config", "logs/format", "logs/a..b"] {
-        storage.put(stray, b"\n{}").expect("put");
+        storage.put(&Key::fixed(stray), b"\n{}").expect("put");
     }
     open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
     open(storage).gc(&NOW, &Silent).expect("gc");
     let logged = repo.refs().logged().expect("logs");
-    assert_eq!(logged, [format!("refs/heads/{name}")]);
+    assert_eq!(logged, [RefName::branch(&name).expect("a name")]);
 }

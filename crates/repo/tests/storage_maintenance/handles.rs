@@ -3,6 +3,7 @@
 
 use crate::support::*;
 use mdl_objects::Id;
+use mdl_repo::RefName;
 use mdl_repo::{
     CommitRequest, ErrorKind, Head, Repo, RepoError, Result, Silent,
     storage::{MemoryStorage, Storage},
@@ -190,7 +191,10 @@ fn a_reset_does_not_step_over_a_commit_made_during_its_checkout() {
     let lost = repo.reset(&first, true, &meanwhile).expect_err("main moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     let made = made.into_inner().expect("lock");
-    assert_eq!(repo.refs().get("refs/heads/main").expect("ref"), made);
+    assert_eq!(
+        repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"),
+        made
+    );
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn a_reflog_read_beside_a_commit_is_not_empty() {
     });
     let log = open(Watched { inner: storage, before })
         .refs()
-        .reflog("refs/heads/main")
+        .reflog(&RefName::branch("main").expect("a name"))
         .expect("log");
     assert!(log.iter().any(|e| e.new == Some(first)), "{log:?}");
 }

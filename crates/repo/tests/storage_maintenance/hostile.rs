@@ -4,6 +4,7 @@
 
 use crate::support::*;
 use mdl_objects::{Id, Kind};
+use mdl_repo::storage::Key;
 use mdl_repo::{
     Repo, Silent,
     pack::{Pack, PackId},
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 type Object = (Id, Kind, Vec<u8>);
 
 /// A repository whose objects all lie in one small pack: a chain of deltas, blobs, trees, commits, a tag.
-fn small() -> (MemoryStorage, String, Vec<Object>) {
+fn small() -> (MemoryStorage, Key, Vec<Object>) {
     let (storage, repo) = fresh();
     commit_all(&repo, "main", &run(3, 1, 96));
     let id = repo.resolve("main").expect("main");
@@ -55,7 +56,7 @@ fn read_all(repo: &Repo, objects: &[Object], label: &str) -> usize {
     objects.iter().filter(wrong).count()
 }
 
-fn with(storage: &MemoryStorage, key: &str, bytes: &[u8]) -> Repo {
+fn with(storage: &MemoryStorage, key: &Key, bytes: &[u8]) -> Repo {
     storage.put(key, bytes).expect("put");
     open(storage.clone())
 }

@@ -3,7 +3,8 @@
 
 use crate::{support::*, unlocked::*};
 use mdl_objects::Id;
-use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, HEADS, NewFile, Repo, Silent, storage::MemoryStorage};
+use mdl_repo::RefName;
+use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, storage::MemoryStorage};
 use std::{sync::Arc, time::Duration};
 
 const ZERO: Duration = Duration::ZERO;
@@ -99,7 +100,7 @@ fn a_branch_made_at_a_condemned_commit_takes_its_pack_off_the_list() {
 
 #[test]
 fn a_ref_moved_in_time_saves_its_packs_and_one_too_late_does_not_move() {
-    let side_of = |repo: &Repo| format!("{HEADS}{}", repo.config().signature().name.len());
+    let side_of = |repo: &Repo| RefName::branch(&repo.config().signature().name.len().to_string()).expect("a name");
     for (passed, moves) in [(GRACE / 4, true), (GRACE / 4 * 3, false)] {
         let (storage, repo, [_, (id, side)]) = scene();
         let held = repo.hold(&id).expect("hold");
@@ -132,9 +133,14 @@ fn a_writer_that_slept_through_both_phases_is_told() {
     collect(&at(&storage), ZERO);
     assert_eq!((condemned(&storage).len(), packs(&storage).len()), (0, 1));
     let who = repo.config().signature();
-    let moved = repo
-        .refs()
-        .update(&held, "refs/heads/late", None, Some(id), &who, "late");
+    let moved = repo.refs().update(
+        &held,
+        &RefName::branch("late").expect("a name"),
+        None,
+        Some(id),
+        &who,
+        "late",
+    );
     assert_eq!(moved.expect_err("gone").kind(), ErrorKind::Conflict);
     assert_clean(&at(&storage));
 }
@@ -170,7 +176,9 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     let held = other.hold(&tag).expect("hold");
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);
     let who = other.config().signature();
-    let moved = other.refs().update(&held, "refs/tags/t", None, Some(tag), &who, "tag");
+    let moved = other
+        .refs()
+        .update(&held, &RefName::tag("t").expect("a name"), None, Some(tag), &who, "tag");
     moved.expect("in time");
     pass(&storage, GRACE);
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);

@@ -3,8 +3,9 @@
 
 use crate::{support::*, unlocked::*};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Signature, Summary, Tree};
+use mdl_repo::RefName;
 use mdl_repo::{
-    HEADS, Repo, Silent, WriteGuard,
+    Repo, Silent, WriteGuard,
     pack::{NewObject, PackWriter},
     storage::MemoryStorage,
 };
@@ -126,7 +127,7 @@ fn publish(m: &mut Making) -> mdl_repo::Result<()> {
 /// Moves the writer's branch to what it made, or gives up. Whether it moved.
 fn end(m: Making, name: &str) -> bool {
     let Some(commit) = m.commit else { return false };
-    let full = format!("{HEADS}{name}");
+    let full = RefName::branch(name).expect("a name");
     let who = m.repo.config().signature();
     let old = m.repo.refs().get(&full).expect("ref");
     m.repo
@@ -162,7 +163,12 @@ fn run_schedule(seed: u64) -> (usize, u64) {
             8 | 9 => moved += usize::from(making[w].take().is_some_and(|m| end(m, &name))),
             10 | 11 => {
                 let repo = at(&storage);
-                if repo.refs().get(&format!("{HEADS}{name}")).expect("ref").is_some() {
+                if repo
+                    .refs()
+                    .get(&RefName::branch(&name).expect("a name"))
+                    .expect("ref")
+                    .is_some()
+                {
                     drop_branch(&repo, &name);
                 }
             }

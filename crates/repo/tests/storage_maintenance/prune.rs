@@ -3,8 +3,10 @@
 
 use crate::{crash::sweep, support::*};
 use mdl_objects::Id;
+use mdl_repo::RefName;
+use mdl_repo::storage::Key;
 use mdl_repo::{
-    CommitRequest, ErrorKind, HEADS, Head, PruneOptions, PruneReport, Repo, RepoError, Result, Retention, Silent,
+    CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, Repo, RepoError, Result, Retention, Silent,
     storage::{LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
@@ -44,7 +46,7 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     let all = apart(&mut repo, "main", 6, 1);
     let (go, stay) = all.split_at(4);
     let dry = repo.prune(None, &latest(2), &DRY).expect("dry run");
-    assert!(storage.get("pruned").expect("get").is_none() && dry.freed_bytes > 0);
+    assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none() && dry.freed_bytes > 0);
     let done = repo.prune(None, &latest(2), &DO).expect("prune");
     assert_eq!(
         PruneReport {
@@ -62,7 +64,7 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     assert_clean(&repo);
     assert_eq!(repo.undo_prune(Some(&[go[3].0])).expect("undo").len(), 1);
     assert_eq!(repo.undo_prune(None).expect("undo").len(), 3);
-    assert!(storage.get("pruned").expect("get").is_none());
+    assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
     repo.gc(&NOW, &Silent).expect("gc");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     // Then not.
@@ -284,7 +286,7 @@ fn nothing_is_pruned_while_something_that_stays_is_not_whole() {
             );
         }
         storage.put(&key, &sound).expect("back");
-        assert!(storage.get("pruned").expect("get").is_none());
+        assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
     }
 }
 
@@ -297,7 +299,10 @@ fn the_version_that_is_not_whole_is_named() {
     let tree = repo.odb().commit(&all[2]).expect("commit").tree;
     let found = repo.odb().locate(&tree).expect("locate").expect("there");
     storage
-        .put("unreadable", format!("{} {tree}\n", found.pack.id).as_bytes())
+        .put(
+            &Key::fixed("unreadable"),
+            format!("{} {tree}\n", found.pack.id).as_bytes(),
+        )
         .expect("put");
     let repo = open(storage.clone());
     let error = repo.prune(None, &latest(2), &DO).expect_err("refused");
@@ -313,10 +318,10 @@ fn a_damaged_record_stops_collections_and_is_found() {
     let (storage, mut repo) = fresh();
     apart(&mut repo, "main", 3, 1);
     repo.prune(None, &latest(1), &DO).expect("prune");
-    let sound = storage.get("pruned").expect("get").expect("a record");
+    let sound = storage.get(&Key::fixed("pruned")).expect("get").expect("a record");
     let mut bad = sound.clone();
     bad[20] ^= 1;
-    storage.put("pruned", &bad).expect("damage");
+    storage.put(&Key::fixed("pruned"), &bad).expect("damage");
     let before = packs(&storage);
     for outcome in [
         repo.gc(&NOW, &Silent).map(drop),
@@ -326,7 +331,7 @@ fn a_damaged_record_stops_collections_and_is_found() {
     }
     assert_eq!(packs(&storage), before);
     assert!(fsck(&repo).problems.iter().any(|p| p.what.contains("pruned")));
-    storage.put("pruned", &sound).expect("back");
+    storage.put(&Key::fixed("pruned"), &sound).expect("back");
     assert_eq!(repo.gc(&NOW, &Silent).expect("gc").pruned, 2);
     assert_clean(&repo);
 }
@@ -339,7 +344,7 @@ fn records_of_commits_that_are_gone_go_too() {
     repo.prune(Some("side"), &latest(1), &DO).expect("prune");
     repo.delete_branch("side", true, &Silent).expect("delete");
     repo.gc(&NOW, &Silent).expect("gc");
-    assert!(storage.get("pruned").expect("get").is_none());
+    assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
     assert_clean(&repo);
 }
 
@@ -463,7 +468,7 @@ fn pruned_versions_are_no_place_to_start_from_until_they_are_taken_back() -> Res
     }
     repo.undo_prune(Some(&[old]))?;
     repo.create_branch("b", &old, false)?;
-    assert_eq!(repo.refs().get(&format!("{HEADS}b"))?, Some(old));
+    assert_eq!(repo.refs().get(&RefName::branch("b")?)?, Some(old));
     repo.gc(&NOW, &Silent)?;
     assert_version(&repo, &old, &all[0].1);
     assert_gone(&repo, &all[1].0);

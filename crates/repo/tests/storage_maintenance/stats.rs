@@ -1,6 +1,7 @@
 //! Numbers that add up. Neighbours: `Repo::stats`. It must not know how they are shown.
 
 use crate::support::*;
+use mdl_repo::storage::Prefix;
 use mdl_repo::{Silent, storage::Storage};
 
 #[test]
@@ -23,7 +24,7 @@ fn the_numbers_add_up() {
     assert_eq!(
         s.stored_bytes,
         storage
-            .list("packs/")
+            .list(&Prefix::fixed("packs/"))
             .expect("list")
             .iter()
             .map(|p| p.size)

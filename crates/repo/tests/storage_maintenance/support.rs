@@ -9,6 +9,10 @@ use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, Repo, Result, Silent,
     storage::{Guard, MemoryStorage, Storage, Stored, Swap, Upload},
 };
+use mdl_repo::{
+    RefName,
+    storage::{Key, Prefix},
+};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
 
@@ -42,31 +46,31 @@ impl std::fmt::Debug for Watched {
 }
 
 impl Storage for Watched {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
         (self.before)(key)?;
-        self.inner.get(key)
+        self.inner.get_within(key, most)
     }
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         (self.before)(key)?;
         self.inner.read_at(key, offset, buf)
     }
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         (self.before)(key)?;
         self.inner.size(key)
     }
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         self.inner.list(prefix)
     }
     fn upload(&self) -> Result<Box<dyn Upload>> {
         self.inner.upload()
     }
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.inner.swap(key, expected, new)
     }
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.inner.append(key, bytes)
     }
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.inner.delete(key)
     }
     fn lock_shared(&self) -> Result<Box<dyn Guard>> {
@@ -170,7 +174,7 @@ pub fn open(storage: impl Storage + 'static) -> Repo {
 /// A copy that shares nothing.
 pub fn duplicate(storage: &dyn Storage) -> MemoryStorage {
     let copy = MemoryStorage::new();
-    for s in storage.list("").expect("list") {
+    for s in storage.list(&Prefix::fixed("")).expect("list") {
         let value = storage.get(&s.key).expect("get").expect("listed");
         copy.put(&s.key, &value).expect("put");
     }
@@ -182,9 +186,9 @@ pub fn set(storage: &MemoryStorage, key: &str, value: &str) {
     open(storage.clone()).set_config(key, Some(value)).expect("set");
 }
 
-pub fn packs(storage: &dyn Storage) -> Vec<String> {
+pub fn packs(storage: &dyn Storage) -> Vec<Key> {
     storage
-        .list("packs/")
+        .list(&Prefix::fixed("packs/"))
         .expect("list")
         .into_iter()
         .map(|s| s.key)
@@ -192,11 +196,17 @@ pub fn packs(storage: &dyn Storage) -> Vec<String> {
 }
 
 pub fn packed_bytes(storage: &dyn Storage) -> u64 {
-    storage.list("packs/").expect("list").iter().map(|s| s.size).sum()
+    storage
+        .list(&Prefix::fixed("packs/"))
+        .expect("list")
+        .iter()
+        .map(|s| s.size)
+        .sum()
 }
 
 /// Moves a ref from wherever it stands; none: it goes.
 pub fn move_ref(repo: &Repo, name: &str, to: Option<Id>) {
+    let name = &RefName::parse(name).expect("a name");
     let (refs, held) = (repo.refs(), repo.write_lock().expect("lock"));
     let (old, who) = (refs.get(name).expect("ref"), repo.config().signature());
     refs.update(&held, name, old, to, &who, "moved").expect("move");

@@ -3,6 +3,7 @@
 //! decide anything.
 
 use crate::support::*;
+use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
     GcOptions, GcReport, Repo, Result, Silent,
     storage::{Guard, MemoryStorage, Storage, Stored, Swap, Upload},
@@ -19,28 +20,28 @@ struct Nothing;
 impl Guard for Nothing {}
 
 impl Storage for Unlocked {
-    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        self.0.get(key)
+    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
+        self.0.get_within(key, most)
     }
-    fn read_at(&self, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.0.read_at(key, offset, buf)
     }
-    fn size(&self, key: &str) -> Result<Option<u64>> {
+    fn size(&self, key: &Key) -> Result<Option<u64>> {
         self.0.size(key)
     }
-    fn list(&self, prefix: &str) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         self.0.list(prefix)
     }
     fn upload(&self) -> Result<Box<dyn Upload>> {
         self.0.upload()
     }
-    fn swap(&self, key: &str, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
+    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         self.0.swap(key, expected, new)
     }
-    fn append(&self, key: &str, bytes: &[u8]) -> Result<()> {
+    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         self.0.append(key, bytes)
     }
-    fn delete(&self, key: &str) -> Result<()> {
+    fn delete(&self, key: &Key) -> Result<()> {
         self.0.delete(key)
     }
     fn excludes(&self) -> bool {
@@ -85,7 +86,7 @@ pub fn try_collect(repo: &Repo, grace: Duration) -> Result<GcReport> {
 
 /// Lines of the list of condemned packs: name, `waits` or `goes`, change, moment, grace.
 pub fn condemned(storage: &MemoryStorage) -> Vec<Vec<String>> {
-    let text = storage.get("condemned").expect("get").unwrap_or_default();
+    let text = storage.get(&Key::fixed("condemned")).expect("get").unwrap_or_default();
     let text = String::from_utf8(text).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     let packs = lines.get(2..lines.len().saturating_sub(1)).unwrap_or_default();
@@ -95,7 +96,7 @@ pub fn condemned(storage: &MemoryStorage) -> Vec<Vec<String>> {
 
 /// Lets time pass for what is on the list.
 pub fn pass(storage: &MemoryStorage, time: Duration) {
-    let Some(text) = storage.get("condemned").expect("get") else {
+    let Some(text) = storage.get(&Key::fixed("condemned")).expect("get") else {
         return;
     };
     let text = String::from_utf8(text).expect("text");
@@ -109,6 +110,6 @@ pub fn pass(storage: &MemoryStorage, time: Duration) {
     let body = head + &body;
     let sum = blake3::hash(body.as_bytes()).to_hex();
     storage
-        .put("condemned", format!("{body}{sum}\n").as_bytes())
+        .put(&Key::fixed("condemned"), format!("{body}{sum}\n").as_bytes())
         .expect("put");
 }

@@ -1,6 +1,7 @@
 //! What every storage promises: one suite for this crate's storages and for those of `mdl-remote`. Neighbours: the `Storage` trait;
 //! whoever has an implementation includes this file. It must not know which one it has, nor repositories.
 
+use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::storage::{Storage, Swap};
 use std::{thread, time::Duration};
 
@@ -27,54 +28,85 @@ pub fn conforms(storage: &dyn Storage) {
 }
 
 fn keys(storage: &dyn Storage, prefix: &str) -> Vec<String> {
-    let listed: Vec<String> = storage.list(prefix).expect("list").into_iter().map(|s| s.key).collect();
-    let mut keys = storage.keys(prefix).expect("keys");
+    let prefix = Prefix::parse(prefix).expect("a prefix");
+    let listed: Vec<Key> = storage
+        .list(&prefix)
+        .expect("list")
+        .into_iter()
+        .map(|s| s.key)
+        .collect();
+    let mut keys = storage.keys(&prefix).expect("keys");
     keys.sort();
     assert_eq!(keys, listed);
-    listed
+    listed.iter().map(Key::to_string).collect()
+}
+
+fn named(key: &str) -> Key {
+    Key::parse(key).expect("a key")
 }
 
 /// A whole value.
 pub fn get(storage: &dyn Storage, key: &str) -> Option<Vec<u8>> {
-    storage.get(key).expect("get")
+    storage.get(&named(key)).expect("get")
 }
 
 fn values(s: &dyn Storage) {
-    assert_eq!((get(s, "v/a"), s.size("v/a").expect("size")), (None, None));
-    s.put("v/a", b"one").expect("put");
-    s.put("v/a", b"two!").expect("replace");
-    s.put("v/empty", b"").expect("put");
+    assert_eq!((get(s, "v/a"), s.size(&Key::fixed("v/a")).expect("size")), (None, None));
+    s.put(&Key::fixed("v/a"), b"one").expect("put");
+    s.put(&Key::fixed("v/a"), b"two!").expect("replace");
+    s.put(&Key::fixed("v/empty"), b"").expect("put");
     assert_eq!(
-        (get(s, "v/a"), s.size("v/a").expect("size")),
+        (get(s, "v/a"), s.size(&Key::fixed("v/a")).expect("size")),
         (Some(b"two!".to_vec()), Some(4))
     );
     assert_eq!(
-        (get(s, "v/empty"), s.size("v/empty").expect("size")),
+        (get(s, "v/empty"), s.size(&Key::fixed("v/empty")).expect("size")),
         (Some(vec![]), Some(0))
     );
     assert_eq!(get(s, "v"), None, "a prefix is no key");
+    bounds(s);
+}
+
+/// What has more bytes than its reader can use is an error, however it came to be.
+fn bounds(s: &dyn Storage) {
+    let within = |key: &str, most| s.get_within(&named(key), most);
+    s.append(&Key::fixed("logs/long"), b"12").expect("append");
+    s.append(&Key::fixed("logs/long"), b"34").expect("append");
+    for key in ["v/a", "logs/long"] {
+        assert_eq!(within(key, 4).expect("as many").map(|b| b.len()), Some(4), "{key}");
+        for most in [0, 1, 3] {
+            let refused = within(key, most).expect_err("more");
+            assert_eq!(refused.kind(), mdl_repo::ErrorKind::Corrupt, "{key} {most}");
+        }
+    }
+    assert_eq!(within("v/empty", 0).expect("none"), Some(vec![]));
+    assert_eq!(within("v/none", 0).expect("none"), None);
+    s.delete(&Key::fixed("logs/long")).expect("delete");
 }
 
 fn ranges(s: &dyn Storage) {
-    s.put("r", b"0123456789").expect("put");
+    s.put(&Key::fixed("r"), b"0123456789").expect("put");
     let mut buf = [0; 4];
-    s.read_at("r", 3, &mut buf).expect("range");
+    s.read_at(&Key::fixed("r"), 3, &mut buf).expect("range");
     assert_eq!(&buf, b"3456");
-    s.read_at("r", 6, &mut buf).expect("the end");
-    s.read_at("r", 10, &mut []).expect("nothing, at the end");
-    assert!(s.read_at("r", 7, &mut buf).is_err(), "beyond the end");
-    assert!(s.read_at("r", u64::MAX, &mut buf).is_err(), "far beyond the end");
-    assert!(s.read_at("absent", 0, &mut buf).is_err());
+    s.read_at(&Key::fixed("r"), 6, &mut buf).expect("the end");
+    s.read_at(&Key::fixed("r"), 10, &mut []).expect("nothing, at the end");
+    assert!(s.read_at(&Key::fixed("r"), 7, &mut buf).is_err(), "beyond the end");
+    assert!(
+        s.read_at(&Key::fixed("r"), u64::MAX, &mut buf).is_err(),
+        "far beyond the end"
+    );
+    assert!(s.read_at(&Key::fixed("absent"), 0, &mut buf).is_err());
 }
 
 fn listing(s: &dyn Storage) {
     for key in ["l/b", "l/a/2", "l/a/1", "l/c", "lx"] {
-        s.put(key, key.as_bytes()).expect("put");
+        s.put(&named(key), key.as_bytes()).expect("put");
     }
     assert_eq!(keys(s, "l/"), ["l/a/1", "l/a/2", "l/b", "l/c"]);
     assert_eq!(keys(s, "l/a/"), ["l/a/1", "l/a/2"]);
     assert!(keys(s, "none/").is_empty());
-    let listed = s.list("l/").expect("list");
+    let listed = s.list(&Prefix::fixed("l/")).expect("list");
     assert!(listed.iter().all(|l| l.size == l.key.len() as u64));
     assert!(
         listed
@@ -83,7 +115,7 @@ fn listing(s: &dyn Storage) {
     );
     // Logs have such names, and so may branches.
     for key in ["o/a%2Fb", "o/a b+c", "o/\u{e9}", "o/x.d/1"] {
-        s.put(key, key.as_bytes()).expect("put");
+        s.put(&named(key), key.as_bytes()).expect("put");
         assert_eq!(get(s, key), Some(key.as_bytes().to_vec()));
     }
     assert_eq!(keys(s, "o/"), ["o/a b+c", "o/a%2Fb", "o/x.d/1", "o/\u{e9}"]);
@@ -95,39 +127,52 @@ fn uploads(s: &dyn Storage) {
     assert!(keys(s, "u/").is_empty(), "nothing is visible before the end");
     drop(up);
     assert!(keys(s, "u/").is_empty(), "nothing is left of a dropped upload");
-    s.put("u/x", b"old").expect("put");
+    s.put(&Key::fixed("u/x"), b"old").expect("put");
     let mut up = s.upload().expect("upload");
     up.write(b"new ").expect("write");
     up.write(b"value").expect("write");
     assert_eq!(get(s, "u/x"), Some(b"old".to_vec()));
-    up.finish("u/x").expect("finish");
+    up.finish(&Key::fixed("u/x")).expect("finish");
     assert_eq!(get(s, "u/x"), Some(b"new value".to_vec()));
-    s.upload().expect("upload").finish("u/empty").expect("finish");
+    s.upload()
+        .expect("upload")
+        .finish(&Key::fixed("u/empty"))
+        .expect("finish");
     assert_eq!(get(s, "u/empty"), Some(vec![]));
 }
 
 fn swaps(s: &dyn Storage) {
     let lost = |found: Option<&[u8]>| Swap::Lost(found.map(<[u8]>::to_vec));
-    assert_eq!(s.swap("s/k", Some(b"x"), Some(b"y")).expect("swap"), lost(None));
-    assert_eq!(s.swap("s/k", None, Some(b"1")).expect("swap"), Swap::Done);
-    assert_eq!(s.swap("s/k", None, Some(b"2")).expect("swap"), lost(Some(b"1")));
-    assert_eq!(s.swap("s/k", Some(b"1"), None).expect("swap"), Swap::Done);
+    assert_eq!(
+        s.swap(&Key::fixed("s/k"), Some(b"x"), Some(b"y")).expect("swap"),
+        lost(None)
+    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), None, Some(b"1")).expect("swap"), Swap::Done);
+    assert_eq!(
+        s.swap(&Key::fixed("s/k"), None, Some(b"2")).expect("swap"),
+        lost(Some(b"1"))
+    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), Some(b"1"), None).expect("swap"), Swap::Done);
     assert_eq!(get(s, "s/k"), None);
     assert_eq!(
-        s.swap("s/k", None, None).expect("swap"),
+        s.swap(&Key::fixed("s/k"), None, None).expect("swap"),
         Swap::Done,
         "absent stays absent"
     );
-    assert_eq!(s.size("s/k").expect("size"), None);
+    assert_eq!(s.size(&Key::fixed("s/k")).expect("size"), None);
     assert!(keys(s, "s/").is_empty(), "a removed value is not listed");
-    assert!(s.read_at("s/k", 0, &mut [0]).is_err(), "nor read");
-    assert_eq!(s.swap("s/k", Some(b"1"), Some(b"3")).expect("swap"), lost(None));
+    assert!(s.read_at(&Key::fixed("s/k"), 0, &mut [0]).is_err(), "nor read");
     assert_eq!(
-        s.swap("s/k", None, Some(b"sixteen bytes :)")).expect("again"),
+        s.swap(&Key::fixed("s/k"), Some(b"1"), Some(b"3")).expect("swap"),
+        lost(None)
+    );
+    assert_eq!(
+        s.swap(&Key::fixed("s/k"), None, Some(b"sixteen bytes :)"))
+            .expect("again"),
         Swap::Done
     );
     assert_eq!(keys(s, "s/"), ["s/k"]);
-    s.put("s/n", b"0").expect("put");
+    s.put(&Key::fixed("s/n"), b"0").expect("put");
     // Eight threads count together: a swap that both of two win, or neither, shows in the sum.
     thread::scope(|scope| {
         for _ in 0..8 {
@@ -137,7 +182,10 @@ fn swaps(s: &dyn Storage) {
                         let old = get(s, "s/n").expect("the counter");
                         let n: u64 = String::from_utf8(old.clone()).expect("text").parse().expect("number");
                         let new = (n + 1).to_string();
-                        if s.swap("s/n", Some(&old), Some(new.as_bytes())).expect("swap") == Swap::Done {
+                        if s.swap(&Key::fixed("s/n"), Some(&old), Some(new.as_bytes()))
+                            .expect("swap")
+                            == Swap::Done
+                        {
                             break;
                         }
                     }
@@ -153,7 +201,7 @@ fn appends(s: &dyn Storage) {
         for t in 0..8u8 {
             scope.spawn(move || {
                 for _ in 0..20 {
-                    s.append("logs/x", &[b'a' + t; 32]).expect("append");
+                    s.append(&Key::fixed("logs/x"), &[b'a' + t; 32]).expect("append");
                 }
             });
         }
@@ -164,26 +212,26 @@ fn appends(s: &dyn Storage) {
         all.chunks(32).all(|c| c.iter().all(|b| *b == c[0])),
         "one call's bytes stay together"
     );
-    s.put("logs/x", b"short").expect("put");
-    s.append("logs/x", b"er").expect("append");
+    s.put(&Key::fixed("logs/x"), b"short").expect("put");
+    s.append(&Key::fixed("logs/x"), b"er").expect("append");
     assert_eq!(get(s, "logs/x"), Some(b"shorter".to_vec()));
-    s.append("logs/refs%2Fy", b"1").expect("append");
-    s.append("logs/refs%2Fy", b"2").expect("append");
-    assert_eq!(s.size("logs/refs%2Fy").expect("size"), Some(2));
+    s.append(&Key::fixed("logs/refs%2Fy"), b"1").expect("append");
+    s.append(&Key::fixed("logs/refs%2Fy"), b"2").expect("append");
+    assert_eq!(s.size(&Key::fixed("logs/refs%2Fy")).expect("size"), Some(2));
     assert_eq!(keys(s, "logs/"), ["logs/refs%2Fy", "logs/x"]);
-    let listed = s.list("logs/").expect("list");
+    let listed = s.list(&Prefix::fixed("logs/")).expect("list");
     assert_eq!(listed.iter().map(|l| l.size).collect::<Vec<_>>(), [2, 7]);
     // A log is swapped as a whole, however it came to be what it is.
-    let swap = |old: &[u8], new: Option<&[u8]>| s.swap("logs/refs%2Fy", Some(old), new).expect("swap");
+    let swap = |old: &[u8], new: Option<&[u8]>| s.swap(&Key::fixed("logs/refs%2Fy"), Some(old), new).expect("swap");
     assert_eq!(swap(b"1", Some(b"x")), Swap::Lost(Some(b"12".to_vec())));
     assert_eq!(swap(b"12", Some(b"x")), Swap::Done);
-    s.append("logs/refs%2Fy", b"3").expect("append");
+    s.append(&Key::fixed("logs/refs%2Fy"), b"3").expect("append");
     assert_eq!(get(s, "logs/refs%2Fy"), Some(b"x3".to_vec()));
     assert_eq!(swap(b"x3", None), Swap::Done);
     assert_eq!(get(s, "logs/refs%2Fy"), None);
-    s.append("logs/refs%2Fy", b"4").expect("append");
+    s.append(&Key::fixed("logs/refs%2Fy"), b"4").expect("append");
     assert_eq!(get(s, "logs/refs%2Fy"), Some(b"4".to_vec()));
-    s.delete("logs/refs%2Fy").expect("delete");
+    s.delete(&Key::fixed("logs/refs%2Fy")).expect("delete");
     assert_eq!(
         (get(s, "logs/refs%2Fy"), keys(s, "logs/")),
         (None, vec!["logs/x".to_owned()])
@@ -191,12 +239,12 @@ fn appends(s: &dyn Storage) {
 }
 
 fn deletion(s: &dyn Storage) {
-    s.put("d/x/a/b", b"x").expect("put");
-    s.delete("d/x/a/b").expect("delete");
-    s.delete("d/x/a/b").expect("absent is fine");
-    s.delete("d/none/none").expect("absent is fine");
-    assert!(s.read_at("d/x/a/b", 0, &mut [0]).is_err(), "gone is gone");
-    s.put("d/x/a", b"a name that was a prefix").expect("put");
+    s.put(&Key::fixed("d/x/a/b"), b"x").expect("put");
+    s.delete(&Key::fixed("d/x/a/b")).expect("delete");
+    s.delete(&Key::fixed("d/x/a/b")).expect("absent is fine");
+    s.delete(&Key::fixed("d/none/none")).expect("absent is fine");
+    assert!(s.read_at(&Key::fixed("d/x/a/b"), 0, &mut [0]).is_err(), "gone is gone");
+    s.put(&Key::fixed("d/x/a"), b"a name that was a prefix").expect("put");
     assert_eq!(keys(s, "d/"), ["d/x/a"]);
 }
 
@@ -216,12 +264,12 @@ fn packs(s: &dyn Storage) {
     for _ in 0..2 {
         let mut up = s.upload().expect("upload");
         bytes.chunks(3 << 20).for_each(|c| up.write(c).expect("write"));
-        up.finish("packs/p").expect("finish, and once more");
+        up.finish(&Key::fixed("packs/p")).expect("finish, and once more");
     }
-    assert_eq!(s.size("packs/p").expect("size"), Some(bytes.len() as u64));
+    assert_eq!(s.size(&Key::fixed("packs/p")).expect("size"), Some(bytes.len() as u64));
     let read = |at: usize, len: usize| {
         let mut buf = vec![0; len];
-        s.read_at("packs/p", at as u64, &mut buf).expect("range");
+        s.read_at(&Key::fixed("packs/p"), at as u64, &mut buf).expect("range");
         assert!(buf == bytes[at..at + len], "{len} bytes at {at}");
     };
     thread::scope(|scope| {
@@ -235,12 +283,16 @@ fn packs(s: &dyn Storage) {
     });
     let mut buf = [0; 6];
     assert!(
-        s.read_at("packs/p", bytes.len() as u64 - 5, &mut buf).is_err(),
+        s.read_at(&Key::fixed("packs/p"), bytes.len() as u64 - 5, &mut buf)
+            .is_err(),
         "beyond the end"
     );
-    assert!(s.read_at("packs/p", 1 << 40, &mut buf).is_err(), "far beyond the end");
-    s.delete("packs/p").expect("delete");
-    assert!(s.read_at("packs/p", 0, &mut buf).is_err(), "gone is gone");
+    assert!(
+        s.read_at(&Key::fixed("packs/p"), 1 << 40, &mut buf).is_err(),
+        "far beyond the end"
+    );
+    s.delete(&Key::fixed("packs/p")).expect("delete");
+    assert!(s.read_at(&Key::fixed("packs/p"), 0, &mut buf).is_err(), "gone is gone");
 }
 
 /// Where locks keep nobody out, nobody waits for them either.

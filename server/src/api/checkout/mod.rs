@@ -15,6 +15,7 @@ use crate::{
     extract::{Path, Query},
     problem::{ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use archive::Archive;
 use axum::{
@@ -24,14 +25,14 @@ use axum::{
 };
 use gather::Gathered;
 use mdl_objects::Id;
-use mdl_repo::Repo;
+use mdl_repo::{Repo, check_path};
 use serde::Deserialize;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(checkout))
+    OpenApiRouter::new().routes(routes!(checkout).needs(Need::Read))
 }
 
 /// What a version comes in.
@@ -66,6 +67,10 @@ impl Layout {
     fn of(repo: &Repo, commit: &Id, query: &CheckoutQuery) -> Result<Layout> {
         let only: Vec<String> = query.only.iter().cloned().collect();
         let files = repo.files_matching(commit, &only)?;
+        if matches!(query.format, Format::Tar) {
+            // What a checkout writes nowhere, no archive brings.
+            files.keys().try_for_each(|path| check_path(path))?;
+        }
         Ok(match query.format {
             Format::Tar => Layout::Tar(Archive::new(files, repo.odb().commit(commit)?.author.time_ms)?),
             Format::Safetensors => Layout::Safetensors(Gathered::new(repo, &files)?),

@@ -17,7 +17,7 @@ use http::StatusCode;
 use mdl_files::ReadAt;
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, Content, Direction, HEADS, Head, LossyRequest, NewFile, Policy, Repo, RepoError, Silent, Source,
+    CommitRequest, Content, Direction, Head, LossyRequest, NewFile, Policy, RefName, Repo, RepoError, Silent, Source,
     check_ref_name,
 };
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
@@ -109,7 +109,7 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     let uploads = take(app, order)?;
     let resumed_from = order.meta.resumed_from.as_deref();
     let resumed_from = resumed_from.map(|rev| revision::resolve(repo, rev)).transpose()?;
-    let full = format!("{HEADS}{}", order.branch);
+    let full = RefName::branch(&order.branch)?;
     let mut tries = 0;
     let (old, id) = loop {
         if let Some((key, print)) = &order.key

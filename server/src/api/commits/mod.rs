@@ -15,6 +15,7 @@ use crate::{
     auth::Write,
     extract::Query,
     problem::{Problem, ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::{
     Json,
@@ -36,7 +37,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 pub(super) fn routes() -> OpenApiRouter<App> {
     // Files are bounded by what the spool takes, all else by what is read of it.
     OpenApiRouter::new()
-        .routes(routes!(create))
+        .routes(routes!(create).needs(Need::Write))
         .layer(DefaultBodyLimit::disable())
 }
 

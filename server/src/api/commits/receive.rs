@@ -57,7 +57,7 @@ impl Intake {
     fn room(&mut self, path: &str) -> Result<()> {
         let refuse = |why: String| Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
         for part in path.split('/') {
-            if let Err(e) = mdl_objects::check_name(part) {
+            if let Err(e) = mdl_objects::check_new_name(part) {
                 let shown: String = path.chars().take(200).collect();
                 return refuse(format!("{shown:?} cannot name a file: {e}"));
             }

@@ -14,7 +14,7 @@ use crate::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Repo};
+use mdl_repo::{RefName, Repo};
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -165,7 +165,7 @@ impl Key {
     /// # Errors
     /// Damaged commits; the medium failed.
     pub(super) fn find(&self, repo: &Repo, branch: &str) -> Result<Option<Earlier>> {
-        let Some(tip) = repo.refs().get(&format!("{HEADS}{branch}"))? else {
+        let Some(tip) = repo.refs().get(&RefName::branch(branch)?)? else {
             return Ok(None);
         };
         for step in repo.history(&[tip])?.take(RECENT) {

@@ -8,6 +8,7 @@ use crate::{
     auth::Read,
     extract::Query,
     problem::{ProblemDocument, Result},
+    routes::{Need, Needs},
 };
 use axum::Json;
 use mdl_objects::{Id, Kind as ObjectKind};
@@ -19,9 +20,13 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 /// Refs on a page, if nobody asks for another number, and at most.
 const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
+/// Bytes of refs and tags' messages on a page.
+const PAGE_BYTES: usize = 4 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list)).merge(moving::routes())
+    OpenApiRouter::new()
+        .routes(routes!(list).needs(Need::Read))
+        .merge(moving::routes())
 }
 
 /// Branches or tags.
@@ -61,6 +66,9 @@ struct HeadInfo {
 #[derive(Debug, Serialize, ToSchema)]
 struct TagInfo {
     message: String,
+    /// Whether the message is longer than what is shown here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
     tagger: Person,
     /// When: RFC 3339.
     date: String,
@@ -130,8 +138,17 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
             );
         }
         all.retain(|r| query.after.as_ref().is_none_or(|after| r.0 > *after));
-        let next = all.get(limit).and_then(|_| all.get(limit - 1)).map(|r| r.0.clone());
-        all.truncate(limit);
+        let (mut refs, mut left) = (Vec::new(), PAGE_BYTES);
+        let mut all = all.into_iter();
+        while refs.len() < limit && left > 0 {
+            let Some((name, kind, short, id)) = all.next() else {
+                break;
+            };
+            let found = info(repo, name, kind, short, &id);
+            left = left.saturating_sub(found.bytes());
+            refs.push(found);
+        }
+        let next = all.next().and_then(|_| refs.last()).map(|r| r.name.clone());
         Ok(Json(RefsPage {
             head: HeadInfo {
                 commit: repo.refs().head_commit()?.map(|id| id.to_hex()),
@@ -140,10 +157,7 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
                     Head::Detached(_) => None,
                 },
             },
-            refs: all
-                .into_iter()
-                .map(|(name, kind, short, id)| info(repo, name, kind, short, &id))
-                .collect(),
+            refs,
             next,
         }))
     })
@@ -165,10 +179,18 @@ fn info(repo: &Repo, name: String, kind: Kind, short: String, id: &Id) -> RefInf
         short,
         target: id.to_hex(),
         commit,
-        tag: tag.map(|t| TagInfo {
+        tag: tag.map(|mut t| TagInfo {
+            cut: mdl_objects::shorten(&mut t.message, mdl_objects::MAX_MESSAGE),
             tagger: Person::from(&t.tagger),
             date: rfc3339(t.tagger.time_ms, t.tagger.utc_offset_min),
             message: t.message,
         }),
+    }
+}
+
+impl RefInfo {
+    /// How much of it there is.
+    fn bytes(&self) -> usize {
+        self.name.len() + self.tag.as_ref().map_or(0, |t| t.message.len()) + 300
     }
 }

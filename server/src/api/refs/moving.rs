@@ -9,10 +9,11 @@ use crate::{
     extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
     revision,
+    routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::{Id, Tag};
-use mdl_repo::{Repo, RepoError, check_ref_name};
+use mdl_repo::{RefName, Repo, RepoError};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -23,7 +24,7 @@ const TRIES: usize = 16;
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(put, delete))
+    OpenApiRouter::new().routes(routes!(put, delete).needs(Need::Write))
 }
 
 /// Where a ref is to stand.
@@ -94,13 +95,12 @@ async fn put(
 ) -> Result<Json<RefChange>> {
     work(move || {
         let repo = &*access.repo;
-        check_ref_name(&short)?;
+        let full = RefName::parse(&format!("{}{short}", kind.prefix()))?;
         let expected = wanted
             .expected
             .map(|e| e.as_deref().map(api::id).transpose())
             .transpose()?;
         let commit = revision::resolve(repo, &wanted.target)?;
-        let full = format!("{}{short}", kind.prefix());
         let (new, line) = match (kind, wanted.annotate, wanted.message) {
             (Kind::Tags, true, Some(message)) => {
                 // No object is stored for a swap that cannot succeed.
@@ -113,7 +113,7 @@ async fn put(
         };
         let line = line.unwrap_or_else(|| format!("{}: moved over HTTP", kind.name()));
         let old = swap(&access, &full, expected, Some(new), &line)?;
-        Ok(Json(tell(&app, &access, full, old, Some(new), Some(commit))))
+        Ok(Json(tell(&app, &access, &full, old, Some(new), Some(commit))))
     })
     .await
 }
@@ -143,9 +143,8 @@ async fn delete(
     Query(query): Query<DeleteQuery>,
 ) -> Result<Json<RefChange>> {
     work(move || {
-        check_ref_name(&short)?;
+        let full = RefName::parse(&format!("{}{short}", kind.prefix()))?;
         let expected = query.expected.as_deref().map(api::id).transpose()?;
-        let full = format!("{}{short}", kind.prefix());
         if expected.is_none() && access.repo.refs().get(&full)?.is_none() {
             return Err(RepoError::not_found(kind.name(), &short).into());
         }
@@ -156,7 +155,7 @@ async fn delete(
             None,
             &format!("{}: deleted over HTTP", kind.name()),
         )?;
-        Ok(Json(tell(&app, &access, full, old, None, None)))
+        Ok(Json(tell(&app, &access, &full, old, None, None)))
     })
     .await
 }
@@ -164,7 +163,7 @@ async fn delete(
 /// Moves a ref; returns what it held. Where anything may be expected, the others who move it have their turn first.
 fn swap(
     access: &Access,
-    full: &str,
+    full: &RefName,
     expected: Option<Option<Id>>,
     new: Option<Id>,
     message: &str,
@@ -192,11 +191,11 @@ fn swap(
     }
 }
 
-fn stands(repo: &Repo, full: &str, expected: Option<Option<Id>>) -> Result<()> {
+fn stands(repo: &Repo, full: &RefName, expected: Option<Option<Id>>) -> Result<()> {
     let found = repo.refs().get(full)?;
     match expected {
         Some(expected) if expected != found => Err(RepoError::Conflict {
-            name: full.to_owned(),
+            name: full.to_string(),
             expected,
             found,
         }
@@ -216,14 +215,14 @@ fn annotated(access: &Access, short: &str, target: Id, message: String) -> Resul
     Ok(access.repo.store_tag(&tag)?)
 }
 
-fn tell(app: &App, access: &Access, name: String, old: Option<Id>, new: Option<Id>, commit: Option<Id>) -> RefChange {
+fn tell(app: &App, access: &Access, name: &RefName, old: Option<Id>, new: Option<Id>, commit: Option<Id>) -> RefChange {
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
     let change = RefChange {
-        name: name.clone(),
+        name: name.to_string(),
         old: hex(old),
         new: hex(new),
         commit: hex(commit),
     };
-    access.moved(app, &name, old, new);
+    access.moved(app, name, old, new);
     change
 }

@@ -1,44 +1,59 @@
 //! Connections: accepted, bounded, encrypted where there is a certificate, timed out, and let go when the server stops.
-//! Neighbours: `lib` gives the router. It must not know routes.
 //!
 //! HTTP/1.1 only: what the clients of model hubs speak, and fewer ways to make a server work for nothing than HTTP/2 has.
 
+mod connections;
+mod socket;
+mod tls;
+
 use crate::{
     app::App,
-    options::Tls,
     problem::{Problem, Result},
 };
-use axum::{Router, body::Body};
+use axum::{
+    Router,
+    body::{Body, HttpBody},
+};
+use bytes::Bytes;
+use connections::{Busy, Connections, Limits, Seat};
 use http::StatusCode;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use socket::Socket;
 use std::{
     fmt::Display,
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
+    pin::Pin,
+    task::{Context, Poll},
+    time::{Duration, Instant},
 };
+use tls::Acceptor;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
     time::timeout,
 };
 use tokio_io_timeout::TimeoutStream;
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 /// Bytes that a request's line and headers may take, and their number.
 const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 100;
-const HANDSHAKE: Duration = Duration::from_secs(10);
 /// After a failure to accept (too many open files, say).
 const BREATHER: Duration = Duration::from_millis(50);
+/// How often the log hears of what happens again and again.
+const TELL: Duration = Duration::from_secs(10);
+/// One client has at most this part of all connections, unless the operator said another number.
+const SHARE: usize = 4;
+const LEAST_SHARE: usize = 8;
+
+/// To a client that has too many connections, if it gets to read it.
+const REFUSED: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// Where a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -48,17 +63,8 @@ pub struct Peer(pub IpAddr);
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
-    tls: Option<TlsAcceptorDebug>,
+    tls: Option<Acceptor>,
     address: SocketAddr,
-}
-
-#[derive(Clone)]
-struct TlsAcceptorDebug(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorDebug {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsAcceptor")
-    }
 }
 
 impl Listener {
@@ -68,7 +74,7 @@ impl Listener {
     /// The address is taken or not this machine's; no such certificate or key.
     pub async fn bind(app: &App) -> Result<Listener> {
         let options = app.options();
-        let tls = options.tls.as_ref().map(acceptor).transpose()?;
+        let tls = options.tls.as_ref().map(Acceptor::new).transpose()?;
         let failed = |e: io::Error| {
             let message = format!("cannot listen at {}: {e}", options.listen);
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "io", message)
@@ -87,13 +93,10 @@ impl Listener {
 
     /// Serves until the app is stopped, then lets requests under way end for as long as the operator allows.
     pub async fn run(self, app: &App, router: Router) {
-        let permits = Arc::new(Semaphore::new(app.options().max_connections.max(1)));
+        let connections = Connections::new(limits(app));
         let graceful = GracefulShutdown::new();
+        let mut last_told = None;
         loop {
-            let permit = tokio::select! {
-                permit = permits.clone().acquire_owned() => permit,
-                () = app.stopped() => break,
-            };
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => accepted,
                 () = app.stopped() => break,
@@ -101,18 +104,36 @@ impl Listener {
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    connections.close_idle();
+                    if is_time_to_tell(&mut last_told) {
+                        tracing::warn!(%error, "cannot accept connections");
+                    }
                     tokio::time::sleep(BREATHER).await;
                     continue;
                 }
+            };
+            let admitted = tokio::select! {
+                admitted = connections.admit(peer.ip()) => admitted,
+                () = app.stopped() => break,
+            };
+            let Ok(seat) = admitted else {
+                if is_time_to_tell(&mut last_told) {
+                    tracing::warn!(client = %peer.ip(), "a client has as many connections as it may have");
+                }
+                refuse(&stream, self.tls.is_none());
+                continue;
             };
             let (app, router, tls, watcher) = (app.clone(), router.clone(), self.tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 let metrics = app.metrics().connections.clone();
                 metrics.inc();
-                connection(&app, router, stream, tls, peer, watcher).await;
+                tokio::select! {
+                    biased;
+                    () = connection(&app, router, stream, tls, peer, &seat, watcher) => {}
+                    () = seat.state().give_way() => ended(peer, &"it was idle, and others wait"),
+                }
                 metrics.dec();
-                drop(permit);
+                drop(seat);
             });
         }
         drop(self.tcp);
@@ -123,40 +144,69 @@ impl Listener {
     }
 }
 
+fn limits(app: &App) -> Limits {
+    let options = app.options();
+    let total = options.max_connections.max(1);
+    let named = options.max_connections_per_address;
+    Limits {
+        total,
+        per_client: named.unwrap_or_else(|| (total / SHARE).max(LEAST_SHARE)).max(1),
+        loopback_exempt: named.is_none(),
+    }
+}
+
+fn is_time_to_tell(last: &mut Option<Instant>) -> bool {
+    let is_time = last.is_none_or(|told| told.elapsed() >= TELL);
+    if is_time {
+        *last = Some(Instant::now());
+    }
+    is_time
+}
+
+/// Says no, without waiting for anything.
+fn refuse(stream: &TcpStream, is_plain: bool) {
+    if is_plain {
+        let _ = stream.try_write(REFUSED);
+    }
+}
+
 async fn connection(
     app: &App,
     router: Router,
     stream: TcpStream,
-    tls: Option<TlsAcceptorDebug>,
+    tls: Option<Acceptor>,
     peer: SocketAddr,
+    seat: &Seat,
     watcher: Watcher,
 ) {
-    // Small answers should not wait for more to send.
-    let _ = stream.set_nodelay(true);
+    let stream = Socket::new(stream, seat.state().clone());
     match tls {
-        None => http(app, router, stream, peer, watcher).await,
-        Some(tls) => match timeout(HANDSHAKE, tls.0.accept(stream)).await {
-            Ok(Ok(stream)) => http(app, router, stream, peer, watcher).await,
-            Ok(Err(error)) => ended(peer, &error),
-            Err(_) => ended(peer, &"the handshake took too long"),
+        None => http(app, router, stream, peer, seat, watcher).await,
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => http(app, router, stream, peer, seat, watcher).await,
+            Err(error) => ended(peer, &error),
         },
     }
 }
 
-async fn http<S>(app: &App, router: Router, stream: S, peer: SocketAddr, watcher: Watcher)
+async fn http<S>(app: &App, router: Router, stream: S, peer: SocketAddr, seat: &Seat, watcher: Watcher)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut stream = TimeoutStream::new(stream);
     // Only for writing: while a commit is compressed, its client rightly sends nothing. Bodies have a layer of their own.
     stream.set_write_timeout(Some(app.options().stall_timeout));
+    let state = seat.state();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let busy = state.busy();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer.ip()));
-        router.clone().oneshot(request)
+        let answered = router.clone().oneshot(request);
+        async move { Ok::<_, std::convert::Infallible>(answered.await?.map(|body| Sending { body, _busy: busy })) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // From the last answer to the end of the next head: idle connections end with it, too.
         .header_read_timeout(app.options().header_timeout)
         .max_headers(HEADERS)
         .max_buf_size(HEAD_BYTES)
@@ -166,26 +216,32 @@ where
     }
 }
 
-fn ended(peer: SocketAddr, why: &dyn Display) {
-    tracing::debug!(%peer, %why, "a connection ended");
+/// The body of a response; the connection is busy until all of it was handed on.
+struct Sending {
+    body: Body,
+    _busy: Busy,
 }
 
-fn acceptor(tls: &Tls) -> Result<TlsAcceptorDebug> {
-    let bad = |what: &str, path: &std::path::Path, e: &dyn Display| {
-        Problem::usage(format!("cannot use the {what} in {}: {e}", path.display()))
-    };
-    let unreadable = |e: &dyn Display| bad("certificate", &tls.certificate, e);
-    let chain = CertificateDer::pem_file_iter(&tls.certificate).map_err(|e| unreadable(&e))?;
-    let chain = chain
-        .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(|e| unreadable(&e))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|e| bad("key", &tls.key, &e))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(Problem::internal)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|e| unreadable(&e))?;
-    Ok(TlsAcceptorDebug(TlsAcceptor::from(Arc::new(config))))
+impl HttpBody for Sending {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn ended(peer: SocketAddr, why: &dyn Display) {
+    tracing::debug!(%peer, %why, "a connection ended");
 }

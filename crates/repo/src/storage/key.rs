@@ -1,0 +1,218 @@
+//! What stored values are called: keys and prefixes that stay below the root of a storage, whatever they were made of. Neighbours:
+//! every `Storage` takes them. It must not know what a key means, nor where a storage is.
+
+use crate::{RepoError, Result};
+use mdl_objects::Id;
+use std::{
+    borrow::{Borrow, Cow},
+    fmt,
+    ops::Deref,
+};
+
+/// Bytes of a key at most: what object stores take.
+const MAX: usize = 1024;
+
+/// The name of a stored value: parts with `/` between them, none of which is empty, `.` or `..`, and no NUL, control character or
+/// backslash anywhere.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Cow<'static, str>);
+
+/// What keys have in common: nothing, or a key and a `/` behind it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix(Cow<'static, str>);
+
+/// Whether the bytes of a text are those of a key.
+const fn is_key(text: &[u8]) -> bool {
+    let (mut i, mut start) = (0, 0);
+    while i <= text.len() {
+        if i == text.len() || text[i] == b'/' {
+            let len = i - start;
+            let dots =
+                (len == 1 && text[start] == b'.') || (len == 2 && text[start] == b'.' && text[start + 1] == b'.');
+            if len == 0 || dots {
+                return false;
+            }
+            start = i + 1;
+        } else if text[i] < b' ' || text[i] == 0x7f || text[i] == b'\\' {
+            return false;
+        } else if i > 0 && text[i - 1] == 0xc2 && text[i] >= 0x80 && text[i] < 0xa0 {
+            // U+0080 to U+009F: control characters, too.
+            return false;
+        }
+        i += 1;
+    }
+    text.len() <= MAX
+}
+
+fn refused(text: &str) -> RepoError {
+    // No more of it than is read: it may be long.
+    let shown: String = text.chars().take(80).collect();
+    RepoError::usage(format!("{shown:?} is no name of a stored value"), "")
+}
+
+impl Key {
+    /// A key that the program itself writes down; in a constant the compiler checks it.
+    ///
+    /// # Panics
+    /// It is none.
+    pub const fn fixed(text: &'static str) -> Key {
+        assert!(is_key(text.as_bytes()), "no key");
+        Key(Cow::Borrowed(text))
+    }
+
+    /// # Errors
+    /// `Usage`: it is none.
+    pub fn parse(text: impl Into<String>) -> Result<Key> {
+        let text = text.into();
+        match is_key(text.as_bytes()) {
+            true => Ok(Key(Cow::Owned(text))),
+            false => Err(refused(&text)),
+        }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What the keys below this one begin with.
+    pub fn below(&self) -> Prefix {
+        Prefix(Cow::Owned(format!("{}/", self.0)))
+    }
+}
+
+impl Prefix {
+    /// What every key begins with.
+    pub const ALL: Prefix = Prefix(Cow::Borrowed(""));
+
+    /// A prefix that the program itself writes down; in a constant the compiler checks it.
+    ///
+    /// # Panics
+    /// It is none.
+    pub const fn fixed(text: &'static str) -> Prefix {
+        assert!(is_prefix(text.as_bytes()), "no prefix");
+        Prefix(Cow::Borrowed(text))
+    }
+
+    /// # Errors
+    /// `Usage`: it is none.
+    pub fn parse(text: impl Into<String>) -> Result<Prefix> {
+        let text = text.into();
+        match is_prefix(text.as_bytes()) {
+            true => Ok(Prefix(Cow::Owned(text))),
+            false => Err(refused(&text)),
+        }
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The key of what is called by a hash. Hexadecimal digits are in every key, and `suffix` is the program's own.
+    pub fn hashed(&self, hash: &Id, suffix: &'static str) -> Key {
+        Key(Cow::Owned(format!("{}{hash}{suffix}", self.0)))
+    }
+
+    /// The key with this name below it.
+    ///
+    /// # Errors
+    /// `Usage`: the name is no part of a key.
+    pub fn key(&self, name: &str) -> Result<Key> {
+        Key::parse(format!("{}{name}", self.0))
+    }
+}
+
+const fn is_prefix(text: &[u8]) -> bool {
+    match text.split_last() {
+        None => true,
+        Some((b'/', key)) => is_key(key),
+        Some(_) => false,
+    }
+}
+
+/// As their texts are ordered and hashed, so are keys.
+impl Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Key {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Prefix {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl PartialEq<str> for Key {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Key {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_leaves_the_root_is_a_key() {
+        let absolute = ["/", "/dev/zero", "//a", "/etc/passwd"];
+        let upward = [
+            "..", "../a", "a/..", "a/../b", ".", "./a", "a/.", "a/./b", "..\\a", "a\\b",
+        ];
+        let empty = ["", "a/", "a//b"];
+        let odd = ["a\0b", "a\nb", "\x7f", "a\u{85}b", "refs/\u{9f}"];
+        for text in [&absolute[..], &upward, &empty, &odd].concat() {
+            assert!(Key::parse(text).is_err(), "{text:?}");
+            assert!(Prefix::parse(format!("{text}/")).is_err(), "{text:?}/");
+            assert!(Prefix::fixed("refs/").key(text).is_err(), "{text:?} below");
+        }
+        assert!(Key::parse("x".repeat(MAX)).is_ok() && Key::parse("x".repeat(MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn what_repositories_use_are_keys() {
+        for text in [
+            "HEAD",
+            "refs/heads/a/b",
+            "logs/refs%2Fheads%2Fa",
+            "o/a b+c",
+            "o/\u{e9}",
+            "...",
+            "a/..b",
+            "a/b.",
+        ] {
+            assert_eq!(Key::parse(text).expect("a key"), text);
+        }
+        assert_eq!(Key::fixed("a/b").below().key("c").expect("below"), "a/b/c");
+        assert!(Prefix::parse("").is_ok() && Prefix::parse("a/").is_ok() && Prefix::parse("a").is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! The routes with what each asks of its caller, in one list: no route is registered without saying so.
+
+use crate::app::App;
+use axum::{
+    Router,
+    extract::Request,
+    handler::Handler,
+    response::IntoResponse,
+    routing::{Route as AxumRoute, delete, get, post, put},
+};
+use std::{convert::Infallible, fmt};
+use tower::{Layer, Service};
+use utoipa::openapi::{OpenApi as Document, PathItem, extensions::Extensions, path::Operation};
+use utoipa_axum::router::UtoipaMethodRouter;
+
+/// Where the document says what an operation asks of its caller.
+const FIELD: &str = "x-needs";
+
+/// What a route asks of its caller before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing; tokens are not even looked at.
+    Nothing,
+    /// Nothing, but a token that is shown must be good; lists hold what the caller may read.
+    Anyone,
+    /// To be known by a token.
+    Known,
+    /// To may read the repository of the path.
+    Read,
+    /// To may write to the repository of the path.
+    Write,
+    /// A token that may write to the repository of the path, or a signed link that was given out for one.
+    WriteOrLink,
+    /// To may administer the repository of the path.
+    Admin,
+    /// To may administer the repository that the body names.
+    AdminOfNamed,
+}
+
+impl Need {
+    const ALL: [Need; 8] = [
+        Need::Nothing,
+        Need::Anyone,
+        Need::Known,
+        Need::Read,
+        Need::Write,
+        Need::WriteOrLink,
+        Need::Admin,
+        Need::AdminOfNamed,
+    ];
+
+    /// Its name, fixed: it stands in the OpenAPI document.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Need::Nothing => "nothing",
+            Need::Anyone => "anyone",
+            Need::Known => "known",
+            Need::Read => "read",
+            Need::Write => "write",
+            Need::WriteOrLink => "write-or-link",
+            Need::Admin => "admin",
+            Need::AdminOfNamed => "admin-of-named",
+        }
+    }
+}
+
+/// One method of one path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The method; GET answers HEAD as well.
+    pub method: &'static str,
+    /// The path, with `{parameters}` and at its end perhaps `{*rest}`.
+    pub path: String,
+    /// What it asks; none where a route of the document does not say, which a test refuses.
+    pub need: Option<Need>,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let need = self.need.map_or("?", Need::name);
+        write!(f, "{} {} {need}", self.method, self.path)
+    }
+}
+
+/// Routes and the list of them.
+#[derive(Default)]
+pub struct Routes {
+    router: Router<App>,
+    list: Vec<Route>,
+}
+
+macro_rules! methods {
+    ($($name:ident $method:literal),*) => {$(
+        #[doc = concat!("Adds ", $method, " of a path.")]
+        pub fn $name<H, T>(mut self, need: Need, path: &str, handler: H) -> Routes
+        where
+            H: Handler<T, App>,
+            T: 'static,
+        {
+            self.router = self.router.route(path, $name(handler));
+            self.list.push(Route { method: $method, path: path.to_owned(), need: Some(need) });
+            self
+        }
+    )*};
+}
+
+impl Routes {
+    /// No routes.
+    pub fn new() -> Routes {
+        Routes::default()
+    }
+
+    /// The routes that a document describes.
+    pub fn described(router: Router<App>, document: &Document) -> Routes {
+        let paths = document.paths.paths.iter();
+        let list = paths.flat_map(|(path, item)| {
+            operations(item).map(|(method, operation)| Route {
+                method,
+                path: path.clone(),
+                need: need_of(operation),
+            })
+        });
+        Routes {
+            list: list.collect(),
+            router,
+        }
+    }
+
+    methods!(get "GET", post "POST", put "PUT", delete "DELETE");
+
+    /// These and the others.
+    pub fn merge(mut self, other: Routes) -> Routes {
+        self.list.extend(other.list);
+        self.router = self.router.merge(other.router);
+        self
+    }
+
+    /// With a layer around all of them.
+    pub fn layer<L>(mut self, layer: L) -> Routes
+    where
+        L: Layer<AxumRoute> + Clone + Send + Sync + 'static,
+        L::Service: Service<Request> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Request>>::Response: IntoResponse + 'static,
+        <L::Service as Service<Request>>::Error: Into<Infallible> + 'static,
+        <L::Service as Service<Request>>::Future: Send + 'static,
+    {
+        self.router = self.router.layer(layer);
+        self
+    }
+
+    /// The list.
+    pub fn list(&self) -> &[Route] {
+        &self.list
+    }
+
+    /// As axum serves them.
+    pub fn into_router(self) -> Router<App> {
+        self.router
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.list).finish()
+    }
+}
+
+/// Says what described routes ask of their caller.
+pub trait Needs {
+    /// With this need, in the document too.
+    #[must_use]
+    fn needs(self, need: Need) -> Self;
+}
+
+impl Needs for UtoipaMethodRouter<App> {
+    fn needs(mut self, need: Need) -> Self {
+        for operation in self.1.paths.values_mut().flat_map(operations_mut) {
+            let extensions = operation.extensions.get_or_insert_with(Extensions::default);
+            extensions.insert(FIELD.to_owned(), need.name().into());
+        }
+        self
+    }
+}
+
+fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let all = [
+        &mut item.get,
+        &mut item.head,
+        &mut item.post,
+        &mut item.put,
+        &mut item.patch,
+        &mut item.delete,
+    ];
+    all.into_iter().flatten()
+}
+
+fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
+    let all = [
+        ("GET", &item.get),
+        ("HEAD", &item.head),
+        ("POST", &item.post),
+        ("PUT", &item.put),
+        ("PATCH", &item.patch),
+        ("DELETE", &item.delete),
+        ("OPTIONS", &item.options),
+        ("TRACE", &item.trace),
+    ];
+    all.into_iter()
+        .filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
+}
+
+fn need_of(operation: &Operation) -> Option<Need> {
+    let name = operation.extensions.as_ref()?.get(FIELD)?.as_str()?;
+    Need::ALL.into_iter().find(|need| need.name() == name)
+}
