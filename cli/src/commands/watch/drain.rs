@@ -7,21 +7,26 @@ use super::{
     whole::{Whole, check},
 };
 use crate::{context::Context, errors::Result};
-use std::{sync::atomic::AtomicBool, thread::sleep};
+use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
+
+/// Schedulers kill what does not end soon after they said so.
+const LIMIT: Duration = Duration::from_secs(60);
 
 impl Watch {
     /// Takes what settles in time. Candidates of a policy may take hours to judge: there, what is left is only named.
     pub fn drain(&mut self, context: &mut Context, args: &Args) -> Result<()> {
-        let begun = self.start.elapsed();
-        let (end, go_on) = (begun + args.settle + 2 * args.interval, AtomicBool::new(false));
-        let judged = self.contract.judged(&context.repo()?)?.is_some();
+        let most = (args.settle + 2 * args.interval).min(LIMIT);
+        let (end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
+        let policy = |repo| Ok(self.contract.judged(&repo)?.is_some());
+        // Without a repository nothing can be taken either.
+        let judged = context.repo().and_then(policy).unwrap_or(true);
         self.keep = None;
         let mut told = false;
         loop {
             let seen = self.look(&args.dir, &args.pattern)?;
             if judged {
                 self.settling
-                    .look(self.start.elapsed(), &seen.entries, |_| std::time::Duration::ZERO);
+                    .look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
                 return self.name_left(context, &seen);
             }
             self.turn(context, &seen, &go_on)?;

@@ -3,7 +3,12 @@
 
 use crate::{RepoError, Result};
 use rustix::fs::fstatfs;
-use std::{fs::File, io, path::Path};
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
 
 /// File systems in memory: no write through a map ever moves a file's times there.
 const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
@@ -25,7 +30,9 @@ pub(crate) enum Patience {
 /// The file cannot be opened; the medium failed.
 pub(crate) fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
-    let file = File::open(path).map_err(failed())?;
+    // What is no file after all must not be waited for.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = opened.map_err(failed())?;
     // The type's width depends on the machine.
     #[allow(clippy::unnecessary_cast)]
     let kind = fstatfs(&file).map_err(|e| failed()(e.into()))?.f_type as i64;
