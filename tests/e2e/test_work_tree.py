@@ -1,4 +1,7 @@
-"""The work tree is shared with programs that write to it at any time: nothing of theirs goes unseen, and what is reported is on the disk."""
+"""The work tree is shared with programs that write to it at any time: nothing of theirs goes unseen.
+
+What a command reports is on the disk.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import disks, faults
-from support.cli import CONFLICT, OK, USER, Mdl, assert_same, copy_tree, differences
+from support.cli import CONFLICT, OK, USER, Mdl, assert_same, differences
 from support.tensors import Tensor, write_safetensors
 
 MIB = 1 << 20
@@ -53,8 +56,10 @@ def two_branches(repo: Path, mib: float = 0.25) -> Mdl:
 def delayed(
     argv: list[str], env: dict[str, str], path: Path, calls: str, seconds: float = 1.0, nth: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A command whose system calls of these kinds are held up when they begin (of those on this path only the nth, if one is named);
-    entered while one that names the path is."""
+    """A command whose system calls of these kinds are held up when they begin; entered while one names the path.
+
+    With `nth` only that one of the calls on the path is.
+    """
     kinds = ",".join(f"?{name}" for name in calls.split(","))
     strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={kinds}"]
     strace += ["-P", str(path)] if nth else []
@@ -107,7 +112,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, (out + err).decode(errors="replace")
 
 
-# --- what is written while a checkout replaces files ------------------------------------------------------------------
+# --- what is written while a checkout replaces files -----------------------------------------------------------------
 
 
 @needs_strace
@@ -156,7 +161,7 @@ def test_a_file_that_appears_in_the_way_is_kept(tmp_path: Path) -> None:
     assert code == CONFLICT, said
 
 
-# --- writes through memory maps -----------------------------------------------------------------------------------------
+# --- writes through memory maps --------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -212,7 +217,7 @@ def test_a_file_that_is_written_through_a_map_while_it_is_read_is_not_committed(
     assert len(set(np.load(mdl.checkout("main", tmp_path / "out") / "model.npy").tolist())) == 1
 
 
-# --- power cuts ---------------------------------------------------------------------------------------------------------
+# --- power cuts ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["switch", "checkout", "merge", "to", "clone"])
@@ -241,7 +246,7 @@ def test_what_was_checked_out_survives_a_power_cut(tmp_path: Path, verb: str) ->
                 found.fsck()
 
 
-# --- two commands at a time ---------------------------------------------------------------------------------------------
+# --- two commands at a time ------------------------------------------------------------------------------------------
 
 
 @needs_strace
@@ -272,7 +277,7 @@ def test_a_branch_that_head_is_going_to_is_not_deleted(tmp_path: Path) -> None:
     assert (code == OK) != (deleted.code == OK)
 
 
-# --- names ----------------------------------------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_removal_left_aside_is_not_committed(tmp_path: Path) -> None:
@@ -300,7 +305,7 @@ def test_names_that_differ_in_case_only_do_not_overwrite_each_other(tmp_path: Pa
         assert (out / "Model.safetensors").read_bytes() == (mdl.repo / "Model.safetensors").read_bytes()
 
 
-# --- watch ----------------------------------------------------------------------------------------------------------------
+# --- watch -----------------------------------------------------------------------------------------------------------
 
 
 def checkpoint(folder: Path, seed: int) -> Path:
@@ -338,7 +343,7 @@ def test_what_comes_into_an_original_while_it_is_removed_is_kept(tmp_path: Path)
         (aside / "late.txt").write_text("late\n")
         code, said = ended(process)
     assert code == OK, said
-    late = [p for p in source.rglob("late.txt")]
+    late = list(source.rglob("late.txt"))
     assert [p.read_text() for p in late] == ["late\n"], f"it is gone: {said}"
 
 

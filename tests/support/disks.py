@@ -1,4 +1,4 @@
-"""File systems of a test's own: an ext4 image whose power can be cut, a tmpfs, one that takes no heed of upper and lower case."""
+"""File systems of a test's own: an ext4 image whose power can be cut, and what mount gives otherwise."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Disk:
 
     @contextmanager
     def after_a_power_cut(self, at: Path) -> Iterator[Path]:
-        """What would be found if the power went now: what the device has been given so far, and nothing of the page cache."""
+        """What would be found if the power went now: what the device has been given so far, without the page cache."""
         image = at.with_suffix(".img")
         shutil.copyfile(self.image, image)
         with mounted(at, "-o", "loop", image) as root:

@@ -104,7 +104,7 @@ pub enum RepoError {
     #[error("a collection went on meanwhile; nothing was committed")]
     Overtaken,
     /// A file was written to while it was read.
-    #[error("{file} changed while it was being committed; nothing was committed")]
+    #[error("{file} changed while it was read")]
     FileChanged {
         /// Its name in the version.
         file: String,
