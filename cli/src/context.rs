@@ -42,7 +42,7 @@ impl Context {
         global.repo = global.repo.or_else(|| named().map(PathBuf::from));
         Context {
             paint: Paint::new(wants_color(global.color, io::stdout().is_terminal())),
-            bars: Bars::new(!global.quiet),
+            bars: Bars::new(!global.quiet, global.json),
             out: BufWriter::with_capacity(1 << 16, io::stdout()),
             global,
         }

@@ -35,6 +35,19 @@ pub enum CliError {
 const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
     commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
 
+/// What to do about files in the way, where the verb can be forced.
+const FORCE: &str = "commit them first, or pass --force to lose the changes";
+/// The same, where it cannot.
+const NO_FORCE: &str = "commit them first, or drop the changes with `mdl checkout HEAD --only FILE --force`";
+
+/// An error of a verb without `--force`.
+pub fn unforced(error: RepoError) -> CliError {
+    match error {
+        RepoError::FilesInTheWay { .. } => CliError::hinted(error, NO_FORCE),
+        other => other.into(),
+    }
+}
+
 /// Exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -158,6 +171,7 @@ impl CliError {
             CliError::Repo(RepoError::NotFound { what, .. }) if not_found_hint(what).is_some() => {
                 not_found_hint(what).map(str::to_owned)
             }
+            CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
             CliError::Repo(e) => e.hint(),
             CliError::Hinted { hint, .. } | CliError::Said { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),

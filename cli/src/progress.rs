@@ -4,7 +4,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mdl_repo::Progress;
 use std::{
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -20,6 +20,8 @@ const UNKNOWN: &str = "{spinner} {msg}: {human_pos}";
 /// Draws bars, or nothing where nobody would see them.
 #[derive(Debug)]
 pub struct Bars {
+    /// Whether what is waited for is said.
+    talks: bool,
     visible: bool,
     current: Mutex<Option<Current>>,
 }
@@ -32,9 +34,10 @@ struct Current {
 }
 
 impl Bars {
-    /// Bars if wanted and standard error is a terminal.
-    pub fn new(wanted: bool) -> Bars {
+    /// Bars if wanted and standard error is a terminal; no words for a program (`json`).
+    pub fn new(wanted: bool, json: bool) -> Bars {
         Bars {
+            talks: wanted && !json,
             visible: wanted && io::stderr().is_terminal(),
             current: Mutex::default(),
         }
@@ -81,6 +84,13 @@ impl Progress for Bars {
                 c.bar.set_draw_target(ProgressDrawTarget::stderr());
             }
         });
+    }
+
+    fn waiting(&self, what: &str) {
+        if self.talks {
+            // There is nowhere to report that standard error is closed.
+            let _ = writeln!(io::stderr(), "waiting for {what}");
+        }
     }
 
     fn end(&self) {

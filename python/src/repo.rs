@@ -301,7 +301,7 @@ impl Repo {
     }
 
     fn delete_branch(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<()> {
-        free(py, || self.inner.delete_branch(name, force).map(drop))
+        free(py, || self.inner.delete_branch(name, force, &Silent).map(drop))
     }
 
     fn create_tag(&self, py: Python<'_>, name: &str, at: &str, message: Option<&str>, force: bool) -> PyResult<()> {

@@ -86,7 +86,7 @@ pub struct Options {
     /// Bytes that one token may have on their way in; callers without one are counted together; none: twice `max_upload`.
     pub quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
-    pub min_rate: u64,
+    pub min_upload_rate: u64,
     /// How long an LFS object stays that no version holds and that nothing asks for; none: for ever.
     pub lfs_expiry: Option<Duration>,
     /// Connections at a time; more wait to be accepted.
@@ -108,7 +108,7 @@ pub struct Options {
     pub stall_timeout: Duration,
     /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the disk has no room
     /// for it; 0: any number.
-    pub least_rate: u64,
+    pub min_download_rate: u64,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Webhooks may go to addresses that are not public.
@@ -166,7 +166,7 @@ impl Options {
             max_upload: 1 << 40,
             quota_repo: None,
             quota_token: None,
-            min_rate: 1 << 10,
+            min_upload_rate: 1 << 10,
             lfs_expiry: Some(Duration::from_secs(30 * 24 * 3600)),
             max_connections: 1024,
             max_connections_per_address: None,
@@ -176,7 +176,7 @@ impl Options {
             rate: None,
             header_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
-            least_rate: 64 << 10,
+            min_download_rate: 64 << 10,
             grace: Duration::from_secs(30),
             private_webhooks: false,
             public_url: None,

@@ -141,7 +141,7 @@ def test_a_client_that_takes_nothing_leaves_others_their_share_of_the_memory(tmp
     zeros(root, "bob/gpt", 96)
     ada, bob = (create_token(root, "read", name=name) for name in ("ada", "bob"))
     # No disk for what is not taken, and a client is never given up: only the shares are left.
-    with Server(root, ("--memory", "1GiB", "--cache", "0", "--stall", "600", "--least-rate", "0")) as server:
+    with Server(root, ("--memory", "1GiB", "--cache", "0", "--stall", "600", "--min-download-rate", "0")) as server:
         with closing([slow_reader(server, tensor_path("ada/gpt"), ada) for _ in range(24)]) as slow:
             assert until(lambda: begun(slow) >= 8, SOON)
             assert is_all_zeros(fetch(server, tensor_path("bob/gpt"), bob), 96)
@@ -175,7 +175,7 @@ def test_requests_that_wait_are_bounded_and_those_whose_client_left_wait_no_more
     zeros(root, "ada/gpt", 96)
     zeros(root, "bob/gpt", 8)
     ada, bob = (create_token(root, "read", name=name) for name in ("ada", "bob"))
-    options = ("--memory", "256MiB", "--cache", "0", "--stall", "600", "--least-rate", "0")
+    options = ("--memory", "256MiB", "--cache", "0", "--stall", "600", "--min-download-rate", "0")
     with Server(root, options) as server:
         with closing([slow_reader(server, tensor_path("ada/gpt"), ada) for _ in range(200)]) as slow:
             assert until(lambda: begun(slow) > 20, SOON), "nothing was refused"

@@ -92,7 +92,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bo
 }
 
 fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()> {
-    repo.rename_branch(old, new)?;
+    repo.rename_branch(old, new, &context.bars)?;
     if context.global.json {
         return context.json(&json!({"branch": new, "was": old}));
     }
@@ -103,7 +103,9 @@ fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
-    super::changes::delete_each(context, "branch", names, |name| Ok(repo.delete_branch(name, force)?))
+    super::changes::delete_each(context, "branch", names, |name, bars| {
+        Ok(repo.delete_branch(name, force, bars)?)
+    })
 }
 
 /// A branch, of this repository or of another place as it was last seen.

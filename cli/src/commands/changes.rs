@@ -4,6 +4,7 @@
 use crate::{
     context::Context,
     errors::{CliError, Result},
+    progress::Bars,
     render::{count, subject},
 };
 use mdl_objects::{Commit, Id};
@@ -62,11 +63,11 @@ pub fn delete_each(
     context: &mut Context,
     what: &str,
     names: &[&str],
-    delete: impl Fn(&str) -> Result<Id>,
+    delete: impl Fn(&str, &Bars) -> Result<Id>,
 ) -> Result<()> {
     let (mut gone, mut failed, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for &name in names {
-        match delete(name) {
+        match delete(name, &context.bars) {
             Ok(id) => {
                 if context.chatty() && !context.global.json {
                     writeln!(context.out, "Deleted {what} {name} (was {})", id.short())?;

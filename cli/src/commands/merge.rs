@@ -2,7 +2,10 @@
 //! tensors.
 
 use super::changes::tell_merged;
-use crate::{context::Context, errors::Result};
+use crate::{
+    context::Context,
+    errors::{Result, unforced},
+};
 use mdl_repo::Merged;
 use serde_json::json;
 
@@ -20,7 +23,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = repo.resolve(&args.rev)?;
-    let merged = repo.merge(&commit, &args.rev, &context.bars)?;
+    let merged = repo.merge(&commit, &args.rev, &context.bars).map_err(unforced)?;
     if context.global.json {
         return context.json(&match merged {
             Merged::UpToDate => {

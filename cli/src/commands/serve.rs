@@ -69,7 +69,7 @@ pub struct Args {
     quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as --stall allows; 0: any.
     #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size)]
-    min_rate: u64,
+    min_upload_rate: u64,
     /// Days that an LFS object stays that no version holds and that nothing asks for; 0: for ever.
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     keep_lfs: u32,
@@ -99,7 +99,7 @@ pub struct Args {
     /// Bytes a second that a client has to take (suffixes K, M, ...) where another waits for the memory that its answer is made in, and
     /// the disk has no room for the rest of it; one that takes less over ten seconds is cut off. 0: none is.
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = parse_size)]
-    least_rate: u64,
+    min_download_rate: u64,
     /// How others reach this server, such as `https://models.example.org`: for links. Default: as they asked.
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
@@ -179,7 +179,7 @@ impl Args {
             max_upload: self.max_upload,
             quota_repo: self.quota_repo,
             quota_token: self.quota_token,
-            min_rate: self.min_rate,
+            min_upload_rate: self.min_upload_rate,
             lfs_expiry: (self.keep_lfs > 0).then(|| Duration::from_secs(u64::from(self.keep_lfs) * DAY)),
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address.map(|n| n as usize),
@@ -189,7 +189,7 @@ impl Args {
             rate: self.rate,
             grace: Duration::from_secs(self.grace),
             stall_timeout: Duration::from_secs(self.stall.max(1)),
-            least_rate: self.least_rate,
+            min_download_rate: self.min_download_rate,
             public_url: self.public_url,
             private_webhooks: self.private_webhooks,
             hosts: self.hosts,

@@ -85,7 +85,7 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
     if !force && repo.files_of()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
         let changes = repo.status(progress)?;
         if changes.iter().any(|c| c.1 == Change::Modified) {
-            attach(repo, head)?;
+            repo.attach(head, Some(*commit), progress)?;
             return Ok(Moved {
                 files: CheckedOut::default(),
                 changed: changes.into_iter().filter(|c| c.1 != Change::Added).collect(),
@@ -101,25 +101,6 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
         files,
         changed: Vec::new(),
     })
-}
-
-/// Points HEAD elsewhere without touching files.
-pub fn attach(repo: &Repo, head: &Head) -> Result<()> {
-    if repo.refs().head()? == *head {
-        return Ok(());
-    }
-    let to = match head {
-        Head::Branch(name) => name.clone(),
-        Head::Detached(id) => id.short(),
-    };
-    let who = repo.config().signature();
-    let held = match head {
-        Head::Branch(_) => repo.write_lock()?,
-        Head::Detached(id) => repo.hold(id)?,
-    };
-    Ok(repo
-        .refs()
-        .set_head(&held, head, &who, &format!("checkout: moving to {to}"))?)
 }
 
 /// Nothing has this name.

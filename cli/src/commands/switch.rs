@@ -3,7 +3,7 @@
 use super::{
     changes::left_behind,
     checkout::tell_files,
-    shared::{Moved, attach, branch_tip, move_head, not_found, refused},
+    shared::{Moved, branch_tip, move_head, not_found, refused},
 };
 use crate::{context::Context, errors::Result};
 use mdl_objects::Id;
@@ -93,7 +93,7 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
     };
     let Some(start) = start else {
         // Without commits there is nothing to branch from: the first commit will make the branch.
-        attach(repo, &head)?;
+        repo.attach(&head, None, &context.bars)?;
         return Ok(Moved::default());
     };
     if branch_tip(repo, &args.branch)?.is_some() {
@@ -105,12 +105,12 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
     }
     if Some(start) == present {
         repo.create_branch(&args.branch, &start, false)?;
-        attach(repo, &head)?;
+        repo.attach(&head, present, &context.bars)?;
         return Ok(Moved::default());
     }
     repo.create_branch(&args.branch, &start, false)?;
     move_head(repo, &start, &head, args.force, &context.bars).inspect_err(|_| {
         // A refusal leaves nothing behind; the error that matters is the one that was met.
-        let _ = repo.delete_branch(&args.branch, true);
+        let _ = repo.delete_branch(&args.branch, true, &context.bars);
     })
 }

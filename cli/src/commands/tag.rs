@@ -70,7 +70,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str]) -> Result<()> {
-    delete_each(context, "tag", names, |name| Ok(repo.delete_tag(name)?))
+    delete_each(context, "tag", names, |name, _| Ok(repo.delete_tag(name)?))
 }
 
 /// The tag object behind a ref; none for a light tag.

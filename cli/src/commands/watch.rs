@@ -2,6 +2,7 @@
 //! after each look, `find` looks, `settle` waits, `whole` reads headers, `take` commits, `remove` clears up, `tell` prints. It must not know
 //! how a framework writes.
 
+mod drain;
 mod find;
 mod known;
 mod name;
@@ -29,6 +30,7 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
+    mem,
     path::PathBuf,
     sync::{
         Arc,
@@ -50,8 +52,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// is that of trainer_state.json, which also gives epoch and metrics, or of the name: checkpoint-500, step_500, ba500, iter_0000500.
 ///
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not committed again,
-/// also after a restart or a kill. Ctrl-C ends after the commit that runs, a second one at once. With --json each commit is a document of
-/// one line. --resumed-from is said of the first commit.
+/// also after a restart or a kill. Ctrl-C (and SIGTERM) ends once what is there has settled and is committed, in little more than --settle
+/// seconds; a second one ends at once. Under a policy it ends after the commit that runs, and says what is left. With --json each commit is
+/// a document of one line. --resumed-from is said of the first commit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -116,12 +119,12 @@ struct Watch {
     said: String,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
+pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
     let repo = context.repo()?;
     let mut watch = Watch {
-        branch: branch(&repo, args.branch)?,
+        branch: branch(&repo, args.branch.take())?,
         resumed_from: args.contract.resumed_from(&repo)?,
-        contract: args.contract,
+        contract: mem::take(&mut args.contract),
         once: args.once,
         keep: args.remove.then_some(args.keep as usize),
         known: Known::default(),
@@ -142,8 +145,11 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     loop {
         let seen = watch.look(&args.dir, &args.pattern)?;
         watch.turn(context, &seen, &stop)?;
-        let done = args.once && !watch.settling.pending();
-        if done || stop.load(Ordering::Relaxed) {
+        if args.once && !watch.settling.pending() {
+            break;
+        }
+        if stop.load(Ordering::Relaxed) {
+            watch.drain(context, &args)?;
             break;
         }
         nap(args.interval, &stop);

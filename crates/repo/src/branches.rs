@@ -3,7 +3,7 @@
 
 use crate::{
     RepoError, Result,
-    checkout::{CheckedOut, CheckoutOptions, unforced},
+    checkout::{CheckedOut, CheckoutOptions},
     progress::Progress,
     refs::{Head, RefName, check_ref_name},
     repo::Repo,
@@ -67,7 +67,9 @@ impl Repo {
     ///
     /// # Errors
     /// No such branch; HEAD is on it; unmerged; the medium failed.
-    pub fn delete_branch(&self, name: &str, force: bool) -> Result<Id> {
+    pub fn delete_branch(&self, name: &str, force: bool, progress: &dyn Progress) -> Result<Id> {
+        // HEAD must not come to be on it between the look and the deletion.
+        let _lock = self.lock_work_tree(progress)?;
         let missing = || RepoError::not_found("branch", name);
         let full = RefName::branch(name).map_err(|_| missing())?;
         // A collector that shortens the log beside this would lose the line of the deletion.
@@ -118,7 +120,8 @@ impl Repo {
     ///
     /// # Errors
     /// No such branch; a bad or taken name; the medium failed.
-    pub fn rename_branch(&self, old: &str, new: &str) -> Result<()> {
+    pub fn rename_branch(&self, old: &str, new: &str, progress: &dyn Progress) -> Result<()> {
+        let _lock = self.lock_work_tree(progress)?;
         let who = self.config.signature();
         let held = self.write_lock()?;
         let head = self.refs.head()?;
@@ -213,6 +216,7 @@ impl Repo {
     /// # Errors
     /// Absent objects; the branch moved meanwhile; the medium failed.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
+        let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;
         if self.refs.head_commit()? != Some(*commit) {
             self.refuse_pruned(commit)?;
@@ -225,7 +229,7 @@ impl Repo {
                 only: Vec::new(),
                 force: true,
             };
-            self.checkout(commit, &head, &options, progress)?
+            self.checkout_locked(&lock, commit, &head, &options, progress)?
         } else {
             CheckedOut::default()
         };
@@ -249,6 +253,7 @@ impl Repo {
     /// # Errors
     /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
+        let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;
         let head = self.refs.head()?;
         let from = self.refs.tip(&head)?;
@@ -268,7 +273,7 @@ impl Repo {
         self.refuse_pruned(commit)?;
         if self.work().is_some() {
             let options = CheckoutOptions::default();
-            self.checkout(commit, &head, &options, progress).map_err(unforced)?;
+            self.checkout_locked(&lock, commit, &head, &options, progress)?;
         }
         let who = self.config.signature();
         let message = format!("merge {label}: Fast-forward");

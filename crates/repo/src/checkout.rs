@@ -2,18 +2,23 @@
 //! tells what is changed, refs move HEAD. It must not know how a file is stored.
 
 mod disk;
+mod head;
 mod known;
+mod replace;
+mod write;
 
-use crate::{RepoError, Result, guard::WriteGuard, progress::Progress, refs::Head, repo::Repo, tree::Files};
+use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
 pub use disk::check_path;
-use disk::{empties, make_dirs, on_disk, remove, safe_path};
+use disk::{empties, ignores_case, on_disk, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use known::Read;
 use mdl_objects::{Entry, Id};
 use std::{
     collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
+use write::Touched;
 
 /// What a checkout may do.
 #[derive(Clone, Debug, Default)]
@@ -76,10 +81,23 @@ impl Repo {
     }
 }
 
+/// What may be replaced or removed.
+#[derive(Debug)]
+enum Expected {
+    /// Whatever is there: it was given up.
+    Anything,
+    /// Nothing is there.
+    Absent,
+    /// A file that some version holds, as it was when that was seen.
+    Held(Read),
+}
+
 /// One file to be written.
 struct Job<'a> {
+    rel: &'a str,
     entry: &'a Entry,
     path: PathBuf,
+    expected: Expected,
 }
 
 impl Repo {
@@ -102,17 +120,27 @@ impl Repo {
         let mut others = HashMap::new();
         for (rel, entry) in selected(&files, only.as_ref()) {
             let path = safe_path(dir, rel)?;
-            match on_disk(&path, rel)? {
+            let expected = match on_disk(&path, rel)? {
+                None => Expected::Absent,
                 Some(f) if !self.differs(&f, entry, &crate::Silent)? => {
                     done.kept += 1;
                     continue;
                 }
-                Some(f) if !options.force => {
-                    others.insert(rel.to_owned(), self.object_of(&f)?);
-                }
-                _ => {}
-            }
-            jobs.push(Job { entry, path });
+                Some(_) if options.force => Expected::Anything,
+                Some(f) => match self.object_of(&f.path, rel)? {
+                    Some(found) => {
+                        others.insert(rel.to_owned(), found.file);
+                        Expected::Held(found)
+                    }
+                    None => return refuse(vec![rel.to_owned()]).map(|()| done),
+                },
+            };
+            jobs.push(Job {
+                rel,
+                entry,
+                path,
+                expected,
+            });
         }
         if matches!((jobs.is_empty(), done.kept, &only), (true, 0, Some(_))) {
             return Err(RepoError::not_found(
@@ -120,10 +148,13 @@ impl Repo {
                 format!("matching {}", options.only.join(", ")),
             ));
         }
-        refuse(&self.in_no_version(others)?)?;
+        refuse(self.in_no_version(others)?)?;
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
-        self.write(&jobs, dir, &mut done, progress)?;
-        Ok(done)
+        refuse_one_name(&jobs, dir)?;
+        let mut touched = Touched::default();
+        let written = self.write(&jobs, dir, &mut touched, &mut done, progress);
+        touched.sync()?;
+        written.map(|()| done)
     }
 
     /// Makes the work tree the version `commit` and points HEAD at `head`. Files that neither version has stay; a file with
@@ -131,9 +162,24 @@ impl Repo {
     /// written and HEAD stays.
     ///
     /// # Errors
-    /// A bare repository; uncommitted changes; absent or damaged objects; `Conflict` where HEAD moved meanwhile; the medium failed.
+    /// A bare repository; uncommitted changes; absent or damaged objects; `FileKept` where a file was written to
+    /// meanwhile; `Conflict` where HEAD moved meanwhile; the medium failed.
     pub fn checkout(
         &self,
+        commit: &Id,
+        head: &Head,
+        options: &CheckoutOptions,
+        progress: &dyn Progress,
+    ) -> Result<CheckedOut> {
+        self.need_work()?;
+        let lock = self.lock_work_tree(progress)?;
+        self.checkout_locked(&lock, commit, head, options, progress)
+    }
+
+    /// The same for those who have the lock.
+    pub(crate) fn checkout_locked(
+        &self,
+        _lock: &WorkTreeLock,
         commit: &Id,
         head: &Head,
         options: &CheckoutOptions,
@@ -158,21 +204,30 @@ impl Repo {
             } else {
                 on_disk(&path, rel)?
             };
+            let mut expected = if options.force {
+                Expected::Anything
+            } else {
+                Expected::Absent
+            };
             if let Some(f) = there {
                 // Most files of most switches are the same in both versions: ask the cheap question first.
                 if !self.differs(&f, entry, &crate::Silent)? {
                     done.kept += 1;
                     continue;
                 }
-                let clean = match current.get(rel) {
-                    Some(old) => !self.differs(&f, old, &crate::Silent)?,
-                    None => false,
-                };
-                if !clean && !options.force {
-                    in_the_way.push(rel.to_owned());
+                if !options.force {
+                    match self.clean(&f, current.get(rel))? {
+                        Some(seen) => expected = Expected::Held(seen),
+                        None => in_the_way.push(rel.to_owned()),
+                    }
                 }
             }
-            jobs.push(Job { entry, path });
+            jobs.push(Job {
+                rel,
+                entry,
+                path,
+                expected,
+            });
         }
         if only.is_none() {
             // What no checkout wrote, none removes.
@@ -180,10 +235,17 @@ impl Repo {
             for (rel, old) in current.iter().filter(|(rel, _)| ours(rel)) {
                 let path = safe_path(&work, rel)?;
                 let Some(f) = on_disk(&path, rel)? else { continue };
-                if !options.force && self.differs(&f, old, &crate::Silent)? {
-                    in_the_way.push(rel.clone());
-                }
-                gone.push(path);
+                let expected = match options.force {
+                    true => Expected::Anything,
+                    false => match self.clean(&f, Some(old))? {
+                        Some(seen) => Expected::Held(seen),
+                        None => {
+                            in_the_way.push(rel.clone());
+                            continue;
+                        }
+                    },
+                };
+                gone.push((rel.as_str(), path, expected));
             }
         } else if jobs.is_empty() && done.kept == 0 {
             return Err(RepoError::not_found(
@@ -191,52 +253,17 @@ impl Repo {
                 format!("matching {}", options.only.join(", ")),
             ));
         }
-        refuse(&in_the_way)?;
-        for path in &gone {
-            remove(path, &work)?;
-            done.removed += 1;
-        }
-        self.write(&jobs, &work, &mut done, progress)?;
+        refuse(in_the_way)?;
+        refuse_one_name(&jobs, &work)?;
+        let mut touched = Touched::default();
+        let removed = self.remove_all(&gone, &work, &mut touched, &mut done);
+        let written = removed.and_then(|()| self.write(&jobs, &work, &mut touched, &mut done, progress));
+        touched.sync()?;
+        written?;
         if only.is_none() {
             self.move_head(&held, commit, &from, head)?;
         }
         Ok(done)
-    }
-
-    fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
-        if from == head {
-            self.files_are_of(Some(*commit));
-            return Ok(());
-        }
-        let to = match head {
-            Head::Branch(name) => name.clone(),
-            Head::Detached(_) => commit.short(),
-        };
-        self.refs.move_head(
-            held,
-            from,
-            head,
-            &self.config.signature(),
-            &format!("checkout: moving to {to}"),
-        )
-    }
-
-    fn write(&self, jobs: &[Job<'_>], root: &Path, done: &mut CheckedOut, progress: &dyn Progress) -> Result<()> {
-        self.odb.prefetch_files(jobs.iter().map(|j| j.entry))?;
-        progress.begin(
-            "checking out",
-            jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
-        );
-        for job in jobs {
-            if let Some(dir) = job.path.parent() {
-                make_dirs(dir, root)?;
-            }
-            self.odb.restore_to(job.entry, &job.path, progress)?;
-            done.written += 1;
-            done.bytes = done.bytes.saturating_add(job.entry.size);
-        }
-        progress.end();
-        Ok(())
     }
 }
 
@@ -249,33 +276,20 @@ fn selected<'a>(files: &'a Files, only: Option<&GlobSet>) -> Vec<(&'a str, &'a E
         .collect()
 }
 
-/// What to do about files in the way, where the verb can be forced.
-const FORCE: &str = "commit them first, or pass --force to lose the changes";
-/// The same, where it cannot.
-const NO_FORCE: &str = "commit them first, or drop the changes with `mdl checkout HEAD --only FILE --force`";
-
-/// An error of a checkout that is part of something without `--force`.
-pub(crate) fn unforced(error: RepoError) -> RepoError {
-    match error {
-        RepoError::User { message, hint } if hint == FORCE => RepoError::user(message, NO_FORCE),
-        other => other,
+fn refuse(files: Vec<String>) -> Result<()> {
+    match files.is_empty() {
+        true => Ok(()),
+        false => Err(RepoError::FilesInTheWay { files }),
     }
 }
 
-fn refuse(in_the_way: &[String]) -> Result<()> {
-    if in_the_way.is_empty() {
-        return Ok(());
+/// Of two files whose names the file system takes for one, the second would replace the first.
+fn refuse_one_name(jobs: &[Job<'_>], dir: &Path) -> Result<()> {
+    match same_but_for_case(jobs.iter().map(|job| job.rel)) {
+        Some((one, other)) if ignores_case(dir)? => Err(RepoError::OneName {
+            one: one.to_owned(),
+            other: other.to_owned(),
+        }),
+        _ => Ok(()),
     }
-    let mut list = in_the_way
-        .iter()
-        .take(10)
-        .map(|p| format!("\n  {p}"))
-        .collect::<String>();
-    if in_the_way.len() > 10 {
-        list.push_str(&format!("\n  and {} more", in_the_way.len() - 10));
-    }
-    Err(RepoError::user(
-        format!("these files have changes that are not committed:{list}"),
-        FORCE,
-    ))
 }

@@ -15,11 +15,12 @@ use crate::{
     resume,
     transaction::WriteTransaction,
     tree::{Files, store},
-    work::{FileState, WorkFile, recall, remember, walk},
+    work::{FileState, Patience, WorkFile, WorkTreeLock, expose_writes, recall, remember, walk},
 };
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Signature, Summary};
 use std::{
     collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -147,8 +148,21 @@ impl Repo {
     /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
     /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
+        let _lock = self.lock_for(request, progress)?;
         let (source, files) = self.listed(request)?;
         self.store(request, &source, &files, None, progress)
+    }
+
+    /// Keeps others from the work tree while its files become a version of where HEAD points.
+    fn lock_for(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Option<WorkTreeLock>> {
+        let within = |path: &PathBuf| {
+            let path = fs::canonicalize(path);
+            self.work()
+                .zip(path.ok())
+                .is_some_and(|(work, path)| path.starts_with(work))
+        };
+        let used = request.files.is_none() && request.source.as_ref().is_none_or(within);
+        used.then(|| self.lock_work_tree(progress)).transpose()
     }
 
     /// Commits under a policy: weights may be replaced by reconstructions (see `lossy`).
@@ -168,6 +182,8 @@ impl Repo {
             return Err(RepoError::user("the evaluator gave up; nothing was committed", ""));
         }
         let files: Vec<NewFile> = list.into_iter().map(NewFile::from).collect();
+        // Not for as long as candidates are judged: where the files or the branch moved meanwhile, that is seen.
+        let _lock = self.lock_for(request, progress)?;
         self.store(request, &source, &files, Some(prepared), progress)
     }
 
@@ -443,8 +459,6 @@ pub(crate) fn ingest_cached(
     parent: Option<&Entry>,
 ) -> Result<Ingested> {
     let state = FileState::of(path)?;
-    // Asked before the file is read: reading a long one takes longer than settling.
-    let settled = state.settled();
     if let Some(known) = recall(ingest.odb, path, &state) {
         let stored = match &ingest.sink {
             Sink::Ids => true,
@@ -457,12 +471,22 @@ pub(crate) fn ingest_cached(
             return Ok(known);
         }
     }
+    // What was left alone for a while is worth waiting for, since it will be remembered.
+    let patience = if state.settled() {
+        Patience::Wait
+    } else {
+        Patience::Begin
+    };
+    let told = expose_writes(path, patience)?;
+    let state = FileState::of(path)?.after_tick();
+    // Asked before the file is read: reading a long one takes longer than settling.
+    let settled = state.settled() && patience == Patience::Wait;
     let done = ingest.file(path, rel, parent)?;
     let after = FileState::of(path)?;
     if after.written_since(&state) {
         return Err(changed(rel));
     }
-    if settled && after == state {
+    if told && settled && after == state {
         remember(ingest.odb, path, &state, &done);
     }
     Ok(done)

@@ -109,6 +109,37 @@ pub enum RepoError {
         /// The file.
         path: PathBuf,
     },
+    /// A file was written to while it was read.
+    #[error("{file} changed while it was read")]
+    FileChanged {
+        /// Its name in the version.
+        file: String,
+    },
+    /// Files would be replaced or removed whose bytes are in no version.
+    #[error("these files have changes that are not committed:{}", some_of(files))]
+    FilesInTheWay {
+        /// Their names in the version.
+        files: Vec<String>,
+    },
+    /// A file was written to between the look at it and its turn to be replaced or removed.
+    #[error(
+        "{file} was written to meanwhile and is left as it is{}; HEAD has not moved",
+        put_aside(aside)
+    )]
+    FileKept {
+        /// Its name in the version.
+        file: String,
+        /// Where it is now, if another took its name.
+        aside: Option<PathBuf>,
+    },
+    /// Two files of a version would be one on this file system.
+    #[error("{one} and {other} are one name on this file system, which does not tell upper from lower case")]
+    OneName {
+        /// A name in the version.
+        one: String,
+        /// Another.
+        other: String,
+    },
     /// Stored bytes are not what was written.
     #[error("{what} is damaged: {reason}")]
     Corrupt {
@@ -158,6 +189,17 @@ fn of_another(name: &str, base: &Option<Id>, tip: &Option<Id>) -> String {
             format!("{name} is at {tip}, and the files here were not taken from it")
         }
     }
+}
+
+fn some_of(files: &[String]) -> String {
+    let listed = files.iter().take(10).map(|file| format!("\n  {file}"));
+    let more = files.len().checked_sub(11).map(|n| format!("\n  and {} more", n + 1));
+    listed.chain(more).collect()
+}
+
+fn put_aside(aside: &Option<PathBuf>) -> String {
+    let place = aside.as_ref().map(|path| format!(", now as {}", path.display()));
+    place.unwrap_or_default()
 }
 
 fn show(id: &Option<Id>) -> String {
@@ -237,6 +279,9 @@ impl RepoError {
         match self {
             RepoError::User { .. }
             | RepoError::Stopped { .. }
+            | RepoError::FileChanged { .. }
+            | RepoError::FilesInTheWay { .. }
+            | RepoError::OneName { .. }
             | RepoError::UnsafePath { .. }
             | RepoError::TooLong(_) => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
@@ -245,6 +290,7 @@ impl RepoError {
             | RepoError::FilesOfAnother { .. }
             | RepoError::NotForward { .. }
             | RepoError::LockLost { .. }
+            | RepoError::FileKept { .. }
             | RepoError::Overtaken => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
             RepoError::Scan {
@@ -287,6 +333,16 @@ impl RepoError {
             RepoError::Overtaken => "try again".to_owned(),
             RepoError::LockLost { .. } => {
                 "try again; a lock ends with the process that holds it, and its file is never to be deleted".to_owned()
+            }
+            RepoError::FileChanged { .. } => {
+                "commit once the writer is done, or write to a temporary name and rename".to_owned()
+            }
+            RepoError::FilesInTheWay { .. } => "commit them first".to_owned(),
+            RepoError::OneName { .. } => "check out one of the two alone, or on another file system".to_owned(),
+            RepoError::FileKept { .. } => {
+                "the status says which files are of which version; once this file is committed or moved away, the same command \
+                 goes on"
+                    .to_owned()
             }
             RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
             RepoError::Corrupt { .. } => {

@@ -94,3 +94,4 @@ pub use tensor::TensorHeader;
 pub use tree::Files;
 pub use values::to_f64;
 pub use verify::{Difference, Verified};
+pub use work::{FileState, WorkTreeLock, remove as removal};

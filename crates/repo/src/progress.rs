@@ -11,6 +11,8 @@ pub trait Progress: Sync {
     fn advance(&self, n: u64);
     /// The work has ended.
     fn end(&self);
+    /// Another process holds what is needed: said once, after a while.
+    fn waiting(&self, _what: &str) {}
     /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must go
     /// together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it stays so.
     fn stopped(&self) -> bool {

@@ -124,12 +124,16 @@ impl Odb {
         Ok(())
     }
 
-    /// Writes a file of a version to `path` by way of a temporary file beside it: a reader of `path` sees the old file or
-    /// the new one. The directory must exist.
+    /// Writes a file of a version under a temporary name beside `path`, not yet synced. The directory must exist.
     ///
     /// # Errors
     /// As `restore`; the medium failed.
-    pub fn restore_to(&self, entry: &Entry, path: &Path, progress: &dyn Progress) -> Result<()> {
+    pub(crate) fn restore_beside(
+        &self,
+        entry: &Entry,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<(Temporary, File)> {
         let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
         let (temporary, file) = Temporary::beside(path).map_err(failed)?;
         file.set_len(entry.size).map_err(failed)?;
@@ -140,9 +144,7 @@ impl Odb {
         }
         let out = OnDisk { file, path };
         self.restore(entry, &out, progress)?;
-        fs::rename(&temporary.0, path).map_err(failed)?;
-        std::mem::forget(temporary);
-        Ok(())
+        Ok((temporary, out.file))
     }
 }
 
@@ -163,20 +165,14 @@ pub(crate) fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
 }
 
 /// A file that is removed unless it was renamed.
-struct Temporary(PathBuf);
+#[derive(Debug)]
+pub(crate) struct Temporary(pub PathBuf);
 
 impl Temporary {
-    /// Makes one beside `path`, with a name that `work::walk` passes over.
+    /// Makes one beside `path`.
     fn beside(path: &Path) -> io::Result<(Temporary, File)> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let n = NEXT.fetch_add(1, Ordering::Relaxed);
-            let stem = format!(".mdl-{}-{n}-{:08x}", std::process::id(), nonce());
-            let mut name = OsString::from(format!("{stem}-"));
-            name.push(path.file_name().unwrap_or_default());
-            // A long name must not grow past what the file system takes.
-            let short = if name.len() > 200 { stem.into() } else { name };
-            let at = path.with_file_name(short);
+            let at = Temporary::name_beside(path);
             match OpenOptions::new().write(true).create_new(true).open(&at) {
                 // Another process's: with one pid in two containers, it may be at work.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -184,6 +180,18 @@ impl Temporary {
                 Ok(file) => return Ok((Temporary(at), file)),
             }
         }
+    }
+
+    /// A new name beside `path` that `work::walk` passes over.
+    pub fn name_beside(path: &Path) -> PathBuf {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let stem = format!(".mdl-{}-{n}-{:08x}", std::process::id(), nonce());
+        let mut name = OsString::from(format!("{stem}-"));
+        name.push(path.file_name().unwrap_or_default());
+        // A long name must not grow past what the file system takes.
+        let short = if name.len() > 200 { stem.into() } else { name };
+        path.with_file_name(short)
     }
 }
 

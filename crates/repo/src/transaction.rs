@@ -56,11 +56,6 @@ impl<'r> WriteTransaction<'r> {
         Ok(WriteTransaction { repo, held })
     }
 
-    /// What must be shown to change anything by other means.
-    pub fn held(&self) -> &WriteGuard {
-        &self.held
-    }
-
     /// Makes sure that these objects, as far as they exist, stay.
     ///
     /// # Errors

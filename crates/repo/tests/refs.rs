@@ -115,7 +115,7 @@ fn names_that_would_confuse_are_refused() {
     p.repo
         .create_branch("lr=3e-4/run-1/x", &id, false)
         .expect_err("is below a name");
-    p.repo.delete_branch("lr=3e-4/run-1", false).expect("deleted");
+    p.repo.delete_branch("lr=3e-4/run-1", false, &Silent).expect("deleted");
     p.repo.create_branch("lr=3e-4", &id, false).expect("free again");
 }
 
@@ -164,11 +164,11 @@ fn a_branch_nothing_else_reaches_is_deleted_only_by_force() {
     };
     p.write("f", b"b");
     p.repo.commit(&request, &Silent).expect("commit");
-    p.repo.delete_branch("main", true).expect_err("HEAD is on it");
-    p.repo.delete_branch("b", false).expect_err("unmerged");
-    p.repo.delete_branch("b", true).expect("forced");
+    p.repo.delete_branch("main", true, &Silent).expect_err("HEAD is on it");
+    p.repo.delete_branch("b", false, &Silent).expect_err("unmerged");
+    p.repo.delete_branch("b", true, &Silent).expect("forced");
     p.repo.create_branch("c", &base, false).expect("branch");
-    p.repo.delete_branch("c", false).expect("main reaches it");
-    p.repo.delete_branch("c", false).expect_err("gone");
+    p.repo.delete_branch("c", false, &Silent).expect("main reaches it");
+    p.repo.delete_branch("c", false, &Silent).expect_err("gone");
     assert_eq!(p.repo.refs().head().expect("head"), Head::Branch("main".into()));
 }

@@ -83,7 +83,7 @@ fn given() -> MemoryStorage {
         repo.commit(&request(seed, "main"), &Silent).expect("commit");
         repo.commit(&request(seed + 100, "gone"), &Silent).expect("commit");
     }
-    repo.delete_branch("gone", true).expect("deleted");
+    repo.delete_branch("gone", true, &Silent).expect("deleted");
     storage
 }
 
@@ -182,7 +182,7 @@ fn a_commit() {
             match repo.commit(&request(50, "other"), progress) {
                 Ok(done) => {
                     assert_eq!(repo.resolve("other").expect("made"), done.id);
-                    repo.delete_branch("other", true).map(drop)
+                    repo.delete_branch("other", true, &Silent).map(drop)
                 }
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::User);

@@ -300,7 +300,7 @@ fn only_what_a_version_has_is_overwritten_elsewhere() {
     p.write("f", b"only copy");
     p.repo.commit(&lost, &Silent).expect("commit");
     to(b"only copy").expect("a branch has it");
-    p.repo.delete_branch("lost", true).expect("delete");
+    p.repo.delete_branch("lost", true, &Silent).expect("delete");
     to(b"only copy").expect_err("no version has it now");
     assert_eq!(std::fs::read(&file).expect("read"), b"only copy");
 }

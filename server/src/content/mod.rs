@@ -109,7 +109,7 @@ impl Content {
         let decoders = Decoders::new(options.memory);
         let patience = Patience {
             wait: PATIENCE,
-            least_rate: options.least_rate,
+            least_rate: options.min_download_rate,
             window: RATE_WINDOW,
         };
         let overflow = Overflow::new(state.join("overflow"), options.cache, patience, decoders.clone())?;

@@ -81,7 +81,7 @@ impl HttpBody for Paced {
 
 /// Middleware: cuts bodies that come too slowly, and says so.
 pub(crate) async fn least_rate(State(app): State<App>, request: Request, next: Next) -> Response {
-    let (rate, patience) = (app.options().min_rate, app.options().stall_timeout);
+    let (rate, patience) = (app.options().min_upload_rate, app.options().stall_timeout);
     if rate == 0 || request.body().is_end_stream() {
         return next.run(request).await;
     }

@@ -1,7 +1,11 @@
 //! `mdl pull`: fetches, then moves the present branch forward. Neighbours: `fetch` beside it, `Repo::merge`. It must not combine tensors.
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
-use crate::{commands::changes::tell_merged, context::Context, errors::Result};
+use crate::{
+    commands::changes::tell_merged,
+    context::Context,
+    errors::{Result, unforced},
+};
 use mdl_repo::{Head, Merged, RefName, RepoError};
 use serde_json::json;
 use std::io::Write;
@@ -39,7 +43,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let noted = RefName::remote(&name, &branch)?;
     let tip = repo.refs().get(&noted)?;
     let tip = tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found("branch", format!("{branch} at {name}"))))?;
-    let merged = repo.merge(&tip, &format!("{name}/{branch}"), &context.bars)?;
+    let merged = repo
+        .merge(&tip, &format!("{name}/{branch}"), &context.bars)
+        .map_err(unforced)?;
     if context.global.json {
         let (result, from) = match merged {
             Merged::UpToDate => ("up_to_date", None),

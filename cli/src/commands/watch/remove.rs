@@ -1,8 +1,8 @@
 //! Removes originals that the repository holds for certain. Neighbours: `Repo::verify` compares bytes, `known` knows the commits. It must
 //! not remove what differs in a byte, what is newest, or what the framework may still want.
 //!
-//! An original is moved aside before it goes, so that nobody who lists the directory sees half of one. A kill in between leaves it aside:
-//! the next run looks at it again.
+//! An original is moved aside before it goes, so that a listing of the directory never shows half of one. A kill in between leaves it
+//! aside: the next run looks at it again. It goes file by file, and only what was compared: a directory that holds anything else stays.
 
 use super::{
     find::{Found, stamp},
@@ -10,15 +10,11 @@ use super::{
 };
 use crate::context::Context;
 use mdl_objects::Id;
-use mdl_repo::{RefName, Repo, RepoError, Result, WriteAt};
-use std::{
-    collections::HashSet,
-    fs, io,
-    path::{Path, PathBuf},
+use mdl_repo::{
+    DIR, RefName, Repo, RepoError, Result, WriteAt,
+    removal::{Compared, REMOVING, Removal, delete_compared, put_back, remove_compared, states_below},
 };
-
-/// Before the name of an original that is about to go. Commits and looks pass over it.
-const ASIDE: &str = ".mdl-removing-";
+use std::{collections::HashSet, fs, path::Path};
 
 /// Names that must stay: the newest, by step and by time; what links point at; what the framework calls the best.
 pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> HashSet<String> {
@@ -43,6 +39,10 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
         Ok(None) => return Ok(Some("it is gone already".to_owned())),
         _ => return Ok(Some("it changed since it was committed".to_owned())),
     }
+    let compared = states_below(&found.path)?;
+    if let Some(why) = unknown(repo, found, commit, &compared)? {
+        return Ok(Some(why));
+    }
     if let Some(why) = difference(context, repo, found, commit)? {
         return Ok(Some(why));
     }
@@ -50,34 +50,33 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
     if !tip.is_some_and(|tip| repo.reaches(&tip, commit).is_ok_and(|yes| yes)) {
         return Ok(Some(format!("branch {branch} does not hold its version any more")));
     }
-    let aside = found.path.with_file_name(format!("{ASIDE}{}", found.name));
-    let failed = |e| RepoError::io(format!("cannot remove {}", found.path.display()))(e);
-    fs::rename(&found.path, &aside).map_err(failed)?;
-    // Whoever had a file open may have written to it meanwhile.
-    let same = stamp(&aside).ok().flatten().map(|mut s| {
-        let own = aside
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        if let Some(entry) = s.remove(&own) {
-            s.insert(found.name.clone(), entry);
-        }
-        s == found.stamp
-    });
-    if same != Some(true) {
-        fs::rename(&aside, &found.path).map_err(failed)?;
-        return Ok(Some("it changed while it was compared".to_owned()));
+    match remove_compared(&found.path, &compared)? {
+        Removal::Done => Ok(None),
+        Removal::Kept(at) if at == found.path => Ok(Some("it changed while it was compared".to_owned())),
+        Removal::Kept(at) => Ok(Some(format!(
+            "it changed while it was compared, and is now {}",
+            at.display()
+        ))),
     }
-    delete(&aside).map_err(failed)?;
-    Ok(None)
 }
 
-fn delete(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    }
+/// A file that the version does not hold, wherever it hides.
+fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Result<Option<String>> {
+    let files = repo.files(commit)?;
+    let name = |rel: &String| {
+        if rel.is_empty() {
+            found.name.clone()
+        } else {
+            rel.clone()
+        }
+    };
+    let Some(rel) = compared.keys().map(name).find(|rel| !files.contains_key(rel)) else {
+        return Ok(None);
+    };
+    Ok(Some(match rel.split('/').any(|part| part == DIR) {
+        true => format!("a repository is in it ({rel}), which its version has nothing of"),
+        false => format!("its version has no {rel}"),
+    }))
 }
 
 /// Nobody keeps the bytes: only that they can be had counts.
@@ -128,19 +127,18 @@ pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Resu
     let failed = |e| RepoError::io(format!("cannot clear up {}", dir.display()))(e);
     for entry in fs::read_dir(dir).map_err(failed)? {
         let aside = entry.map_err(failed)?.path();
-        let Some(name) = aside.file_name().and_then(|n| n.to_str()?.strip_prefix(ASIDE)) else {
+        let Some(name) = aside.file_name().and_then(|n| n.to_str()?.strip_prefix(REMOVING)) else {
             continue;
         };
         let back = dir.join(name);
-        if known
-            .of(name)
-            .iter()
-            .any(|(_, id)| held(context, repo, &aside, id).is_ok_and(|yes| yes))
-        {
-            delete(&aside).map_err(failed)?;
-        } else if !back.exists() {
-            fs::rename(&aside, &back).map_err(failed)?;
-        } else {
+        // What cannot be looked at is in no version, for all that is known.
+        let left = states_below(&aside).unwrap_or_default();
+        let held = |id: &Id| held(context, repo, &aside, name, &left, id).is_ok_and(|yes| yes);
+        let outcome = match known.of(name).iter().any(|(_, id)| held(id)) {
+            true => delete_compared(&aside, &back, &left)?,
+            false => put_back(aside.clone(), &back)?,
+        };
+        if outcome == Removal::Kept(aside.clone()) {
             context.note(&format!(
                 "note: {} was left by a removal that was cut off",
                 aside.display()
@@ -151,22 +149,18 @@ pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Resu
 }
 
 /// Whether all that is left of an original is in a version, byte for byte.
-fn held(context: &Context, repo: &Repo, aside: &Path, id: &Id) -> Result<bool> {
-    let failed = RepoError::io(format!("cannot look at {}", aside.display()));
-    let left = stamp(aside).map_err(failed)?.unwrap_or_default();
-    let dir = aside.is_dir();
+fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compared, id: &Id) -> Result<bool> {
     for rel in left.keys() {
-        let path: PathBuf = if dir { aside.join(rel) } else { aside.to_owned() };
-        let inner = if dir {
-            rel
-        } else {
-            rel.strip_prefix(ASIDE).unwrap_or(rel)
+        let (path, inner) = match rel.as_str() {
+            "" => (aside.to_owned(), name),
+            rel => (aside.join(rel), rel),
         };
         if repo.verify(&path, id, Some(inner), &context.bars)?.difference.is_some() {
             return Ok(false);
         }
     }
-    Ok(true)
+    // A directory of which nothing can be seen is not one of which nothing is left.
+    Ok(!left.is_empty() || fs::read_dir(aside).is_ok_and(|mut d| d.next().is_none()))
 }
 
 #[cfg(test)]

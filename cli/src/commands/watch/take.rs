@@ -52,6 +52,7 @@ impl Watch {
             },
             Whole::Yes => match self.attempt(context, repo, found) {
                 Ok(taken) => return taken,
+                Err(CliError::Repo(RepoError::FileChanged { .. })) => return Taken::Changing,
                 Err(error) => Taken::Failed {
                     why: error.message(),
                     kind: error.kind(),

@@ -74,10 +74,10 @@ pub fn failed(context: &mut Context, source: &str, kind: &str, why: &str, again:
         return event(context, &json!({"event": "failed", "source": source, "error": error}));
     }
     let paint = context.error_paint();
-    let then = if again {
-        "it is tried again"
-    } else {
-        "it is tried again when it changes"
+    let then = match (again, kind) {
+        (true, _) => "it is tried again",
+        (false, "damaged") => "it is tried again when it changes; `mdl commit` with --allow-damaged takes it as it is",
+        (false, _) => "it is tried again when it changes",
     };
     let line = format!("{source}: not committed: {why}; {then}");
     // If standard error is closed there is nowhere to say so.

@@ -1,8 +1,9 @@
 //! Where a version's files lie on disk, and what is there now. Neighbours: `checkout` decides what to do about it. It must
 //! not know versions beyond the names of their files.
 
-use crate::{RepoError, Result, tree::Files, work::WorkFile};
+use crate::{RepoError, Result, restore::Temporary, tree::Files, work::WorkFile};
 use std::{
+    collections::HashMap,
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -70,9 +71,8 @@ pub(super) fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
     }
 }
 
-/// Removes a file and the directories it leaves empty.
-pub(super) fn remove(path: &Path, root: &Path) -> Result<()> {
-    fs::remove_file(path).map_err(RepoError::io(format!("cannot remove {}", path.display())))?;
+/// Removes the directories that a file that went leaves empty.
+pub(super) fn remove_empty(path: &Path, root: &Path) {
     let mut dir = path.parent();
     while let Some(d) = dir.filter(|d| d.starts_with(root) && *d != root) {
         if fs::remove_dir(d).is_err() {
@@ -80,7 +80,31 @@ pub(super) fn remove(path: &Path, root: &Path) -> Result<()> {
         }
         dir = d.parent();
     }
-    Ok(())
+}
+
+/// Two names that are one where upper and lower case are not told apart, if there are such.
+pub(super) fn same_but_for_case<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
+    let mut seen = HashMap::new();
+    names
+        .into_iter()
+        .find_map(|name| Some((seen.insert(name.to_lowercase(), name)?, name)))
+}
+
+/// Whether the file system takes names that differ in case only for one.
+///
+/// # Errors
+/// Nothing can be written there.
+pub(super) fn ignores_case(dir: &Path) -> Result<bool> {
+    let failed = |e| RepoError::io(format!("cannot write in {}", dir.display()))(e);
+    let probe = Temporary::name_beside(&dir.join("case"));
+    fs::File::create_new(&probe).map_err(failed)?;
+    let upper = probe
+        .file_name()
+        .map(|name| name.to_ascii_uppercase())
+        .unwrap_or_default();
+    let found = fs::symlink_metadata(probe.with_file_name(upper)).is_ok();
+    fs::remove_file(&probe).map_err(failed)?;
+    Ok(found)
 }
 
 /// Whether `path` is a directory of which nothing is left once these files are removed.

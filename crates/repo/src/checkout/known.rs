@@ -2,18 +2,31 @@
 //! history and trees answer. It must not write anything.
 
 use crate::{
-    Result,
+    RepoError, Result,
     ingest::{Hints, Ingest, Policy, Report, Sink},
     refs::Head,
     repo::Repo,
-    work::WorkFile,
+    work::{FileState, WorkFile},
 };
-use mdl_objects::{Id, Mode};
-use std::collections::{HashMap, HashSet};
+use mdl_objects::{Entry, Id, Mode};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
+
+/// A file that was read from its first byte to its last without being written to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    /// What it would be in a tree.
+    pub file: (Mode, Id),
+    pub state: FileState,
+    /// Whether a write through a memory map would move the state.
+    pub told: bool,
+}
 
 impl Repo {
-    /// What a file would be in a tree.
-    pub(super) fn object_of(&self, f: &WorkFile) -> Result<(Mode, Id)> {
+    /// What a file is, whatever is remembered of it; none if it is written to meanwhile.
+    pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
         let policy = Policy {
             max_depth: 0,
             allow_damaged: true,
@@ -27,8 +40,26 @@ impl Repo {
             progress,
             report: Report::default(),
         };
-        let found = ingest.file(&f.path, &f.rel, None)?;
-        Ok((found.mode, found.id))
+        let (state, told) = FileState::exposed(path)?;
+        let found = match ingest.file(path, rel, None) {
+            Err(RepoError::FileChanged { .. }) => return Ok(None),
+            found => found?,
+        };
+        let after = FileState::of(path)?;
+        Ok((!after.written_since(&state)).then_some(Read {
+            file: (found.mode, found.id),
+            state,
+            told,
+        }))
+    }
+
+    /// The file as it is, if that is what a version holds. What is remembered of it is not asked, since it is about to go.
+    pub(super) fn clean(&self, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
+        let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
+            return Ok(None);
+        };
+        let found = self.object_of(&f.path, &f.rel)?;
+        Ok(found.filter(|now| now.file == (old.mode, old.id)))
     }
 
     /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not enough:

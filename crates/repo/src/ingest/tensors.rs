@@ -296,10 +296,7 @@ impl Ingest<'_> {
 
 /// The file was written to while it was read.
 pub(crate) fn changed(rel: &str) -> RepoError {
-    RepoError::user(
-        format!("{rel} changed while it was being committed; nothing was committed"),
-        "commit once the writer is done, or write to a temporary name and rename",
-    )
+    RepoError::FileChanged { file: rel.to_owned() }
 }
 
 /// One word for the schemes of a tensor's segments.

@@ -89,7 +89,7 @@ impl Repo {
         request: &mut LossyRequest<'_>,
     ) -> Result<Prepared> {
         let policy = &request.policy;
-        let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::of(&f.path)?));
+        let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
         let states = list.iter().map(state).collect::<Result<_>>()?;
         let model = Model::scan(list, policy)?;
         let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;

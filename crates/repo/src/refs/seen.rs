@@ -6,7 +6,11 @@
 //! leaves one that is right. What cannot be read is taken for unknown.
 
 use mdl_objects::Id;
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::PathBuf,
+};
 
 /// Stands for "no commit".
 const NONE: &str = "-";
@@ -41,21 +45,35 @@ impl Seen {
         if let Some(mut all) = self.read() {
             all.retain(|id| *id != to);
             all.push(to);
-            self.write(&all[all.len().saturating_sub(MAX)..]);
+            self.write(&all[all.len().saturating_sub(MAX)..], true);
         }
     }
 
     /// HEAD's commit is this.
     pub fn end(&self, at: Option<Id>) {
-        self.write(&[at]);
+        // What was noted before the move is right too, if this is lost.
+        self.write(&[at], false);
     }
 
-    fn write(&self, all: &[Option<Id>]) {
+    fn write(&self, all: &[Option<Id>], durable: bool) {
         let line = |id: &Option<Id>| id.map_or_else(|| NONE.to_owned(), |id| id.to_hex()) + "\n";
         let text: String = all.iter().map(line).collect();
-        let new = self.path.with_extension("new");
         // A note that is not written refuses a commit that could have been made: the user says which version is meant, and goes on.
-        let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.path));
+        let _ = self.replace(&text, durable);
+    }
+
+    fn replace(&self, text: &str, durable: bool) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        if durable {
+            file.sync_data()?;
+        }
+        fs::rename(&new, &self.path)?;
+        match self.path.parent() {
+            Some(dir) if durable => File::open(dir)?.sync_all(),
+            _ => Ok(()),
+        }
     }
 }
 

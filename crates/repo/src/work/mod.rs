@@ -1,8 +1,15 @@
 //! The work tree: which files there are, and what they are as objects. Neighbours: `ingest` hashes files, the index
 //! remembers their state, `commit`, `status` and `checkout` ask. It must not know refs.
 
+mod lock;
+mod pages;
+pub mod remove;
 mod stat;
 mod walk;
 
-pub(crate) use stat::{FileState, recall, remember};
-pub use walk::{WorkFile, survey, walk};
+pub use lock::WorkTreeLock;
+pub(crate) use pages::{Patience, expose_writes};
+pub use stat::FileState;
+pub(crate) use stat::{recall, remember};
+pub use walk::WorkFile;
+pub(crate) use walk::{survey, walk};

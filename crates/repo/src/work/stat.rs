@@ -1,22 +1,27 @@
 //! The stat cache: a file that looks as it did need not be hashed again. Neighbours: the index keeps it. It must not be
-//! trusted for files written to in the moment they were hashed (git's "racy" entries): those are not remembered.
+//! trusted for files written to in the moment they were hashed (git's "racy" entries): those are not remembered. Nor are files whose
+//! times do not tell of writes through memory maps (`pages`).
 
+use super::pages::{Patience, expose_writes};
 use crate::{RepoError, Result, ingest::Ingested, odb::Odb};
 use mdl_objects::{Mode, Reader, Writer};
 use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::Path,
-    time::{SystemTime, UNIX_EPOCH},
+    thread::sleep,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// A file must have been left alone for this long before its state says anything: coarser than any clock of a file
 /// system in use.
 const SETTLED_NS: i128 = 2_000_000_000;
+/// Two writes that are no further apart may leave the same time: coarser than the clock of the kernel.
+const TICK_NS: i128 = 20_000_000;
 
 /// What tells a changed file from an unchanged one without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileState {
+pub struct FileState {
     size: u64,
     mtime_ns: i128,
     ctime_ns: i128,
@@ -26,24 +31,40 @@ pub(crate) struct FileState {
 
 impl FileState {
     /// The state of a file now.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
     pub fn of(path: &Path) -> Result<FileState> {
-        let m = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
-        let ns = |s: i64, n: i64| i128::from(s) * 1_000_000_000 + i128::from(n);
-        Ok(FileState {
-            size: m.size(),
-            mtime_ns: ns(m.mtime(), m.mtime_nsec()),
-            ctime_ns: ns(m.ctime(), m.ctime_nsec()),
-            inode: m.ino(),
-            device: m.dev(),
-        })
+        let found = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+        Ok(FileState::from(&found))
+    }
+
+    /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps too.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn exposed(path: &Path) -> Result<(FileState, bool)> {
+        let told = expose_writes(path, Patience::Wait)?;
+        Ok((FileState::of(path)?.after_tick(), told))
+    }
+
+    /// Waits until a write from now on has another time than the last.
+    pub(crate) fn after_tick(self) -> FileState {
+        let age = self.age_ns();
+        if (0..TICK_NS).contains(&age) {
+            sleep(Duration::from_nanos((TICK_NS - age) as u64));
+        }
+        self
+    }
+
+    fn age_ns(&self) -> i128 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.map_or(0, |d| d.as_nanos() as i128) - self.mtime_ns.max(self.ctime_ns)
     }
 
     /// Whether the file had been left alone long enough, now, for this state to mean something.
-    pub fn settled(&self) -> bool {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos() as i128);
-        now - self.mtime_ns.max(self.ctime_ns) > SETTLED_NS
+    pub(crate) fn settled(&self) -> bool {
+        self.age_ns() > SETTLED_NS
     }
 
     /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's time
@@ -62,6 +83,19 @@ impl FileState {
         w.bytes.extend_from_slice(&self.ctime_ns.to_le_bytes());
         w.varint(self.inode);
         w.varint(self.device);
+    }
+}
+
+impl From<&fs::Metadata> for FileState {
+    fn from(m: &fs::Metadata) -> FileState {
+        let ns = |s: i64, n: i64| i128::from(s) * 1_000_000_000 + i128::from(n);
+        FileState {
+            size: m.size(),
+            mtime_ns: ns(m.mtime(), m.mtime_nsec()),
+            ctime_ns: ns(m.ctime(), m.ctime_nsec()),
+            inode: m.ino(),
+            device: m.dev(),
+        }
     }
 }
 
@@ -149,7 +183,11 @@ mod tests {
             executable: false,
         };
         ingest(&repo, &f, &Slow);
-        let state = FileState::of(&path).expect("state");
+        let (state, told) = FileState::exposed(&path).expect("state");
+        if !told {
+            // On a file system in memory nothing is remembered.
+            return;
+        }
         assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
         ingest(&repo, &f, &crate::Silent);
         assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");

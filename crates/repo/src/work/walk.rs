@@ -1,6 +1,7 @@
 //! Lists the files below a directory that a commit takes. Neighbours: `.mdlignore` by the `ignore` crate. It must not
 //! read files.
 
+use super::remove::REMOVING;
 use crate::{RepoError, Result, repo::DIR};
 use ignore::WalkBuilder;
 use mdl_objects::check_new_name;
@@ -25,7 +26,7 @@ pub struct WorkFile {
 }
 
 /// Files below `root` in the byte order of their names, without what `.mdlignore` files name, `.mdl`, `.git` and the
-/// temporary files of a checkout that was cut off. A root that is a file is itself the only one.
+/// temporary files of a checkout or removal that was cut off. A root that is a file is itself the only one.
 ///
 /// # Errors
 /// Symbolic links (unless followed), special files, names that no tree takes; the medium failed.
@@ -60,7 +61,7 @@ fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) ->
         .standard_filters(false)
         .add_custom_ignore_filename(".mdlignore")
         .follow_links(follow_symlinks)
-        .filter_entry(|e| e.depth() == 0 || !matches!(e.file_name().to_str(), Some(DIR | ".git")))
+        .filter_entry(|e| e.depth() == 0 || !is_ours(e.file_name()))
         .build();
     for entry in walker {
         let entry = entry.map_err(|e| RepoError::io(format!("cannot list {}", root.display()))(into_io(e)))?;
@@ -94,6 +95,11 @@ fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) ->
     }
     files.sort_by(|a, b| a.rel.cmp(&b.rel));
     Ok(files)
+}
+
+/// Repositories, and originals that are being removed: a version has their bytes.
+fn is_ours(name: &OsStr) -> bool {
+    matches!(name.to_str(), Some(DIR | ".git")) || name.as_bytes().starts_with(REMOVING.as_bytes())
 }
 
 /// Whether a file has the name of one that a checkout is writing: `.mdl-`, a process id, `-`, a number, and perhaps `-` and

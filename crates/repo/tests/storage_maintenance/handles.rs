@@ -226,9 +226,9 @@ fn a_deletion_waits_for_a_collector() {
     repo.create_tag("t", &id, None, false).expect("tag");
     repo.create_branch("old", &id, false).expect("branch");
     let operations: [&(dyn Fn() + Sync); 3] = [
-        &|| assert_eq!(repo.delete_branch("b", true).expect("delete"), id),
+        &|| assert_eq!(repo.delete_branch("b", true, &Silent).expect("delete"), id),
         &|| assert_eq!(repo.delete_tag("t").expect("delete"), id),
-        &|| repo.rename_branch("old", "new").expect("rename"),
+        &|| repo.rename_branch("old", "new", &Silent).expect("rename"),
     ];
     for operation in operations {
         let alone = storage.lock_exclusive().expect("lock");

@@ -342,7 +342,7 @@ fn records_of_commits_that_are_gone_go_too() {
     apart(&mut repo, "main", 1, 1);
     apart(&mut repo, "side", 3, 2);
     repo.prune(Some("side"), &latest(1), &DO).expect("prune");
-    repo.delete_branch("side", true).expect("delete");
+    repo.delete_branch("side", true, &Silent).expect("delete");
     repo.gc(&NOW, &Silent).expect("gc");
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
     assert_clean(&repo);

@@ -1,0 +1,61 @@
+//! Where HEAD points after a checkout, or without one.
+
+use crate::{
+    RepoError, Result,
+    guard::WriteGuard,
+    progress::Progress,
+    refs::{HEADS, Head},
+    repo::Repo,
+};
+use mdl_objects::Id;
+
+fn place(head: &Head) -> String {
+    match head {
+        Head::Branch(name) => name.clone(),
+        Head::Detached(id) => id.short(),
+    }
+}
+
+impl Repo {
+    /// Points HEAD elsewhere without touching files. A branch must stand at `seen`.
+    ///
+    /// # Errors
+    /// `Conflict` where the branch moved or went meanwhile; the medium failed.
+    pub fn attach(&self, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
+        let _lock = self.lock_work_tree(progress)?;
+        let held = match head {
+            Head::Branch(_) => self.write_lock()?,
+            Head::Detached(id) => self.hold(id)?,
+        };
+        if self.refs.head()? == *head {
+            return Ok(());
+        }
+        self.refuse_another_tip(head, seen)?;
+        let message = format!("checkout: moving to {}", place(head));
+        self.refs.set_head(&held, head, &self.config.signature(), &message)
+    }
+
+    pub(super) fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
+        if from == head {
+            self.files_are_of(Some(*commit));
+            return Ok(());
+        }
+        self.refuse_another_tip(head, Some(*commit))?;
+        let message = format!("checkout: moving to {}", place(head));
+        self.refs
+            .move_head(held, from, head, &self.config.signature(), &message)
+    }
+
+    /// HEAD must not come to be on a branch that is gone, or whose files these are not.
+    fn refuse_another_tip(&self, head: &Head, expected: Option<Id>) -> Result<()> {
+        let found = self.refs.tip(head)?;
+        match head {
+            Head::Branch(name) if found != expected => Err(RepoError::Conflict {
+                name: format!("{HEADS}{name}"),
+                expected,
+                found,
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Writes and removes files so that what a checkout reports is on the disk: data first, then names, then directories. Files are
+//! written in batches under temporary names, each synced on a thread of its own while the next is decoded.
+
+use super::{
+    CheckedOut, Expected, Job,
+    disk::{make_dirs, remove_empty},
+    replace::{Outcome, is_same, place, take_away},
+};
+use crate::{RepoError, Result, progress::Progress, repo::Repo, restore::Temporary};
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    thread,
+};
+
+/// Files that are synced at once, and bytes that may lie on the disk twice.
+const BATCH_FILES: usize = 32;
+const BATCH_BYTES: u64 = 256 << 20;
+
+/// Directories whose entries changed.
+#[derive(Debug, Default)]
+pub(super) struct Touched(BTreeSet<PathBuf>);
+
+impl Touched {
+    /// The file at `path` came or went; what is between it and `root` may be new, and so may `root`.
+    fn add(&mut self, path: &Path, root: &Path) {
+        for dir in path.ancestors().skip(1) {
+            if !self.0.insert(dir.to_owned()) || !dir.starts_with(root) {
+                break;
+            }
+        }
+    }
+
+    /// Makes the names durable.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn sync(&self) -> Result<()> {
+        for dir in &self.0 {
+            let done = File::open(dir).and_then(|d| d.sync_all());
+            match done.map_err(|e| (e.kind(), e)) {
+                // It went with its last file; some file systems sync no directories, or let nobody else open the one above.
+                Err((io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied, _)) => {}
+                done => done.map_err(|(_, e)| RepoError::io(format!("cannot sync {}", dir.display()))(e))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Repo {
+    /// Whether a file is what was expected of it: by its state where that tells, else by its bytes.
+    fn still(&self, path: &Path, rel: &str, expected: &Expected) -> Result<bool> {
+        match expected {
+            Expected::Held(seen) if seen.told => is_same(path, &seen.state),
+            Expected::Held(seen) => {
+                Ok(is_same(path, &seen.state)? && self.object_of(path, rel)?.is_some_and(|now| now.file == seen.file))
+            }
+            Expected::Anything => Ok(true),
+            Expected::Absent => Ok(false),
+        }
+    }
+
+    /// Takes files away, and the directories that this leaves empty.
+    pub(super) fn remove_all(
+        &self,
+        gone: &[(&str, PathBuf, Expected)],
+        root: &Path,
+        touched: &mut Touched,
+        done: &mut CheckedOut,
+    ) -> Result<()> {
+        for (rel, path, expected) in gone {
+            touched.add(path, root);
+            let outcome = take_away(path, expected, &|at| self.still(at, rel, expected))?;
+            kept(rel, outcome)?;
+            remove_empty(path, root);
+            done.removed += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &self,
+        jobs: &[Job<'_>],
+        root: &Path,
+        touched: &mut Touched,
+        done: &mut CheckedOut,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        self.odb.prefetch_files(jobs.iter().map(|j| j.entry))?;
+        progress.begin(
+            "checking out",
+            jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
+        );
+        let mut rest = jobs;
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(batch_len(rest));
+            rest = later;
+            let written = self.write_batch(batch, root, progress)?;
+            for (job, new) in batch.iter().zip(written) {
+                touched.add(&job.path, root);
+                let outcome = place(new, &job.path, &job.expected, &|at| {
+                    self.still(at, job.rel, &job.expected)
+                })?;
+                kept(job.rel, outcome)?;
+                done.written += 1;
+                done.bytes = done.bytes.saturating_add(job.entry.size);
+            }
+        }
+        progress.end();
+        Ok(())
+    }
+
+    /// Files under temporary names, whole and synced.
+    fn write_batch(&self, jobs: &[Job<'_>], root: &Path, progress: &dyn Progress) -> Result<Vec<Temporary>> {
+        thread::scope(|scope| {
+            let mut written = Vec::with_capacity(jobs.len());
+            for job in jobs {
+                if let Some(dir) = job.path.parent() {
+                    make_dirs(dir, root)?;
+                }
+                let (new, file) = self.odb.restore_beside(job.entry, &job.path, progress)?;
+                written.push((new, scope.spawn(move || file.sync_all())));
+            }
+            let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
+                let ended = syncing
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
+                ended.map_err(RepoError::io(format!("cannot sync {}", new.0.display())))?;
+                Ok(new)
+            };
+            written.into_iter().map(synced).collect()
+        })
+    }
+}
+
+fn batch_len(jobs: &[Job<'_>]) -> usize {
+    let mut bytes = 0u64;
+    let fits = |job: &&Job<'_>| {
+        bytes = bytes.saturating_add(job.entry.size);
+        bytes <= BATCH_BYTES
+    };
+    jobs.iter().take(BATCH_FILES).take_while(fits).count().max(1)
+}
+
+fn kept(rel: &str, outcome: Outcome) -> Result<()> {
+    match outcome {
+        Outcome::Done => Ok(()),
+        Outcome::Kept(aside) => Err(RepoError::FileKept {
+            file: rel.to_owned(),
+            aside,
+        }),
+    }
+}

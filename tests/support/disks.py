@@ -1,0 +1,61 @@
+"""File systems of a test's own: an ext4 image whose power can be cut, and what mount gives otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+def must(*argv: str | Path) -> None:
+    """Runs a command that needs root; the test is skipped where it cannot."""
+    done = subprocess.run([*map(str, argv)], capture_output=True, check=False)
+    if done.returncode != 0:
+        reason = f"{argv[0]} cannot be used here: {done.stderr.decode(errors='replace').strip()[:200]}"
+        warnings.warn(f"SKIPPED: {reason}", stacklevel=2)
+        pytest.skip(reason)
+
+
+@contextmanager
+def mounted(at: Path, *how: str | Path) -> Iterator[Path]:
+    """Something mounted while the block runs."""
+    at.mkdir(parents=True, exist_ok=True)
+    must("mount", *how, at)
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """An ext4 file system in a file."""
+
+    image: Path
+    root: Path
+
+    @contextmanager
+    def after_a_power_cut(self, at: Path) -> Iterator[Path]:
+        """What would be found if the power went now: what the device has been given so far, without the page cache."""
+        image = at.with_suffix(".img")
+        shutil.copyfile(self.image, image)
+        with mounted(at, "-o", "loop", image) as root:
+            yield root
+
+
+@contextmanager
+def ext4(folder: Path, mib: int, *features: str) -> Iterator[Disk]:
+    """A fresh one; its data is only on the device once it was synced (or after half a minute)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    image = folder / "disk.img"
+    with image.open("wb") as out:
+        out.truncate(mib << 20)
+    must("mkfs.ext4", "-q", *features, image)
+    with mounted(folder / "disk", "-o", "loop", image) as root:
+        yield Disk(image, root)
