@@ -140,6 +140,8 @@ class Fuzz:
         self.judge(request, reply)
         if reply.status in (201, 202):
             maker.learn(reply.body)
+        if request.caller == "cookie" and request.template == "/logout":
+            self.grounds.sign_in(self.server)
         return None
 
     def judge(self, request: Request, reply: Reply) -> None:
