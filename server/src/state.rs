@@ -22,10 +22,16 @@ pub fn make(path: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(|e| match is_full(&e) {
-            true => storage_failed(e),
-            false => Problem::internal(format!("cannot make {}: {e}", path.display())),
-        })
+        .map_err(failed("make", path))
+}
+
+/// What is said where one of the server's own files cannot be had: the path is for its log.
+pub fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Problem + use<> {
+    let done = format!("cannot {what} {}", path.display());
+    move |e| match is_full(&e) {
+        true => storage_failed(e),
+        false => Problem::internal(format!("{done}: {e}")),
+    }
 }
 
 /// Writes a file that only its owner may read: durably, whole or not at all.
@@ -74,10 +80,6 @@ pub fn now_ms() -> i64 {
 /// # Errors
 /// The medium failed.
 pub fn lock(path: &Path) -> Result<File> {
-    let failed = |e: io::Error| match is_full(&e) {
-        true => storage_failed(e),
-        false => Problem::internal(format!("cannot lock {}: {e}", path.display())),
-    };
     make(path.parent().unwrap_or(Path::new(".")))?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -87,7 +89,7 @@ pub fn lock(path: &Path) -> Result<File> {
         .write(true)
         .mode(0o600)
         .open(PathBuf::from(name))
-        .map_err(failed)?;
-    file.lock().map_err(failed)?;
+        .map_err(failed("lock", path))?;
+    file.lock().map_err(failed("lock", path))?;
     Ok(file)
 }

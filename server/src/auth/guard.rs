@@ -7,7 +7,7 @@ use super::Tokens;
 use crate::{
     problem::{Problem, Result},
     stamp::Stamp,
-    state::write_private,
+    state::{failed, write_private},
 };
 use std::{
     path::{Path, PathBuf},
@@ -36,7 +36,7 @@ impl Marker {
         if self.is_set()? {
             return Ok(());
         }
-        write_private(&self.0, WHY).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))
+        write_private(&self.0, WHY).map_err(failed("write", &self.0))
     }
 
     /// Whether there ever was a token.

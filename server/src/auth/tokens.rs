@@ -6,7 +6,7 @@ use crate::{
     problem::{Problem, Result},
     registry::RepoName,
     stamp::Stamp,
-    state::{now_ms, random_hex, write_private},
+    state::{failed, now_ms, random_hex, write_private},
 };
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -142,11 +142,6 @@ impl fmt::Debug for Tokens {
     }
 }
 
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Problem + use<> {
-    let path = path.display().to_string();
-    move |e| Problem::internal(format!("{path}: {e}"))
-}
-
 impl Tokens {
     /// The tokens in a server's state directory.
     pub fn new(state: &Path) -> Tokens {
@@ -163,7 +158,7 @@ impl Tokens {
     /// It cannot be read, or is not what this program wrote: then nobody is let in.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
         // Before the file is read: what changes meanwhile shows next time.
-        let stamp = Stamp::of(&self.path).map_err(failed(&self.path))?;
+        let stamp = Stamp::of(&self.path).map_err(failed("read", &self.path))?;
         let settled = stamp.is_none_or(|s| s.is_settled());
         {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +181,7 @@ impl Tokens {
     /// # Errors
     /// The file system does not say.
     pub fn were_ever_made(&self) -> Result<bool> {
-        Ok(Stamp::of(&self.path).map_err(failed(&self.path))?.is_some() || self.marker.is_set()?)
+        Ok(Stamp::of(&self.path).map_err(failed("read", &self.path))?.is_some() || self.marker.is_set()?)
     }
 
     pub(super) fn marker(&self) -> &Marker {
@@ -197,9 +192,9 @@ impl Tokens {
         let bytes = match fs::read(&self.path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(File::default()),
-            Err(e) => return Err(failed(&self.path)(e)),
+            Err(e) => return Err(failed("read", &self.path)(e)),
         };
-        let mut file: File = serde_json::from_slice(&bytes).map_err(|e| failed(&self.path)(e.into()))?;
+        let mut file: File = serde_json::from_slice(&bytes).map_err(|e| failed("read", &self.path)(e.into()))?;
         for token in &mut file.tokens {
             token.matcher = matcher(&token.repo).ok();
         }
@@ -255,7 +250,7 @@ impl Tokens {
         file.version = 1;
         f(&mut file.tokens)?;
         let bytes = serde_json::to_vec_pretty(&file).map_err(Problem::internal)?;
-        write_private(&self.path, &bytes).map_err(failed(&self.path))
+        write_private(&self.path, &bytes).map_err(failed("write", &self.path))
     }
 
     /// The token that a bearer shows, if it is good now.
