@@ -181,12 +181,18 @@ def states(folder: Path) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-def test_a_server_that_only_reads_serves_everything_and_changes_nothing(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sandbox", [(), ("--no-sandbox",)], ids=["sandbox", "no sandbox"])
+def test_a_server_that_only_reads_serves_everything_and_changes_nothing(
+    root: Path, tmp_path: Path, sandbox: tuple[str, ...]
+) -> None:
+    # As from before there were identities.
+    (root / "ada" / "gpt" / "identity").unlink(missing_ok=True)
     shutil.rmtree(root / "ada" / "gpt" / "index", ignore_errors=True)
     before = states(root)
     token = create_token(root)
     shutil.move(root / ".mdl-serve", tmp_path / "state")
-    with Server(root, ("--read-only", "--state", str(tmp_path / "state")), token=token) as server:
+    options = ("--read-only", "--state", str(tmp_path / "state"), *sandbox)
+    with Server(root, options, token=token) as server:
         path = "/ada/gpt/resolve/main/model.safetensors"
         data = server.get(path)
         assert data.status == 200

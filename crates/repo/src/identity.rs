@@ -117,6 +117,18 @@ impl Repo {
         };
         Ok(*self.identity.get_or_init(|| found))
     }
+
+    /// Takes the directory's identity where none is stored, so that none is written down.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub(crate) fn derive_identity(&self) -> Result<()> {
+        let derived = self.dir().and_then(Identity::of_directory);
+        if let (None, Some(derived)) = (self.storage.get(&KEY)?, derived) {
+            self.identity.get_or_init(|| derived);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -134,6 +146,23 @@ mod tests {
         Repo::init(path, true, "main", Arc::new(CpuEngine::new()))
             .expect("a repository")
             .0
+    }
+
+    #[test]
+    fn one_that_is_only_read_is_given_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, index) = (dir.path().join("r"), dir.path().join("index"));
+        init(&path);
+        fs::remove_file(path.join(KEY.as_str())).expect("removed");
+        let read = || Repo::open_with_index(&path, Arc::new(CpuEngine::new()), index.clone()).expect("a repository");
+        let first = read().identity().expect("an identity");
+        assert!(!path.join(KEY.as_str()).exists());
+        assert_eq!(read().identity().expect("an identity"), first);
+        assert_eq!(
+            open(&path).identity().expect("an identity"),
+            first,
+            "the one that is written down is the same"
+        );
     }
 
     #[test]

@@ -80,12 +80,14 @@ impl Repo {
         Repo::open_at(path, engine, None)
     }
 
-    /// As `open`, with the index in another directory: nothing is written beside what is only read.
+    /// As `open`, with the index in another directory: nothing is written to what is only read.
     ///
     /// # Errors
     /// As `open`.
     pub fn open_with_index(path: &Path, engine: Arc<dyn Engine>, index: PathBuf) -> Result<Repo> {
-        Repo::open_at(path, engine, Some(index))
+        let repo = Repo::open_at(path, engine, Some(index))?;
+        repo.derive_identity()?;
+        Ok(repo)
     }
 
     fn open_at(path: &Path, engine: Arc<dyn Engine>, index: Option<PathBuf>) -> Result<Repo> {
