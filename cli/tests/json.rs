@@ -190,7 +190,10 @@ fn moves() {
 #[test]
 fn housekeeping() {
     let s = Sandbox::with_history();
-    fields(&s.json(&["fsck"]), "ok quick packs objects stored_bytes problems");
+    fields(
+        &s.json(&["fsck"]),
+        "ok quick packs objects stored_bytes problems not_fetched",
+    );
     let gc = s.json(&["gc", "--dry-run"]);
     fields(
         &gc,

@@ -5,6 +5,10 @@
 
 mod common;
 use common::{Run, Sandbox};
+use mdl_repo::{
+    pack::{Pack, PackId},
+    storage::LocalStorage,
+};
 use serde_json::Value;
 use std::fs;
 
@@ -191,15 +195,20 @@ fn a_clone_finds_its_branch_where_head_names_none() {
     assert_eq!((said.code, said.err.contains("warning")), (0, false), "{said:?}");
 }
 
-/// Flips a bit in each pack of origin.
+/// Flips a bit of every object of origin: which lies where depends on ids.
 fn damage_origin(s: &Sandbox) {
-    let packs = fs::read_dir(s.root().join("origin/packs")).unwrap();
-    for path in packs.map(|e| e.unwrap().path()) {
-        if path.extension().is_some_and(|e| e == "pack") {
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[40] ^= 1;
-            fs::write(&path, bytes).unwrap();
+    let origin = s.root().join("origin");
+    let storage = LocalStorage::new(&origin);
+    for entry in fs::read_dir(origin.join("packs")).unwrap() {
+        let path = entry.unwrap().path();
+        let key = format!("packs/{}", path.file_name().unwrap().to_str().unwrap());
+        let Some(id) = PackId::from_key(&key) else { continue };
+        let pack = Pack::open(&storage, id).unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        for record in pack.records() {
+            bytes[record.offset as usize] ^= 1;
         }
+        fs::write(&path, bytes).unwrap();
     }
 }
 

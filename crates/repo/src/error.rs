@@ -328,7 +328,7 @@ impl RepoError {
                 ),
             },
             RepoError::UnsafePath { .. } => {
-                "the version's other files can be checked out by their names; `mdl cat` shows this one".to_owned()
+                "the version's other files can be checked out by their names".to_owned()
             }
             RepoError::Overtaken => "try again".to_owned(),
             RepoError::LockLost { .. } => {
