@@ -443,7 +443,9 @@ def test_a_full_disk_is_told_by_everything_that_keeps_something(root: Path, tiny
             "upload": begin(server, 10),
             "piece": append(server, upload, 0, b"x" * (1 << 20)),
             "object": server.ask("PUT", href, b"x" * (1 << 20)),
-            "commit": server.ask("POST", f"{REPO}/commits", form({"message": "m"}, {"a": b"x" * 9999}), {"Content-Type": FORM}),
+            "commit": server.ask(
+                "POST", f"{REPO}/commits", form({"message": "m"}, {"a": b"x" * 9999}), {"Content-Type": FORM}
+            ),
             "hub": hub_commit(server, line("file", path="a", content="x" * 9999)),
         }
         assert {what: a.status for what, a in answers.items()} == dict.fromkeys(answers, 507)
