@@ -113,7 +113,7 @@ def test_a_small_file_is_never_sent_as_terabytes(tmp_path: Path) -> None:
     storage = makers.Storage.of("0", np.arange(256, dtype=np.float32))
     state = {
         "bomb": makers.View(storage, 0, (1100, 1000, 1000, 1000), (0, 0, 0, 0)),
-        "overlap": makers.View(storage, 0, (200, 50) + (1000, 1000, 2), (1, 1, 0, 0, 0)),
+        "overlap": makers.View(storage, 0, (200, 50, 1000, 1000, 2), (1, 1, 0, 0, 0)),
         "expanded": makers.View(storage, 0, (64, 256), (0, 1)),
     }
     makers.torch_zip(folder / "view.pt", state)
@@ -157,19 +157,21 @@ def test_clients_that_take_nothing_are_cut_off_where_others_wait_for_all_that_th
     zeros(root, "bob/gpt", 96)
     many = [create_token(root, "read", name=f"eve{n}") for n in range(6)]
     bob = create_token(root, "read", name="bob")
-    with Server(root, ("--memory", "1GiB", "--cache", "0", "--stall", "600")) as server:
-        with closing([slow_reader(server, tensor_path("ada/gpt"), token) for token in many * 6]) as slow:
-            assert until(lambda: begun(slow) >= 12, SOON)
-            assert is_all_zeros(fetch(server, tensor_path("bob/gpt"), bob, 120), 96)
-            ended = 0
-            for one in slow:
-                try:
-                    got = raw.drain(one, 256 * MIB) if has_begun(one) else b""
-                    ended += raw.status(got) == 200 and len(got) < 96 * MIB
-                except ConnectionError:
-                    ended += 1
-                one.close()
-            assert ended, "a body that was cut off must not look complete"
+    with (
+        Server(root, ("--memory", "1GiB", "--cache", "0", "--stall", "600")) as server,
+        closing([slow_reader(server, tensor_path("ada/gpt"), token) for token in many * 6]) as slow,
+    ):
+        assert until(lambda: begun(slow) >= 12, SOON)
+        assert is_all_zeros(fetch(server, tensor_path("bob/gpt"), bob, 120), 96)
+        ended = 0
+        for one in slow:
+            try:
+                got = raw.drain(one, 256 * MIB) if has_begun(one) else b""
+                ended += raw.status(got) == 200 and len(got) < 96 * MIB
+            except ConnectionError:
+                ended += 1
+            one.close()
+        assert ended, "a body that was cut off must not look complete"
 
 
 def test_requests_that_wait_are_bounded_and_those_whose_client_left_wait_no_more(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ def test_one_failed_read_of_a_check_costs_no_version(chain: tuple[Mdl, list[Path
     strace = ["strace", "-f", "-y", "-o", str(log), "-e", "trace=pread64"]
     subprocess.run(
         [*strace, *counted.argv("fsck")],
-        env=counted.environment(ONE_THREAD), cwd=counted.repo, check=True, capture_output=True,
+        env=counted.environment(ONE_THREAD),
+        cwd=counted.repo,
+        check=True,
+        capture_output=True,
     )
     calls = faults.parse_log(log.read_bytes())
     first = packs(counted)[0].name
@@ -99,9 +102,7 @@ def test_one_failed_read_of_a_check_costs_no_version(chain: tuple[Mdl, list[Path
     assert noticed > 0, "no failed read was noticed"
 
 
-def test_what_stands_on_a_damaged_tensor_is_whole_again_once_its_content_is_committed(
-    mdl: Mdl, tmp_path: Path
-) -> None:
+def test_what_stands_on_a_damaged_tensor_is_whole_again_once_its_content_is_committed(mdl: Mdl, tmp_path: Path) -> None:
     """The content comes back as `fsck` advises, on a branch whose chain is intact and deep."""
     folders = [state(tmp_path / f"v{i}", *range(i)) for i in range(4)]
     mdl.commit(folders[0], "v0")
@@ -159,7 +160,7 @@ def test_a_fetch_heals_what_stands_on_a_damaged_tensor(mdl: Mdl, tmp_path: Path)
 
 
 @pytest.fixture
-def partial(tmp_path: Path) -> Iterator[tuple[Mdl, Mdl, Path]]:
+def partial(tmp_path: Path) -> tuple[Mdl, Mdl, Path]:
     """An origin with a model and a small file, a clone that holds only the small one, and the model's folder."""
     origin = Mdl.init(tmp_path / "origin", "--bare")
     folder = state(tmp_path / "full", 1)
@@ -167,12 +168,10 @@ def partial(tmp_path: Path) -> Iterator[tuple[Mdl, Mdl, Path]]:
     origin.commit(folder, "first")
     clone = Mdl(tmp_path / "clone")
     clone.run("clone", origin.repo, clone.repo, "--only", "config.json", repo_flag=False, cwd=tmp_path)
-    yield origin, clone, folder
+    return origin, clone, folder
 
 
-def test_a_commit_in_a_partial_repository_stores_what_it_says(
-    partial: tuple[Mdl, Mdl, Path], tmp_path: Path
-) -> None:
+def test_a_commit_in_a_partial_repository_stores_what_it_says(partial: tuple[Mdl, Mdl, Path], tmp_path: Path) -> None:
     """The file's state is known from `status`, its manifest came with the clone, its tensors did not."""
     origin, clone, folder = partial
     for name in ("model.safetensors", "config.json"):
@@ -186,9 +185,7 @@ def test_a_commit_in_a_partial_repository_stores_what_it_says(
     clone.fsck()
 
 
-def test_a_check_tells_what_was_not_fetched_from_what_was_lost(
-    partial: tuple[Mdl, Mdl, Path], tmp_path: Path
-) -> None:
+def test_a_check_tells_what_was_not_fetched_from_what_was_lost(partial: tuple[Mdl, Mdl, Path], tmp_path: Path) -> None:
     _, clone, _ = partial
     assert clone.json("fsck")["not_fetched"] > 0
     mine = state(tmp_path / "mine", 9, shape=(128, 128))
@@ -243,7 +240,7 @@ def test_a_lock_file_deleted_beside_a_commit_lets_no_branch_name_what_is_gone(
     chain: tuple[Mdl, list[Path]], tmp_path: Path
 ) -> None:
     """The commit is held up before its ref moves; then its lock file is deleted, and a collection runs."""
-    mdl, folders = chain
+    mdl, _folders = chain
     new = state(tmp_path / "new", 5, shape=(64, 64))
     count = Mdl(copy_tree(mdl.repo, tmp_path / "count"))
     calls = faults.calls_of(
@@ -256,7 +253,10 @@ def test_a_lock_file_deleted_beside_a_commit_lets_no_branch_name_what_is_gone(
     slow = ["strace", "-f", "-o", "/dev/null", "-e", f"inject={name}:delay_exit=5000000:when={nth}"]
     commit = subprocess.Popen(
         [*slow, *mdl.argv("commit", new, "-m", "x")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=mdl.environment(ONE_THREAD),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=mdl.environment(ONE_THREAD),
     )
     until = time.monotonic() + 30
     while set(packs(mdl)) == before and time.monotonic() < until:
