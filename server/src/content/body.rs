@@ -52,13 +52,13 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
     let here = app.content().cache.get(entry).filter(|d| serves(d, start, len));
     if let Some(decoded) = here {
         app.metrics().cache_hits.inc();
-        if let Some(body) = part.clone().from_file(decoded, start).await? {
+        if let Some(body) = part.clone().read_file(decoded, start).await? {
             return Ok(body);
         }
     }
     if len > SMALL_PART || len == entry.size {
         if let Some(decoded) = fill::decoded(app, reader, entry).await?
-            && let Some(body) = part.clone().from_file(decoded, start).await?
+            && let Some(body) = part.clone().read_file(decoded, start).await?
         {
             return Ok(body);
         }
@@ -155,7 +155,7 @@ struct Part {
 
 impl Part {
     /// From a decoded file; none: the disk failed before its first byte was there.
-    async fn from_file(self, decoded: Arc<Decoded>, start: u64) -> Result<Option<Body>> {
+    async fn read_file(self, decoded: Arc<Decoded>, start: u64) -> Result<Option<Body>> {
         match decoded.reached((start + 1).min(self.end)).await {
             Ok(()) => {}
             Err(Failure::Disk) => return Ok(None),
