@@ -3,6 +3,7 @@
 //! A connection is idle from when it was accepted until its first request, and between two requests: then it may be closed at any
 //! time. While a request is answered it may not.
 
+use ipnet::IpNet;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
@@ -30,6 +31,8 @@ pub(super) struct Limits {
     pub per_client: usize,
     /// Clients of this machine (a proxy in front of the server, say) may have more.
     pub loopback_exempt: bool,
+    /// Those who ask for many others may have more.
+    pub proxies: Vec<IpNet>,
 }
 
 impl Limits {
@@ -38,6 +41,10 @@ impl Limits {
             true => usize::MAX,
             false => self.per_client,
         }
+    }
+
+    fn is_proxy(&self, address: IpAddr) -> bool {
+        self.proxies.iter().any(|net| net.contains(&address.to_canonical()))
     }
 }
 
@@ -117,10 +124,14 @@ impl Connections {
     /// The client has as many as it may have, and none of them is idle.
     pub(super) async fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Seat, TooMany> {
         let client = client_of(address);
+        let most = match self.limits.is_proxy(address) {
+            true => usize::MAX,
+            false => self.limits.of(client),
+        };
         loop {
             {
                 let mut table = self.table();
-                if table.of(client) >= self.limits.of(client) && !table.close_idle(Some(client)) {
+                if table.of(client) >= most && !table.close_idle(Some(client)) {
                     return Err(TooMany);
                 }
                 if table.open.len() < self.limits.total || table.close_idle(None) {
@@ -257,6 +268,7 @@ mod tests {
             total,
             per_client,
             loopback_exempt: true,
+            proxies: vec!["198.51.100.0/24".parse().expect("a network")],
         })
     }
 
@@ -293,6 +305,18 @@ mod tests {
             connections.table().clients.len() == 1,
             "clients that left are forgotten"
         );
+    }
+
+    #[tokio::test]
+    async fn a_trusted_proxy_has_any_number() {
+        let connections = connections(8, 2);
+        let proxy = "::ffff:198.51.100.7".parse().expect("an address");
+        let held = [
+            connections.admit(proxy).await,
+            connections.admit(proxy).await,
+            connections.admit(proxy).await,
+        ];
+        assert!(held.iter().all(Result::is_ok));
     }
 
     #[test]

@@ -152,6 +152,7 @@ fn limits(app: &App) -> Limits {
         total,
         per_client: named.unwrap_or_else(|| (total / SHARE).max(LEAST_SHARE)).max(1),
         loopback_exempt: named.is_none(),
+        proxies: options.trusted_proxies.clone(),
     }
 }
 
