@@ -356,9 +356,9 @@ async fn bombs_and_broken_forms_change_nothing() {
         (
             "a giant header",
             form(&[("meta", None, meta), ("file", Some(&long), b"x")]),
-            &[400],
+            &[413],
         ),
-        ("a giant first header", form(&[(&long, None, meta)]), &[400]),
+        ("a giant first header", form(&[(&long, None, meta)]), &[413]),
         ("no meta", form(&[("file", Some("a"), b"x")]), &[400]),
         (
             "meta twice",

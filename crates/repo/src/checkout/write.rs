@@ -18,6 +18,13 @@ use std::{
 /// Files that are synced at once, and bytes that may lie on the disk twice.
 const BATCH_FILES: usize = 32;
 const BATCH_BYTES: u64 = 256 << 20;
+/// Failures to open a directory after which its names need no sync, or can have none.
+const PASSED_OVER: [io::ErrorKind; 4] = [
+    io::ErrorKind::NotFound,
+    io::ErrorKind::NotADirectory,
+    io::ErrorKind::InvalidInput,
+    io::ErrorKind::PermissionDenied,
+];
 
 /// Directories whose entries changed.
 #[derive(Debug, Default)]
@@ -41,8 +48,9 @@ impl Touched {
         for dir in &self.0 {
             let done = File::open(dir).and_then(|d| d.sync_all());
             match done.map_err(|e| (e.kind(), e)) {
-                // It went with its last file; some file systems sync no directories, or let nobody else open the one above.
-                Err((io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied, _)) => {}
+                // It went with its last file, and perhaps a file has its name, or that of one above; some file systems
+                // sync no directories, or let only their owners open them.
+                Err((kind, _)) if PASSED_OVER.contains(&kind) => {}
                 done => done.map_err(|(_, e)| RepoError::io(format!("cannot sync {}", dir.display()))(e))?,
             }
         }
