@@ -127,7 +127,7 @@ impl Repo {
                     continue;
                 }
                 Some(_) if options.force => Expected::Anything,
-                Some(f) => match self.identity(&f.path, rel)? {
+                Some(f) => match self.object_of(&f.path, rel)? {
                     Some(found) => {
                         others.insert(rel.to_owned(), found.file);
                         Expected::Held(found)

@@ -26,7 +26,7 @@ pub(super) struct Read {
 
 impl Repo {
     /// What a file is, whatever is remembered of it; none if it is written to meanwhile.
-    pub(super) fn identity(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
+    pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
         let policy = Policy {
             max_depth: 0,
             allow_damaged: true,
@@ -58,7 +58,7 @@ impl Repo {
         let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
             return Ok(None);
         };
-        let found = self.identity(&f.path, &f.rel)?;
+        let found = self.object_of(&f.path, &f.rel)?;
         Ok(found.filter(|now| now.file == (old.mode, old.id)))
     }
 

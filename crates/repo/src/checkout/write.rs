@@ -56,7 +56,7 @@ impl Repo {
         match expected {
             Expected::Held(seen) if seen.told => is_same(path, &seen.state),
             Expected::Held(seen) => {
-                Ok(is_same(path, &seen.state)? && self.identity(path, rel)?.is_some_and(|now| now.file == seen.file))
+                Ok(is_same(path, &seen.state)? && self.object_of(path, rel)?.is_some_and(|now| now.file == seen.file))
             }
             Expected::Anything => Ok(true),
             Expected::Absent => Ok(false),
