@@ -51,10 +51,10 @@ const NAP: Duration = Duration::from_millis(50);
 /// *.incomplete), or when nothing in it has changed for --settle seconds; and only if all files in it scan undamaged. The step
 /// is that of trainer_state.json, which also gives epoch and metrics, or of the name: checkpoint-500, step_500, ba500, iter_0000500.
 ///
-/// The directory is looked at again and again, so any file system will do. What is on the branch already is not committed again,
-/// also after a restart or a kill. Ctrl-C (and SIGTERM) ends once what is there has settled and is committed, in little more than --settle
-/// seconds; a second one ends at once. Under a policy it ends after the commit that runs, and says what is left. With --json each commit is
-/// a document of one line. --resumed-from is said of the first commit.
+/// The directory is looked at again and again, so any file system will do. What is on the branch already is not
+/// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
+/// committed, within a minute, and names what is left; a second one ends at once. Under a policy it ends after the
+/// commit that runs. With --json each commit is a document of one line. --resumed-from is said of the first commit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

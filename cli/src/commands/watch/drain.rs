@@ -7,6 +7,7 @@ use super::{
     whole::{Whole, check},
 };
 use crate::{context::Context, errors::Result};
+use mdl_repo::Repo;
 use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 
 /// Schedulers kill what does not end soon after they said so.
@@ -17,7 +18,7 @@ impl Watch {
     pub fn drain(&mut self, context: &mut Context, args: &Args) -> Result<()> {
         let most = (args.settle + 2 * args.interval).min(LIMIT);
         let (end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
-        let policy = |repo| Ok(self.contract.judged(&repo)?.is_some());
+        let policy = |repo: Repo| -> Result<bool> { Ok(self.contract.judged(&repo)?.is_some()) };
         // Without a repository nothing can be taken either.
         let judged = context.repo().and_then(policy).unwrap_or(true);
         self.keep = None;
