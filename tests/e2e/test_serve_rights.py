@@ -282,4 +282,4 @@ def test_readiness_is_looked_at_once_for_all_who_ask(root: Path, tmp_path: Path)
             looks = 2 + (time.monotonic() - start) / 2
             strace.terminate()
         # Each look reads the root and its owners' directories, each twice: what is there, and that there is no more.
-        assert trace.read_text().count("getdents64(") <= looks * 8
+        assert trace.read_text().count("getdents64(") <= looks * 16

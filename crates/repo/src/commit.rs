@@ -25,6 +25,8 @@ use std::{
 };
 
 /// Keys of meta that begin with this are the programs' own.
+/// Times that a file is written out before it counts as one that is being written to.
+const WRITE_OUTS: u32 = 3;
 const OWN: &str = "mdl.";
 
 /// What is to be committed, and what is said about it.
@@ -477,8 +479,7 @@ pub(crate) fn ingest_cached(
     } else {
         Patience::Begin
     };
-    let told = expose_writes(path, patience)?;
-    let state = FileState::of(path)?.after_tick();
+    let (state, told) = exposed(path, rel, patience, state)?;
     // Asked before the file is read: reading a long one takes longer than settling.
     let settled = state.settled() && patience == Patience::Wait;
     let done = ingest.file(path, rel, parent)?;
@@ -490,6 +491,20 @@ pub(crate) fn ingest_cached(
         remember(ingest.odb, path, &state, &done);
     }
     Ok(done)
+}
+
+/// The state of a file whose pages have been written out, and whether writes through memory maps move it from now on. A page that
+/// is written to again before all are out would be left out of that: a file that moves meanwhile is written out once more.
+fn exposed(path: &Path, rel: &str, patience: Patience, mut before: FileState) -> Result<(FileState, bool)> {
+    for _ in 0..WRITE_OUTS {
+        let told = expose_writes(path, patience)?;
+        let state = FileState::of(path)?.after_tick();
+        if !state.written_since(&before) {
+            return Ok((state, told));
+        }
+        before = state;
+    }
+    Err(changed(rel))
 }
 
 fn count_tensors(ingest: &Ingest<'_>, file: &Ingested) -> Result<u64> {

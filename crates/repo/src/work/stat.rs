@@ -44,8 +44,11 @@ impl FileState {
     /// # Errors
     /// It cannot be read.
     pub fn exposed(path: &Path) -> Result<(FileState, bool)> {
+        let before = FileState::of(path)?;
         let told = expose_writes(path, Patience::Wait)?;
-        Ok((FileState::of(path)?.after_tick(), told))
+        let state = FileState::of(path)?.after_tick();
+        // A page that was written to again before all were out moves nothing any more.
+        Ok((state, told && !state.written_since(&before)))
     }
 
     /// Waits until a write from now on has another time than the last.
