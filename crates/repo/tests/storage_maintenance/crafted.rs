@@ -79,7 +79,7 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
             [Arrived { id, path }]
         };
         let (_, served) = fresh();
-        match served.take_in_pushed(&arrived(), &Silent) {
+        match served.take_in_pushed(&arrived(), u64::MAX, &Silent) {
             Ok(_) => assert!(sound, "{name}"),
             Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
             Err(e) => panic!("{name}: {e}"),
