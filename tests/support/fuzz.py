@@ -140,13 +140,16 @@ class Fuzz:
         self.judge(request, reply)
         if reply.status in (201, 202):
             maker.learn(reply.body)
+        if request.caller == "cookie" and request.template == "/logout":
+            self.grounds.sign_in(self.server)
         return None
 
     def judge(self, request: Request, reply: Reply) -> None:
         if reply.status >= 500 and reply.status not in SPENT:
             self.found(f"{reply.status} {reply.body[:200]!r}", request)
         # What a request said itself may come back.
-        asked = unquote_to_bytes(unquote_to_bytes(request.head())).lower() + request.body.lower()
+        once = unquote_to_bytes(request.head())
+        asked = (request.head() + once + unquote_to_bytes(once) + request.body).lower()
         said = reply.head + reply.body
         for secret in (*OUTSIDE, *self.grounds.secrets(request.caller)):
             if secret in said and secret not in asked:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CALL = re.compile(r"^\d+\s+(?:<\.\.\. )?(\w+)\((.*)$")
-TEXT = re.compile(r'(?:(AT_FDCWD|-?\d+)(?:<([^>]*)>)?,\s*)?"((?:[^"\\]|\\.)*)"')
+TEXT = re.compile(r'(?:(AT_FDCWD|-?\d+)(?:<([^>]*)>(?:\(deleted\))?)?,\s*)?"((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 PLAIN = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
 
