@@ -18,11 +18,13 @@ use crate::{
 use axum::response::Response;
 use maud::{Markup, html};
 use mdl_objects::{Commit, Id};
-use mdl_repo::{Pruned, Repo};
+use mdl_repo::{Pruned, Repo, Step};
 use serde::Deserialize;
 
 /// Commits a page.
 const PAGE: usize = 50;
+/// Bytes of a message that are kept for its first line.
+const MESSAGE: usize = 4 << 10;
 /// Metrics in a row.
 const METRICS: usize = 3;
 
@@ -55,11 +57,35 @@ impl After {
 
 /// Some commits of a history, as they are shown.
 pub struct Log {
-    rows: Vec<(Id, Commit, Row)>,
+    rows: Vec<Shown>,
     labels: Labels,
     pruned: Pruned,
     /// The next page's `after`.
     next: Option<String>,
+}
+
+/// A commit in a row: of what it says only what is shown is kept.
+struct Shown {
+    id: Id,
+    commit: Commit,
+    metrics: Markup,
+    row: Row,
+}
+
+impl Shown {
+    fn of(step: Step, row: Row) -> Shown {
+        let Step { id, mut commit } = step;
+        let metrics = metrics(&commit);
+        commit.shorten();
+        mdl_objects::shorten(&mut commit.message, MESSAGE);
+        (commit.metrics, commit.meta, commit.quality) = (Default::default(), Default::default(), None);
+        Shown {
+            id,
+            commit,
+            metrics,
+            row,
+        }
+    }
 }
 
 /// The commits that a page begins with, and the lanes that are open there.
@@ -96,12 +122,11 @@ impl Log {
         let mut history = repo.history(&starts)?;
         let mut rows = Vec::with_capacity(limit);
         for step in history.by_ref().take(limit) {
-            let mut step = step?;
-            step.commit.shorten();
+            let step = step?;
             let row = lanes.commit(&step.id, &step.commit.parents);
-            rows.push((step.id, step.commit, row));
+            rows.push(Shown::of(step, row));
         }
-        let last = rows.last().map(|(id, ..)| *id);
+        let last = rows.last().map(|shown| shown.id);
         let more = rows.len() == limit && history.next().is_some();
         let next = last.filter(|_| more).map(|last| {
             let ids: Vec<String> = std::iter::once(&last).chain(lanes.waiting()).map(Id::to_hex).collect();
@@ -122,7 +147,7 @@ impl Log {
 
     /// As a table.
     pub fn table(&self, name: &RepoName) -> Markup {
-        let lanes = self.rows.iter().map(|(.., row)| row.lanes()).max().unwrap_or(1);
+        let lanes = self.rows.iter().map(|shown| shown.row.lanes()).max().unwrap_or(1);
         scroll(
             "Commits",
             &html! {
@@ -137,13 +162,16 @@ impl Log {
                         th.num scope="col" { "Stored" }
                         th.num scope="col" { "Ratio" }
                     } }
-                    tbody { @for (id, commit, row) in &self.rows { (self.line(name, id, commit, &row.show(lanes))) } }
+                    tbody { @for shown in &self.rows { (self.line(name, shown, &shown.row.show(lanes))) } }
                 }
             },
         )
     }
 
-    fn line(&self, name: &RepoName, id: &Id, commit: &Commit, lanes: &Markup) -> Markup {
+    fn line(&self, name: &RepoName, shown: &Shown, lanes: &Markup) -> Markup {
+        let Shown {
+            id, commit, metrics, ..
+        } = shown;
         let cost = commit.summary;
         html! {
             tr {
@@ -159,7 +187,7 @@ impl Log {
                     }
                 }
                 td.num { (commit.step.map_or(String::new(), text::grouped)) }
-                td { (metrics(commit)) }
+                td { (metrics) }
                 td.num { (text::size(cost.logical_bytes)) }
                 td.num { (text::size(cost.stored_bytes)) }
                 td.num { (text::ratio(cost.logical_bytes, cost.stored_bytes)) }
