@@ -3,19 +3,21 @@
 
 use crate::{
     api::Commits,
-    auth::Tokens,
+    audit::{self, AuditLog},
+    auth::{Failures, Guard, Hosts, Sessions, Tokens},
     content::Content,
     events::Events,
     hub::Hub,
+    incoming::Incoming,
     jobs::Jobs,
+    keyed_mutex::KeyedMutex,
     metrics::Metrics,
+    ops::Readiness,
     options::Options,
     problem::{Problem, Result},
-    registry::{Registry, RepoName},
-    spool::Spool,
+    registry::{Registry, RepoKey, RepoName},
     state,
     sync::Transfers,
-    uploads::Uploads,
     webhooks::Webhooks,
 };
 use mdl_codec::Engine;
@@ -36,16 +38,22 @@ struct Inner {
     state: PathBuf,
     registry: Registry,
     tokens: Tokens,
+    guard: Guard,
+    hosts: Hosts,
+    sessions: Sessions,
+    failures: Failures,
+    audit: AuditLog,
     content: Content,
     metrics: Metrics,
-    spool: Spool,
+    incoming: Incoming,
+    commit_lock: KeyedMutex<RepoKey>,
     events: Events,
-    uploads: Uploads,
     jobs: Jobs,
     webhooks: Webhooks,
     commits: Commits,
     hub: Hub,
     transfers: Transfers,
+    readiness: Readiness,
     stopping: watch::Sender<bool>,
 }
 
@@ -57,22 +65,32 @@ impl App {
     pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
         let state = options.state_dir()?;
         state::make(&state)?;
+        let indexes = state.join("indexes");
+        state::sweep_parts(&state);
         let registry = match &options.storage {
-            Some(url) => Registry::of_bucket(url, state.join("indexes"), engine)?,
-            None => Registry::new(&options.root, engine)?,
+            Some(url) => Registry::of_bucket(url, indexes, options.read_only, engine)?,
+            None => Registry::new(&options.root, options.read_only.then_some(indexes), engine)?,
         };
+        let (tokens, hosts) = (Tokens::new(&state), Hosts::new(&options)?);
+        let audit = options.audit_log.clone().unwrap_or_else(|| state.join(audit::FILE));
         Ok(App(Arc::new(Inner {
-            tokens: Tokens::new(&state),
+            guard: Guard::at_start(&tokens, is_local(&options, &hosts))?,
+            sessions: Sessions::new(options.is_secure()),
+            failures: Failures::new(options.token_failures),
+            audit: AuditLog::new(audit)?,
+            tokens,
+            hosts,
             content: Content::new(&state, &options)?,
             metrics: Metrics::new(),
-            spool: Spool::new(state.join("spool"), options.max_upload)?,
+            incoming: Incoming::new(&state, &options, &registry)?,
+            commit_lock: KeyedMutex::default(),
             events: Events::new(),
-            uploads: Uploads::new(&state, options.max_upload),
             jobs: Jobs::default(),
-            webhooks: Webhooks::new(&state),
+            webhooks: Webhooks::new(&state, &registry),
             commits: Commits::default(),
             hub: Hub::new(&state)?,
-            transfers: Transfers::new(&state, &options),
+            readiness: Readiness::default(),
+            transfers: Transfers::new(&options),
             stopping: watch::Sender::new(false),
             registry,
             state,
@@ -100,24 +118,55 @@ impl App {
         &self.0.tokens
     }
 
+    /// Whether tokens are asked for.
+    pub fn guard(&self) -> &Guard {
+        &self.0.guard
+    }
+
+    /// The names it goes by.
+    pub fn hosts(&self) -> &Hosts {
+        &self.0.hosts
+    }
+
+    /// Those who signed in.
+    pub fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// How often each address showed what is no good.
+    pub fn failures(&self) -> &Failures {
+        &self.0.failures
+    }
+
+    /// Who did what.
+    pub(crate) fn audit(&self) -> &AuditLog {
+        &self.0.audit
+    }
+
     /// Bytes of stored files.
     pub fn content(&self) -> &Content {
         &self.0.content
     }
 
+    /// Whether the repositories' place was there.
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.0.readiness
+    }
+
     /// Bytes on their way in.
-    pub fn spool(&self) -> &Spool {
-        &self.0.spool
+    pub fn incoming(&self) -> &Incoming {
+        &self.0.incoming
+    }
+
+    /// Held while a version is committed to a repository, by whatever face: so that of many none has to start over and over. Other
+    /// processes may commit all the same: it must not be what correctness rests on.
+    pub(crate) fn commit_lock(&self) -> &KeyedMutex<RepoKey> {
+        &self.0.commit_lock
     }
 
     /// What happens to refs; [`App::ref_moved`] tells it.
     pub fn events(&self) -> &Events {
         &self.0.events
-    }
-
-    /// Files that arrive in pieces.
-    pub fn uploads(&self) -> &Uploads {
-        &self.0.uploads
     }
 
     /// Long work.
@@ -151,8 +200,8 @@ impl App {
     }
 
     /// Whether only this machine can ask.
-    pub fn is_loopback(&self) -> bool {
-        self.options().listen.ip().is_loopback()
+    pub fn is_local(&self) -> bool {
+        is_local(self.options(), self.hosts())
     }
 
     /// Opens a repository, whoever asks.
@@ -180,6 +229,11 @@ impl App {
         // The sender lives in `self`.
         let _ = seen.wait_for(|stop| *stop).await;
     }
+}
+
+/// Whether only this machine can ask: it listens there alone, and no proxy and no other name leads there.
+fn is_local(options: &Options, hosts: &Hosts) -> bool {
+    options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty()
 }
 
 /// Runs what blocks (disk, decoding) where it does not keep requests from being answered.

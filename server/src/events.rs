@@ -1,18 +1,26 @@
-//! What happened to repositories, told to whoever listens. Neighbours: routes that move refs tell, `webhooks` listens. It must not
-//! know who listens, nor wait for them.
+//! What happened to repositories, told to listeners. Neighbours: routes that move refs tell, `webhooks` listens. It must not know who
+//! listens, nor wait for them.
+//!
+//! A listener that is behind has a bounded queue for each repository and hears of the repositories in turn: many moves in one make no
+//! other's wait, or get lost.
 
-use crate::{app::App, auth::Access, registry::RepoName};
+use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;
-use tokio::sync::broadcast::{Receiver, Sender};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+use tokio::sync::Notify;
 
-/// Events that a listener may be behind; past that it misses some and is told so.
+/// Events of one repository that a listener may be behind, and repositories; it does not hear of more.
 const BEHIND: usize = 1024;
+const REPOS: usize = 4096;
 
 /// A ref that was made, moved or deleted over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefMoved {
     /// Where.
-    pub repo: RepoName,
+    pub repo: RepoKey,
     /// The ref's full name: `refs/heads/main`.
     pub name: String,
     /// Where it stood; none: it is new.
@@ -24,24 +32,107 @@ pub struct RefMoved {
 }
 
 /// Those who are told.
-#[derive(Clone, Debug)]
-pub struct Events(Sender<RefMoved>);
+#[derive(Clone, Debug, Default)]
+pub struct Events(Arc<Mutex<Vec<Weak<Queue>>>>);
 
-impl Events {
-    /// Nobody listens yet.
-    pub fn new() -> Events {
-        Events(Sender::new(BEHIND))
+/// What a listener has not heard of yet.
+#[derive(Debug, Default)]
+struct Queue {
+    behind: Mutex<Behind>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Behind {
+    events: HashMap<RepoKey, VecDeque<RefMoved>>,
+    /// Repositories that have events, in the order of their turns.
+    turns: VecDeque<RepoKey>,
+}
+
+impl Behind {
+    /// False: the queue is full.
+    fn push(&mut self, event: RefMoved) -> bool {
+        match self.events.get_mut(&event.repo) {
+            Some(own) if own.len() >= BEHIND => return false,
+            Some(own) => own.push_back(event),
+            None if self.turns.len() >= REPOS => return false,
+            None => {
+                self.turns.push_back(event.repo.clone());
+                self.events.insert(event.repo.clone(), VecDeque::from([event]));
+            }
+        }
+        true
     }
 
-    /// What happens from now on.
-    pub fn subscribe(&self) -> Receiver<RefMoved> {
-        self.0.subscribe()
+    fn pop(&mut self) -> Option<RefMoved> {
+        let repo = self.turns.pop_front()?;
+        let own = self.events.get_mut(&repo)?;
+        let event = own.pop_front();
+        if own.is_empty() {
+            self.events.remove(&repo);
+        } else {
+            self.turns.push_back(repo);
+        }
+        event
     }
 }
 
-impl Default for Events {
-    fn default() -> Events {
-        Events::new()
+/// Hears of what happens.
+#[derive(Debug)]
+pub struct Listener(Arc<Queue>);
+
+impl Listener {
+    fn behind(&self) -> MutexGuard<'_, Behind> {
+        self.0.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next event, if there is one.
+    pub fn try_recv(&mut self) -> Option<RefMoved> {
+        self.behind().pop()
+    }
+
+    /// Waits for the next event.
+    pub async fn recv(&mut self) -> RefMoved {
+        loop {
+            if let Some(event) = self.try_recv() {
+                return event;
+            }
+            self.0.bell.notified().await;
+        }
+    }
+}
+
+impl Events {
+    /// With no listeners.
+    pub fn new() -> Events {
+        Events::default()
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Queue>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happens from now on.
+    pub fn subscribe(&self) -> Listener {
+        let queue = Arc::new(Queue::default());
+        self.listeners().push(Arc::downgrade(&queue));
+        Listener(queue)
+    }
+
+    fn tell(&self, event: &RefMoved) {
+        self.listeners().retain(|listener| {
+            let Some(queue) = listener.upgrade() else { return false };
+            let heard = queue
+                .behind
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(event.clone());
+            if !heard {
+                tracing::warn!(repo = %event.repo, "a listener is too far behind: it is not told of a move");
+            }
+            queue.bell.notify_one();
+            true
+        });
     }
 }
 
@@ -52,16 +143,22 @@ impl App {
             return;
         }
         tracing::info!(repo = %event.repo, name = ?event.name, old = ?event.old, new = ?event.new, by = ?event.by, "ref moved");
-        // That nobody listens is no failure.
-        let _ = self.events().0.send(event);
+        self.events().tell(&event);
     }
 }
 
 impl Access {
     /// Tells that the caller moved a ref (full name) of this repository.
     pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
+        let repo = match self.key() {
+            Ok(repo) => repo,
+            Err(problem) => {
+                tracing::error!(repo = %self.name, ?name, why = problem.message, "a ref moved, and none was told");
+                return;
+            }
+        };
         app.ref_moved(RefMoved {
-            repo: self.name.clone(),
+            repo,
             name: name.to_owned(),
             old,
             new,
@@ -79,7 +176,10 @@ mod tests {
     fn event(old: Option<u8>, new: Option<u8>) -> RefMoved {
         let id = |byte: u8| Id::from_bytes([byte; 32]);
         RefMoved {
-            repo: "ada/gpt".parse().expect("a name"),
+            repo: RepoKey {
+                name: "ada/gpt".parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(b"ada"),
+            },
             name: "refs/heads/main".to_owned(),
             old: old.map(id),
             new: new.map(id),
@@ -95,7 +195,31 @@ mod tests {
         let mut heard = app.events().subscribe();
         app.ref_moved(event(Some(1), Some(1)));
         app.ref_moved(event(Some(1), Some(2)));
-        assert_eq!(heard.recv().await.expect("an event"), event(Some(1), Some(2)));
-        assert!(heard.try_recv().is_err());
+        assert_eq!(heard.recv().await, event(Some(1), Some(2)));
+        assert_eq!(heard.try_recv(), None);
+    }
+
+    #[tokio::test]
+    async fn many_moves_in_one_repository_lose_none_of_anothers_nor_make_it_wait() {
+        let events = Events::new();
+        let mut heard = events.subscribe();
+        let of = |repo: &str, n: usize| RefMoved {
+            repo: RepoKey {
+                name: repo.parse().expect("a name"),
+                identity: mdl_repo::Identity::derived_from(repo.as_bytes()),
+            },
+            name: format!("refs/heads/{n}"),
+            ..event(Some(1), Some(2))
+        };
+        (0..2 * BEHIND).for_each(|n| events.tell(&of("eve/flood", n)));
+        events.tell(&of("ada/gpt", 0));
+        assert_eq!(heard.recv().await, of("eve/flood", 0));
+        assert_eq!(heard.recv().await, of("ada/gpt", 0));
+        let mut others = 0;
+        while let Some(event) = heard.try_recv() {
+            assert_eq!(event.repo, of("eve/flood", 0).repo);
+            others += 1;
+        }
+        assert_eq!(others, BEHIND - 1);
     }
 }

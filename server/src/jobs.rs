@@ -1,12 +1,17 @@
-//! Long work on a repository, done while nobody waits for the answer: compaction, collection, check. Neighbours: `api::jobs` are the
-//! routes, `mdl-repo` does the work. It must not know requests. Jobs are remembered as long as the server runs.
+//! Long work on a repository, done while no request waits for it: compaction, collection, check. Neighbours: `api::jobs` are the
+//! routes, `mdl-repo` does the work. Jobs are remembered as long as the server runs.
+//!
+//! A repository has one job at a time, a client a few; of those that wait, the one whose client has fewest running comes next.
 
 use crate::{
     app::{App, work},
+    auth::Access,
+    fair::{Limits, Party, Pool},
     problem::{Problem, ProblemDocument, Result},
-    registry::RepoName,
+    registry::RepoKey,
     state::{now_ms, random_hex},
 };
+use http::{HeaderValue, StatusCode, header};
 use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,12 +22,15 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-/// Jobs that run at a time, that may be waiting or running, and that are remembered.
-const RUNNING: usize = 2;
+/// Jobs that run at a time, and those of one client.
+const RUNNING: u32 = 3;
+const RUNNING_PER_CLIENT: u32 = 2;
+/// Jobs that wait or run, those of one client, and those that are remembered.
 const UNDER_WAY: usize = 32;
+const UNDER_WAY_PER_CLIENT: usize = 8;
 const REMEMBERED: usize = 256;
 /// Problems of a check, and places of each, that are told; their numbers are told in full.
 const PROBLEMS: usize = 200;
@@ -123,11 +131,14 @@ struct Course {
 #[derive(Debug)]
 pub struct Job {
     id: String,
-    repo: RepoName,
+    repo: RepoKey,
+    party: Party,
     new: NewJob,
     by: String,
     created_ms: i64,
     cancelled: AtomicBool,
+    /// Rung when it is cancelled: it then leaves the queue.
+    bell: Notify,
     done: AtomicU64,
     total: AtomicU64,
     course: Mutex<Course>,
@@ -137,7 +148,7 @@ pub struct Job {
 #[derive(Debug)]
 pub struct Jobs {
     all: Mutex<VecDeque<Arc<Job>>>,
-    turns: Arc<Semaphore>,
+    turns: Pool,
 }
 
 impl Job {
@@ -162,6 +173,7 @@ impl Job {
     /// Asks it to stop; one that waits is over at once. False: it was over.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
+        self.bell.notify_one();
         let mut course = self.course();
         if course.state == JobState::Queued {
             (course.state, course.ended_ms) = (JobState::Cancelled, Some(now_ms()));
@@ -225,7 +237,15 @@ impl Default for Jobs {
     fn default() -> Jobs {
         Jobs {
             all: Mutex::default(),
-            turns: Arc::new(Semaphore::new(RUNNING)),
+            turns: Pool::new(Limits {
+                all: RUNNING,
+                per_client: RUNNING_PER_CLIENT,
+                per_repo: 1,
+                shares: RUNNING as usize,
+                // `add` bounds them.
+                waiting: usize::MAX,
+                waiting_per_client: usize::MAX,
+            }),
         }
     }
 }
@@ -236,7 +256,7 @@ impl Jobs {
     }
 
     /// The jobs of a repository, the newest first.
-    pub fn of(&self, repo: &RepoName) -> Vec<Arc<Job>> {
+    pub fn of(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
         let all = self.list();
         all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
     }
@@ -245,19 +265,26 @@ impl Jobs {
     ///
     /// # Errors
     /// There is none of the name, or it is forgotten.
-    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Arc<Job>> {
+    pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Arc<Job>> {
         let found = self.list().iter().find(|j| j.id == id && j.repo == *repo).cloned();
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
     }
 
     /// Takes a job in, if the repository has none under way and not too many others wait.
-    fn add(&self, repo: RepoName, new: NewJob, by: String) -> Result<Arc<Job>> {
+    fn add(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
+        let (repo, party) = (&access.key()?, access.party());
         let id = random_hex(8)?;
         let mut all = self.list();
         let under_way: Vec<&Arc<Job>> = all.iter().filter(|j| !j.is_over()).collect();
-        if let Some(other) = under_way.iter().find(|j| j.repo == repo) {
+        if let Some(other) = under_way.iter().find(|j| j.repo == *repo) {
             return Err(Problem::conflict(format!("job {} is under way in {repo}", other.id))
                 .hint("wait until it is over, or cancel it with DELETE"));
+        }
+        let own = under_way.iter().filter(|j| j.party.client() == party.client());
+        if own.count() >= UNDER_WAY_PER_CLIENT {
+            let message = format!("{UNDER_WAY_PER_CLIENT} jobs of this client are under way");
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", message)
+                .header(header::RETRY_AFTER, HeaderValue::from_static("30")));
         }
         if under_way.len() >= UNDER_WAY {
             return Err(Problem::busy("too many jobs are under way", 30));
@@ -268,11 +295,13 @@ impl Jobs {
         }
         let job = Arc::new(Job {
             id,
-            repo,
+            repo: repo.clone(),
+            party,
             new,
-            by,
+            by: access.caller.name().to_owned(),
             created_ms: now_ms(),
             cancelled: AtomicBool::new(false),
+            bell: Notify::new(),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             course: Mutex::new(Course {
@@ -309,25 +338,27 @@ impl App {
     /// Has a job done.
     ///
     /// # Errors
-    /// The repository has one under way; too many wait; the server is to stop.
-    pub fn start_job(&self, name: RepoName, repo: Arc<Repo>, new: NewJob, by: String) -> Result<Arc<Job>> {
+    /// 409: the repository has one under way. 429: the client has too many, 503: all have, or the server is to stop.
+    pub fn start_job(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
         if self.is_stopping() {
             return Err(Problem::busy("the server is stopping", 30));
         }
-        let job = self.jobs().add(name, new, by)?;
+        let job = self.jobs().add(access, new)?;
+        let repo = access.repo.clone();
         let (app, started, counted) = (self.clone(), job.clone(), Counted::new(self));
         tokio::spawn(async move {
             let _counted = counted;
             let turn = tokio::select! {
-                turn = app.jobs().turns.clone().acquire_owned() => turn,
+                turn = app.jobs().turns.take(&started.party, 1) => turn,
+                () = started.bell.notified() => return,
                 () = app.stopped() => {
                     started.cancel();
                     return;
                 }
             };
-            if turn.is_err() || !started.begin() {
+            let Some(_turn) = turn.ok().filter(|_| started.begin()) else {
                 return;
-            }
+            };
             let running = started.clone();
             let outcome = work(move || {
                 let progress = Watch { app, job: running };

@@ -3,10 +3,11 @@
 
 use crate::{
     app::App,
-    auth::Caller,
+    auth::{Caller, client},
     listen::Peer,
     metrics::RequestLabels,
     problem::{Problem, Result},
+    state::random_hex,
 };
 use axum::{
     extract::{Request, State},
@@ -19,18 +20,38 @@ use std::{num::NonZeroU32, sync::Arc, time::Instant};
 
 /// For whatever says nothing else: not to be shown, framed or run by a browser.
 const STRICT: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Requests that a client which was quiet may make at once, in seconds' worth of its rate.
 const BURST: u32 = 4;
 
+/// What tells a request from others, in the logs and in the answer's `X-Request-Id`. Clients have no say in it.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(Arc<str>);
+
+impl RequestId {
+    fn new() -> RequestId {
+        RequestId(random_hex(8).unwrap_or_default().into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Counts and logs.
-pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
+    let id = RequestId::new();
+    request.extensions_mut().insert(id.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let peer = request.extensions().get::<Peer>().map(|p| p.0);
     let metrics = app.metrics();
     metrics.active.inc();
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     metrics.active.dec();
+    if let Ok(value) = HeaderValue::from_str(id.as_str()) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
     let (status, seconds) = (response.status(), start.elapsed().as_secs_f64());
     let labels = RequestLabels {
         method: method_name(&method),
@@ -42,8 +63,8 @@ pub async fn observe(State(app): State<App>, request: Request, next: Next) -> Re
     let ms = (seconds * 1e6).round() / 1e3;
     // `Debug` of the path keeps a crafted one on its line.
     match status.is_server_error() {
-        true => tracing::error!(%method, ?path, status = status.as_u16(), ms, ?peer, "request"),
-        false => tracing::info!(%method, ?path, status = status.as_u16(), ms, ?peer, "request"),
+        true => tracing::error!(%method, ?path, status = status.as_u16(), ms, ?peer, id = id.as_str(), "request"),
+        false => tracing::info!(%method, ?path, status = status.as_u16(), ms, ?peer, id = id.as_str(), "request"),
     }
     response
 }
@@ -106,12 +127,9 @@ impl Rates {
 /// 429.
 pub async fn limit(State(rates): State<Rates>, request: Request, next: Next) -> Result<Response> {
     if let Some(limiter) = &rates.0 {
-        let caller = request
-            .extensions()
-            .get::<Caller>()
-            .and_then(|c| c.id().map(str::to_owned));
-        let peer = || request.extensions().get::<Peer>().map(|p| p.0.to_string());
-        let key = caller.or_else(peer).unwrap_or_default();
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.unwrap_or(Caller::Anonymous(None));
+        let key = client(&caller, request.extensions().get::<Peer>()).to_string();
         if limiter.check_key(&key).is_err() {
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "too many requests: slow down");
             return Err(problem.header(header::RETRY_AFTER, HeaderValue::from_static("1")));

@@ -2,19 +2,23 @@
 //! nor decide what the CLI's verbs mean.
 //!
 //! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `sync` (clone, fetch and push), `content` (bytes
-//! out), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
+//! out), `incoming` (bytes in), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
 //! (sizes and numbers for people, here and in the CLI).
 
 pub mod amounts;
 pub mod api;
 pub mod app;
+mod audit;
 pub mod auth;
 mod body_limit;
 pub mod content;
 pub mod events;
 mod extract;
+pub mod fair;
 mod hub;
+pub mod incoming;
 pub mod jobs;
+mod keyed_mutex;
 mod layers;
 mod listen;
 mod log;
@@ -24,14 +28,14 @@ pub mod options;
 mod pages;
 pub mod problem;
 mod process;
+pub mod proxies;
 pub mod registry;
 mod revision;
 pub mod routes;
 mod sandbox;
-pub mod spool;
+mod stamp;
 pub mod state;
 mod sync;
-pub mod uploads;
 pub mod webhooks;
 
 use crate::{
@@ -46,6 +50,7 @@ use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer}
 
 pub use crate::layers::Rates;
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
+pub use ipnet::IpNet;
 
 /// How often what is not used is let go.
 const REST: Duration = Duration::from_secs(15);
@@ -79,10 +84,12 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     Router::new()
         .merge(guarded)
         .merge(ops::open().into_router())
+        .layer(middleware::from_fn_with_state(app.clone(), incoming::pace::least_rate))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(layers::panicked))
         .layer(middleware::from_fn(layers::protect))
         .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
+        .layer(middleware::from_fn_with_state(app.clone(), proxies::name_client))
         .with_state(app.clone())
 }
 
@@ -135,7 +142,7 @@ async fn signals(app: App) {
 /// # Errors
 /// The address or the certificate cannot be had; it is open to others, and nothing says who may do what.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
-    ops::refuse_unguarded(&app)?;
+    ops::say_who_may(&app)?;
     let listener = Listener::bind(&app).await?;
     ready(&listener.url());
     let rates = Rates::new(app.options().rate);
@@ -156,10 +163,12 @@ async fn rest(app: App, rates: Rates) {
         let app = app.clone();
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
-            hub::rest(&app);
+            app.incoming().sweep(&app);
+            app.transfers().rest(&app);
+            app.webhooks().rest(app.registry());
             app.registry().rest(IDLE);
-            app.uploads().sweep(uploads::IDLE);
-            app.transfers().rest();
+            app.sessions().rest();
+            app.failures().rest();
         })
         .await;
     }

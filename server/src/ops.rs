@@ -12,7 +12,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, Uri, header};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::sync::Mutex;
 
+/// When the repositories' place was last looked at, and whether it was there.
+pub type Readiness = Arc<Mutex<Option<(Instant, bool)>>>;
+
+/// How long what was found of the repositories' place holds: whoever asks, it is looked at once.
+const READY_FRESH: Duration = Duration::from_secs(2);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Routes for anybody.
@@ -27,16 +37,33 @@ pub fn guarded() -> Routes {
     Routes::new().get(Need::Known, "/metrics", metrics)
 }
 
+/// Looks at the repositories' place, once for all who ask within [`READY_FRESH`].
 async fn ready(State(app): State<App>) -> Result<Response> {
     if app.is_stopping() {
         return Err(Problem::busy("stopping", 30));
     }
-    work(move || app.registry().list().map(drop)).await?;
-    Ok("ready\n".into_response())
+    let readiness = app.readiness().clone();
+    let mut looked = readiness.lock().await;
+    let fresh = looked
+        .filter(|(when, _)| when.elapsed() < READY_FRESH)
+        .map(|(_, ready)| ready);
+    let ready = match fresh {
+        Some(ready) => ready,
+        None => {
+            let app = app.clone();
+            let ready = work(move || app.registry().list().map(drop)).await.is_ok();
+            *looked = Some((Instant::now(), ready));
+            ready
+        }
+    };
+    match ready {
+        true => Ok(([(header::CACHE_CONTROL, "no-store")], "ready\n").into_response()),
+        false => Err(Problem::busy("the repositories cannot be listed; the log says why", 5)),
+    }
 }
 
 async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response> {
-    if matches!(caller, Caller::Anonymous(granted) if granted < Some(Scope::Read)) {
+    if caller.is_anonymous() && !caller.may_everywhere(Scope::Read) {
         return Err(Problem::unauthorized("metrics want a token"));
     }
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], app.metrics().text()).into_response())
@@ -52,17 +79,41 @@ pub async fn nothing_here(uri: Uri) -> Problem {
     )
 }
 
-/// A server that others can reach must say who may do what.
+/// A server that others can reach must say who may do what; what it says is in the log.
 ///
 /// # Errors
-/// It does not.
-pub fn refuse_unguarded(app: &App) -> Result<()> {
-    if app.is_loopback() || app.options().anonymous.is_some() || !app.tokens().all()?.is_empty() {
-        return Ok(());
+/// It does not say.
+pub fn say_who_may(app: &App) -> Result<()> {
+    let tokens = app.tokens().all()?.len();
+    if let Some(said) = app.options().anonymous {
+        let anonymous = said.scope().map_or("read what is open to all", Scope::name);
+        tracing::info!(tokens, anonymous, "guarded, but for what --anonymous allows");
+    } else if app.guard().is_open(app.tokens())? {
+        tracing::warn!(
+            "open: everything is allowed to everybody on this machine until there is a token (`mdl token create`)"
+        );
+    } else if !app.tokens().were_ever_made()? {
+        return Err(unguarded(app));
+    } else if tokens == 0 {
+        tracing::warn!(
+            "guarded, and there is no token: nothing but what is open to all can be read (`mdl token create`)"
+        );
+    } else {
+        tracing::info!(
+            tokens,
+            "guarded: a token is asked for, but for reading what is open to all"
+        );
     }
-    Err(Problem::forbidden(format!(
-        "others can reach {}, and there are no tokens",
-        app.options().listen
-    ))
-    .hint("make one with `mdl token create`, or say what anybody may do with --anonymous none|read|write|admin"))
+    Ok(())
+}
+
+fn unguarded(app: &App) -> Problem {
+    let options = app.options();
+    let way = match (&options.public_url, options.listen.ip().is_loopback()) {
+        (_, false) => options.listen.to_string(),
+        (Some(url), true) => url.clone(),
+        (None, true) => format!("{} by a proxy or another name", options.listen),
+    };
+    Problem::forbidden(format!("others can reach {way}, and there are no tokens"))
+        .hint("make one with `mdl token create`, or say what anybody may do with --anonymous none|read|write|admin")
 }

@@ -5,6 +5,7 @@ use crate::{
     problem::{Problem, Result},
     state,
 };
+use ipnet::IpNet;
 use std::{
     io,
     net::SocketAddr,
@@ -80,6 +81,14 @@ pub struct Options {
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,
+    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice `max_upload`.
+    pub quota_repo: Option<u64>,
+    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice `max_upload`.
+    pub quota_token: Option<u64>,
+    /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
+    pub min_rate: u64,
+    /// How long an LFS object stays that no version holds and that nothing asks for; none: for ever.
+    pub lfs_expiry: Option<Duration>,
     /// Connections at a time; more wait to be accepted.
     pub max_connections: usize,
     /// Connections of one address (of IPv6: of one /64 network); none: a quarter of all, and any number for this machine's own
@@ -97,12 +106,25 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long a client may send or take nothing in the middle of a request or response.
     pub stall_timeout: Duration,
+    /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the disk has no room
+    /// for it; 0: any number.
+    pub least_rate: u64,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Webhooks may go to addresses that are not public.
     pub private_webhooks: bool,
     /// Where other people reach this server (`https://models.example.org`), for links in documents; none: the request's Host.
     pub public_url: Option<String>,
+    /// Names by which this server is asked, besides those of the loopback, its address and the public URL's.
+    pub hosts: Vec<String>,
+    /// Proxies that say truly for whom they ask.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Tokens that are no good, a minute and address; 0: any number.
+    pub token_failures: u32,
+    /// File for who did what; none: `audit.jsonl` in the server's own directory.
+    pub audit_log: Option<PathBuf>,
+    /// Nothing in the repositories may change.
+    pub read_only: bool,
 }
 
 impl Options {
@@ -124,6 +146,12 @@ impl Options {
         })
     }
 
+    /// Whether browsers reach this server by HTTPS.
+    pub fn is_secure(&self) -> bool {
+        let public = self.public_url.as_deref().unwrap_or_default();
+        self.tls.is_some() || public.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://"))
+    }
+
     /// The defaults, for a directory.
     pub fn new(root: impl Into<PathBuf>) -> Options {
         Options {
@@ -136,6 +164,10 @@ impl Options {
             memory: 1 << 30,
             cache: 16 << 30,
             max_upload: 1 << 40,
+            quota_repo: None,
+            quota_token: None,
+            min_rate: 1 << 10,
+            lfs_expiry: Some(Duration::from_secs(30 * 24 * 3600)),
             max_connections: 1024,
             max_connections_per_address: None,
             umask: 0o077,
@@ -144,9 +176,15 @@ impl Options {
             rate: None,
             header_timeout: Duration::from_secs(10),
             stall_timeout: Duration::from_secs(60),
+            least_rate: 64 << 10,
             grace: Duration::from_secs(30),
             private_webhooks: false,
             public_url: None,
+            hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            token_failures: 60,
+            audit_log: None,
+            read_only: false,
         }
     }
 }

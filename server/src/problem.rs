@@ -225,6 +225,15 @@ impl From<RepoError> for Problem {
     }
 }
 
+/// The server's own files: what the medium said is for the log; the client hears whether there was no more room.
+pub fn storage_failed(error: io::Error) -> Problem {
+    if is_full(&error) {
+        tracing::error!(%error, "no room for the server's own files");
+        return Problem::new(StatusCode::INSUFFICIENT_STORAGE, "io", FULL);
+    }
+    Problem::internal(error)
+}
+
 /// Whether there is no more room, on the disk or for the server's user.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -1,7 +1,6 @@
-//! The directory of a server's own things: tokens, webhooks, uploads under way, decoded files. Neighbours: `tokens`, `spool`,
-//! `content`, `webhooks` each have a part of it. It must not know what they keep.
+//! The directory of a server's own things: tokens, webhooks, bytes on their way in, decoded files.
 
-use crate::problem::{Problem, Result};
+use crate::problem::{Problem, Result, is_full, storage_failed};
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
@@ -11,6 +10,8 @@ use std::{
 
 /// Name of the directory below the served one.
 pub const DIR: &str = ".mdl-serve";
+/// Ends the name of a file that is being written.
+const PART: &str = ".part";
 
 /// Makes the directory, which nobody else may look into.
 ///
@@ -21,7 +22,10 @@ pub fn make(path: &Path) -> Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(|e| Problem::internal(format!("cannot make {}: {e}", path.display())))
+        .map_err(|e| match is_full(&e) {
+            true => storage_failed(e),
+            false => Problem::internal(format!("cannot make {}: {e}", path.display())),
+        })
 }
 
 /// Writes a file that only its owner may read: durably, whole or not at all.
@@ -31,19 +35,23 @@ pub fn make(path: &Path) -> Result<()> {
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    let part = PathBuf::from(part);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&part, path)?;
+    // Only its owner's, and removed when anything fails.
+    let mut part = tempfile::Builder::new().suffix(PART).tempfile_in(dir)?;
+    part.as_file().lock()?;
+    part.write_all(bytes)?;
+    part.as_file().sync_all()?;
+    part.persist(path).map_err(|e| e.error)?;
     File::open(dir)?.sync_all()
+}
+
+/// Removes what processes that were killed left half written in a directory. Those of processes that live are locked.
+pub fn sweep_parts(dir: &Path) {
+    for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()) {
+        let is_part = path.to_string_lossy().ends_with(PART);
+        if is_part && File::open(&path).is_ok_and(|f| f.try_lock().is_ok()) {
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 /// So many random bytes as hexadecimal digits: names that nobody can guess.
@@ -66,7 +74,10 @@ pub fn now_ms() -> i64 {
 /// # Errors
 /// The medium failed.
 pub fn lock(path: &Path) -> Result<File> {
-    let failed = |e: io::Error| Problem::internal(format!("cannot lock {}: {e}", path.display()));
+    let failed = |e: io::Error| match is_full(&e) {
+        true => storage_failed(e),
+        false => Problem::internal(format!("cannot lock {}: {e}", path.display())),
+    };
     make(path.parent().unwrap_or(Path::new(".")))?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use std::time::Duration;
 use support::{
     Root,
-    http::{Answer, REPO, ask, request, send, spooled},
+    http::{Answer, REPO, ask, kept, request, send, spooled},
     name, noise,
 };
 use tokio::{
@@ -67,7 +67,7 @@ fn broken(bytes: &[u8]) -> Body {
 }
 
 fn left(root: &Root) -> usize {
-    let dir = root.path().join(".mdl-serve/uploads/ada/gpt");
+    let dir = kept(root.path(), "ada/gpt").join("uploads");
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
@@ -183,19 +183,19 @@ async fn uploads_are_bounded_and_grow_old() {
     let root = Root::new();
     drop(root.repo("ada/gpt"));
     let mut options = root.options();
-    options.max_upload = 1000;
+    (options.max_upload, options.quota_repo) = (1000, Some(1000));
     let app = root.app(options);
     let first = begin(&app, 600, None).await;
     assert_eq!(
         ask(&app, "POST", "/uploads", Some(json!({"size": 600}))).await.status,
-        409
+        507
     );
     let second = begin(&app, 400, None).await;
     patch(&app, &first, 0, vec![1; 100]).await;
-    app.uploads().sweep(mdl_server::uploads::IDLE);
+    app.incoming().uploads().sweep(mdl_server::incoming::IDLE);
     assert_eq!(offset(&app, &first).await, 100);
     tokio::time::sleep(Duration::from_millis(30)).await;
-    app.uploads().sweep(Duration::from_millis(20));
+    app.incoming().uploads().sweep(Duration::from_millis(20));
     assert_eq!(
         (
             left(&root),

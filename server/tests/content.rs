@@ -5,18 +5,17 @@ mod support;
 use axum::body::to_bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use mdl_objects::Entry;
-use mdl_repo::Repo;
 use mdl_server::{
     Options,
     app::App,
-    content::{Asked, Validator, digests, hex, respond},
+    content::{Asked, Reader, Validator, digests, hex, respond},
+    fair::Party,
     problem::Problem,
 };
 use sha2::{Digest, Sha256};
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    sync::Arc,
     time::Duration,
 };
 use support::{Root, commit, entry, live::Live, name, noise, safetensors};
@@ -24,10 +23,17 @@ use support::{Root, commit, entry, live::Live, name, noise, safetensors};
 const FILE: &str = "model.safetensors";
 const SHAPES: [(&str, usize, usize); 4] = [("a", 300, 70), ("b", 1, 9), ("big", 2100, 1024), ("c", 64, 64)];
 
+async fn reader(app: &App) -> Reader {
+    Reader {
+        repo: app.repo(&name("ada/gpt")).await.expect("the repository"),
+        party: Party::new("ada", "ada/gpt"),
+    }
+}
+
 struct Fixture {
     _root: Root,
     app: App,
-    repo: Arc<Repo>,
+    repo: Reader,
     /// Three versions of a file, with the bytes.
     versions: Vec<(Entry, Vec<u8>)>,
     card: (Entry, Vec<u8>),
@@ -55,7 +61,7 @@ async fn fixture(change: impl FnOnce(&mut Options)) -> Fixture {
     let mut options = root.options();
     change(&mut options);
     let app = root.app(options);
-    let repo = app.repo(&name("ada/gpt")).await.expect("the repository");
+    let repo = reader(&app).await;
     Fixture {
         _root: root,
         app,
@@ -232,7 +238,7 @@ async fn the_cache_keeps_to_its_limit_and_outlives_the_server() {
     std::fs::write(dir.join("x.part"), b"left by a kill").expect("written");
     let again = App::new(f.app.options().clone(), f.app.registry().engine().clone()).expect("an app");
     assert_eq!(names().len(), 2);
-    let repo = again.repo(&name("ada/gpt")).await.expect("the repository");
+    let repo = reader(&again).await;
     let (entry, bytes) = &f.versions[2];
     let response = respond(&again, &repo, FILE, entry, &asked(Method::GET, &[]), Validator::Id)
         .await
@@ -265,7 +271,7 @@ async fn damage_cuts_the_body_off_or_is_an_error_but_never_wrong_bytes() {
         let mut options = root.options();
         options.cache = cache;
         let app = root.app(options);
-        let repo = app.repo(&name("ada/gpt")).await.expect("the repository");
+        let repo = reader(&app).await;
         let response = respond(&app, &repo, FILE, &entry, &asked(Method::GET, &[]), Validator::Id).await;
         let got = match response {
             Ok(response) => to_bytes(response.into_body(), usize::MAX).await.ok(),

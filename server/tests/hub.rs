@@ -18,7 +18,11 @@ use mdl_server::{
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use support::{Root, commit, safetensors};
+use support::{
+    Root, commit,
+    http::{kept, spooled},
+    safetensors,
+};
 use tower::ServiceExt;
 
 const MODEL: &str = "/api/models/ada/gpt";
@@ -469,9 +473,7 @@ async fn commits_that_make_no_sense_leave_everything_as_it_was() {
         .await
         .ended(400);
     assert_eq!(site.get(MODEL).await.json()["sha"], site.short(2).as_str());
-    let left = std::fs::read_dir(site.root.path().join(".mdl-serve/spool"))
-        .expect("the spool")
-        .count();
+    let left = spooled(&site.root.path().join(".mdl-serve"));
     assert_eq!(left, 0, "nothing stays in the spool");
 }
 
@@ -506,8 +508,8 @@ async fn uploads_that_lie_leave_nothing() {
         .ended(404);
     assert!(site.batch("download", &truth, &[]).await["error"]["code"] == 404);
     let state = site.root.path().join(".mdl-serve");
-    assert_eq!(std::fs::read_dir(state.join("spool")).expect("the spool").count(), 0);
-    assert_eq!(std::fs::read_dir(state.join("lfs")).expect("objects").count(), 0);
+    assert_eq!(spooled(&state), 0);
+    assert!(!kept(site.root.path(), "ada/gpt").join("lfs").exists());
 
     site.ask(Method::PUT, &put, &[], truth.clone()).await.ended(200);
     site.post("/ada/gpt.git/info/lfs/verify", verify).await.ended(200);

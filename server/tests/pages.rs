@@ -9,7 +9,7 @@ use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};
 use mdl_server::{
     Anonymous, Options, Rates,
     app::App,
-    auth::{COOKIE, NewToken, Scope},
+    auth::{NewToken, Scope},
     router,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -402,6 +402,7 @@ async fn who_signs_in_sees_what_the_token_allows() {
     let wrong = site.ask(post("token=mdl_00_00&next=%2F".to_owned())).await;
     assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
     assert!(wrong.headers().get(header::SET_COOKIE).is_none());
+    let mut session = String::new();
     for (next, to) in [
         ("%2Fada%2Fgpt", "/ada/gpt"),
         ("%2F%2Fevil.example", "/"),
@@ -415,8 +416,13 @@ async fn who_signs_in_sees_what_the_token_allows() {
             "{next}"
         );
         let cookie = done.headers()[header::SET_COOKIE].to_str().expect("text");
-        assert!(cookie.starts_with(&format!("{COOKIE}={good}; Path=/;")), "{cookie}");
+        assert!(
+            cookie.starts_with("mdl_session=") && cookie.contains("; Path=/;"),
+            "{cookie}"
+        );
+        assert!(!cookie.contains(&good), "the token is in the cookie");
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("Secure"));
+        cookie.split(';').next().expect("a pair").clone_into(&mut session);
     }
     let mut foreign = post(format!("token={good}"));
     foreign
@@ -424,27 +430,35 @@ async fn who_signs_in_sees_what_the_token_allows() {
         .insert(header::ORIGIN, http::HeaderValue::from_static("https://evil.example"));
     assert_eq!(site.ask(foreign).await.status(), StatusCode::FORBIDDEN);
 
-    let with = |url: &str, token: &str| {
+    let with = |url: &str, cookie: &str| {
         get(url)
-            .header(header::COOKIE, format!("{COOKIE}={token}"))
+            .header(header::COOKIE, cookie)
             .body(Body::empty())
             .expect("a request")
     };
-    let seen = site.ask(with("/ada/gpt", &good)).await;
+    let seen = site.ask(with("/ada/gpt", &session)).await;
     assert_eq!(seen.status(), StatusCode::OK);
     safe("/ada/gpt", seen).await;
-    let list = safe("/", site.ask(with("/", &good)).await).await;
+    let list = safe("/", site.ask(with("/", &session)).await).await;
     assert!(list.contains("href=\"/ada/gpt\"") && !list.contains("/ada/empty"));
-    let narrow = site.ask(with("/ada/empty", &good)).await;
+    let narrow = site.ask(with("/ada/empty", &session)).await;
     assert_eq!(narrow.status(), StatusCode::FORBIDDEN);
     // A cookie that is no good any more does not keep its bearer from signing in.
-    assert_eq!(site.ask(with("/login", "mdl_00_00")).await.status(), StatusCode::OK);
     assert_eq!(
-        site.ask(with("/ada/gpt", "mdl_00_00")).await.status(),
-        StatusCode::UNAUTHORIZED
+        site.ask(with("/login", "mdl_session=00")).await.status(),
+        StatusCode::OK
     );
+    for cookie in [
+        "mdl_session=00".to_owned(),
+        format!("mdl_token={good}"),
+        format!("mdl_session={good}"),
+    ] {
+        let refused = site.ask(with("/ada/gpt", &cookie)).await;
+        assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{cookie}");
+    }
     let out = Request::post("/logout")
         .header(header::HOST, "localhost:7878")
+        .header(header::COOKIE, &session)
         .body(Body::empty())
         .expect("a request");
     let out = site.ask(out).await;
@@ -453,6 +467,12 @@ async fn who_signs_in_sees_what_the_token_allows() {
             .to_str()
             .expect("text")
             .contains("Max-Age=0")
+    );
+    let ended = site.ask(with("/ada/gpt", &session)).await;
+    assert_eq!(
+        ended.status(),
+        StatusCode::UNAUTHORIZED,
+        "the session goes on without its browser"
     );
 }
 

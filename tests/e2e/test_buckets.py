@@ -18,7 +18,7 @@ import pytest
 from support import buckets, makers
 from support.buckets import Bucket
 from support.cli import CONFLICT, OK, Mdl, assert_same
-from support.server import Server
+from support.server import Server, create_token
 from support.tensors import Tensor, write_safetensors
 
 ROUNDS = int(os.environ.get("MDL_S3_ROUNDS", "3"))
@@ -182,6 +182,23 @@ def test_two_servers_over_one_bucket(url: str, tmp_path: Path) -> None:
         assert mdl.commit_id("one/main") == mdl.commit_id("main")
         clone.run("pull")
         assert_same(clone.repo, source)
+
+
+def test_a_setting_that_one_server_changes_counts_at_the_others_however_busy_they_are(url: str, tmp_path: Path) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        root.mkdir()
+    tokens = [create_token(root) for root in roots]
+    options = ("--storage", url)
+    with Server(roots[0], options, token=tokens[0]) as one, Server(roots[1], options, token=tokens[1]) as two:
+        assert one.send("POST", "/api/v1/repos", {"name": "ada/open", "anonymous_read": True}).status == 201
+        nobody = Server(roots[1], url=two.url)
+        assert nobody.get("/api/v1/repos/ada/open").status == 200
+        assert one.send("PATCH", "/api/v1/repos/ada/open", {"anonymous_read": False}).status == 200
+        until = time.monotonic() + 60
+        while (status := nobody.get("/api/v1/repos/ada/open").status) == 200 and time.monotonic() < until:
+            pass
+        assert status == 401, "what was open stays open as long as it is asked for"
 
 
 def test_collections_beside_writers_lose_nothing(url: str, tmp_path: Path) -> None:

@@ -51,9 +51,9 @@ class Grounds:
 
     def outside(self) -> dict[str, bytes]:
         """Every file that is in no repository and not the server's to change."""
-        own = (self.root / "ada/gpt", self.root / ".mdl-serve" / "decoded", self.root / ".mdl-serve" / "lfs")
+        own = (self.root / "ada/gpt", self.root / ".mdl-serve" / "decoded", self.root / ".mdl-serve" / "repos")
         files = [p for p in self.top.rglob("*") if p.is_file() and not any(o in p.parents for o in own)]
-        skipped = ("server.log", ".lock", "webhooks.json")
+        skipped = ("server.log", ".lock", "webhooks.json", "audit.jsonl")
         return {str(p): p.read_bytes() for p in files if not p.name.endswith(skipped)}
 
 

@@ -118,7 +118,8 @@ def test_webhooks_do_not_reach_this_machine_or_its_neighbours(tmp_path: Path) ->
         # Once one was allowed: what the operator allows now counts, not what was allowed when it was made.
         file = root / ".mdl-serve" / "webhooks.json"
         stored = json.loads(file.read_text())
-        stored["ada/gpt"] = [{**stored["ada/gpt"][0], "url": f"http://127.0.0.1:{ears.port}/old"}]
+        (hooks,) = [r["webhooks"] for r in stored["repositories"] if r["repo"] == "ada/gpt"]
+        hooks[:] = [{**hooks[0], "url": f"http://127.0.0.1:{ears.port}/old"}]
         file.write_text(json.dumps(stored))
         move(server, "again")
         time.sleep(1)

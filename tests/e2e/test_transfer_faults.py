@@ -147,7 +147,9 @@ def test_kills_of_both_sides_send_nothing_twice(served: tuple[Mdl, Path, int], t
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         mdl.run("remote", "add", "origin", f"{line.url}/team/model")
         there = Mdl(root / "team" / "model")
-        way = Way(line, "sent", there.store, root / ".mdl-serve" / "incoming" / "team" / "model", total)
+        identity = (there.store / "identity").read_text().strip()
+        kept = root / ".mdl-serve" / "repos" / "team" / "model" / identity / "packs"
+        way = Way(line, "sent", there.store, kept, total)
         env = mdl.environment()
         kills_into(way, lambda: subprocess.Popen(mdl.argv("push"), cwd=mdl.repo, env=env, **quiet), server, chance)
         mdl.run("push")

@@ -20,8 +20,6 @@ def listed() -> list[tuple[str, str, str]]:
     return [(method, path.replace("{*", "{"), need) for method, path, need in lines]
 
 
-OPEN = tuple(f"{method} {path}" for method, path, need in listed() if need == "nothing")
-"""For anybody, with or without a token that is good."""
 OF_NO_REPOSITORY = tuple(f"{m} {p}" for m, p, need in listed() if need in ("anyone", "known", "admin-of-named"))
 
 VALUES = {

@@ -40,6 +40,8 @@ class Server:
     token: str | None = None
     log: Path | None = None
     listen: str = "127.0.0.1:0"
+    under: tuple[str, ...] = ()
+    """A program that runs it, and its arguments: a tracer."""
     before: Callable[[], None] | None = None
     url: str = ""
     process: subprocess.Popen[bytes] | None = None
@@ -52,7 +54,7 @@ class Server:
 
     def start(self) -> Server:
         """Starts it and waits until it accepts connections."""
-        argv = [str(binary()), "serve", "--root", str(self.root), "--listen", self.listen, *self.options]
+        argv = [*self.under, str(binary()), "serve", "--root", str(self.root), "--listen", self.listen, *self.options]
         self.log = self.log or self.root.parent / f"{self.root.name}.server.log"
         with self.log.open("ab") as log:
             env = os.environ | dict(self.environment)
@@ -66,14 +68,15 @@ class Server:
     @property
     def pid(self) -> int:
         assert self.process is not None
-        return self.process.pid
+        own = self.process.pid
+        return int(Path(f"/proc/{own}/task/{own}/children").read_text().split()[0]) if self.under else own
 
     def stop(self) -> int:
         """Asks it to stop, and waits; returns its exit code."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(self.pid, signal.SIGTERM)
         code = self.process.wait(STOP_SECONDS)
         assert self.process.stdout is not None
         self.process.stdout.close()

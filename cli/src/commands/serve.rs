@@ -6,17 +6,19 @@ use crate::{
     render::parse_size,
 };
 use clap::ValueEnum;
-use mdl_server::{Anonymous, LogFormat, Options, Tls, auth::Scope};
+use mdl_server::{Anonymous, IpNet, LogFormat, Options, Tls, auth::Scope, proxies::parse_network};
 use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Serve repositories over HTTP
 ///
-/// Repositories are the directories OWNER/NAME below --root (bare, or with a work tree); where --root is a repository itself, it is
-/// served as local/NAME. Served are mdl's own API (/api/v1, docs/http-api.md), the Hugging Face Hub's (set HF_ENDPOINT), git-lfs, and
-/// pages to look at.
+/// Repositories are the directories OWNER/NAME below --root (bare, or with a work tree); where --root is a repository
+/// itself, it is served as local/NAME. Served are mdl's own API (/api/v1, docs/http-api.md), the Hugging Face Hub's
+/// (set HF_ENDPOINT), git-lfs, and pages to look at.
 ///
-/// As long as there are no tokens and the address is this machine's own, everything is allowed to everybody on this machine. With
-/// tokens (`mdl token create`), those without one may only read repositories with the setting serve.anonymous_read.
+/// As long as there never was a token and nothing but this machine can ask (a loopback address; no --public-url, --host
+/// or --trusted-proxy), everything is allowed to everybody on this machine. From the first token on (`mdl token
+/// create`), those without one may only read repositories with the setting serve.anonymous_read, however many tokens
+/// are left. The log's first line says which it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,8 +31,8 @@ pub struct Args {
     /// Directory with the repositories, as OWNER/NAME; or one repository.
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
-    /// Serve the repositories of a bucket, at URL/OWNER/NAME, instead; --root then only holds the server's own directory. Any number
-    /// of servers may share one bucket.
+    /// Serve the repositories of a bucket, at URL/OWNER/NAME, instead; --root then only holds the server's own
+    /// directory. Any number of servers may share one bucket.
     #[arg(long, value_name = "URL")]
     storage: Option<String>,
     /// Address and port; port 0 takes a free one. The first line on standard output says which.
@@ -54,9 +56,23 @@ pub struct Args {
     /// The server's own directory: tokens, uploads under way, decoded files. Default: .mdl-serve below --root.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Largest upload.
+    /// Largest upload, and largest commit.
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
     max_upload: u64,
+    /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more get 507.
+    /// Default: twice --max-upload.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    quota_repo: Option<u64>,
+    /// Bytes that one token may have on their way in; callers without one are counted together. Default: twice
+    /// --max-upload.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    quota_token: Option<u64>,
+    /// Bytes a second at which a request's body must come, once it was waited for as long as --stall allows; 0: any.
+    #[arg(long, value_name = "SIZE", default_value = "1KiB", value_parser = parse_size)]
+    min_rate: u64,
+    /// Days that an LFS object stays that no version holds and that nothing asks for; 0: for ever.
+    #[arg(long, value_name = "DAYS", default_value_t = 30)]
+    keep_lfs: u32,
     /// Connections at a time; more wait.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_connections: usize,
@@ -80,9 +96,30 @@ pub struct Args {
     /// Seconds that a client may send or take nothing in the middle of a request.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     stall: u64,
+    /// Bytes a second that a client has to take (suffixes K, M, ...) where another waits for the memory that its answer is made in, and
+    /// the disk has no room for the rest of it; one that takes less over ten seconds is cut off. 0: none is.
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = parse_size)]
+    least_rate: u64,
     /// How others reach this server, such as `https://models.example.org`: for links. Default: as they asked.
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
+    /// A name by which this server is asked (repeatable). Without a token it answers to loopback names, the address it
+    /// listens at, the public URL's host and these: other names may lead here by a trick of DNS.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
+    /// A proxy, or a network of them, whose X-Forwarded-For or Forwarded says who asks (repeatable). Of others these
+    /// count for nothing.
+    #[arg(long = "trusted-proxy", value_name = "ADDRESS", value_parser = parse_network)]
+    trusted_proxies: Vec<IpNet>,
+    /// Tokens that are no good which one address may show in a minute; more get 429. 0: any number.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    token_failures: u32,
+    /// Where who changed what is written, in JSON lines. Default: audit.jsonl in the server's own directory.
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Refuse everything that would change a repository.
+    #[arg(long)]
+    read_only: bool,
     /// Let webhooks go to addresses that are not public.
     #[arg(long)]
     private_webhooks: bool,
@@ -90,6 +127,8 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log: Log,
 }
+
+const DAY: u64 = 24 * 3600;
 
 /// A mode in octal digits.
 fn parse_umask(text: &str) -> std::result::Result<u32, String> {
@@ -138,6 +177,10 @@ impl Args {
             memory: self.memory,
             cache: self.cache,
             max_upload: self.max_upload,
+            quota_repo: self.quota_repo,
+            quota_token: self.quota_token,
+            min_rate: self.min_rate,
+            lfs_expiry: (self.keep_lfs > 0).then(|| Duration::from_secs(u64::from(self.keep_lfs) * DAY)),
             max_connections: self.max_connections,
             max_connections_per_address: self.max_connections_per_address.map(|n| n as usize),
             umask: self.umask,
@@ -146,8 +189,14 @@ impl Args {
             rate: self.rate,
             grace: Duration::from_secs(self.grace),
             stall_timeout: Duration::from_secs(self.stall.max(1)),
+            least_rate: self.least_rate,
             public_url: self.public_url,
             private_webhooks: self.private_webhooks,
+            hosts: self.hosts,
+            trusted_proxies: self.trusted_proxies,
+            token_failures: self.token_failures,
+            audit_log: self.audit_log,
+            read_only: self.read_only,
             ..Options::new(self.root)
         }
     }

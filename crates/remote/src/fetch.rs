@@ -1,11 +1,11 @@
-//! Brings over what this repository lacks. Neighbours: a `Peer` offers and is read, `landing` keeps what has come, `mdl-repo` checks it
+//! Brings over what this repository lacks. Neighbours: a `Peer` offers and is read, `partial_pack` keeps what has come, `mdl-repo` checks it
 //! and takes it in. It must not know what the peer is.
 //!
-//! Order: parts into landings; each object checked, decoded and hashed; packs stored; what was pruned noted; refs moved. A kill between any two leaves the
+//! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; what was pruned noted; refs moved. A kill between any two leaves the
 //! old refs, and parts that need not come again.
 
 use crate::{
-    landing::{self, Landing},
+    partial_pack::{self, PartialPack},
     peer::Peer,
     streams,
 };
@@ -83,22 +83,22 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
         needed = plan.needed(&lacking)?;
     }
     let bundles = needed.bundles(BUNDLE);
-    let dir = landing::dir(repo)?;
+    let dir = partial_pack::dir(repo)?;
     progress.begin("receiving", bundles.iter().map(|b| b.size).sum());
     let carried = AtomicU64::new(0);
-    let landings = bundles
+    let packs = bundles
         .iter()
         .map(|b| land(&dir, peer, b, &carried, progress))
-        .collect::<Result<Vec<Landing>>>()?;
+        .collect::<Result<Vec<PartialPack>>>()?;
     progress.end();
-    let arrived: Vec<Arrived> = landings.iter().filter_map(Landing::arrived).collect();
+    let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
     let taken = repo.take_in(&arrived, progress);
     // What is kept to go on with must not be what is wrong: it would be wrong every time.
     let of_no_use = taken.as_ref().err().is_some_and(|e| e.kind() == ErrorKind::Corrupt);
     if taken.is_ok() || of_no_use {
-        landings.into_iter().for_each(Landing::clear);
+        packs.into_iter().for_each(PartialPack::clear);
     }
-    landing::tidy(&dir);
+    partial_pack::tidy(&dir);
     let taken = taken?;
     Ok(Received {
         carried: carried.into_inner(),
@@ -108,19 +108,25 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
 }
 
 /// Brings over what is not here yet of a bundle.
-fn land(dir: &Path, peer: &dyn Peer, bundle: &Bundle, carried: &AtomicU64, progress: &dyn Progress) -> Result<Landing> {
-    let landing = Landing::open(dir, bundle.id, bundle.size)?;
-    let gaps = landing.missing();
-    let lacks: u64 = gaps.iter().map(|gap| landing.lacks(*gap)).sum();
+fn land(
+    dir: &Path,
+    peer: &dyn Peer,
+    bundle: &Bundle,
+    carried: &AtomicU64,
+    progress: &dyn Progress,
+) -> Result<PartialPack> {
+    let pack = PartialPack::open(dir, bundle.id, bundle.size)?;
+    let gaps = pack.missing();
+    let lacks: u64 = gaps.iter().map(|gap| pack.lacks(*gap)).sum();
     progress.advance(bundle.size - lacks);
     streams::each(&gaps, |gap| {
-        let range = landing.range(gap.part);
+        let range = pack.range(gap.part);
         let mut at = gap.from;
         peer.read(&bundle.pieces(range.start + at..range.end), &mut |bytes| {
             if progress.stopped() {
                 return Err(RepoError::Stopped { what: "the transfer" });
             }
-            landing.put(gap.part, at, bytes)?;
+            pack.put(gap.part, at, bytes)?;
             let n = bytes.len() as u64;
             at += n;
             carried.fetch_add(n, Ordering::Relaxed);
@@ -128,7 +134,7 @@ fn land(dir: &Path, peer: &dyn Peer, bundle: &Bundle, carried: &AtomicU64, progr
             Ok(())
         })
     })?;
-    Ok(landing)
+    Ok(pack)
 }
 
 /// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is returned with it.

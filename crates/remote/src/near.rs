@@ -2,7 +2,7 @@
 //! `mdl-repo` itself; what needs a mind on the other side is done on this one. It must not know what kind of storage it is.
 
 use crate::{
-    landing,
+    partial_pack,
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
 };
 use mdl_objects::Id;
@@ -49,7 +49,7 @@ impl Near {
     }
 
     fn write(&self, bundle: &Bundle, read: &ReadPart<'_>, progress: &dyn Progress) -> Result<Arrived> {
-        let path = landing::dir_below(&self.scratch)?.join(format!("{}.bundle", bundle.id));
+        let path = partial_pack::dir_below(&self.scratch)?.join(format!("{}.bundle", bundle.id));
         let failed = || RepoError::io(format!("cannot write {}", path.display()));
         let mut file = File::create(&path).map_err(failed())?;
         let mut at = 0;

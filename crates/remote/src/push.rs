@@ -2,8 +2,8 @@
 //! not know what the peer is.
 
 use crate::{
-    landing,
     near::read_stored,
+    partial_pack,
     peer::{Advertised, Peer},
 };
 use mdl_objects::Id;
@@ -144,7 +144,8 @@ struct Anew {
 
 impl Anew {
     fn of(repo: &Repo, tensors: &[Id], progress: &dyn Progress) -> Result<(Anew, Plan)> {
-        let dir = TempDir::new_in(landing::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
+        let dir =
+            TempDir::new_in(partial_pack::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
         let storage = LocalStorage::new(dir.path());
         let offered = repo.offer_whole(tensors, &storage, progress)?;
         let anew = Anew {

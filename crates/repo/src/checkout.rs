@@ -108,7 +108,7 @@ impl Repo {
                     continue;
                 }
                 Some(f) if !options.force => {
-                    others.insert(rel.to_owned(), self.identity(&f)?);
+                    others.insert(rel.to_owned(), self.object_of(&f)?);
                 }
                 _ => {}
             }

@@ -66,7 +66,7 @@ pub struct Remote {
 }
 
 /// The settings in force.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     repo: Table,
     user: Table,
@@ -95,7 +95,7 @@ fn section_of<'a>(settings: &'a mut Table, section: &str) -> Result<&'a mut Tabl
         .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))
 }
 
-/// The file with the user's own settings, wherever there is a home directory.
+/// The user's own settings: what a repository does not set itself is looked up there.
 pub fn user_file() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;

@@ -251,16 +251,22 @@ impl Repo {
     /// # Errors
     /// Absent or damaged objects; the medium failed.
     pub fn stored(&self, commit: &Id) -> Result<Vec<(String, Stored)>> {
-        let stored = |(rel, e): (String, Entry)| {
-            let tensors = match e.mode {
-                Mode::Manifest => self.odb.manifest(&e.id)?.tensors.len() as u64,
-                _ => 0,
-            };
-            let (mode, id, size) = (e.mode, e.id, e.size);
-            let done = Ingested { mode, id, size };
-            Ok((rel, Stored::new((&done, e.executable), 0, tensors, Vec::new())))
-        };
+        let stored = |(rel, entry): (String, Entry)| Ok((rel, self.stored_file(&entry)?));
         self.files(commit)?.into_iter().map(stored).collect()
+    }
+
+    /// A file that the repository has, to be taken into another version without being read.
+    ///
+    /// # Errors
+    /// Absent or damaged objects; the medium failed.
+    pub fn stored_file(&self, entry: &Entry) -> Result<Stored> {
+        let tensors = match entry.mode {
+            Mode::Manifest => self.odb.manifest(&entry.id)?.tensors.len() as u64,
+            _ => 0,
+        };
+        let (mode, id, size) = (entry.mode, entry.id, entry.size);
+        let done = Ingested { mode, id, size };
+        Ok(Stored::new((&done, entry.executable), 0, tensors, Vec::new()))
     }
 
     /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below the

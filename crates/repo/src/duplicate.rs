@@ -2,7 +2,7 @@
 //! what is in a pack.
 
 use crate::{
-    RepoError, Result,
+    RepoError, Result, identity,
     pack::PACK_DIR,
     progress::Progress,
     refs::REFS,
@@ -46,6 +46,8 @@ impl Repo {
                 target.put(key, value)?;
             }
         }
+        // A copy is another repository.
+        identity::make(target)?;
         if let Some(format) = self.storage().get(&FORMAT_KEY)? {
             target.put(&FORMAT_KEY, &format)?;
         }

@@ -281,7 +281,12 @@ impl Refs {
         }
         let mut out = Vec::new();
         for stored in self.storage.list(&below)? {
-            if let (Some(short), Some(id)) = (stored.key.strip_prefix(prefix), self.value(&stored.key)?) {
+            let value = match self.value(&stored.key) {
+                // A file of another program in the directory or the bucket: neither its name nor what it holds is a ref's.
+                Err(RepoError::Corrupt { .. }) if RefName::parse(stored.key.as_str()).is_err() => None,
+                value => value?,
+            };
+            if let (Some(short), Some(id)) = (stored.key.strip_prefix(prefix), value) {
                 out.push((short.to_owned(), id));
             }
         }

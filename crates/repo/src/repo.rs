@@ -4,6 +4,7 @@
 use crate::{
     RepoError, Result,
     config::{Config, Remote},
+    identity::{self, Identity},
     odb::{Odb, Supplier},
     refs::{HEADS, Refs, Seen},
     storage::{Key, LocalStorage, Storage},
@@ -12,7 +13,7 @@ use mdl_codec::Engine;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 /// Name of the repository's directory in a work tree.
@@ -29,6 +30,8 @@ pub struct Repo {
     pub(crate) odb: Odb,
     pub(crate) refs: Refs,
     pub(crate) config: Config,
+    /// Once it was asked for.
+    pub(crate) identity: OnceLock<Identity>,
     dir: Option<PathBuf>,
     work: Option<PathBuf>,
 }
@@ -36,6 +39,7 @@ pub struct Repo {
 fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
     Refs::new(storage.clone()).init_head(branch)?;
     storage.put(&Key::fixed("config"), b"")?;
+    identity::make(&*storage)?;
     // Last: a storage is a repository once this key says so.
     storage.put(&FORMAT_KEY, FORMAT)
 }
@@ -73,19 +77,27 @@ impl Repo {
     /// # Errors
     /// There is none; a newer format; the medium failed.
     pub fn open(path: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
-        let inner = path.join(DIR);
-        let (dir, work) = if inner.join(FORMAT_KEY.as_str()).is_file() {
-            (inner, Some(path.to_owned()))
-        } else if path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file() {
-            // Named by its own directory, `x/.mdl` still has its work tree around it.
-            let work = path
+        Repo::open_at(path, engine, None)
+    }
+
+    /// As `open`, with the index in another directory: nothing is written beside what is only read.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with_index(path: &Path, engine: Arc<dyn Engine>, index: PathBuf) -> Result<Repo> {
+        Repo::open_at(path, engine, Some(index))
+    }
+
+    fn open_at(path: &Path, engine: Arc<dyn Engine>, index: Option<PathBuf>) -> Result<Repo> {
+        let dir = Repo::directory(path).ok_or_else(|| RepoError::not_found("repository", path.display()))?;
+        // Named by its own directory, `x/.mdl` still has its work tree around it.
+        let work = match dir == path {
+            false => Some(path.to_owned()),
+            true => path
                 .file_name()
-                .is_some_and(|n| n == DIR)
-                .then(|| path.parent().map(Path::to_owned))
-                .flatten();
-            (path.to_owned(), work)
-        } else {
-            return Err(RepoError::not_found("repository", path.display()));
+                .filter(|n| *n == DIR)
+                .and_then(|_| path.parent())
+                .map(Path::to_owned),
         };
         let dir = fs::canonicalize(&dir).map_err(RepoError::io(format!("cannot open {}", dir.display())))?;
         let work = work.map(|w| {
@@ -100,8 +112,17 @@ impl Repo {
             .transpose()
             .map_err(RepoError::io("cannot open the work tree"))?;
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&dir));
-        let index = dir.join("index");
+        let index = index.unwrap_or_else(|| dir.join("index"));
         Repo::with_storage(storage, engine, Some(index), Some(dir), work)
+    }
+
+    /// The directory of the repository at a path: `path/.mdl`, or `path` itself; none: there is no repository.
+    pub fn directory(path: &Path) -> Option<PathBuf> {
+        let inner = path.join(DIR);
+        if inner.join(FORMAT_KEY.as_str()).is_file() {
+            return Some(inner);
+        }
+        (path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file()).then(|| path.to_owned())
     }
 
     /// Opens the repository whose work tree holds `start`.
@@ -153,6 +174,7 @@ impl Repo {
             storage,
             odb,
             config,
+            identity: OnceLock::new(),
             dir,
             work,
         })
@@ -239,6 +261,14 @@ impl Repo {
     /// The settings.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The settings as they are stored by now; [`Repo::config`] are those that it was opened with.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn stored_config(&self) -> Result<Config> {
+        Config::load(&*self.storage)
     }
 
     /// Changes a setting of the repository.

@@ -97,7 +97,8 @@ struct TensorInfo {
     )
 )]
 async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<DiffQuery>) -> Result<Json<DiffInfo>> {
-    heavy(&app, move |watch| {
+    let party = access.party();
+    heavy(&app, &party, move |watch| {
         let repo = &*access.repo;
         let a = revision::resolve(repo, &query.a)?;
         let b = revision::resolve(repo, query.b.as_deref().unwrap_or("HEAD"))?;

@@ -31,7 +31,7 @@ type Where = Path<(String, String, String, String)>;
 async fn answer(app: App, Read(access): Read, Path((_, _, rev, path)): Where, asked: Asked) -> Result<Response> {
     let (repo, wanted) = (access.repo.clone(), path.clone());
     let (_, entry) = work(move || find(&repo, &rev, &wanted)).await?;
-    content::respond(&app, &access.repo, &path, &entry, &asked, Validator::Id).await
+    content::respond(&app, &access.reader(), &path, &entry, &asked, Validator::Id).await
 }
 
 /// Download a file, or a part of it

@@ -3,6 +3,7 @@
 use crate::{
     app::{App, work},
     content::POUR,
+    fair::Party,
     problem::Result,
 };
 use mdl_repo::Progress;
@@ -34,15 +35,16 @@ impl Progress for Watch {
     }
 }
 
-/// Runs what takes memory and time: as many at once as there is memory for, each as long as somebody waits.
+/// Runs what takes memory and time for a client: as many at once as there is memory for, each as long as its request waits.
 ///
 /// # Errors
-/// Those of `f`.
+/// Those of `f`; 503: too many wait for memory.
 pub(crate) async fn heavy<T: Send + 'static>(
     app: &App,
+    party: &Party,
     f: impl FnOnce(&Watch) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let permit = app.content().decoders().permit(POUR).await;
+    let permit = app.content().decoders().permit(party, POUR).await?;
     let gone = Arc::new(AtomicBool::new(false));
     let (_waiting, watch) = (Waiting(gone.clone()), Watch(gone));
     work(move || {
@@ -63,7 +65,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let app = App::new(Options::new(dir.path()), Arc::new(mdl_codec::CpuEngine::default())).expect("an app");
         let (send, heard) = mpsc::channel();
-        let long = heavy(&app, move |watch| {
+        let ada = Party::new("ada", "a/x");
+        let long = heavy(&app, &ada, move |watch| {
             let mut looks = 0;
             while !watch.stopped() && looks < 1000 {
                 std::thread::sleep(Duration::from_millis(10));

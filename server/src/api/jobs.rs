@@ -53,8 +53,7 @@ fn allowed(access: &Access, kind: JobKind) -> Result<()> {
 )]
 async fn start(State(app): State<App>, Write(access): Write, Body(new): Body<NewJob>) -> Result<impl IntoResponse> {
     allowed(&access, new.kind)?;
-    let by = access.caller.name().to_owned();
-    let job = app.start_job(access.name.clone(), access.repo, new, by)?;
+    let job = app.start_job(&access, new)?;
     let location = super::location(&access.name, "jobs", job.id())?;
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(job.info())))
 }
@@ -70,10 +69,10 @@ async fn start(State(app): State<App>, Write(access): Write, Body(new): Body<New
         (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn list(State(app): State<App>, Write(access): Write) -> Json<JobList> {
-    let jobs = app.jobs().of(&access.name);
+async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<JobList>> {
+    let jobs = app.jobs().of(&access.key()?);
     let jobs = jobs.iter().map(|j| j.info()).collect();
-    Json(JobList { jobs })
+    Ok(Json(JobList { jobs }))
 }
 
 /// Look at a job
@@ -92,7 +91,7 @@ async fn show(
     Write(access): Write,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<Json<JobInfo>> {
-    Ok(Json(app.jobs().find(&access.name, &id)?.info()))
+    Ok(Json(app.jobs().find(&access.key()?, &id)?.info()))
 }
 
 /// Cancel a job
@@ -114,7 +113,7 @@ async fn cancel(
     Write(access): Write,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<impl IntoResponse> {
-    let job = app.jobs().find(&access.name, &id)?;
+    let job = app.jobs().find(&access.key()?, &id)?;
     allowed(&access, job.kind())?;
     if !job.cancel() {
         return Err(Problem::conflict("the job is over"));

@@ -2,9 +2,9 @@
 
 use crate::{
     app::{App, work},
-    auth::{Admin, Caller, Read, Scope},
+    auth::{Admin, Caller, Maker, Read, Scope},
     extract::{Body, Query},
-    problem::{Problem, ProblemDocument, Result},
+    problem::{ProblemDocument, Result},
     registry::RepoName,
     routes::{Need, Needs},
 };
@@ -143,17 +143,10 @@ async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQu
 )]
 async fn create(
     State(app): State<App>,
-    caller: Caller,
+    Maker(caller): Maker,
     Body(new): Body<NewRepo>,
 ) -> Result<(StatusCode, Json<RepoInfo>)> {
-    if !caller.may(Scope::Admin, &new.name, false) {
-        let what = format!("making {} wants a token that may administer it", new.name);
-        return Err(if caller.is_anonymous() {
-            Problem::unauthorized(what)
-        } else {
-            Problem::forbidden(what)
-        });
-    }
+    app.allow_making(&caller, &new.name)?;
     work(move || {
         let branch = new.branch.as_deref().unwrap_or("main");
         let mut repo = app.registry().create(&new.name, branch)?;

@@ -100,7 +100,11 @@ struct TensorInfo {
     )
 )]
 async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
-    heavy(&app, move |watch| Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))).await
+    let party = access.party();
+    heavy(&app, &party, move |watch| {
+        Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))
+    })
+    .await
 }
 
 impl From<Stats> for StatsInfo {

@@ -5,7 +5,8 @@
 
 use crate::{
     app::App,
-    content::produced,
+    content::body_from_producer,
+    fair::Party,
     problem::{Problem, Result},
 };
 use axum::body::Body;
@@ -13,31 +14,22 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use std::{io, pin::Pin};
 
-/// Longest piece.
-const PIECE: usize = 1 << 20;
-
-/// Takes bytes; an error says that nobody wants them any more.
-pub(super) type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>;
+pub(super) use crate::content::Sink;
 
 type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
-/// A body of `len` bytes, which `make` hands to its sink while it holds `units` of memory.
+/// A body of `len` bytes, which `make` hands to its sink while it holds `units` of memory for a client.
 ///
 /// # Errors
-/// What `make` runs into before its first bytes. A later failure cuts the body off, and the client sees that bytes are missing.
-pub(super) async fn body<F>(app: &App, len: u64, units: u32, make: F) -> Result<Body>
+/// 503: too many wait for memory. What `make` runs into before its first bytes; a later failure cuts the body off, and the client sees that bytes are missing.
+pub(super) async fn body<F>(app: &App, party: &Party, len: u64, units: u32, make: F) -> Result<Body>
 where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
-    let permit = app.content().decoders().permit(units).await;
-    let pieces = produced(app.content().overflow(), move |send| {
+    let permit = app.content().decoders().permit(party, units).await?;
+    let pieces = body_from_producer(app.content().overflow(), party, move |sink| {
         let _permit = permit;
-        let mut cut = |bytes: &[u8]| {
-            bytes
-                .chunks(PIECE)
-                .try_for_each(|piece| send(Bytes::copy_from_slice(piece)))
-        };
-        make(&mut cut)
+        make(sink)
     });
     let mut pieces: Pieces = Box::pin(pieces);
     let first = match pieces.next().await {
@@ -91,13 +83,13 @@ mod tests {
     async fn of(len: u64, make: impl FnOnce(Sink<'_>) -> Result<()> + Send + 'static) -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().expect("a directory");
         let app = App::new(Options::new(dir.path()), Arc::new(mdl_codec::CpuEngine::default())).expect("an app");
-        let body = body(&app, len, 1, make).await.ok()?;
+        let body = body(&app, &Party::new("ada", "a/x"), len, 1, make).await.ok()?;
         Some(body.collect().await.ok()?.to_bytes().to_vec())
     }
 
     #[tokio::test]
     async fn a_complete_body_is_right() {
-        let long = vec![7u8; 3 * PIECE + 5];
+        let long = vec![7u8; (3 << 20) + 5];
         let made = long.clone();
         assert_eq!(of(long.len() as u64, move |send| Ok(send(&made)?)).await, Some(long));
         assert_eq!(of(0, |_| Ok(())).await, Some(Vec::new()));

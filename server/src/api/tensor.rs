@@ -8,7 +8,7 @@ use super::{
 use crate::{
     app::{App, work},
     auth::Read,
-    content::{Asked, PART},
+    content::{Asked, PART, Reader},
     extract::{Path, Query},
     problem::{Problem, ProblemDocument, Result},
     routes::{Need, Needs},
@@ -21,7 +21,6 @@ use http::{HeaderName, HeaderValue};
 use mdl_objects::{Id, Mode, Named};
 use mdl_repo::{Axis, Elements, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
 use serde::Deserialize;
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -149,8 +148,8 @@ async fn respond(
             end,
         } => {
             let body = match wanted.whole {
-                Some(id) if end - start < wanted.len => part(&app, access.repo, id, start, end).await?,
-                _ => all(&app, access.repo, wanted).await?,
+                Some(id) if end - start < wanted.len => part(&app, &access.reader(), id, start, end).await?,
+                _ => all(&app, &access.reader(), wanted).await?,
             };
             (status, headers, body).into_response()
         }
@@ -159,16 +158,18 @@ async fn respond(
     Ok(response)
 }
 
-async fn all(app: &App, repo: Arc<Repo>, wanted: Wanted) -> Result<axum::body::Body> {
-    stream::body(app, wanted.len, PART, move |sink| {
+async fn all(app: &App, reader: &Reader, wanted: Wanted) -> Result<axum::body::Body> {
+    let repo = reader.repo.clone();
+    stream::body(app, &reader.party, wanted.len, PART, move |sink| {
         sink(&wanted.head)?;
         Ok(wanted.elements.stream(repo.odb(), &wanted.axes, sink)?)
     })
     .await
 }
 
-async fn part(app: &App, repo: Arc<Repo>, id: Id, start: u64, end: u64) -> Result<axum::body::Body> {
-    stream::body(app, end - start, PART, move |sink| {
+async fn part(app: &App, reader: &Reader, id: Id, start: u64, end: u64) -> Result<axum::body::Body> {
+    let repo = reader.repo.clone();
+    stream::body(app, &reader.party, end - start, PART, move |sink| {
         let tensor = repo.odb().tensor(&id)?;
         let mut at = start;
         while at < end {

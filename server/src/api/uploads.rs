@@ -1,13 +1,12 @@
-//! Uploads that can be resumed: begun, continued, asked after, dropped. Neighbours: `uploads` keeps them, commits take them. It must not
-//! know what becomes of them.
+//! Uploads that can be resumed: begun, continued, asked after, dropped. `incoming` keeps them, commits take them.
 
 use crate::{
     app::{App, work},
     auth::Write,
     extract::{Body, Path},
+    incoming::{OFFSET, Upload},
     problem::{Problem, ProblemDocument, Result},
     routes::{Need, Needs},
-    uploads::{OFFSET, Upload},
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -91,7 +90,7 @@ fn progress(upload: &Upload) -> [(HeaderName, HeaderValue); 3] {
 )]
 async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<UploadList>> {
     work(move || {
-        let all = app.uploads().all(&access.name)?;
+        let all = app.incoming().uploads().all(&access.key()?)?;
         let uploads = all.into_iter().map(UploadInfo::from).collect();
         Ok(Json(UploadList { uploads }))
     })
@@ -119,7 +118,11 @@ async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<New
     }
     let sha256 = new.sha256.map(|s| s.to_ascii_lowercase());
     let name = access.name.clone();
-    let upload = work(move || app.uploads().begin(&access.name, new.size, sha256)).await?;
+    let upload = app
+        .incoming()
+        .uploads()
+        .begin(access.holder()?, new.size, sha256)
+        .await?;
     let location = super::location(&name, "uploads", &upload.id)?;
     let headers = [(header::LOCATION, location)];
     Ok((
@@ -149,7 +152,7 @@ async fn show(
     Write(access): Write,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<impl IntoResponse> {
-    let upload = work(move || app.uploads().find(&access.name, &id)).await?;
+    let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
     Ok((progress(&upload), Json(UploadInfo::from(upload))))
 }
 
@@ -172,7 +175,7 @@ async fn show_head(
     Write(access): Write,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<impl IntoResponse> {
-    let upload = work(move || app.uploads().find(&access.name, &id)).await?;
+    let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
     Ok(progress(&upload))
 }
 
@@ -210,7 +213,8 @@ async fn append(
     // A task of its own: when the client goes away, what has arrived is still written.
     let task = tokio::spawn(async move {
         let stream = body.into_data_stream();
-        app.uploads().append(&access.name, &id, offset, len, stream).await
+        let uploads = app.incoming().uploads();
+        uploads.append(&access.key()?, &id, offset, len, stream).await
     });
     let upload = task.await.map_err(Problem::internal)??;
     received.inc_by(upload.offset.saturating_sub(offset));
@@ -233,6 +237,6 @@ async fn remove(
     Write(access): Write,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<StatusCode> {
-    app.uploads().remove(&access.name, &id).await?;
+    app.incoming().uploads().remove(&access.key()?, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

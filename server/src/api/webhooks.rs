@@ -85,7 +85,7 @@ fn info(app: &App, hook: Webhook) -> WebhookInfo {
 )]
 async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
     work(move || {
-        let hooks = app.webhooks().of(&access.name)?;
+        let hooks = app.webhooks().of(&access.key()?)?;
         let webhooks = hooks.into_iter().map(|h| info(&app, h)).collect();
         Ok(Json(WebhookList { webhooks }))
     })
@@ -110,7 +110,7 @@ async fn add(State(app): State<App>, Admin(access): Admin, Body(new): Body<NewWe
     let url = address::check(&new.url, app.options().private_webhooks)?.to_string();
     let (name, by) = (access.name.clone(), access.caller.name().to_owned());
     let hook = work(move || {
-        let hook = app.webhooks().add(&access.name, url, new.secret, new.refs, &by)?;
+        let hook = app.webhooks().add(&access.key()?, url, new.secret, new.refs, &by)?;
         Ok(info(&app, hook))
     });
     let hook = hook.await?;
@@ -135,7 +135,7 @@ async fn show(
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<Json<WebhookInfo>> {
     work(move || {
-        let hook = app.webhooks().find(&access.name, &id)?;
+        let hook = app.webhooks().find(&access.key()?, &id)?;
         Ok(Json(info(&app, hook)))
     })
     .await
@@ -157,6 +157,6 @@ async fn remove(
     Admin(access): Admin,
     Path((_, _, id)): Path<(String, String, String)>,
 ) -> Result<StatusCode> {
-    work(move || app.webhooks().remove(&access.name, &id)).await?;
+    work(move || app.webhooks().remove(&access.key()?, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,21 +1,27 @@
-//! What routes about a repository take: the repository, opened, once the caller is known to be allowed. Neighbours: `identify` said
-//! who asks, the registry opens. A route that takes none of these checks by itself.
+//! What routes about a repository take: the repository, opened, once the caller is known to be allowed.
+//!
+//! `identify` said who asks, the registry opens. A route that takes none of these checks by itself.
 
-use super::{Caller, Scope};
+use super::{Caller, Scope, record};
 use crate::{
-    app::App,
+    app::{App, work},
+    body_limit,
+    content::Reader,
+    fair::Party,
+    incoming::{Holder, NO_TOKEN},
+    listen::Peer,
     problem::{Problem, Result},
-    registry::RepoName,
+    registry::{RepoKey, RepoName, State},
 };
 use axum::extract::{FromRequestParts, RawPathParams};
-use http::request::Parts;
+use http::{StatusCode, request::Parts};
 use mdl_repo::Repo;
 use std::sync::Arc;
 
 /// Setting of a repository that anybody may read.
 pub const ANONYMOUS_READ: &str = "serve.anonymous_read";
 
-/// A repository somebody may do something with.
+/// A repository that the caller may do something with.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Its name.
@@ -24,6 +30,23 @@ pub struct Access {
     pub repo: Arc<Repo>,
     /// Who asks.
     pub caller: Caller,
+    /// What limits go by: the token, else the address.
+    pub client: Arc<str>,
+}
+
+impl Access {
+    /// Whose share of what is scarce a request takes.
+    pub fn party(&self) -> Party {
+        Party::new(self.client.clone(), self.name.to_string())
+    }
+
+    /// The repository, read for the one who asks.
+    pub fn reader(&self) -> Reader {
+        Reader {
+            repo: self.repo.clone(),
+            party: self.party(),
+        }
+    }
 }
 
 /// May read the repository `{owner}/{name}` of the path.
@@ -38,21 +61,105 @@ pub struct Write(pub Access);
 #[derive(Clone, Debug)]
 pub struct Admin(pub Access);
 
-impl App {
-    /// A repository, if the caller may do this much with it. Whether it exists is told only to those who may.
+/// May make some repositories; which, [`App::allow_making`] says once the name is known.
+#[derive(Clone, Debug)]
+pub struct Maker(pub Caller);
+
+impl Access {
+    /// What the repository's own state is kept by.
     ///
     /// # Errors
-    /// Not allowed; no such repository.
+    /// Its identity cannot be read or made.
+    pub fn key(&self) -> Result<RepoKey> {
+        RepoKey::of(&self.name, &self.repo)
+    }
+
+    /// Whom bytes are counted to that the caller sends to it.
+    ///
+    /// # Errors
+    /// As [`Access::key`].
+    pub fn holder(&self) -> Result<Holder> {
+        Ok(Holder {
+            repo: self.key()?,
+            token: self.caller.id().unwrap_or(NO_TOKEN).to_owned(),
+        })
+    }
+}
+
+impl App {
+    /// A repository, if the caller may do this much with it. Whether it exists, and whether it can be opened, is told
+    /// only to those who may.
+    ///
+    /// # Errors
+    /// Not allowed; no such repository; the server is read-only, and this is more than reading.
     pub async fn access(&self, caller: Caller, name: RepoName, scope: Scope) -> Result<Access> {
-        // That it cannot be opened is told to those who may as well.
-        let opened = self.repo(&name).await;
-        let open = opened.as_ref().is_ok_and(|r| is_open(r));
+        let (access, state) = self.open_for(caller, name, scope).await?;
+        self.refuse_changes(scope)?;
+        record::note_used(&access, scope, state);
+        Ok(access)
+    }
+
+    async fn open_for(&self, caller: Caller, name: RepoName, scope: Scope) -> Result<(Access, State)> {
+        let (app, asked) = (self.clone(), name.clone());
+        let opened = work(move || app.registry().open_with_state(&asked)).await;
+        let open = opened.as_ref().is_ok_and(|(repo, _)| is_open(repo));
         if !caller.may(scope, &name, open) {
+            if open && scope == Scope::Read {
+                return Err(misdirected());
+            }
             return Err(refusal(&caller, &name, scope));
         }
-        crate::body_limit::allow(scope);
-        let repo = opened?;
-        Ok(Access { name, repo, caller })
+        body_limit::allow(scope);
+        let (repo, state) = opened?;
+        let client = client(&caller, None);
+        Ok((
+            Access {
+                name,
+                repo,
+                caller,
+                client,
+            },
+            state,
+        ))
+    }
+
+    /// Whether a right that was used to read still holds, and the repository is the one that was opened.
+    ///
+    /// # Errors
+    /// The caller may not read it any more; another repository is there by now.
+    pub(super) async fn still_readable(&self, used: record::Used) -> Result<()> {
+        let caller = self.caller_now(&used.access.caller)?;
+        let (_, state) = self.open_for(caller, used.access.name, Scope::Read).await?;
+        match state.is_same_repository(&used.state) {
+            true => Ok(()),
+            false => Err(Problem::busy("the repository was replaced meanwhile: ask again", 1)),
+        }
+    }
+
+    /// Allows to make a repository of this name.
+    ///
+    /// # Errors
+    /// The caller may not; the server is read-only.
+    pub fn allow_making(&self, caller: &Caller, name: &RepoName) -> Result<()> {
+        if !caller.may(Scope::Admin, name, false) {
+            return Err(not_a_maker(caller, &name.to_string()));
+        }
+        self.refuse_changes(Scope::Admin)?;
+        record::note_right(Scope::Admin, name);
+        Ok(())
+    }
+
+    /// Refuses what changes anything where the server only reads.
+    ///
+    /// # Errors
+    /// It does, and this is more than reading.
+    pub fn refuse_changes(&self, scope: Scope) -> Result<()> {
+        if self.options().read_only && scope > Scope::Read {
+            return Err(
+                Problem::forbidden("this server is read-only").hint("changes go to where it was started without")
+            );
+        }
+        Ok(())
     }
 }
 
@@ -65,8 +172,26 @@ fn refusal(caller: &Caller, name: &RepoName, scope: Scope) -> Problem {
     if caller.is_anonymous() {
         return Problem::unauthorized(format!("this wants a token for {name} ({})", scope.name())).code("RepoNotFound");
     }
+    if matches!(caller, Caller::Session(_)) && scope > Scope::Read {
+        return Problem::forbidden("signing in is good for looking only").hint("send the token itself");
+    }
     Problem::forbidden(format!("the token does not allow to {} {name}", scope.verb()))
         .hint("`mdl token list` shows what tokens allow")
+}
+
+fn not_a_maker(caller: &Caller, what: &str) -> Problem {
+    let what = format!("making {what} wants a token that may administer it");
+    match caller.is_anonymous() {
+        true => Problem::unauthorized(what),
+        false => Problem::forbidden(what),
+    }
+}
+
+/// Where no token is shown, a name that leads here by a trick of DNS must not do.
+pub(super) fn misdirected() -> Problem {
+    let message = "without a token this server answers only to names that it goes by";
+    Problem::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", message)
+        .hint("ask for localhost or the server's address; `mdl serve --host NAME` and --public-url add names")
 }
 
 impl Scope {
@@ -92,12 +217,22 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     // git-lfs asks at `owner/name.git`.
     let name = get("name");
     let name = RepoName::new(get("owner"), name.strip_suffix(".git").unwrap_or(name))?;
-    let caller = parts
-        .extensions
-        .get::<Caller>()
-        .cloned()
-        .unwrap_or(Caller::Anonymous(None));
-    app.access(caller, name, scope).await
+    let caller = Caller::of(parts);
+    let client = client(&caller, parts.extensions.get::<Peer>());
+    if parts.method.is_safe() {
+        // Who may write may also look at what is being written, on a server that is read-only too.
+        let (access, state) = app.open_for(caller, name, scope).await?;
+        record::note_used(&access, scope, state);
+        return Ok(Access { client, ..access });
+    }
+    let access = app.access(caller, name, scope).await?;
+    Ok(Access { client, ..access })
+}
+
+/// What limits on a client go by: its token, else the address that it asks from.
+pub(crate) fn client(caller: &Caller, peer: Option<&Peer>) -> Arc<str> {
+    let address = || peer.map(|p| p.0.to_string()).unwrap_or_default();
+    caller.id().map_or_else(address, str::to_owned).into()
 }
 
 macro_rules! extractor {
@@ -116,14 +251,32 @@ extractor!(Read, Scope::Read);
 extractor!(Write, Scope::Write);
 extractor!(Admin, Scope::Admin);
 
+impl FromRequestParts<App> for Maker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Maker> {
+        let caller = Caller::of(parts);
+        match caller.may_somewhere(Scope::Admin) {
+            true => Ok(Maker(caller)),
+            false => Err(not_a_maker(&caller, "a repository")),
+        }
+    }
+}
+
 impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Caller> {
-        Ok(parts
+        Ok(Caller::of(parts))
+    }
+}
+
+impl Caller {
+    fn of(parts: &Parts) -> Caller {
+        parts
             .extensions
             .get::<Caller>()
             .cloned()
-            .unwrap_or(Caller::Anonymous(None)))
+            .unwrap_or(Caller::Anonymous(None))
     }
 }

@@ -1,150 +1,192 @@
-//! Looks at a request and says who asks, before any route sees it. Neighbours: `tokens`, `layers` puts it around everything. It
-//! must not know routes.
+//! Who asks, found before any route sees a request; and once it is answered, whether the right to the answer still
+//! holds.
 //!
-//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it. Not so a cookie:
-//! who looks at pages could otherwise not reach the one to sign in again.
+//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it.
+//! Not so a cookie: who looks at pages could otherwise not reach the one to sign in again.
 
-use super::{Caller, Scope};
+use super::{Caller, Scope, access::misdirected, origins::refuse_other_sites, record::Record};
 use crate::{
     app::App,
+    audit::{Entry, Event},
+    listen::Peer,
     problem::{Problem, Result},
 };
 use axum::{
     extract::{Request, State},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::net::IpAddr;
 
-/// Cookie of people who signed in to look at pages. It is good for looking only.
-pub const COOKIE: &str = "mdl_token";
-
 /// Middleware: adds the [`Caller`] to the request, or refuses.
-///
-/// # Errors
-/// A token that is wrong or over; a request that another site made a browser send.
-pub async fn identify(State(app): State<App>, mut request: Request, next: Next) -> Result<Response> {
-    let caller = app.clone().caller_of(request.method(), request.headers())?;
-    request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+pub async fn identify(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let record = Record::default();
+    let mut entry = Entry::new(&app, &request, record.clone());
+    let stale = app.sessions().is_shown(request.headers()) && app.takes_sessions(&request);
+    let mut response = match app.caller_of(&request) {
+        Ok(caller) => {
+            let stale = stale && !matches!(caller, Caller::Session(_));
+            entry.set_caller(&caller);
+            request.extensions_mut().insert(caller);
+            let mut response = record.of(next.run(request)).await;
+            if stale {
+                forget_session(&app, response.headers_mut());
+            }
+            app.unless_lost(&record, response).await
+        }
+        Err(problem) => {
+            if problem.status == StatusCode::UNAUTHORIZED {
+                record.note_event(Event::TokenRefused);
+            }
+            problem.into_response()
+        }
+    };
+    entry.answered(response.status());
+    keep_private(&mut response);
+    response
+}
+
+/// A browser must not go on with a session that is over.
+fn forget_session(app: &App, headers: &mut HeaderMap) {
+    if let Ok(cookie) = HeaderValue::from_str(&app.sessions().forget()) {
+        headers.entry(header::SET_COOKIE).or_insert(cookie);
+    }
+}
+
+/// What rights decide is for those who asked: no cache may give it to others, nor to the same ones once they may not.
+fn keep_private(response: &mut Response) {
+    let failed = response.status().is_client_error() || response.status().is_server_error();
+    let headers = response.headers_mut();
+    let said = headers.get(header::CACHE_CONTROL);
+    if said.is_some_and(|v| v.as_bytes().starts_with(b"public")) && !failed {
+        return;
+    }
+    if failed {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    } else if said.is_none() {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    }
+    let vary: Vec<&[u8]> = headers
+        .get_all(header::VARY)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if !vary
+        .iter()
+        .any(|v| v.windows(6).any(|w| w.eq_ignore_ascii_case(b"cookie")))
+    {
+        headers.append(header::VARY, HeaderValue::from_static("Authorization, Cookie"));
+    }
 }
 
 impl App {
     /// Who asks.
-    ///
-    /// # Errors
-    /// As [`identify`].
-    pub(crate) fn caller_of(&self, method: &Method, headers: &HeaderMap) -> Result<Caller> {
-        refuse_other_sites(method, headers)?;
-        if let Some(shown) = shown(headers)? {
-            return match self.tokens().find(&shown)? {
-                Some(token) => Ok(Caller::Bearer(token)),
-                None => Err(Problem::unauthorized("the token is wrong, was revoked or is over")),
-            };
+    fn caller_of(&self, request: &Request) -> Result<Caller> {
+        let headers = request.headers();
+        let from = request.extensions().get::<Peer>().copied().unwrap_or_default().0;
+        refuse_other_sites(self.options(), request.method(), headers)?;
+        match shown(headers) {
+            Ok(None) => {}
+            Ok(Some(shown)) => {
+                return match self.tokens().find(&shown)? {
+                    Some(token) => Ok(Caller::Bearer(token)),
+                    None => Err(self.no_good(from, "the token is wrong, was revoked or is over")),
+                };
+            }
+            Err(Unreadable) => return Err(self.no_good(from, "the Authorization header cannot be read")),
         }
-        let looks = method == Method::GET || method == Method::HEAD;
-        if let Some(shown) = looks.then(|| cookie(headers)).flatten()
-            && let Some(token) = self.tokens().find(&shown)?
-        {
-            return Ok(Caller::Bearer(token));
+        let known = self.hosts().know(headers);
+        if known && self.takes_sessions(request) && self.sessions().is_shown(headers) {
+            if let Some(token) = self.sessions().token(headers, self.tokens())? {
+                return Ok(Caller::Session(token));
+            }
+            self.failures().count(from)?;
         }
-        let granted = self.anonymous_scope()?;
-        if granted.is_some() && self.is_loopback() {
-            refuse_other_names(headers)?;
+        match (known, self.anonymous_scope()?) {
+            (true, granted) => Ok(Caller::Anonymous(granted)),
+            (false, Some(_)) => Err(misdirected()),
+            (false, None) => Ok(Caller::Misdirected),
         }
-        Ok(Caller::Anonymous(granted))
     }
 
-    /// What those without a token may do everywhere: what the operator said; else everything as long as there are no tokens
-    /// and only this machine can ask.
+    /// What is said of a token that is no good; too many of them from an address, and that is said.
+    pub(crate) fn no_good(&self, from: IpAddr, message: &str) -> Problem {
+        match self.failures().count(from) {
+            Ok(()) => Problem::unauthorized(message),
+            Err(too_many) => too_many,
+        }
+    }
+
+    /// Whether a session counts: for looking at pages, and downloading what they link to.
+    fn takes_sessions(&self, request: &Request) -> bool {
+        let path = request.uri().path();
+        let programs = path.starts_with("/api/") || path == "/metrics" || path.contains("/info/lfs/");
+        request.method().is_safe() && !programs
+    }
+
+    /// What those without a token may do everywhere: what the operator said; else everything as long as the server is
+    /// open.
     fn anonymous_scope(&self) -> Result<Option<Scope>> {
         match self.options().anonymous {
             Some(said) => Ok(said.scope()),
-            None if self.is_loopback() && self.tokens().all()?.is_empty() => Ok(Some(Scope::Admin)),
-            None => Ok(None),
+            None => Ok(self.guard().is_open(self.tokens())?.then_some(Scope::Admin)),
+        }
+    }
+
+    /// Who asked, as far as the tokens and the operator allow by now.
+    ///
+    /// # Errors
+    /// The token is good no more.
+    pub(super) fn caller_now(&self, caller: &Caller) -> Result<Caller> {
+        let over = || Problem::unauthorized("the token was revoked or is over");
+        let again = |id: &str| self.tokens().by_id(id)?.ok_or_else(over);
+        Ok(match caller {
+            Caller::Anonymous(_) => Caller::Anonymous(self.anonymous_scope()?),
+            Caller::Misdirected => Caller::Misdirected,
+            Caller::Bearer(token) => Caller::Bearer(again(&token.id)?),
+            Caller::Session(token) => Caller::Session(again(&token.id)?),
+        })
+    }
+
+    /// The answer, unless the right to it was lost while it was prepared: nothing of its body was sent yet.
+    async fn unless_lost(&self, record: &Record, response: Response) -> Response {
+        let told = response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED;
+        // What was written is written.
+        let used = record.used().filter(|used| told && used.scope == Scope::Read);
+        match used {
+            None => response,
+            Some(used) => match self.still_readable(used).await {
+                Ok(()) => response,
+                Err(problem) => problem.into_response(),
+            },
         }
     }
 }
+
+/// A header that shows a token in no known way.
+struct Unreadable;
 
 /// The token that a request shows: as a bearer, or as a password (git-lfs, curl -u).
-fn shown(headers: &HeaderMap) -> Result<Option<String>> {
+fn shown(headers: &HeaderMap) -> std::result::Result<Option<String>, Unreadable> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
-    if let Some(value) = values.next() {
-        let unreadable = || Problem::unauthorized("the Authorization header cannot be read");
-        let text = value.to_str().map_err(|_| unreadable())?;
-        let (scheme, rest) = text.split_once(' ').ok_or_else(unreadable)?;
-        if values.next().is_some() {
-            return Err(unreadable());
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let text = value.to_str().map_err(|_| Unreadable)?;
+    let (scheme, rest) = text.split_once(' ').ok_or(Unreadable)?;
+    if values.next().is_some() {
+        return Err(Unreadable);
+    }
+    match scheme.to_ascii_lowercase().as_str() {
+        "bearer" => Ok(Some(rest.trim().to_owned())),
+        "basic" => {
+            let bytes = BASE64_STANDARD.decode(rest.trim()).map_err(|_| Unreadable)?;
+            let text = String::from_utf8(bytes).map_err(|_| Unreadable)?;
+            let (_, password) = text.split_once(':').ok_or(Unreadable)?;
+            Ok(Some(password.to_owned()))
         }
-        return match scheme.to_ascii_lowercase().as_str() {
-            "bearer" => Ok(Some(rest.trim().to_owned())),
-            "basic" => {
-                let bytes = BASE64_STANDARD.decode(rest.trim()).map_err(|_| unreadable())?;
-                let text = String::from_utf8(bytes).map_err(|_| unreadable())?;
-                let (_, password) = text.split_once(':').ok_or_else(unreadable)?;
-                Ok(Some(password.to_owned()))
-            }
-            _ => Err(unreadable()),
-        };
+        _ => Err(Unreadable),
     }
-    Ok(None)
-}
-
-/// The token of somebody who signed in to look at pages.
-fn cookie(headers: &HeaderMap) -> Option<String> {
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
-    let pairs = all.flat_map(|v| v.split(';')).filter_map(|p| p.trim().split_once('='));
-    pairs
-        .filter(|(k, v)| *k == COOKIE && !v.is_empty())
-        .map(|(_, v)| v.to_owned())
-        .next()
-}
-
-/// A page of another site must not use a browser that can reach this server as its hands.
-fn refuse_other_sites(method: &Method, headers: &HeaderMap) -> Result<()> {
-    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
-        return Ok(());
-    }
-    let text = |name| headers.get(name).and_then(|v| v.to_str().ok());
-    let foreign = match (text(header::ORIGIN), text(header::HOST)) {
-        (Some(origin), Some(host)) => origin.split_once("://").map(|(_, o)| o) != Some(host),
-        (Some(_), None) => true,
-        (None, _) => false,
-    };
-    if foreign
-        || matches!(
-            text(header::HeaderName::from_static("sec-fetch-site")),
-            Some("cross-site" | "same-site")
-        )
-    {
-        return Err(Problem::forbidden("a page of another site sent this"));
-    }
-    Ok(())
-}
-
-/// Where no token is needed, a name that leads here by a trick of DNS must not do.
-fn refuse_other_names(headers: &HeaderMap) -> Result<()> {
-    let Some(host) = headers.get(header::HOST) else {
-        return Ok(());
-    };
-    let host = host.to_str().unwrap_or_default();
-    let name = match host.strip_prefix('[') {
-        // Behind the bracket comes a port or nothing.
-        Some(rest) => match rest.split_once(']') {
-            Some((name, rest)) if rest.is_empty() || rest.starts_with(':') => name,
-            _ => "",
-        },
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    let loopback = name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if loopback || name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost") {
-        return Ok(());
-    }
-    Err(Problem::new(
-        http::StatusCode::MISDIRECTED_REQUEST,
-        "misdirected",
-        "without tokens this server answers only to localhost and loopback addresses",
-    ))
 }

@@ -1,33 +1,58 @@
-//! Who asks, and what they may do. Neighbours: `tokens` has the bearers, `identify` looks at requests, `access` is what routes
-//! take. It must not know what a route does.
+//! Who asks, and what they may do.
+//!
+//! `tokens` has the bearers, `sessions` those who signed in, `guard` says whether tokens are asked for, `hosts` and
+//! `origins` keep other sites' pages out, `identify` looks at requests, `access` is what routes take.
 
 mod access;
+mod failures;
+mod guard;
+mod hosts;
 mod identify;
+mod origins;
+pub(crate) mod record;
+mod sessions;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
-pub use access::{ANONYMOUS_READ, Access, Admin, Read, Write, is_open};
-pub use identify::{COOKIE, identify};
+pub(crate) use access::client;
+pub use access::{ANONYMOUS_READ, Access, Admin, Maker, Read, Write, is_open};
+pub use failures::Failures;
+pub use guard::Guard;
+pub use hosts::Hosts;
+pub use identify::identify;
+pub use sessions::Sessions;
 pub use tokens::{FILE as TOKENS_FILE, NewToken, Scope, Token, Tokens};
 
-use crate::registry::RepoName;
+use crate::{
+    problem::{Problem, Result},
+    registry::RepoName,
+};
+use http::HeaderMap;
 use mdl_objects::Signature;
 use std::sync::Arc;
 
 /// Who asks.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Somebody without a token, who may do as much everywhere (none: only read what is open to all).
+    /// Without a token; may do as much everywhere (none: only read what is open to all).
     Anonymous(Option<Scope>),
+    /// Without a token, under a name that this server does not go by: may not even read what is open to all.
+    Misdirected,
     /// The bearer of a token.
     Bearer(Arc<Token>),
+    /// Signed in with a token, to look: whatever it allows, no more than reading.
+    Session(Arc<Token>),
 }
 
 impl Caller {
     /// Whether the caller may do this much with a repository; `open` says that anybody may read it.
     pub fn may(&self, scope: Scope, name: &RepoName, open: bool) -> bool {
         let granted = match self {
+            Caller::Misdirected => return false,
             Caller::Anonymous(granted) => *granted,
             Caller::Bearer(token) => token.covers(name).then_some(token.scope),
+            Caller::Session(token) => token.covers(name).then_some(Scope::Read),
         };
         granted >= Some(scope) || (open && scope == Scope::Read)
     }
@@ -35,41 +60,65 @@ impl Caller {
     /// Whether the caller may do this much with every repository.
     pub fn may_everywhere(&self, scope: Scope) -> bool {
         match self {
+            Caller::Misdirected => false,
             Caller::Anonymous(granted) => *granted >= Some(scope),
             Caller::Bearer(token) => token.covers_all() && token.scope >= scope,
+            Caller::Session(token) => token.covers_all() && scope == Scope::Read,
         }
     }
 
-    /// Whether nobody the server knows asks.
+    /// Whether there may be a repository with which the caller may do this much.
+    pub fn may_somewhere(&self, scope: Scope) -> bool {
+        match self {
+            Caller::Misdirected => false,
+            Caller::Anonymous(granted) => *granted >= Some(scope),
+            Caller::Bearer(token) => token.scope >= scope,
+            Caller::Session(_) => scope == Scope::Read,
+        }
+    }
+
+    /// Whether no token says who asks.
     pub fn is_anonymous(&self) -> bool {
-        matches!(self, Caller::Anonymous(_))
+        self.token().is_none()
+    }
+
+    /// The token that says who asks.
+    pub fn token(&self) -> Option<&Token> {
+        match self {
+            Caller::Anonymous(_) | Caller::Misdirected => None,
+            Caller::Bearer(token) | Caller::Session(token) => Some(token),
+        }
     }
 
     /// The name of the caller.
     pub fn name(&self) -> &str {
-        match self {
-            Caller::Anonymous(_) => "anonymous",
-            Caller::Bearer(token) => &token.name,
-        }
+        self.token().map_or("anonymous", |token| &token.name)
     }
 
     /// What limits on rates go by, where the caller is known.
     pub fn id(&self) -> Option<&str> {
-        match self {
-            Caller::Anonymous(_) => None,
-            Caller::Bearer(token) => Some(&token.id),
-        }
+        self.token().map(|token| token.id.as_str())
     }
 
     /// The author of what the caller commits now; none: the one the repository is configured with.
     pub fn signature(&self, configured: &Signature) -> Option<Signature> {
-        match self {
-            Caller::Anonymous(_) => None,
-            Caller::Bearer(token) => Some(Signature {
-                name: token.name.clone(),
-                email: String::new(),
-                ..configured.clone()
-            }),
+        self.token().map(|token| Signature {
+            name: token.name.clone(),
+            email: String::new(),
+            ..configured.clone()
+        })
+    }
+}
+
+impl Hosts {
+    /// Refuses a request that asks for a host which is not this server's.
+    ///
+    /// # Errors
+    /// It does.
+    pub fn refuse_others(&self, headers: &HeaderMap) -> Result<()> {
+        match self.know(headers) {
+            true => Ok(()),
+            false => Err::<(), Problem>(access::misdirected()),
         }
     }
 }

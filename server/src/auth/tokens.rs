@@ -1,10 +1,12 @@
-//! Bearer tokens: made, stored as hashes, looked up in constant time. Neighbours: `mdl token` makes and revokes them in the file
-//! that a running server reads anew when it changes. It must not know requests.
+//! Bearer tokens: made, stored as hashes, looked up in constant time. Neighbours: `mdl token` makes and revokes them in
+//! the file that a running server reads anew when it changes. It must not know requests.
 
+use super::guard::Marker;
 use crate::{
     problem::{Problem, Result},
     registry::RepoName,
-    state::write_private,
+    stamp::Stamp,
+    state::{now_ms, random_hex, write_private},
 };
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -12,8 +14,7 @@ use std::{
     fmt, fs,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, RwLock},
-    time::SystemTime,
+    sync::{Arc, PoisonError, RwLock},
 };
 use utoipa::ToSchema;
 
@@ -101,7 +102,8 @@ impl Token {
         matches!(self.repo.as_str(), "**" | "*/*")
     }
 
-    fn is_over(&self, now_ms: i64) -> bool {
+    /// Whether it ended.
+    pub fn is_over(&self, now_ms: i64) -> bool {
         self.expires_ms.is_some_and(|end| end <= now_ms)
     }
 }
@@ -119,13 +121,16 @@ struct File {
 
 #[derive(Default)]
 struct Known {
-    stamp: Option<(SystemTime, u64)>,
+    stamp: Option<Stamp>,
+    /// Whether another change of the file would show in its stamp.
+    settled: bool,
     tokens: Vec<Arc<Token>>,
 }
 
 /// The tokens of a server.
 pub struct Tokens {
     path: PathBuf,
+    marker: Marker,
     known: RwLock<Known>,
 }
 
@@ -147,6 +152,7 @@ impl Tokens {
     pub fn new(state: &Path) -> Tokens {
         Tokens {
             path: state.join(FILE),
+            marker: Marker::new(state),
             known: RwLock::default(),
         }
     }
@@ -156,24 +162,35 @@ impl Tokens {
     /// # Errors
     /// It cannot be read, or is not what this program wrote: then nobody is let in.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
-        let stamp = match fs::metadata(&self.path) {
-            Ok(m) => Some((m.modified().map_err(failed(&self.path))?, m.len())),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
-            Err(e) => return Err(failed(&self.path)(e)),
-        };
+        // Before the file is read: what changes meanwhile shows next time.
+        let stamp = Stamp::of(&self.path).map_err(failed(&self.path))?;
+        let settled = stamp.is_none_or(|s| s.is_settled());
         {
-            let known = self.known.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if known.stamp == stamp {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            if known.stamp == stamp && known.settled {
                 return Ok(known.tokens.clone());
             }
         }
         let tokens: Vec<Arc<Token>> = self.read()?.tokens.into_iter().map(Arc::new).collect();
-        let mut known = self.known.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         *known = Known {
             stamp,
+            settled,
             tokens: tokens.clone(),
         };
         Ok(tokens)
+    }
+
+    /// Whether this server ever had a token, be it good or not.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub fn were_ever_made(&self) -> Result<bool> {
+        Ok(Stamp::of(&self.path).map_err(failed(&self.path))?.is_some() || self.marker.is_set()?)
+    }
+
+    pub(super) fn marker(&self) -> &Marker {
+        &self.marker
     }
 
     fn read(&self) -> Result<File> {
@@ -203,10 +220,12 @@ impl Tokens {
             hash: blake3::hash(text.as_bytes()).to_hex().to_string(),
             repo: new.repo,
             scope: new.scope,
-            created_ms: jiff::Timestamp::now().as_millisecond(),
+            created_ms: now_ms(),
             expires_ms: new.expires_ms,
             matcher: Some(matcher),
         };
+        // First: a server must not be found open by those who are quicker than the token.
+        self.marker.set()?;
         self.change(|tokens| {
             tokens.push(token.clone());
             Ok(())
@@ -250,18 +269,21 @@ impl Tokens {
             .and_then(|rest| rest.split_once('_'))
             .map(|(id, _)| id);
         let hash = blake3::hash(shown.as_bytes());
-        let now = jiff::Timestamp::now().as_millisecond();
+        let now = now_ms();
         // Which id it is may be timed: it is public. What follows may not; hashes are compared in constant time.
         let same =
             |t: &&Arc<Token>| Some(t.id.as_str()) == id && blake3::Hash::from_hex(&t.hash).is_ok_and(|h| h == hash);
         Ok(tokens.iter().find(same).filter(|t| !t.is_over(now)).cloned())
     }
-}
 
-fn random_hex(bytes: usize) -> Result<String> {
-    let mut buffer = vec![0; bytes];
-    getrandom::fill(&mut buffer).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
-    Ok(buffer.iter().map(|b| format!("{b:02x}")).collect())
+    /// The token of an id, if it is good now: for what was let in by it before.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn by_id(&self, id: &str) -> Result<Option<Arc<Token>>> {
+        let now = now_ms();
+        Ok(self.all()?.into_iter().find(|t| t.id == id && !t.is_over(now)))
+    }
 }
 
 #[cfg(test)]

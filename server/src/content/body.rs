@@ -2,10 +2,11 @@
 //! bytes. It must not know headers.
 
 use super::{
-    cache::{Decoded, State},
+    Reader,
+    cache::{Decoded, Failure, State},
     decoders::{PART, POUR},
     fill,
-    overflow::produced,
+    overflow::body_from_producer,
 };
 use crate::{
     app::{App, work},
@@ -15,8 +16,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use mdl_objects::{Entry, Mode};
-use mdl_repo::{Repo, Silent};
-use std::{os::unix::fs::FileExt, sync::Arc};
+use mdl_repo::Silent;
+use std::{io, os::unix::fs::FileExt, pin::Pin, sync::Arc};
 use tokio::task::JoinHandle;
 
 /// Bytes read from a decoded file at a time.
@@ -25,40 +26,77 @@ const PIECE: u64 = 512 << 10;
 const CHUNK: u64 = 32 << 20;
 /// Parts up to this length are decoded by themselves; for longer ones the whole file is.
 const SMALL_PART: u64 = 64 << 20;
-/// Files that are read at once.
-const SMALL_FILE: u64 = 1 << 20;
+/// Files and parts that are read at once.
+const SMALL: u64 = 1 << 20;
+
+type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 
 /// Bytes `start..end` of a file.
 ///
 /// # Errors
-/// What can be known before the first byte: absent or damaged objects, the medium failed. Later failures cut the body off.
-pub async fn of(app: &App, repo: &Arc<Repo>, entry: &Entry, start: u64, end: u64) -> Result<Body> {
+/// What can be known before the first byte: absent or damaged objects, I/O errors, too many that wait. Later failures cut the body off.
+pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64) -> Result<Body> {
     let len = end.saturating_sub(start);
     if len == 0 {
         return Ok(Body::empty());
     }
-    if entry.mode == Mode::Blob && entry.size <= SMALL_FILE {
-        return small(app, repo, entry, start, len).await;
+    if entry.mode == Mode::Blob && entry.size <= SMALL {
+        return small(app, reader, entry, start, len).await;
     }
+    let part = Part {
+        app: app.clone(),
+        reader: reader.clone(),
+        entry: entry.clone(),
+        end,
+    };
     let here = app.content().cache.get(entry).filter(|d| serves(d, start, len));
     if let Some(decoded) = here {
         app.metrics().cache_hits.inc();
-        return file(app, decoded, start, end).await;
+        if let Some(body) = part.clone().from_file(decoded, start).await? {
+            return Ok(body);
+        }
     }
     if len > SMALL_PART || len == entry.size {
-        if let Some(decoded) = fill::decoded(app, repo, entry).await? {
-            return file(app, decoded, start, end).await;
+        if let Some(decoded) = fill::decoded(app, reader, entry).await?
+            && let Some(body) = part.clone().from_file(decoded, start).await?
+        {
+            return Ok(body);
         }
         if len == entry.size {
-            return Ok(counted(app, poured(app, repo, entry)));
+            let permit = app.content().decoders.permit(&reader.party, POUR).await?;
+            let (repo, entry) = (reader.repo.clone(), entry.clone());
+            let whole = body_from_producer(app.content().overflow(), &reader.party, move |sink| {
+                let _permit = permit;
+                Ok(repo.odb().pour(&entry, &Silent, sink)?)
+            });
+            return begun(app, Box::pin(whole)).await;
         }
     }
-    parts(app, repo, entry, start, end).await
+    if len <= SMALL {
+        let permit = app.content().decoders.permit(&reader.party, PART).await?;
+        let (repo, entry) = (reader.repo.clone(), entry.clone());
+        let bytes = work(move || {
+            let _permit = permit;
+            Ok(repo.odb().read_range(&entry, start, len)?)
+        })
+        .await?;
+        app.metrics().sent.inc_by(bytes.len() as u64);
+        return Ok(Body::from(bytes));
+    }
+    begun(app, part.decoded(start)).await
+}
+
+/// A body whose first piece is there: before that, what is wrong can still be said.
+async fn begun(app: &App, mut pieces: Pieces) -> Result<Body> {
+    let first = pieces.next().await;
+    let first = first.ok_or_else(|| Problem::internal("a file is shorter than it says"))??;
+    Ok(counted(app, stream::iter([Ok(first)]).chain(pieces)))
 }
 
 /// Whether waiting for a file that is being decoded is better than decoding a part of it: when it is just about to get there.
 fn serves(decoded: &Decoded, start: u64, len: u64) -> bool {
     match decoded.state() {
+        State::Waiting => false,
         State::Done => true,
         State::Partly(n) => n >= start || len > SMALL_PART,
         State::Failed(_) => false,
@@ -80,14 +118,14 @@ where
     }))
 }
 
-async fn small(app: &App, repo: &Arc<Repo>, entry: &Entry, start: u64, len: u64) -> Result<Body> {
-    let (repo, entry) = (repo.clone(), entry.clone());
+async fn small(app: &App, reader: &Reader, entry: &Entry, start: u64, len: u64) -> Result<Body> {
+    let (repo, entry) = (reader.repo.clone(), entry.clone());
     let bytes = work(move || Ok(repo.odb().read_range(&entry, start, len)?)).await?;
     app.metrics().sent.inc_by(bytes.len() as u64);
     Ok(Body::from(bytes))
 }
 
-type Reading = JoinHandle<std::io::Result<Bytes>>;
+type Reading = JoinHandle<io::Result<Bytes>>;
 
 fn read(decoded: &Arc<Decoded>, at: u64, end: u64) -> Reading {
     let (decoded, len) = (decoded.clone(), (end - at).min(PIECE) as usize);
@@ -98,84 +136,105 @@ fn read(decoded: &Arc<Decoded>, at: u64, end: u64) -> Reading {
     })
 }
 
-/// From a decoded file; the next piece is read while one is sent.
-async fn file(app: &App, decoded: Arc<Decoded>, start: u64, end: u64) -> Result<Body> {
-    decoded.reached((start + 1).min(end)).await?;
-    let pieces = stream::try_unfold((start, None::<Reading>), move |(at, ahead)| {
-        let decoded = decoded.clone();
-        async move {
-            if at >= end {
-                return Ok(None);
+/// What is left to send of a decoded file.
+enum Left {
+    /// From this byte on, the next piece perhaps being read already.
+    File(u64, Option<Reading>),
+    /// The disk failed: the rest is decoded for this request by itself.
+    Decoded(Pieces),
+}
+
+/// Bytes of a file up to an end, for one request.
+#[derive(Clone)]
+struct Part {
+    app: App,
+    reader: Reader,
+    entry: Entry,
+    end: u64,
+}
+
+impl Part {
+    /// From a decoded file; none: the disk failed before its first byte was there.
+    async fn from_file(self, decoded: Arc<Decoded>, start: u64) -> Result<Option<Body>> {
+        match decoded.reached((start + 1).min(self.end)).await {
+            Ok(()) => {}
+            Err(Failure::Disk) => return Ok(None),
+            Err(failure) => return Err(failure.into()),
+        }
+        let app = self.app.clone();
+        let pieces = stream::try_unfold(Left::File(start, None), move |left| {
+            let (part, decoded) = (self.clone(), decoded.clone());
+            async move {
+                let mut pieces = match left {
+                    Left::File(at, _) if at >= part.end => return Ok(None),
+                    Left::File(at, ahead) => match piece(&decoded, at, part.end, ahead).await {
+                        Ok((bytes, ahead)) => {
+                            let next = at + bytes.len() as u64;
+                            return Ok(Some((bytes, Left::File(next, ahead))));
+                        }
+                        Err(Failure::Disk) => part.decoded(at),
+                        Err(failure) => return Err(failure.into()),
+                    },
+                    Left::Decoded(pieces) => pieces,
+                };
+                let bytes = pieces.next().await.transpose()?;
+                Ok::<_, Problem>(bytes.map(|bytes| (bytes, Left::Decoded(pieces))))
             }
-            let now = match ahead {
-                Some(now) => now,
-                None => {
-                    decoded.reached((at + PIECE).min(end)).await?;
-                    read(&decoded, at, end)
-                }
-            };
-            let bytes = now.await.map_err(Problem::internal)?.map_err(Problem::internal)?;
-            let next = at + bytes.len() as u64;
-            let there = match decoded.state() {
-                State::Done => true,
-                State::Partly(n) => n >= (next + PIECE).min(end),
-                State::Failed(_) => false,
-            };
-            let ahead = (next < end && there).then(|| read(&decoded, next, end));
-            Ok::<_, Problem>(Some((bytes, (next, ahead))))
-        }
-    });
-    Ok(counted(app, pieces))
-}
-
-/// A whole file for which the cache has no room.
-fn poured(app: &App, repo: &Arc<Repo>, entry: &Entry) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
-    let (app, repo, entry) = (app.clone(), repo.clone(), entry.clone());
-    stream::once(async move {
-        let permit = app.content().decoders.permit(POUR).await;
-        produced(app.content().overflow(), move |send| {
-            let _permit = permit;
-            repo.odb()
-                .pour(&entry, &Silent, &mut |bytes| send(Bytes::copy_from_slice(bytes)))?;
-            Ok(())
-        })
-    })
-    .flatten()
-}
-
-/// A part of a file, decoded by itself.
-async fn parts(app: &App, repo: &Arc<Repo>, entry: &Entry, start: u64, end: u64) -> Result<Body> {
-    let decoders = app.content().decoders.clone();
-    let one = move |repo: Arc<Repo>, entry: Entry, at: u64| {
-        let decoders = decoders.clone();
-        async move {
-            let permit = decoders.permit(PART).await;
-            work(move || {
-                let _permit = permit;
-                Ok(Bytes::from(repo.odb().read_range(&entry, at, (end - at).min(CHUNK))?))
-            })
-            .await
-        }
-    };
-    // The first is decoded before the response begins: then what is wrong can still be said.
-    let first = one(repo.clone(), entry.clone(), start).await?;
-    let next = start + first.len() as u64;
-    if next >= end {
-        app.metrics().sent.inc_by(first.len() as u64);
-        return Ok(Body::from(first));
+        });
+        Ok(Some(counted(&app, pieces)))
     }
-    let (repo, entry) = (repo.clone(), entry.clone());
-    let rest = stream::try_unfold(next, move |at| {
-        let decode = (at < end).then(|| one(repo.clone(), entry.clone(), at));
-        async move {
-            let Some(decode) = decode else { return Ok(None) };
-            let bytes = decode.await?;
-            if bytes.is_empty() {
+
+    /// Decoded by itself, some at a time: memory is waited for anew each time.
+    fn decoded(self, start: u64) -> Pieces {
+        let chunks = stream::unfold(start, move |at| {
+            let chunk = (at < self.end).then(|| self.clone().chunk(at));
+            async move { Some((chunk?.await, at + CHUNK)) }
+        });
+        Box::pin(chunks.flatten())
+    }
+
+    async fn chunk(self, at: u64) -> Pieces {
+        let (party, len) = (&self.reader.party, (self.end - at).min(CHUNK));
+        let permit = match self.app.content().decoders.permit(party, PART).await {
+            Ok(permit) => permit,
+            Err(problem) => return Box::pin(stream::iter([Err(problem)])),
+        };
+        let (repo, entry) = (self.reader.repo.clone(), self.entry.clone());
+        Box::pin(body_from_producer(self.app.content().overflow(), party, move |sink| {
+            let _permit = permit;
+            let bytes = repo.odb().read_range(&entry, at, len)?;
+            if bytes.len() as u64 != len {
                 return Err(Problem::internal("a file is shorter than it says"));
             }
-            let next = at + bytes.len() as u64;
-            Ok(Some((bytes, next)))
+            Ok(sink(&bytes)?)
+        }))
+    }
+}
+
+/// A piece of a decoded file; the next one is read while it is sent.
+async fn piece(
+    decoded: &Arc<Decoded>,
+    at: u64,
+    end: u64,
+    ahead: Option<Reading>,
+) -> std::result::Result<(Bytes, Option<Reading>), Failure> {
+    let now = match ahead {
+        Some(now) => now,
+        None => {
+            decoded.reached((at + PIECE).min(end)).await?;
+            read(decoded, at, end)
         }
-    });
-    Ok(counted(app, stream::iter([Ok(first)]).chain(rest)))
+    };
+    let read_now = now.await.map_err(io::Error::other).flatten();
+    let bytes = read_now.map_err(|error| {
+        tracing::warn!(%error, "a decoded file cannot be read");
+        Failure::Disk
+    })?;
+    let next = at + bytes.len() as u64;
+    let there = match decoded.state() {
+        State::Done => true,
+        State::Partly(n) => n >= (next + PIECE).min(end),
+        State::Waiting | State::Failed(_) => false,
+    };
+    Ok((bytes, (next < end && there).then(|| read(decoded, next, end))))
 }

@@ -1,21 +1,22 @@
 //! Decoded files on disk, and how far those that are being decoded have come. Neighbours: `fill` decodes into it, `body` reads from
 //! it. It must not know repositories: a file is known by the id of its content.
 //!
-//! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes first.
+//! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes first. Where the disk
+//! takes nothing, files are not cached for a while: requests are answered without.
 
-use crate::{
-    problem::{Problem, Result},
-    spool::medium,
-};
+use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};
 use std::{
     collections::HashMap,
     fs::{self, File},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::watch;
+
+/// How long nothing is written after the disk refused it.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Content of a file: the id of its blob or manifest tells which, and the length.
 pub type Key = String;
@@ -29,12 +30,32 @@ pub fn key(entry: &Entry) -> Key {
 /// How far a file has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
+    /// It is not being decoded yet: there is no memory for it.
+    Waiting,
     /// So many bytes are there.
     Partly(u64),
     /// All are.
     Done,
     /// It cannot be had, and why.
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why a file is not in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The disk did not take it, or did not give it back: it can still be decoded for each request by itself.
+    Disk,
+    /// It cannot be decoded.
+    Content(String),
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        match failure {
+            Failure::Disk => Problem::internal("the disk of decoded files failed"),
+            Failure::Content(why) => Problem::internal(why),
+        }
+    }
 }
 
 /// A file that is decoded, or being decoded. As long as somebody holds it, its bytes stay.
@@ -58,21 +79,46 @@ impl Decoded {
         self.state.send_replace(state);
     }
 
+    /// Whether it has still to be begun.
+    pub fn is_waiting(&self) -> bool {
+        *self.state.borrow() == State::Waiting
+    }
+
+    /// Begins it; false: another did.
+    pub fn begin(&self) -> bool {
+        self.state.send_if_modified(|state| {
+            let waiting = *state == State::Waiting;
+            if waiting {
+                *state = State::Partly(0);
+            }
+            waiting
+        })
+    }
+
+    async fn wait(&self, enough: impl FnMut(&State) -> bool) -> State {
+        let mut seen = self.state.subscribe();
+        let state = seen.wait_for(enough).await.map(|s| s.clone());
+        state.unwrap_or_else(|_| State::Failed(Failure::Content("a decoder ended".to_owned())))
+    }
+
+    /// Waits until it is being decoded, or was.
+    pub async fn begun(&self) {
+        self.wait(|s| *s != State::Waiting).await;
+    }
+
     /// Waits until the byte before `end` is there.
     ///
     /// # Errors
     /// It will never be.
-    pub async fn reached(&self, end: u64) -> Result<()> {
-        let mut seen = self.state.subscribe();
+    pub async fn reached(&self, end: u64) -> std::result::Result<(), Failure> {
         let enough = |s: &State| match s {
+            State::Waiting => false,
             State::Partly(n) => *n >= end,
             State::Done | State::Failed(_) => true,
         };
-        let state = seen.wait_for(enough).await.map(|s| s.clone());
-        match state {
-            Ok(State::Failed(why)) => Err(Problem::internal(why)),
-            Ok(_) => Ok(()),
-            Err(_) => Err(Problem::internal("a decoder ended")),
+        match self.wait(enough).await {
+            State::Failed(why) => Err(why),
+            _ => Ok(()),
         }
     }
 
@@ -80,16 +126,10 @@ impl Decoded {
     ///
     /// # Errors
     /// It will never be.
-    pub async fn whole(&self) -> Result<()> {
-        let mut seen = self.state.subscribe();
-        match seen
-            .wait_for(|s| !matches!(s, State::Partly(_)))
-            .await
-            .map(|s| s.clone())
-        {
-            Ok(State::Done) => Ok(()),
-            Ok(State::Failed(why)) => Err(Problem::internal(why)),
-            _ => Err(Problem::internal("a decoder ended")),
+    pub async fn whole(&self) -> std::result::Result<(), Failure> {
+        match self.wait(|s| matches!(s, State::Done | State::Failed(_))).await {
+            State::Failed(why) => Err(why),
+            _ => Ok(()),
         }
     }
 }
@@ -104,19 +144,28 @@ struct Kept {
 #[derive(Debug, Default)]
 struct Known {
     kept: HashMap<Key, Kept>,
-    filling: HashMap<Key, Arc<Decoded>>,
+    filling: HashMap<Key, Filling>,
     bytes: u64,
+    /// When the disk refused something last.
+    refused: Option<Instant>,
+}
+
+/// A file that is being decoded, or is to be.
+#[derive(Debug)]
+struct Filling {
+    decoded: Arc<Decoded>,
+    path: PathBuf,
 }
 
 /// What somebody who wants a file gets.
 #[derive(Debug)]
 pub enum Found {
-    /// It is there, or somebody is at it.
+    /// It is there, or on its way.
     There(Arc<Decoded>),
-    /// The caller is the one to decode it: into this file, which [`Cache::finish`] takes.
-    Yours(Arc<Decoded>, PathBuf),
-    /// It would take more room than there is.
-    TooLarge,
+    /// It is to be decoded, by the first who has the memory and calls [`Decoded::begin`]; [`Cache::finish`] takes it.
+    New(Arc<Decoded>),
+    /// There is no room for it.
+    NoRoom,
 }
 
 /// Decoded files.
@@ -135,7 +184,7 @@ impl Cache {
     pub fn new(dir: PathBuf, limit: u64) -> Result<Cache> {
         crate::state::make(&dir)?;
         let mut known = Known::default();
-        for entry in fs::read_dir(&dir).map_err(medium)?.flatten() {
+        for entry in fs::read_dir(&dir).map_err(storage_failed)?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata() {
                 Ok(meta) if is_key(&name) && meta.is_file() => {
@@ -170,7 +219,7 @@ impl Cache {
         let key = key(entry);
         let mut known = self.lock();
         if let Some(filling) = known.filling.get(&key) {
-            return Some(filling.clone());
+            return Some(filling.decoded.clone());
         }
         let kept = known.kept.get_mut(&key)?;
         kept.used = SystemTime::now();
@@ -196,54 +245,66 @@ impl Cache {
     }
 
     /// A file that is there or on its way, or else the place to decode it to.
-    ///
-    /// # Errors
-    /// The medium failed.
-    pub fn claim(&self, entry: &Entry) -> Result<Found> {
+    pub fn claim(&self, entry: &Entry) -> Found {
         if let Some(found) = self.get(entry) {
-            return Ok(Found::There(found));
+            return Found::There(found);
         }
         if entry.size > self.limit {
-            return Ok(Found::TooLarge);
+            return Found::NoRoom;
         }
         let key = key(entry);
         let mut known = self.lock();
         if let Some(filling) = known.filling.get(&key) {
-            return Ok(Found::There(filling.clone()));
+            return Found::There(filling.decoded.clone());
         }
+        if known.refused.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Found::NoRoom;
+        }
+        known.drop_unwanted();
         self.evict(&mut known, entry.size);
         if known.bytes.saturating_add(entry.size) > self.limit {
-            return Ok(Found::TooLarge);
+            return Found::NoRoom;
         }
         let path = self.dir.join(format!("{key}.part"));
         let _ = fs::remove_file(&path);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .map_err(medium)?;
+        let file = match File::options().read(true).write(true).create_new(true).open(&path) {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!(%error, "decoded files cannot be kept");
+                known.refused = Some(Instant::now());
+                return Found::NoRoom;
+            }
+        };
         let decoded = Arc::new(Decoded {
             file,
             len: entry.size,
-            state: watch::Sender::new(State::Partly(0)),
+            state: watch::Sender::new(State::Waiting),
         });
-        known.filling.insert(key, decoded.clone());
+        let filling = Filling {
+            decoded: decoded.clone(),
+            path,
+        };
+        known.filling.insert(key, filling);
         known.bytes += entry.size;
-        Ok(Found::Yours(decoded, path))
+        Found::New(decoded)
     }
 
     /// The file was decoded, or could not be: tells those who wait, and keeps it if it is whole.
-    pub fn finish(&self, entry: &Entry, decoded: &Arc<Decoded>, path: &Path, outcome: std::result::Result<(), String>) {
+    pub fn finish(&self, entry: &Entry, decoded: &Arc<Decoded>, outcome: std::result::Result<(), Failure>) {
         let key = key(entry);
-        let sound = outcome.is_ok();
+        let (is_whole, disk_failed) = (outcome.is_ok(), outcome == Err(Failure::Disk));
         decoded.report(match outcome {
             Ok(()) => State::Done,
             Err(why) => State::Failed(why),
         });
-        // Durable before it has the name that a later run trusts. Nobody waits for that: the open file has it all.
-        let kept = sound && decoded.file.sync_all().is_ok() && fs::rename(path, self.dir.join(&key)).is_ok();
+        let path = self.lock().filling.get(&key).map(|f| f.path.clone());
+        let Some(path) = path else { return };
+        // Durable before it has the name that a later run trusts. No request waits for that: the open file has it all.
+        let kept = is_whole && decoded.file.sync_all().is_ok() && fs::rename(&path, self.dir.join(&key)).is_ok();
         let mut known = self.lock();
+        if disk_failed {
+            known.refused = Some(Instant::now());
+        }
         known.filling.remove(&key);
         if kept {
             let (len, used, open) = (entry.size, SystemTime::now(), Arc::downgrade(decoded));
@@ -270,6 +331,23 @@ impl Cache {
                 known.bytes = known.bytes.saturating_sub(kept.len);
             }
         }
+    }
+}
+
+impl Known {
+    /// Gives up what waits to be decoded and is not wanted any more: all who asked for it are gone.
+    fn drop_unwanted(&mut self) {
+        let mut freed = 0;
+        self.filling.retain(|_, f| {
+            // Others get at it through this map only, which is locked.
+            let wanted = Arc::strong_count(&f.decoded) > 1 || !f.decoded.is_waiting();
+            if !wanted {
+                let _ = fs::remove_file(&f.path);
+                freed += f.decoded.len;
+            }
+            wanted
+        });
+        self.bytes = self.bytes.saturating_sub(freed);
     }
 }
 

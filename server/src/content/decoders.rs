@@ -1,9 +1,10 @@
-//! How much is decoded at a time, so that memory stays within what the operator gave. Neighbours: everything that decodes takes a
-//! permit. It must not know what is decoded.
+//! How much is decoded at a time, so that memory stays within what the operator gave, and no client takes it all.
+//! Everything that decodes holds a permit.
 
-use crate::problem::{Problem, Result};
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use crate::{
+    fair::{Limits, Party, Pool, QueueFull, Share},
+    problem::{Problem, Result},
+};
 
 /// Memory that one unit stands for.
 const UNIT: u64 = 64 << 20;
@@ -11,47 +12,53 @@ const UNIT: u64 = 64 << 20;
 pub const POUR: u32 = 4;
 /// Units of a part of a file.
 pub const PART: u32 = 1;
+/// Permits at a time: each may keep a thread waiting for its client.
+const PERMITS: usize = 256;
+/// Requests that wait for memory, and those of one client.
+const WAITING: usize = 512;
+const WAITING_PER_CLIENT: usize = 128;
+/// Seconds after which a client may try again that found the queue full.
+const RETRY_AFTER: u32 = 5;
 
 /// Permits to decode.
 #[derive(Clone, Debug)]
-pub struct Decoders {
-    permits: Arc<Semaphore>,
-    all: u32,
-}
+pub struct Decoders(Pool);
 
-/// Memory that somebody may use until this is dropped.
+/// Memory that may be used until this is dropped.
 #[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
+pub struct Permit(#[expect(dead_code, reason = "held")] Share);
 
 impl Decoders {
-    /// As many as fit into so many bytes; at least one whole file at a time.
+    /// As many as fit into so many bytes; at least one whole file at a time. One client holds at most half of them, one repository at
+    /// most three quarters.
     pub fn new(memory: u64) -> Decoders {
         let all = u32::try_from(memory / UNIT).unwrap_or(1 << 12).clamp(POUR, 1 << 12);
-        Decoders {
-            permits: Arc::new(Semaphore::new(all as usize)),
+        Decoders(Pool::new(Limits {
             all,
-        }
+            per_client: all / 2,
+            per_repo: all - all / 4,
+            shares: PERMITS,
+            waiting: WAITING,
+            waiting_per_client: WAITING_PER_CLIENT,
+        }))
     }
 
-    /// Waits for memory.
-    pub async fn permit(&self, units: u32) -> Permit {
-        // It is never closed.
-        Permit(self.permits.clone().acquire_many_owned(units.min(self.all)).await.ok())
-    }
-
-    /// Whether somebody who wants to decode a whole file has to wait.
-    pub fn crowded(&self) -> bool {
-        self.permits.available_permits() < POUR as usize
-    }
-
-    /// Memory at once, or not at all.
+    /// Waits for memory, fairly; the place in the queue is lost when the request is dropped.
     ///
     /// # Errors
-    /// There is none now.
-    pub fn try_permit(&self, units: u32) -> Result<Permit> {
-        let permit = self.permits.clone().try_acquire_many_owned(units.min(self.all));
-        permit
-            .map(|p| Permit(Some(p)))
-            .map_err(|_| Problem::busy("too much is being decoded", 1))
+    /// 503: too many wait already.
+    pub async fn permit(&self, party: &Party, units: u32) -> Result<Permit> {
+        let busy = |QueueFull| Problem::busy("too many requests wait for memory to decode in", RETRY_AFTER);
+        self.0.take(party, units).await.map(Permit).map_err(busy)
+    }
+
+    /// Whether a request waits for memory.
+    pub fn is_contended(&self) -> bool {
+        self.0.is_contended()
+    }
+
+    /// Whether another client waits for memory that this one holds.
+    pub fn is_wanted_by_others(&self, party: &Party) -> bool {
+        self.0.is_wanted_by_others(party)
     }
 }

@@ -2,73 +2,100 @@
 //! does it. It must not know requests.
 
 use super::{
-    cache::{Decoded, Found, Key, key},
-    decoders::POUR,
+    Reader,
+    cache::{Decoded, Failure, Found, Key, State, key},
+    decoders::{POUR, Permit},
 };
 use crate::{
     app::{App, work},
     problem::{Problem, Result},
 };
+use http::StatusCode;
 use mdl_objects::Entry;
 use mdl_repo::{Digests, Repo, RepoError, Silent};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::{
     os::unix::fs::FileExt,
-    path::PathBuf,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
-/// Between looks at what somebody else is computing.
+/// Between looks at what another request is computing.
 const LOOK: Duration = Duration::from_millis(20);
 /// Pieces on their way to be hashed.
-const AHEAD: usize = 16;
+const AHEAD: usize = 4;
 
 /// A file of the cache that has all bytes or is about to have them; none where there is no room for it.
 ///
+/// Each request waits for memory in its own place, and the first that has it decodes for all: none waits behind another client's.
+///
 /// # Errors
-/// The medium failed.
-pub async fn decoded(app: &App, repo: &Arc<Repo>, entry: &Entry) -> Result<Option<Arc<Decoded>>> {
+/// 503: too many wait already.
+pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Arc<Decoded>>> {
     let (claim, wanted) = (app.clone(), entry.clone());
-    match work(move || claim.content().cache.claim(&wanted)).await? {
-        Found::TooLarge => Ok(None),
+    let decoded = match work(move || Ok(claim.content().cache.claim(&wanted))).await? {
+        Found::NoRoom => return Ok(None),
         Found::There(found) => {
             app.metrics().cache_hits.inc();
-            Ok(Some(found))
+            found
         }
-        Found::Yours(decoded, path) => {
+        Found::New(decoded) => {
             app.metrics().cache_misses.inc();
-            // On its own: others wait for it, whatever becomes of this request.
-            tokio::spawn(fill(app.clone(), repo.clone(), entry.clone(), decoded.clone(), path));
-            Ok(Some(decoded))
+            decoded
+        }
+    };
+    if decoded.is_waiting() {
+        tokio::select! {
+            permit = app.content().decoders.permit(&reader.party, POUR) => {
+                let permit = permit?;
+                if decoded.begin() {
+                    // On its own: others wait for it, whatever becomes of this request.
+                    let (app, repo, entry) = (app.clone(), reader.repo.clone(), entry.clone());
+                    tokio::spawn(fill(app, repo, entry, decoded.clone(), permit));
+                }
+            }
+            () = decoded.begun() => {}
         }
     }
+    Ok(Some(decoded))
 }
 
-async fn fill(app: App, repo: Arc<Repo>, entry: Entry, decoded: Arc<Decoded>, path: PathBuf) {
-    let permit = app.content().decoders.permit(POUR).await;
+async fn fill(app: App, repo: Arc<Repo>, entry: Entry, decoded: Arc<Decoded>, permit: Permit) {
     let done = tokio::task::spawn_blocking({
-        let (app, entry, decoded, path) = (app.clone(), entry.clone(), decoded.clone(), path.clone());
+        let (app, entry, decoded) = (app.clone(), entry.clone(), decoded.clone());
         move || {
-            let mut at = 0;
-            let outcome = hashed(&repo, &entry, &mut |bytes| {
-                let written = decoded.file.write_all_at(bytes, at);
-                written.map_err(RepoError::io("cannot write a decoded file"))?;
-                at += bytes.len() as u64;
-                Ok(at).map(|at| decoded.report(super::cache::State::Partly(at)))
-            });
+            let _permit = permit;
+            let outcome = write(&repo, &entry, &decoded);
             let outcome = outcome.map(|digests| app.content().remember(&repo, &entry, digests));
-            let outcome = outcome.map_err(|e| e.to_string());
-            app.content().cache.finish(&entry, &decoded, &path, outcome);
+            app.content().cache.finish(&entry, &decoded, outcome);
             app.metrics().cache_bytes.set(app.content().cache.bytes() as i64);
         }
     });
     if done.await.is_err() {
-        let why = Err("a decoder ended".to_owned());
-        app.content().cache.finish(&entry, &decoded, &path, why);
+        let why = Failure::Content("a decoder ended".to_owned());
+        app.content().cache.finish(&entry, &decoded, Err(why));
     }
-    drop(permit);
+}
+
+/// Decodes a file into the cache's.
+fn write(repo: &Repo, entry: &Entry, decoded: &Decoded) -> std::result::Result<Digests, Failure> {
+    let (mut at, mut refused) = (0, false);
+    let outcome = hashed(repo, entry, &mut |bytes| {
+        let written = decoded.file.write_all_at(bytes, at);
+        refused = written.is_err();
+        written.map_err(RepoError::io("cannot write a decoded file"))?;
+        at += bytes.len() as u64;
+        decoded.report(State::Partly(at));
+        Ok(())
+    });
+    outcome.map_err(|error| {
+        tracing::warn!(%error, "a file was not decoded into the cache");
+        match refused {
+            true => Failure::Disk,
+            false => Failure::Content(error.to_string()),
+        }
+    })
 }
 
 /// Hands a file's bytes on, and hashes them on a thread beside it.
@@ -134,25 +161,28 @@ impl Hashes {
 }
 
 /// As [`super::digests`].
-pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
-    if let Some(known) = known(app, repo, entry).await? {
+pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
+    if let Some(known) = known(app, reader, entry).await? {
         return Ok(Some(known));
     }
     if wait.is_zero() {
         return Ok(None);
     }
     let end = Instant::now() + wait;
-    if let Ok(computed) = tokio::time::timeout(wait, compute(app, repo, entry, end)).await {
-        computed?;
+    match tokio::time::timeout(wait, compute(app, reader, entry, end)).await {
+        // Too much is being decoded: there is none yet.
+        Ok(Err(problem)) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Ok(None),
+        Ok(computed) => computed?,
+        Err(_) => {}
     }
-    known(app, repo, entry).await
+    known(app, reader, entry).await
 }
 
-async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry) -> Result<Option<Digests>> {
+async fn known(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Digests>> {
     if let Some(found) = app.content().digests.get(&key(entry)) {
         return Ok(Some(found));
     }
-    let (app, repo, entry) = (app.clone(), repo.clone(), entry.clone());
+    let (app, repo, entry) = (app.clone(), reader.repo.clone(), entry.clone());
     work(move || {
         let found = repo.odb().digest(&entry.id).filter(|d| d.len == entry.size);
         if let Some(found) = &found {
@@ -163,7 +193,7 @@ async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry) -> Result<Option<Dige
     .await
 }
 
-async fn compute(app: &App, repo: &Arc<Repo>, entry: &Entry, end: Instant) -> Result<()> {
+async fn compute(app: &App, reader: &Reader, entry: &Entry, end: Instant) -> Result<()> {
     let key = key(entry);
     if !app.content().start_hashing(&key) {
         while app.content().is_hashing(&key) && Instant::now() < end {
@@ -172,36 +202,46 @@ async fn compute(app: &App, repo: &Arc<Repo>, entry: &Entry, end: Instant) -> Re
         return Ok(());
     }
     let hashing = Hashing(app.clone(), key);
-    let (app, repo, entry) = (app.clone(), repo.clone(), entry.clone());
-    // On its own: it goes on when nobody waits any more, so that the next who asks finds it done.
+    let (app, reader, entry) = (app.clone(), reader.clone(), entry.clone());
+    // On its own: it goes on when no request waits any more, so that the next one finds it done.
     let task = tokio::spawn(async move {
         let _hashing = hashing;
-        match decoded(&app, &repo, &entry).await? {
-            Some(file) => {
-                file.whole().await?;
-                // One of an earlier run has bytes, but perhaps nobody knows their hashes any more.
-                if known(&app, &repo, &entry).await?.is_none() {
-                    work(move || {
-                        app.content().remember(&repo, &entry, read(&file)?);
-                        Ok(())
-                    })
-                    .await?;
-                }
-            }
-            None => {
-                let _permit = app.content().decoders.permit(POUR).await;
-                work(move || {
-                    let digests = hashed(&repo, &entry, &mut |_| Ok(()))?;
-                    app.content().remember(&repo, &entry, digests);
-                    Ok(())
-                })
-                .await?;
-            }
+        let file = match decoded(&app, &reader, &entry).await? {
+            Some(file) => match file.whole().await {
+                Err(Failure::Disk) => None,
+                Err(failure) => return Err(failure.into()),
+                Ok(()) => Some(file),
+            },
+            None => None,
+        };
+        let Some(file) = file else {
+            return hash_alone(&app, reader, entry).await;
+        };
+        // One of an earlier run has bytes, but perhaps their hashes are not known any more.
+        if known(&app, &reader, &entry).await?.is_none() {
+            work(move || {
+                app.content().remember(&reader.repo, &entry, read(&file)?);
+                Ok(())
+            })
+            .await?;
         }
         Ok(())
     });
     task.await
         .map_err(|e| Problem::internal(format!("a task ended: {e}")))?
+}
+
+/// Hashes a file that the cache has no room for.
+async fn hash_alone(app: &App, reader: Reader, entry: Entry) -> Result<()> {
+    let permit = app.content().decoders.permit(&reader.party, POUR).await?;
+    let app = app.clone();
+    work(move || {
+        let _permit = permit;
+        let digests = hashed(&reader.repo, &entry, &mut |_| Ok(()))?;
+        app.content().remember(&reader.repo, &entry, digests);
+        Ok(())
+    })
+    .await
 }
 
 fn read(file: &Decoded) -> Result<Digests> {
@@ -217,7 +257,7 @@ fn read(file: &Decoded) -> Result<Digests> {
     Ok(hashes.finish())
 }
 
-/// Somebody is computing a file's hashes.
+/// A file's hashes are being computed.
 struct Hashing(App, Key);
 
 impl Drop for Hashing {

@@ -15,11 +15,12 @@ mod range;
 pub use decoders::{Decoders, PART, POUR, Permit};
 pub use fill::Hashes;
 pub use kinds::{disposition, media_type};
-pub use overflow::produced;
+pub use overflow::{Sink, body_from_producer};
 pub use range::{Part, names, part};
 
 use crate::{
     app::App,
+    fair::Party,
     options::Options,
     problem::{Problem, Result},
 };
@@ -32,7 +33,7 @@ use cache::{Cache, Key};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
-use overflow::Overflow;
+use overflow::{Overflow, Patience};
 use std::{
     collections::HashSet,
     path::Path,
@@ -47,7 +48,9 @@ const WAIT: Duration = Duration::from_secs(8);
 /// Hashes kept in memory, for repositories whose index another process has.
 const DIGESTS: usize = 1 << 16;
 /// How long one client may keep others waiting for the memory that its bytes are made in.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The time over which a slow client's rate is measured.
+const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// What an ETag is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,15 @@ impl FromRequestParts<App> for Asked {
     }
 }
 
+/// A repository, and the client that it is read for.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The repository.
+    pub repo: Arc<Repo>,
+    /// Whose share of the memory it is decoded in.
+    pub party: Party,
+}
+
 /// Decoded files, hashes, and how much is decoded at a time.
 #[derive(Debug)]
 pub struct Content {
@@ -95,7 +107,12 @@ impl Content {
     /// The directory cannot be had.
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
         let decoders = Decoders::new(options.memory);
-        let overflow = Overflow::new(state.join("overflow"), options.cache, PATIENCE, decoders.clone())?;
+        let patience = Patience {
+            wait: PATIENCE,
+            least_rate: options.least_rate,
+            window: RATE_WINDOW,
+        };
+        let overflow = Overflow::new(state.join("overflow"), options.cache, patience, decoders.clone())?;
         Ok(Content {
             cache: Cache::new(state.join("decoded"), options.cache)?,
             decoders,
@@ -145,25 +162,25 @@ impl Content {
 ///
 /// # Errors
 /// Absent or damaged objects; the medium failed.
-pub async fn digests(app: &App, repo: &Arc<Repo>, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
-    fill::digests(app, repo, entry, wait).await
+pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
+    fill::digests(app, reader, entry, wait).await
 }
 
 /// Answers GET or HEAD of a file: 200, 206, 304 or 416, with ETag, Content-Length, Accept-Ranges, Content-Type and
 /// Content-Disposition. The caller adds headers of its own.
 ///
 /// # Errors
-/// Absent or damaged objects; 503 where the ETag is still being computed and cannot be done without.
+/// Absent or damaged objects; 503 where the ETag is still being computed and cannot be done without, or too many wait.
 pub async fn respond(
     app: &App,
-    repo: &Arc<Repo>,
+    reader: &Reader,
     path: &str,
     entry: &Entry,
     asked: &Asked,
     by: Validator,
 ) -> Result<Response> {
     let (headers, is_head) = (&asked.headers, asked.method == Method::HEAD);
-    let etag = etag(app, repo, entry, asked, by).await?;
+    let etag = etag(app, reader, entry, asked, by).await?;
     let mut out = HeaderMap::new();
     if let Some(etag) = etag.as_deref().and_then(|e| HeaderValue::from_str(e).ok()) {
         out.insert(header::ETAG, etag);
@@ -208,12 +225,12 @@ pub async fn respond(
     let body = if is_head {
         Body::empty()
     } else {
-        body::of(app, repo, entry, start, end).await?
+        body::of(app, reader, entry, start, end).await?
     };
     Ok((status, out, body).into_response())
 }
 
-async fn etag(app: &App, repo: &Arc<Repo>, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
+async fn etag(app: &App, reader: &Reader, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
     if by == Validator::Id {
         return Ok(Some(format!("\"{}\"", entry.id.to_hex())));
     }
@@ -222,7 +239,7 @@ async fn etag(app: &App, repo: &Arc<Repo>, entry: &Entry, asked: &Asked, by: Val
         .any(|h| asked.headers.contains_key(h));
     let needed = asked.method == Method::HEAD || conditional;
     let wait = if needed { WAIT } else { Duration::ZERO };
-    match digests(app, repo, entry, wait).await? {
+    match digests(app, reader, entry, wait).await? {
         Some(digests) => Ok(Some(format!("\"{}\"", hex(&digests.sha256)))),
         None if needed => Err(Problem::busy(
             "the file is being decoded for the first time: ask again",

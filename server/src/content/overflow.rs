@@ -1,13 +1,19 @@
 //! Bytes that are made faster than their client takes them. A few pieces wait in memory; where the client has kept its maker waiting for
 //! some time, and others wait for the maker's memory, the rest goes to a file without a name: the maker is done and gives its memory back.
-//! Neighbours: `body` and the API's streams send through it. It must not know what the bytes are.
+//! Where there is no room for that, a client that is slower than the least rate while others wait is cut off.
+//!
+//! No client has more than a share of the room on disk: it cannot be used up by one.
 
 use super::decoders::Decoders;
-use crate::problem::{Problem, Result};
+use crate::{
+    fair::Party,
+    problem::{Problem, Result},
+};
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use mdl_repo::RepoError;
 use std::{
+    collections::HashMap,
     fs::File,
     io,
     os::unix::fs::FileExt,
@@ -20,62 +26,115 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Pieces of one response that wait in memory.
-const AHEAD: usize = 4;
+/// Longest piece, and pieces of one response that wait in memory.
+const PIECE: usize = 256 << 10;
+const AHEAD: usize = 8;
 /// Between looks at whether the client is there, and others wait.
 const LOOK: Duration = Duration::from_millis(100);
+/// One of so many parts of the room is the most that a client may have.
+const CLIENTS: u64 = 4;
+
+/// How patient a maker is with its client.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a client may keep its maker waiting, in all, before the rest goes to disk where others wait.
+    pub wait: Duration,
+    /// Bytes a second that a client has to take where others wait and there is no room on disk.
+    pub least_rate: u64,
+    /// The time over which that is measured; only what the maker spends waiting counts.
+    pub window: Duration,
+}
 
 /// Room on disk for what slow clients have not taken yet.
 #[derive(Debug)]
 pub struct Overflow {
     dir: PathBuf,
     limit: u64,
-    used: AtomicU64,
-    patience: Duration,
+    used: Mutex<Used>,
+    patience: Patience,
     decoders: Decoders,
 }
 
+/// Bytes on disk, in all and by client.
+#[derive(Debug, Default)]
+struct Used {
+    all: u64,
+    by_client: HashMap<Arc<str>, u64>,
+}
+
 impl Overflow {
-    /// At most `limit` bytes in files of `dir`. A client may keep its maker waiting for `patience` in all, and for longer while nobody
-    /// waits for `decoders`.
+    /// At most `limit` bytes in files of `dir`.
     ///
     /// # Errors
     /// The directory cannot be had.
-    pub fn new(dir: PathBuf, limit: u64, patience: Duration, decoders: Decoders) -> Result<Overflow> {
+    pub fn new(dir: PathBuf, limit: u64, patience: Patience, decoders: Decoders) -> Result<Overflow> {
         crate::state::make(&dir)?;
         Ok(Overflow {
             dir,
             limit,
-            used: AtomicU64::new(0),
+            used: Mutex::default(),
             patience,
             decoders,
         })
     }
 
-    /// Takes room, if there is any.
-    fn reserve(&self, bytes: u64) -> bool {
-        let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
-            .is_ok()
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for a client, if there is any.
+    fn reserve(&self, client: &Arc<str>, bytes: u64) -> bool {
+        let mut used = self.used();
+        let own = used.by_client.get(client).copied().unwrap_or(0);
+        let fits = |now: u64, limit: u64| now.checked_add(bytes).is_some_and(|sum| sum <= limit);
+        let has_room = fits(used.all, self.limit) && fits(own, self.limit / CLIENTS);
+        if has_room {
+            used.all += bytes;
+            *used.by_client.entry(client.clone()).or_default() += bytes;
+        }
+        has_room
+    }
+
+    fn release(&self, client: &Arc<str>, bytes: u64) {
+        let mut used = self.used();
+        used.all = used.all.saturating_sub(bytes);
+        if let Some(own) = used.by_client.get_mut(client) {
+            *own = own.saturating_sub(bytes);
+            if *own == 0 {
+                used.by_client.remove(client);
+            }
+        }
     }
 }
 
-/// Sends what a blocking producer makes. It ends when nobody listens any more.
-pub fn produced<F>(overflow: &Arc<Overflow>, produce: F) -> impl Stream<Item = Result<Bytes>> + Send + 'static + use<F>
+/// Takes bytes; an error says that the client does not want them any more, or not fast enough.
+pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>;
+
+/// Sends a client what a blocking producer makes, in pieces. It ends when the client is gone.
+pub fn body_from_producer<F>(
+    overflow: &Arc<Overflow>,
+    party: &Party,
+    produce: F,
+) -> impl Stream<Item = Result<Bytes>> + Send + 'static + use<F>
 where
-    F: FnOnce(&mut dyn FnMut(Bytes) -> mdl_repo::Result<()>) -> Result<()> + Send + 'static,
+    F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
     let (queue, pieces) = mpsc::unbounded_channel();
     let mut out = Out {
         queue,
         slots: Arc::default(),
         waited: Duration::ZERO,
+        pace: Pace::default(),
         file: None,
+        party: party.clone(),
         overflow: overflow.clone(),
     };
     tokio::task::spawn_blocking(move || {
-        if let Err(problem) = produce(&mut |bytes| out.send(bytes)) {
+        let mut sink = |bytes: &[u8]| {
+            let mut pieces = bytes.chunks(PIECE);
+            pieces.try_for_each(|piece| out.send(Bytes::copy_from_slice(piece)))
+        };
+        if let Err(problem) = produce(&mut sink) {
             let _ = out.queue.send(Err(problem));
         }
     });
@@ -95,34 +154,66 @@ enum Piece {
     Put(Part),
 }
 
+/// What a client took of late, by the time that it kept its maker waiting.
+#[derive(Default)]
+struct Pace {
+    waited: Duration,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Whether the client was too slow over a whole window; a new one begins then.
+    fn is_too_slow(&mut self, patience: &Patience) -> bool {
+        if self.waited < patience.window {
+            return false;
+        }
+        let rate = self.bytes as f64 / self.waited.as_secs_f64().max(f64::MIN_POSITIVE);
+        *self = Pace::default();
+        rate < patience.least_rate as f64
+    }
+}
+
 /// The maker's end.
 struct Out {
     queue: mpsc::UnboundedSender<Result<Piece>>,
     slots: Arc<Slots>,
     /// How long the client has kept the maker waiting.
     waited: Duration,
+    pace: Pace,
     file: Option<Arc<Spilled>>,
+    party: Party,
     overflow: Arc<Overflow>,
 }
 
 impl Out {
     fn send(&mut self, bytes: Bytes) -> mdl_repo::Result<()> {
         let gone = || RepoError::user("the client went away", "");
+        self.pace.bytes += bytes.len() as u64;
         let piece = loop {
             if self.queue.is_closed() {
                 return Err(gone());
             }
+            let is_out_of_patience =
+                self.waited >= self.overflow.patience.wait && self.overflow.decoders.is_contended();
+            if is_out_of_patience {
+                if let Some(slot) = self.slots.take(Duration::ZERO) {
+                    break Piece::Here(bytes, slot);
+                }
+                if let Some(part) = self.put(&bytes) {
+                    break Piece::Put(part);
+                }
+            }
             let begun = Instant::now();
-            if let Some(slot) = self.slots.take(LOOK) {
-                self.waited += begun.elapsed();
+            let slot = self.slots.take(LOOK);
+            self.waited += begun.elapsed();
+            self.pace.waited += begun.elapsed();
+            if let Some(slot) = slot {
                 break Piece::Here(bytes, slot);
             }
-            self.waited += begun.elapsed();
-            if self.waited >= self.overflow.patience
-                && self.overflow.decoders.crowded()
-                && let Some(part) = self.put(&bytes)
-            {
-                break Piece::Put(part);
+            let is_too_slow = is_out_of_patience && self.pace.is_too_slow(&self.overflow.patience);
+            if is_too_slow && self.overflow.decoders.is_wanted_by_others(&self.party) {
+                tracing::info!("a client that took its bytes too slowly is cut off: others wait");
+                return Err(RepoError::user("the client is too slow, and others wait", ""));
             }
         };
         self.queue.send(Ok(piece)).map_err(|_| gone())
@@ -131,28 +222,33 @@ impl Out {
     /// Writes a piece to disk; none: there is no room, or the medium fails, and the client has to be waited for.
     fn put(&mut self, bytes: &Bytes) -> Option<Part> {
         let len = bytes.len() as u64;
-        if !self.overflow.reserve(len) {
+        let client = self.party.client();
+        if !self.overflow.reserve(client, len) {
             return None;
         }
         let file = match &self.file {
             Some(file) => file.clone(),
-            None => match Spilled::new(&self.overflow) {
+            None => match Spilled::new(&self.overflow, client) {
                 Ok(file) => self.file.insert(Arc::new(file)).clone(),
                 Err(error) => {
-                    self.overflow.used.fetch_sub(len, Ordering::Relaxed);
+                    self.overflow.release(client, len);
                     tracing::warn!(%error, "no file for what slow clients have not taken");
                     return None;
                 }
             },
         };
-        let at = file.len.fetch_add(len, Ordering::Relaxed);
+        let at = file.len.load(Ordering::Relaxed);
         match file.file.write_all_at(bytes, at) {
-            Ok(()) => Some(Part {
-                file,
-                at,
-                len: bytes.len(),
-            }),
+            Ok(()) => {
+                file.len.fetch_add(len, Ordering::Relaxed);
+                Some(Part {
+                    file,
+                    at,
+                    len: bytes.len(),
+                })
+            }
             Err(error) => {
+                self.overflow.release(client, len);
                 tracing::warn!(%error, "cannot write what slow clients have not taken");
                 None
             }
@@ -164,14 +260,16 @@ impl Out {
 struct Spilled {
     file: File,
     len: AtomicU64,
+    client: Arc<str>,
     overflow: Arc<Overflow>,
 }
 
 impl Spilled {
-    fn new(overflow: &Arc<Overflow>) -> io::Result<Spilled> {
+    fn new(overflow: &Arc<Overflow>, client: &Arc<str>) -> io::Result<Spilled> {
         Ok(Spilled {
             file: tempfile::tempfile_in(&overflow.dir)?,
             len: AtomicU64::new(0),
+            client: client.clone(),
             overflow: overflow.clone(),
         })
     }
@@ -180,7 +278,7 @@ impl Spilled {
 impl Drop for Spilled {
     fn drop(&mut self) {
         let len = self.len.load(Ordering::Relaxed);
-        self.overflow.used.fetch_sub(len, Ordering::Relaxed);
+        self.overflow.release(&self.client, len);
     }
 }
 
@@ -246,6 +344,8 @@ mod tests {
 
     const PIECES: u8 = 20;
     const LEN: usize = 1000;
+    /// Room of which a client's share is more than it needs.
+    const ROOM: u64 = 1 << 20;
 
     struct Scene {
         overflow: Arc<Overflow>,
@@ -253,10 +353,14 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
-    fn scene(limit: u64) -> Scene {
+    fn scene(limit: u64, window: Duration) -> Scene {
         let dir = tempfile::tempdir().expect("a directory");
         let decoders = Decoders::new(0);
-        let patience = Duration::from_millis(1);
+        let patience = Patience {
+            wait: Duration::from_millis(1),
+            least_rate: u64::MAX,
+            window,
+        };
         let overflow = Overflow::new(dir.path().join("o"), limit, patience, decoders.clone()).expect("room");
         Scene {
             overflow: Arc::new(overflow),
@@ -265,18 +369,44 @@ mod tests {
         }
     }
 
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn ada() -> Party {
+        Party::new("ada", "a/x")
+    }
+
+    fn bob() -> Party {
+        Party::new("bob", "b/y")
+    }
+
     type Made = std::sync::mpsc::Receiver<Option<String>>;
 
-    /// Pieces of 0, of 1, ..., and the maker's last word.
-    fn made(scene: &Scene, permit: Permit) -> (impl Stream<Item = Result<Bytes>> + Send + 'static, Made) {
-        let (tell, told) = std::sync::mpsc::channel();
-        let pieces = produced(&scene.overflow, move |send| {
-            let _permit = permit;
-            let done = (0..PIECES).try_for_each(|n| send(Bytes::from(vec![n; LEN])));
-            let _ = tell.send(done.as_ref().err().map(ToString::to_string));
-            Ok(done?)
-        });
-        (pieces, told)
+    impl Scene {
+        async fn all_memory(&self, party: &Party) -> Permit {
+            let permit = tokio::time::timeout(Duration::from_secs(20), self.decoders.permit(party, POUR)).await;
+            permit.expect("memory in time").map_err(|p| p.message).expect("memory")
+        }
+
+        fn wait_for_memory(&self, party: Party) -> tokio::task::JoinHandle<()> {
+            let decoders = self.decoders.clone();
+            tokio::spawn(async move { drop(decoders.permit(&party, POUR).await) })
+        }
+
+        fn used(&self) -> u64 {
+            self.overflow.used().all
+        }
+
+        /// Pieces of 0, of 1, ..., and the maker's last word.
+        fn made(&self, permit: Permit) -> (impl Stream<Item = Result<Bytes>> + Send + 'static, Made) {
+            let (tell, told) = std::sync::mpsc::channel();
+            let pieces = body_from_producer(&self.overflow, &ada(), move |send| {
+                let _permit = permit;
+                let done = (0..PIECES).try_for_each(|n| send(&[n; LEN]));
+                let _ = tell.send(done.as_ref().err().map(ToString::to_string));
+                Ok(done?)
+            });
+            (pieces, told)
+        }
     }
 
     async fn word(told: Made, wait: Duration) -> (std::result::Result<Option<String>, RecvTimeoutError>, Made) {
@@ -294,47 +424,70 @@ mod tests {
 
     #[tokio::test]
     async fn a_maker_is_done_before_its_client_where_others_wait() {
-        let scene = scene(1 << 20);
-        let (pieces, told) = made(&scene, scene.decoders.permit(POUR).await);
-        // Nobody has taken anything, and the memory is free again.
-        let permit = tokio::time::timeout(Duration::from_secs(20), scene.decoders.permit(POUR)).await;
-        drop(permit.expect("memory"));
+        let scene = scene(ROOM, LONG);
+        let (pieces, told) = scene.made(scene.all_memory(&ada()).await);
+        // Nothing has been taken, and the memory is free again.
+        drop(scene.all_memory(&bob()).await);
         assert_eq!(word(told, Duration::from_secs(20)).await.0, Ok(None));
-        assert_eq!(scene.overflow.used.load(Ordering::Relaxed), 16 * LEN as u64);
+        assert_eq!(scene.used(), (u64::from(PIECES) - AHEAD as u64) * LEN as u64);
         assert!(all(pieces).await);
-        assert_eq!(scene.overflow.used.load(Ordering::Relaxed), 0);
+        assert_eq!(scene.used(), 0);
+        assert!(scene.overflow.used().by_client.is_empty());
     }
 
     #[tokio::test]
-    async fn a_client_is_waited_for_where_nobody_else_waits_or_there_is_no_room() {
-        for (scene, crowded) in [(scene(1 << 20), false), (scene(3 * LEN as u64), true), (scene(0), true)] {
-            let permit = match crowded {
-                true => scene.decoders.permit(POUR).await,
-                false => scene.decoders.permit(0).await,
-            };
-            let (pieces, told) = made(&scene, permit);
+    async fn a_client_is_waited_for_where_no_other_waits_or_there_is_no_room() {
+        for (limit, contended) in [(ROOM, false), (CLIENTS * 3 * LEN as u64, true), (0, true)] {
+            let scene = scene(limit, LONG);
+            let (pieces, told) = scene.made(scene.all_memory(&ada()).await);
+            let other = contended.then(|| scene.wait_for_memory(bob()));
             let (early, told) = word(told, Duration::from_millis(500)).await;
             assert_eq!(early, Err(RecvTimeoutError::Timeout));
+            assert!(
+                scene.used() <= limit / CLIENTS,
+                "a client has more than its share of the disk"
+            );
             assert!(all(pieces).await);
             assert_eq!(word(told, Duration::from_secs(20)).await.0, Ok(None));
+            drop(other);
         }
     }
 
     #[tokio::test]
+    async fn a_client_below_the_least_rate_is_cut_off_only_where_another_client_waits() {
+        let scene = scene(0, Duration::from_millis(300));
+        let (pieces, told) = scene.made(scene.all_memory(&ada()).await);
+        let own = scene.wait_for_memory(ada());
+        let (early, told) = word(told, Duration::from_secs(2)).await;
+        assert_eq!(early, Err(RecvTimeoutError::Timeout), "it only keeps itself waiting");
+        let other = scene.wait_for_memory(bob());
+        let said = word(told, Duration::from_secs(20)).await.0;
+        assert_eq!(said, Ok(Some("the client is too slow, and others wait".to_owned())));
+        for waiting in [own, other] {
+            let done = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+            assert!(done.is_ok_and(|d| d.is_ok()));
+        }
+        let got: Vec<_> = pieces.collect().await;
+        assert!(
+            got.last().is_some_and(Result::is_err),
+            "a body that was cut must not look complete"
+        );
+    }
+
+    #[tokio::test]
     async fn a_maker_ends_when_its_client_is_gone() {
-        for limit in [0, 5 * LEN as u64] {
-            let scene = scene(limit);
-            let (pieces, told) = made(&scene, scene.decoders.permit(POUR).await);
+        for limit in [0, CLIENTS * 5 * LEN as u64] {
+            let scene = scene(limit, LONG);
+            let (pieces, told) = scene.made(scene.all_memory(&ada()).await);
             {
                 let mut pieces = pin!(pieces);
                 assert!(pieces.next().await.is_some_and(|p| p.is_ok()));
             }
             let said = word(told, Duration::from_secs(20)).await.0;
             assert_eq!(said, Ok(Some("the client went away".to_owned())));
-            let freed = tokio::time::timeout(Duration::from_secs(20), scene.decoders.permit(POUR)).await;
-            drop(freed.expect("memory"));
+            drop(scene.all_memory(&bob()).await);
             let until = Instant::now() + Duration::from_secs(20);
-            while scene.overflow.used.load(Ordering::Relaxed) > 0 {
+            while scene.used() > 0 {
                 assert!(Instant::now() < until, "the room stays taken");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -1,9 +1,10 @@
 //! A commit as the Hugging Face clients send it: JSON documents, one a line, read as they come in. Neighbours: `commit` makes a
 //! version of it. It must not know repositories.
 
+use super::sha256_of;
 use crate::{
+    incoming::{Holder, Incoming, IncomingFile},
     problem::{Problem, Result},
-    spool::{Spool, Spooled},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -13,8 +14,9 @@ use std::{collections::BTreeMap, convert::Infallible, fmt::Display, mem, pin::pi
 
 /// Longest line: a file that goes inside the commit, in base64.
 const MAX_LINE: usize = 24 << 20;
-/// Files that a commit may name.
+/// Lines that a commit may have, empty ones too, and bytes of the names in them.
 const MAX_CHANGES: usize = 100_000;
+const MAX_NAMES: usize = 16 << 20;
 
 /// A line.
 #[derive(Deserialize)]
@@ -30,6 +32,18 @@ enum Line {
     DeletedFile(Deleted),
     #[serde(rename = "deletedFolder")]
     DeletedFolder(Deleted),
+}
+
+impl Line {
+    /// What it names.
+    fn name(&self) -> &str {
+        match self {
+            Line::Header(_) => "",
+            Line::File(file) => &file.path,
+            Line::LfsFile(file) => &file.path,
+            Line::DeletedFile(deleted) | Line::DeletedFolder(deleted) => &deleted.path,
+        }
+    }
 }
 
 /// What is said about the commit.
@@ -79,7 +93,7 @@ struct Deleted {
 #[derive(Debug)]
 pub(super) enum Change {
     /// These bytes.
-    Put(Spooled),
+    Put(IncomingFile),
     /// An object that was uploaded before.
     Lfs {
         /// SHA-256 of it.
@@ -97,15 +111,18 @@ pub(super) struct Changes {
     pub(super) put: BTreeMap<String, Change>,
     pub(super) deleted: Vec<String>,
     pub(super) deleted_folders: Vec<String>,
-    named: usize,
+    lines: usize,
+    names: usize,
+    /// Bytes of the files inside the commit.
+    pub(super) bytes: u64,
 }
 
 impl Changes {
-    /// Reads all lines. What is in them goes to the spool.
+    /// Reads all lines. Files inside the commit are received.
     ///
     /// # Errors
-    /// A line that is too long or makes no sense; no header; too many files; the client stopped in the middle.
-    pub(super) async fn read<S, E>(stream: S, spool: &Spool) -> Result<Changes>
+    /// A line that is too long or makes no sense; no header; too many files, names or bytes; the client stopped in the middle.
+    pub(super) async fn read<S, E>(stream: S, incoming: &Incoming, holder: &Holder) -> Result<Changes>
     where
         S: Stream<Item = std::result::Result<Bytes, E>>,
         E: Display,
@@ -116,10 +133,10 @@ impl Changes {
         while let Some(chunk) = stream.next().await {
             let mut chunk = chunk.map_err(|e| Problem::usage(format!("the commit broke off: {e}")))?;
             while let Some(line) = lines.next(&mut chunk)? {
-                header |= changes.take(&line, spool).await?;
+                header |= changes.take(line, incoming, holder).await?;
             }
         }
-        header |= changes.take(&lines.buffer, spool).await?;
+        header |= changes.take(lines.buffer, incoming, holder).await?;
         match header {
             true => Ok(changes),
             false => Err(Problem::usage("the commit has no header")),
@@ -127,15 +144,22 @@ impl Changes {
     }
 
     /// Takes a line; returns whether it was the header.
-    async fn take(&mut self, line: &[u8], spool: &Spool) -> Result<bool> {
+    async fn take(&mut self, line: Vec<u8>, incoming: &Incoming, holder: &Holder) -> Result<bool> {
+        self.lines += 1;
+        if self.lines > MAX_CHANGES {
+            return Err(Problem::too_large(format!("more than {MAX_CHANGES} lines in a commit")));
+        }
         if line.trim_ascii().is_empty() {
             return Ok(false);
         }
-        let line = serde_json::from_slice(line);
-        let line: Line = line.map_err(|e| Problem::usage(format!("a line of the commit cannot be read: {e}")))?;
-        self.named += 1;
-        if self.named > MAX_CHANGES {
-            return Err(Problem::too_large(format!("more than {MAX_CHANGES} files in a commit")));
+        let parsed = serde_json::from_slice(&line);
+        drop(line);
+        let line: Line = parsed.map_err(|e| Problem::usage(format!("a line of the commit cannot be read: {e}")))?;
+        self.names += line.name().len();
+        if self.names > MAX_NAMES {
+            return Err(Problem::too_large(format!(
+                "more than {MAX_NAMES} bytes of names in a commit"
+            )));
         }
         match line {
             Line::Header(header) => {
@@ -143,14 +167,19 @@ impl Changes {
                 return Ok(true);
             }
             Line::File(file) => {
-                let bytes = decoded(&file)?;
+                let (path, bytes) = decoded(file)?;
                 let bytes = stream::iter([Ok::<_, Infallible>(Bytes::from(bytes))]);
-                let spooled = spool.receive(bytes, None).await?;
-                self.put.insert(file.path, Change::Put(spooled));
+                let left = incoming.max_upload().saturating_sub(self.bytes);
+                let received = incoming.receive(holder, bytes, None, left).await?;
+                self.bytes += received.len;
+                self.put.insert(path, Change::Put(received));
             }
             Line::LfsFile(file) => {
                 if file.algo.as_deref().is_some_and(|a| a != "sha256") {
                     return Err(Problem::usage("objects go by their SHA-256"));
+                }
+                if sha256_of(&file.oid).is_none() {
+                    return Err(Problem::usage("objects are called by their SHA-256"));
                 }
                 let (oid, size) = (file.oid, file.size);
                 self.put.insert(file.path, Change::Lfs { oid, size });
@@ -162,15 +191,16 @@ impl Changes {
     }
 }
 
-fn decoded(file: &File) -> Result<Vec<u8>> {
-    match file.encoding.as_deref() {
-        None | Some("utf-8") => Ok(file.content.clone().into_bytes()),
+fn decoded(file: File) -> Result<(String, Vec<u8>)> {
+    let bytes = match file.encoding.as_deref() {
+        None | Some("utf-8") => file.content.into_bytes(),
         Some("base64") => {
             let bytes = BASE64_STANDARD.decode(&file.content);
-            bytes.map_err(|e| Problem::usage(format!("{:?} is no base64: {e}", file.path)))
+            bytes.map_err(|e| Problem::usage(format!("{:?} is no base64: {e}", file.path)))?
         }
-        Some(other) => Err(Problem::usage(format!("no such encoding: {other:?}"))),
-    }
+        Some(other) => return Err(Problem::usage(format!("no such encoding: {other:?}"))),
+    };
+    Ok((file.path, bytes))
 }
 
 /// Cuts a stream into lines.

@@ -4,7 +4,6 @@
 use super::{
     changes::{Change, Changes},
     info::default_branch,
-    objects::{self, Place},
     preupload::UploadQuery,
     short,
     site::Site,
@@ -14,6 +13,7 @@ use crate::{
     auth::{Access, Write},
     content::Hashes,
     extract::{Path, Query},
+    incoming::{Holder, Place},
     problem::{Problem, Result},
     revision,
 };
@@ -43,14 +43,16 @@ pub(super) async fn commit(
     body: Body,
 ) -> Result<Json<Value>> {
     query.check()?;
-    let changes = Changes::read(body.into_data_stream(), app.spool()).await?;
-    let turn = app.hub().turn(&access.repo).await;
+    let holder = access.holder()?;
+    let changes = Changes::read(body.into_data_stream(), app.incoming(), &holder).await?;
+    let alone = app.commit_lock().lock(holder.repo.clone()).await;
     let name = access.name.clone();
     let id = work(move || {
-        let _turn = turn;
+        let _alone = alone;
         let job = Job {
             app,
             access,
+            holder,
             changes,
             branch: at.rev,
         };
@@ -73,6 +75,7 @@ pub(super) async fn commit(
 struct Job {
     app: App,
     access: Access,
+    holder: Holder,
     changes: Changes,
     branch: String,
 }
@@ -152,11 +155,17 @@ impl Job {
             .filter(|p| files.get(*p).is_some_and(|f| f.executable))
             .collect();
         self.delete(&mut files)?;
+        let (mut bytes, max) = (self.changes.bytes, self.app.incoming().max_upload());
         for (path, change) in &self.changes.put {
+            let (content, size) = self.content(path, change)?;
+            bytes = bytes.saturating_add(size);
+            if bytes > max {
+                return Err(Problem::too_large(format!("more than {max} bytes in a commit")));
+            }
             let file = NewFile {
                 rel: path.clone(),
                 executable: executable.contains(&path),
-                content: self.content(path, change)?,
+                content,
             };
             files.insert(path.clone(), file);
         }
@@ -183,22 +192,25 @@ impl Job {
         Ok(())
     }
 
-    fn content(&self, path: &str, change: &Change) -> Result<Content> {
+    /// The bytes of a file, and how many of them are beside those inside the commit.
+    fn content(&self, path: &str, change: &Change) -> Result<(Content, u64)> {
         let (oid, said) = match change {
-            Change::Put(spooled) => return Ok(Content::Disk(spooled.path().to_owned())),
+            Change::Put(received) => return Ok((Content::Disk(received.path().to_owned()), 0)),
             Change::Lfs { oid, size } => (oid, *size),
         };
-        let found = self.app.hub().objects.find(&self.access.name, &self.access.repo, oid);
-        let found = found
+        let objects = self.app.incoming().objects();
+        let found = objects
+            .find(&self.holder.repo, &self.access.repo, oid)
             .filter(|o| said.is_none_or(|size| size == o.size))
             .ok_or_else(|| {
                 Problem::usage(format!("the object of {path:?} was not uploaded"))
                     .hint("upload it by the LFS batch API first")
             })?;
-        match found.place {
-            Place::Raw(path) => Ok(Content::Disk(path)),
-            Place::Version(entry) => objects::stored(&self.access.repo, &entry).map(Content::Stored),
-        }
+        let content = match found.place {
+            Place::Raw(path) => Content::Disk(path),
+            Place::Version(entry) => Content::Stored(self.access.repo.stored_file(&entry)?),
+        };
+        Ok((content, found.size))
     }
 
     /// Remembers by which hashes the new files are known elsewhere: from what was uploaded, which need not be decoded for it.
@@ -208,7 +220,7 @@ impl Job {
         let Ok(files) = files else { return };
         for (path, change) in &self.changes.put {
             let disk = match self.content(path, change) {
-                Ok(Content::Disk(disk)) => disk,
+                Ok((Content::Disk(disk), _)) => disk,
                 _ => continue,
             };
             let Some(entry) = files.get(path).filter(|e| repo.odb().digest(&e.id).is_none()) else {

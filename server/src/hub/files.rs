@@ -7,17 +7,16 @@
 
 use crate::{
     app::App,
-    content::{self, Digests},
+    content::{self, Digests, Reader},
     problem::Result,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use mdl_objects::{Entry, Id, Mode, Tree};
-use mdl_repo::{Odb, Repo};
+use mdl_repo::Odb;
 use serde::Serialize;
 use sha1::{Digest, Sha1};
 use std::{
     cmp::Ordering,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -80,7 +79,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// A digest in 64 lower-case hexadecimal digits, as LFS names objects.
-pub(super) fn sha256_of(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn sha256_of(text: &str) -> Option<[u8; 32]> {
     let digits = text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let mut out = [0; 32];
     if !digits {
@@ -122,12 +121,12 @@ fn item((path, entry): Found, digests: Option<Digests>) -> Item {
 }
 
 /// Describes files and directories; waits a little for digests that are not known yet.
-pub(super) async fn describe(app: &App, repo: &Arc<Repo>, found: Vec<Found>) -> Result<Vec<Item>> {
+pub(super) async fn describe(app: &App, reader: &Reader, found: Vec<Found>) -> Result<Vec<Item>> {
     let end = Instant::now() + PATIENCE;
     let described = stream::iter(found).map(|found| async move {
         let digests = match found.1.mode {
             Mode::Tree => None,
-            _ => content::digests(app, repo, &found.1, end.saturating_duration_since(Instant::now())).await?,
+            _ => content::digests(app, reader, &found.1, end.saturating_duration_since(Instant::now())).await?,
         };
         Ok(item(found, digests))
     });

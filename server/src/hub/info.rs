@@ -154,8 +154,7 @@ pub(super) async fn without_owner() -> Problem {
 }
 
 async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Result<Json<Model>> {
-    let (name, repo) = (access.name, access.repo);
-    let listed = repo.clone();
+    let (reader, name, listed) = (access.reader(), access.name, access.repo);
     let (mut model, found) = work(move || {
         let repo = listed;
         let Some(id) = commit_of(&repo, rev.as_deref())? else {
@@ -181,7 +180,7 @@ async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Res
     model.siblings = Some(match blobs {
         false => found.into_iter().map(plain).collect(),
         true => {
-            let items = files::describe(&app, &repo, found).await?;
+            let items = files::describe(&app, &reader, found).await?;
             items.into_iter().map(full).collect()
         }
     });

@@ -1,11 +1,12 @@
 //! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face clients.
 //! Neighbours: `object` moves the bytes, `links` signs the way there. It must not know versions.
 
-use super::{files::sha256_of, links::SECONDS, object::Named, objects::Object, site::Site};
+use super::{files::sha256_of, links::SECONDS, object::Named, site::Site};
 use crate::{
     app::{App, work},
     auth::{Access, Read, Scope},
     extract::Body,
+    incoming::{Holder, Object},
     problem::{Problem, Result},
 };
 use axum::{
@@ -65,7 +66,8 @@ pub(super) async fn batch(
     let answerer = Answerer {
         header: as_sent(&headers),
         operation: batch.operation,
-        max: app.spool().max(),
+        max: app.incoming().max_upload(),
+        holder: access.holder()?,
         base,
         app,
         access,
@@ -95,6 +97,7 @@ struct Answerer {
     header: Value,
     base: String,
     max: u64,
+    holder: Holder,
 }
 
 impl Answerer {
@@ -107,7 +110,8 @@ impl Answerer {
         if sha256_of(oid).is_none() {
             return refuse(422, "objects are called by their SHA-256");
         }
-        let found = self.app.hub().objects.find(&self.access.name, &self.access.repo, oid);
+        let objects = self.app.incoming().objects();
+        let found = objects.find(&self.holder.repo, &self.access.repo, oid);
         match (self.operation, found) {
             (_, Some(Object { size: found, .. })) if found != size => refuse(422, "the object has another length"),
             (Operation::Download, None) => refuse(404, "there is no such object here"),
@@ -128,11 +132,8 @@ impl Answerer {
     }
 
     fn upload(&self, oid: &str, size: u64) -> Result<Value> {
-        let grant = self
-            .app
-            .hub()
-            .links
-            .grant(&self.access.caller, &self.access.name, oid, size)?;
+        let links = &self.app.hub().links;
+        let grant = links.grant(&self.access.caller, &self.holder.repo, oid, size)?;
         let href = format!("{}/objects/{oid}{grant}", self.base);
         Ok(json!({
             "upload": {"href": href, "header": self.header, "expires_in": SECONDS},

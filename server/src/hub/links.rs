@@ -4,8 +4,8 @@
 use crate::{
     app::App,
     auth::{Caller, Scope},
-    problem::{Problem, Result},
-    registry::RepoName,
+    problem::{Problem, Result, storage_failed},
+    registry::RepoKey,
     state,
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -43,6 +43,18 @@ pub(super) struct Grant {
     sig: Option<String>,
 }
 
+impl Grant {
+    /// Whether it says to be of this server.
+    pub(super) fn is_signed(&self) -> bool {
+        self.sig.is_some()
+    }
+
+    /// Id of the token it was made for.
+    pub(super) fn by(&self) -> Option<&str> {
+        self.by.as_deref()
+    }
+}
+
 impl Links {
     /// With the key in the server's directory, made if there is none.
     ///
@@ -59,15 +71,16 @@ impl Links {
         }
         let mut key = vec![0; KEY_BYTES];
         getrandom::fill(&mut key).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
-        state::write_private(&path, &key).map_err(|e| Problem::internal(format!("{FILE}: {e}")))?;
+        state::write_private(&path, &key).map_err(storage_failed)?;
         Ok(Links { key })
     }
 
-    fn mac(&self, name: &RepoName, oid: &str, grant: &Grant) -> Result<Hmac<Sha256>> {
+    fn mac(&self, repo: &RepoKey, oid: &str, grant: &Grant) -> Result<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).map_err(Problem::internal)?;
         let (size, until) = (grant.size.unwrap_or(0), grant.until.unwrap_or(0));
         let by = grant.by.as_deref().unwrap_or_default();
-        mac.update(format!("put\n{name}\n{oid}\n{size}\n{until}\n{by}").as_bytes());
+        let identity = repo.identity;
+        mac.update(format!("put\n{repo}\n{identity}\n{oid}\n{size}\n{until}\n{by}").as_bytes());
         Ok(mac)
     }
 
@@ -75,7 +88,7 @@ impl Links {
     ///
     /// # Errors
     /// None that is the caller's.
-    pub(super) fn grant(&self, caller: &Caller, name: &RepoName, oid: &str, size: u64) -> Result<String> {
+    pub(super) fn grant(&self, caller: &Caller, repo: &RepoKey, oid: &str, size: u64) -> Result<String> {
         let mut text = format!("?size={size}");
         if let Some(id) = caller.id() {
             let mut grant = Grant {
@@ -84,7 +97,7 @@ impl Links {
                 by: Some(id.to_owned()),
                 sig: None,
             };
-            let sig = self.mac(name, oid, &grant)?.finalize().into_bytes();
+            let sig = self.mac(repo, oid, &grant)?.finalize().into_bytes();
             grant.sig = Some(super::files::hex(&sig));
             let until = grant.until.unwrap_or_default();
             text.push_str(&format!("&until={until}&by={id}&sig={}", grant.sig.unwrap_or_default()));
@@ -92,27 +105,24 @@ impl Links {
         Ok(text)
     }
 
-    /// Whether a link allows this upload: it is ours, it is not over, and neither is the token it was made for.
+    /// The token whose link allows this upload: it is ours, it is not over, and neither is the token.
     ///
     /// # Errors
     /// The tokens cannot be read.
-    pub(super) fn allows(&self, app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<bool> {
+    pub(super) fn allows(&self, app: &App, repo: &RepoKey, oid: &str, grant: &Grant) -> Result<Option<String>> {
         let now = Timestamp::now();
         let (Some(until), Some(by), Some(sig)) = (grant.until, &grant.by, &grant.sig) else {
-            return Ok(false);
+            return Ok(None);
         };
         let Some(sig) = super::files::sha256_of(sig) else {
-            return Ok(false);
+            return Ok(None);
         };
         // Compared in constant time.
-        if self.mac(name, oid, grant)?.verify_slice(&sig).is_err() || until <= now.as_second() {
-            return Ok(false);
+        if self.mac(repo, oid, grant)?.verify_slice(&sig).is_err() || until <= now.as_second() {
+            return Ok(None);
         }
-        let tokens = app.tokens().all()?;
-        let token = tokens.iter().find(|t| t.id == *by);
-        Ok(token.is_some_and(|t| {
-            let over = t.expires_ms.is_some_and(|end| end <= now.as_millisecond());
-            !over && Caller::Bearer(t.clone()).may(Scope::Write, name, false)
-        }))
+        let token = app.tokens().by_id(by)?;
+        let allowed = token.filter(|t| Caller::Bearer(t.clone()).may(Scope::Write, &repo.name, false));
+        Ok(allowed.map(|t| t.id.clone()))
     }
 }

@@ -1,5 +1,5 @@
 //! What the Hugging Face clients and git-lfs ask for: their routes over our repositories. Neighbours: `content` hands files out,
-//! `spool` takes them in, `mdl-repo` commits. It must not know our own API.
+//! `incoming` takes them in, `mdl-repo` commits. It must not know our own API.
 //!
 //! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the only form in
 //! which they let a parent commit be named. Every revision that is asked for may be such a prefix.
@@ -12,7 +12,6 @@ mod info;
 mod lfs;
 mod links;
 mod object;
-mod objects;
 mod preupload;
 mod raw;
 mod refs;
@@ -20,20 +19,16 @@ mod repos;
 mod resolve;
 mod site;
 mod tree;
-mod turns;
+
+pub(crate) use files::sha256_of;
 
 use crate::{
-    app::App,
     problem::Result,
     routes::{Need, Routes},
 };
 use links::Links;
 use mdl_objects::Id;
-use mdl_repo::Repo;
-use objects::Objects;
 use std::path::Path;
-use tokio::sync::OwnedMutexGuard;
-use turns::Turns;
 
 /// Hex digits of an id that these clients see.
 const DIGITS: usize = 40;
@@ -41,9 +36,7 @@ const DIGITS: usize = 40;
 /// What the routes share.
 #[derive(Debug)]
 pub struct Hub {
-    objects: Objects,
     links: Links,
-    turns: Turns,
 }
 
 impl Hub {
@@ -53,23 +46,9 @@ impl Hub {
     /// It cannot be made or read.
     pub fn new(state: &Path) -> Result<Hub> {
         Ok(Hub {
-            objects: Objects::new(state.join("lfs"))?,
             links: Links::new(state)?,
-            turns: Turns::default(),
         })
     }
-}
-
-impl Hub {
-    /// Waits for this caller's turn to commit to a repository, whatever face it commits by.
-    pub(crate) async fn turn(&self, repo: &Repo) -> OwnedMutexGuard<()> {
-        self.turns.take(repo).await
-    }
-}
-
-/// Removes uploaded objects whose bytes a version holds by now; from time to time.
-pub fn rest(app: &App) {
-    app.hub().objects.rest(app);
 }
 
 /// An id as these clients see it.

@@ -1,25 +1,26 @@
-//! One LFS object on its way in or out. Neighbours: `lfs` said where it goes, `objects` keeps it, `links` may allow it. It must not
-//! know versions.
+//! One LFS object on its way in or out. `lfs` said where it goes, `incoming` keeps it, `links` may allow it.
 
 use super::{
     files::{hex, sha256_of},
     links::Grant,
-    objects::Place,
     raw,
 };
 use crate::{
     app::{App, work},
-    auth::{Caller, Read, Scope, Write},
+    auth::{Caller, Read, Scope, Write, record},
+    body_limit,
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
+    incoming::{Holder, Place},
+    listen::Peer,
     problem::{Problem, Result},
-    registry::RepoName,
+    registry::{RepoKey, RepoName},
 };
 use axum::{
-    extract::State,
+    extract::{FromRequestParts, State},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode, header, request::Parts};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -53,32 +54,66 @@ pub(super) async fn download(
     asked: Asked,
 ) -> Result<Response> {
     let (app2, access2, oid) = (app.clone(), access.clone(), at.oid.clone());
-    let found = work(move || Ok(app2.hub().objects.find(&access2.name, &access2.repo, &oid))).await?;
+    let found = work(move || {
+        let objects = app2.incoming().objects();
+        Ok(objects.find(&access2.key()?, &access2.repo, &oid))
+    })
+    .await?;
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, &at.oid, &asked).await,
-        Place::Version(entry) => content::respond(&app, &access.repo, &at.oid, &entry, &asked, Validator::Sha256).await,
+        Place::Version(entry) => {
+            content::respond(&app, &access.reader(), &at.oid, &entry, &asked, Validator::Sha256).await
+        }
+    }
+}
+
+/// May upload the object of the path: by a link that was made for it, or as who may write.
+pub(super) struct Uploader {
+    holder: Holder,
+    at: At,
+    grant: Grant,
+}
+
+impl FromRequestParts<App> for Uploader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Uploader> {
+        let Path(at) = Path::<At>::from_request_parts(parts, app).await?;
+        let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let from = Peer::from_request_parts(parts, app).await?;
+        // What is wrong with it is told to those who may.
+        let grant = Query::<Grant>::from_request_parts(parts, app)
+            .await
+            .map(|Query(grant)| grant);
+        let link = grant
+            .as_ref()
+            .ok()
+            .filter(|grant| caller.is_anonymous() && grant.is_signed());
+        let holder = match link {
+            Some(link) => {
+                let no_good = || app.no_good(from.0, "the link is wrong or over, or its token is");
+                let holder = linked(app, &name, &at.oid, link).await?.ok_or_else(no_good)?;
+                record::note_link(link.by().unwrap_or_default(), &name);
+                app.refuse_changes(Scope::Write)?;
+                body_limit::allow(Scope::Write);
+                holder
+            }
+            None => app.access(caller, name, Scope::Write).await?.holder()?,
+        };
+        let grant = grant?;
+        Ok(Uploader { holder, at, grant })
     }
 }
 
 /// `PUT /{owner}/{name}.git/info/lfs/objects/{oid}`.
 pub(super) async fn upload(
     State(app): State<App>,
-    caller: Caller,
-    Path(at): Path<At>,
-    Query(grant): Query<Grant>,
+    Uploader { holder, at, grant }: Uploader,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<Response> {
-    let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
-    let linked = caller.is_anonymous() && app.hub().links.allows(&app, &name, &at.oid, &grant)?;
-    match linked {
-        true => {
-            crate::body_limit::allow(Scope::Write);
-            drop(app.repo(&name).await?);
-        }
-        false => drop(app.access(caller, name.clone(), Scope::Write).await?),
-    }
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
     let announced = headers
         .get(header::CONTENT_LENGTH)
@@ -86,11 +121,12 @@ pub(super) async fn upload(
     if announced.zip(grant.size).is_some_and(|(a, b)| a != b) {
         return Err(lie("the upload is not as long as was said"));
     }
-    let received = app.spool().receive(body.into_data_stream(), grant.size).await;
-    let received = received.map_err(|e| match (e.status, grant.size) {
-        (StatusCode::PAYLOAD_TOO_LARGE, Some(size)) if size < app.spool().max() => {
-            lie("the upload is longer than was said")
-        }
+    let incoming = app.incoming();
+    let (len, max) = (grant.size.or(announced), incoming.max_upload());
+    let most = grant.size.unwrap_or(max);
+    let received = incoming.receive(&holder, body.into_data_stream(), len, most).await;
+    let received = received.map_err(|e| match e.status {
+        StatusCode::PAYLOAD_TOO_LARGE if most < max => lie("the upload is longer than was said"),
         _ => e,
     })?;
     if grant.size.is_some_and(|size| size != received.len) {
@@ -102,14 +138,29 @@ pub(super) async fn upload(
             hex(&received.sha256)
         )));
     }
-    work(move || app.hub().objects.keep(&name, &at.oid, received)).await?;
+    work(move || app.incoming().objects().keep(&holder, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())
+}
+
+/// Who may upload by a link, if the repository is there and the link is good.
+async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<Option<Holder>> {
+    let Ok(repo) = app.repo(name).await else {
+        return Ok(None);
+    };
+    let (app, name, oid, grant) = (app.clone(), name.clone(), oid.to_owned(), grant.clone());
+    work(move || {
+        let repo = RepoKey::of(&name, &repo)?;
+        let token = app.hub().links.allows(&app, &repo, &oid, &grant)?;
+        Ok(token.map(|token| Holder { repo, token }))
+    })
+    .await
 }
 
 /// `POST /{owner}/{name}.git/info/lfs/verify`: whether an object has arrived.
 pub(super) async fn verify(State(app): State<App>, Write(access): Write, Body(named): Body<Named>) -> Result<()> {
     work(move || {
-        let found = app.hub().objects.find(&access.name, &access.repo, &named.oid);
+        let objects = app.incoming().objects();
+        let found = objects.find(&access.key()?, &access.repo, &named.oid);
         match found {
             Some(object) if object.size == named.size => Ok(()),
             Some(_) => Err(lie("the object has another length")),

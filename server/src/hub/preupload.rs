@@ -8,7 +8,7 @@ use super::{
 use crate::{
     app::{App, work},
     auth::Write,
-    content,
+    content::{self, Reader},
     extract::{Body, Path, Query},
     problem::{Problem, Result},
     revision,
@@ -18,7 +18,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use mdl_objects::{Entry, Mode};
 use mdl_repo::Repo;
 use serde::{Deserialize, Serialize};
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// Ends of names of files with tensors: they need not be encoded in text on their way.
 const TENSORS: [&str; 12] = [
@@ -108,7 +108,7 @@ pub(super) async fn modes(
     for (file, entry) in asked.files.into_iter().zip(there) {
         let lfs = !is_regular(&file);
         let oid = match entry.filter(|e| e.size == file.size) {
-            Some(entry) => known(&app, &access.repo, &entry, lfs).await,
+            Some(entry) => known(&app, &access.reader(), &entry, lfs).await,
             None => None,
         };
         files.push(Answer {
@@ -133,13 +133,13 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
 }
 
 /// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to be decoded.
-async fn known(app: &App, repo: &Arc<Repo>, entry: &Entry, lfs: bool) -> Option<String> {
+async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
     let wait = if is_lfs(entry) {
         Duration::ZERO
     } else {
         Duration::from_secs(1)
     };
-    let digests = content::digests(app, repo, entry, wait).await.ok().flatten()?;
+    let digests = content::digests(app, reader, entry, wait).await.ok().flatten()?;
     Some(if lfs { hex(&digests.sha256) } else { hex(&digests.git) })
 }
 

@@ -4,7 +4,7 @@
 use super::site::Site;
 use crate::{
     app::{App, work},
-    auth::{ANONYMOUS_READ, Caller, Read, Scope, Write},
+    auth::{ANONYMOUS_READ, Caller, Maker, Read, Scope, Write},
     extract::Body,
     problem::{Problem, Result},
     registry::RepoName,
@@ -84,9 +84,7 @@ impl NewRepo {
         match (&self.organization, caller) {
             (Some(owner), _) => RepoName::new(owner, &self.name),
             (None, Caller::Bearer(token)) => RepoName::new(&token.name, &self.name),
-            (None, Caller::Anonymous(_)) => {
-                Err(Problem::usage(format!("whose is {:?}?", self.name)).hint("name it OWNER/NAME"))
-            }
+            (None, _) => Err(Problem::usage(format!("whose is {:?}?", self.name)).hint("name it OWNER/NAME")),
         }
     }
 
@@ -99,7 +97,7 @@ impl NewRepo {
 /// `POST /api/repos/create`.
 pub(super) async fn create(
     State(app): State<App>,
-    caller: Caller,
+    Maker(caller): Maker,
     site: Site,
     Body(new): Body<NewRepo>,
 ) -> Result<Response> {
@@ -107,13 +105,7 @@ pub(super) async fn create(
         return Err(Problem::usage("only models live here").hint("leave out the repository's type"));
     }
     let name = new.name(&caller)?;
-    if !caller.may(Scope::Admin, &name, false) {
-        let what = format!("making {name} wants a token that may administer it");
-        return Err(match caller.is_anonymous() {
-            true => Problem::unauthorized(what),
-            false => Problem::forbidden(what),
-        });
-    }
+    app.allow_making(&caller, &name)?;
     let url = site.link(&format!("/{name}"));
     let (made, public) = (name.clone(), new.is_public());
     let done = work(move || {

@@ -39,7 +39,7 @@ pub(super) async fn file(
     })
     .await?;
     let id: HeaderValue = super::short(&commit).parse().map_err(Problem::internal)?;
-    match content::respond(&app, &access.repo, &at.path, &entry, &asked, Validator::Sha256).await {
+    match content::respond(&app, &access.reader(), &at.path, &entry, &asked, Validator::Sha256).await {
         Ok(mut response) => {
             response.headers_mut().insert(COMMIT, id);
             Ok(response)

@@ -3,9 +3,10 @@
 use crate::{
     app::App,
     problem::{Problem, Result},
+    proxies::base_url,
 };
 use axum::extract::FromRequestParts;
-use http::{HeaderValue, header, request::Parts, uri::Authority};
+use http::{HeaderValue, header, request::Parts};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What stays as it is in a segment of a path or in a parameter.
@@ -26,22 +27,8 @@ impl FromRequestParts<App> for Site {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Site> {
-        let options = app.options();
-        if let Some(url) = &options.public_url {
-            return Ok(Site(url.trim_end_matches('/').to_owned()));
-        }
-        let scheme = if options.tls.is_some() { "https" } else { "http" };
-        let host = match parts.headers.get(header::HOST) {
-            Some(host) => authority(host).ok_or_else(|| Problem::usage("the Host header names no host"))?,
-            None => options.listen.to_string(),
-        };
-        Ok(Site(format!("{scheme}://{host}")))
+        base_url(app.options(), &parts.headers).map(Site)
     }
-}
-
-fn authority(host: &HeaderValue) -> Option<String> {
-    let authority: Authority = host.to_str().ok()?.parse().ok()?;
-    (!authority.as_str().contains('@')).then(|| authority.to_string())
 }
 
 /// Text as a segment of a path or a parameter.

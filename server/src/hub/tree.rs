@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     app::{App, work},
-    auth::{Access, Read},
+    auth::Read,
+    content::Reader,
     extract::{Path, Query},
     problem::{Problem, Result},
     revision,
@@ -25,7 +26,6 @@ use mdl_objects::{Id, Mode};
 use mdl_repo::Repo;
 use percent_encoding::percent_decode;
 use serde::Deserialize;
-use std::sync::Arc;
 
 /// Entries on a page: as many as the Hub gives.
 const PAGE: usize = 1000;
@@ -80,7 +80,7 @@ pub(super) async fn below(
     })
     .await?;
     let last = found.last().map(|(path, _)| path.clone());
-    let items = described(&app, &access.repo, commit, found, expand).await?;
+    let items = described(&app, &access.reader(), commit, found, expand).await?;
     let mut response = Json(items).into_response();
     if let (true, Some(last)) = (more, last) {
         // The commit rather than the name: a branch that moves between two pages must not mix versions.
@@ -144,13 +144,13 @@ pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
     }
 }
 
-async fn described(app: &App, repo: &Arc<Repo>, commit: Id, found: Vec<Found>, expand: bool) -> Result<Vec<Item>> {
+async fn described(app: &App, reader: &Reader, commit: Id, found: Vec<Found>, expand: bool) -> Result<Vec<Item>> {
     if !expand {
-        return files::describe(app, repo, found).await;
+        return files::describe(app, reader, found).await;
     }
-    let (walked, paths) = (repo.clone(), found.clone());
+    let (walked, paths) = (reader.repo.clone(), found.clone());
     let last = work(move || history::last_commits(&walked, commit, &paths)).await?;
-    let mut items = files::describe(app, repo, found).await?;
+    let mut items = files::describe(app, reader, found).await?;
     for (item, last) in items.iter_mut().zip(last) {
         item.last_commit = last;
     }
@@ -210,11 +210,11 @@ fn form(body: &[u8]) -> Paths {
 /// `POST /api/models/{owner}/{name}/paths-info/{rev}`: of the paths that exist.
 pub(super) async fn paths(
     State(app): State<App>,
-    Read(Access { repo, .. }): Read,
+    Read(access): Read,
     Path(at): Path<At>,
     asked: Paths,
 ) -> Result<Json<Vec<Item>>> {
-    let (looked, expand) = (repo.clone(), asked.expand);
+    let (looked, expand) = (access.repo.clone(), asked.expand);
     let (commit, found) = work(move || {
         let commit = revision::resolve(&looked, &at.rev)?;
         let tree = looked.odb().commit(&commit)?.tree;
@@ -228,7 +228,7 @@ pub(super) async fn paths(
         Ok((commit, found))
     })
     .await?;
-    described(&app, &repo, commit, found, expand).await.map(Json)
+    described(&app, &access.reader(), commit, found, expand).await.map(Json)
 }
 
 #[cfg(test)]

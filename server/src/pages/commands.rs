@@ -1,8 +1,8 @@
 //! Commands to copy: how this version gets into other programs. Neighbours: the overview shows them. It must not know what they do.
 
 use super::text;
-use crate::{app::App, registry::RepoName};
-use http::{HeaderMap, header};
+use crate::{app::App, proxies::base_url, registry::RepoName};
+use http::HeaderMap;
 use maud::{Markup, html};
 
 /// Whether `mdl clone` is offered.
@@ -10,19 +10,7 @@ const CLONE: bool = true;
 
 /// Where others reach this server.
 pub fn origin(app: &App, headers: &HeaderMap) -> String {
-    let options = app.options();
-    if let Some(url) = &options.public_url {
-        return url.trim_end_matches('/').to_owned();
-    }
-    let fits = |h: &&str| {
-        !h.is_empty() && h.len() <= 255 && h.bytes().all(|b| b.is_ascii_alphanumeric() || b".-:[]_".contains(&b))
-    };
-    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).filter(fits);
-    let scheme = if options.tls.is_some() { "https" } else { "http" };
-    host.map_or_else(
-        || format!("{scheme}://{}", options.listen),
-        |h| format!("{scheme}://{h}"),
-    )
+    base_url(app.options(), headers).unwrap_or_else(|_| format!("http://{}", app.options().listen))
 }
 
 /// A word as a shell reads it.

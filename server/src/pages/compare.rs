@@ -96,7 +96,7 @@ pub async fn show(
     });
     let ((from, to), names) = found.await?;
     let name = &access.name;
-    let standing = comparisons.ask(&app, name, &access.repo, from, to).await?;
+    let standing = comparisons.ask(&app, &access, from, to).await?;
     let mut frame = Frame::of("Compare", name, Tab::Compare, Some(&b), &access.caller);
     let here = url(name, &a, &b);
     let content = html! {

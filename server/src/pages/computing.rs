@@ -1,8 +1,12 @@
-//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way. Neighbours:
-//! `compare` asks, `Repo::diff` does the work. It must not know how they are shown.
+//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way for each client.
+//! Neighbours: `compare` asks, `Repo::diff` does the work. It must not know how they are shown.
+//!
+//! Each takes a share of the memory to decode in, as all that decodes, and is given up when its page is not looked at any more.
 
 use crate::{
     app::{App, work},
+    auth::Access,
+    content::{POUR, Reader},
     problem::{Problem, Result},
     registry::RepoName,
 };
@@ -15,15 +19,20 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 
 /// Comparisons that are remembered, and tensors in all of them together.
 const REMEMBERED: usize = 16;
 const MAX_TENSORS: usize = 400_000;
-/// Comparisons under way.
-const AT_ONCE: usize = 2;
+/// Comparisons under way, and those of one client.
+const UNDER_WAY: usize = 32;
+const UNDER_WAY_PER_CLIENT: usize = 2;
+/// How long one goes on that is not asked about.
+const KEPT: Duration = Duration::from_secs(60);
+/// Between looks at whether it is asked about.
+const LOOK: Duration = Duration::from_secs(5);
 /// How long a request waits for one.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
@@ -61,6 +70,8 @@ type Outcome = std::result::Result<Arc<Comparison>, Failed>;
 #[derive(Debug)]
 struct Flight {
     key: Key,
+    /// Who asked first.
+    client: Arc<str>,
     outcome: watch::Receiver<Option<Outcome>>,
     meter: Arc<Meter>,
 }
@@ -88,6 +99,7 @@ impl Flight {
 struct Meter {
     done: AtomicU64,
     all: AtomicU64,
+    asked: Mutex<Instant>,
     app: App,
 }
 
@@ -103,11 +115,26 @@ impl Progress for Meter {
     fn end(&self) {}
 
     fn stopped(&self) -> bool {
-        self.app.is_stopping()
+        self.app.is_stopping() || self.is_forgotten()
     }
 }
 
 impl Meter {
+    fn asked(&self) -> MutexGuard<'_, Instant> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.asked().elapsed() > KEPT
+    }
+
+    /// Waits until it has not been asked about for long.
+    async fn forgotten(&self) {
+        while !self.is_forgotten() {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     fn share(&self) -> f64 {
         let all = self.all.load(Ordering::Relaxed).max(1);
         (self.done.load(Ordering::Relaxed) as f64 / all as f64).clamp(0.0, 1.0)
@@ -131,8 +158,8 @@ impl Comparisons {
     ///
     /// # Errors
     /// As `Repo::diff`.
-    pub async fn ask(&self, app: &App, name: &RepoName, repo: &Arc<Repo>, a: Id, b: Id) -> Result<Standing> {
-        let Some((mut outcome, meter)) = self.join((name.clone(), a, b), app, repo) else {
+    pub async fn ask(&self, app: &App, access: &Access, a: Id, b: Id) -> Result<Standing> {
+        let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), app, &access.reader()) else {
             return Ok(Standing::Waiting);
         };
         let waited = tokio::time::timeout(PATIENCE, outcome.wait_for(Option::is_some)).await;
@@ -149,27 +176,32 @@ impl Comparisons {
     }
 
     /// Joins a comparison, or begins it; none: too many are under way.
-    fn join(&self, key: Key, app: &App, repo: &Arc<Repo>) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
+    fn join(&self, key: Key, app: &App, reader: &Reader) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
         let mut flights = self.flights();
         flights.retain(Flight::is_good);
         if let Some(at) = flights.iter().position(|f| f.key == key)
             && let Some(flight) = flights.remove(at)
         {
+            *flight.meter.asked() = Instant::now();
             let joined = (flight.outcome.clone(), flight.meter.clone());
             flights.push_back(flight);
             return Some(joined);
         }
-        if flights.iter().filter(|f| f.is_under_way()).count() >= AT_ONCE {
+        let under_way = || flights.iter().filter(|f| f.is_under_way());
+        let own = under_way().filter(|f| f.client == *reader.party.client());
+        if under_way().count() >= UNDER_WAY || own.count() >= UNDER_WAY_PER_CLIENT {
             return None;
         }
         let meter = Arc::new(Meter {
             done: AtomicU64::new(0),
             all: AtomicU64::new(0),
+            asked: Mutex::new(Instant::now()),
             app: app.clone(),
         });
-        let outcome = begin(&key, repo.clone(), meter.clone());
+        let outcome = begin(&key, reader.clone(), meter.clone());
         flights.push_back(Flight {
             key,
+            client: reader.party.client().clone(),
             outcome: outcome.clone(),
             meter: meter.clone(),
         });
@@ -190,11 +222,24 @@ fn make_room(flights: &mut VecDeque<Flight>) {
     }
 }
 
-fn begin(key: &Key, repo: Arc<Repo>, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
+fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
     let (tell, outcome) = watch::channel(None);
     let (a, b) = (key.1, key.2);
     tokio::spawn(async move {
-        let made = work(move || compare(&repo, &a, &b, &*meter)).await;
+        let permit = tokio::select! {
+            permit = meter.app.content().decoders().permit(&reader.party, POUR) => permit,
+            () = meter.forgotten() => Err(Problem::busy("the comparison was given up", 1)),
+        };
+        let made = match permit {
+            Ok(permit) => {
+                let compared = move || {
+                    let _permit = permit;
+                    compare(&reader.repo, &a, &b, &*meter)
+                };
+                work(compared).await
+            }
+            Err(problem) => Err(problem),
+        };
         tell.send_replace(Some(made.map(Arc::new).map_err(Failed::of)));
     });
     outcome

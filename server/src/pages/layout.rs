@@ -127,12 +127,12 @@ fn tabs(name: &RepoName, current: Tab, rev: Option<&str>) -> Markup {
 fn who(caller: Option<&Caller>) -> Markup {
     html! {
         div.who {
-            @match caller {
-                Some(Caller::Bearer(token)) => {
+            @match caller.and_then(Caller::token) {
+                Some(token) => {
                     span.name title="Signed in with this token" { (text::name(&token.name)) }
                     form method="post" action="/logout" { button.plain type="submit" { "Sign out" } }
                 }
-                _ => a href="/login" { "Sign in" },
+                None => a href="/login" { "Sign in" },
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Signing in to look: a token becomes a cookie that is good for looking only. Neighbours: `auth` checks tokens and reads the
-//! cookie. It must not keep tokens.
+//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only. Neighbours:
+//! `auth` checks tokens and keeps sessions. It must not keep tokens.
 
 use super::{
     layout::{Frame, page},
@@ -7,8 +7,10 @@ use super::{
 };
 use crate::{
     app::{App, work},
-    auth::{COOKIE, Caller},
+    audit::{Event, Who},
+    auth::{Caller, record},
     extract::Query,
+    listen::Peer,
     problem::{Problem, Result},
 };
 use axum::{
@@ -16,7 +18,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{Markup, html};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -26,8 +28,6 @@ use std::collections::HashMap;
 const MAX_FORM: usize = 16 << 10;
 /// Longest way back.
 const MAX_NEXT: usize = 4 << 10;
-/// Seconds for which a browser keeps the cookie.
-const KEPT: u32 = 30 * 24 * 3600;
 
 #[derive(Debug, Deserialize)]
 pub struct Asked {
@@ -40,42 +40,47 @@ pub async fn show(caller: Caller, Query(asked): Query<Asked>) -> Response {
 }
 
 /// `POST /login`
-pub async fn sign_in(State(app): State<App>, caller: Caller, body: Bytes) -> Result<Response> {
+pub async fn sign_in(
+    State(app): State<App>,
+    caller: Caller,
+    from: Peer,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response> {
+    app.hosts().refuse_others(&headers)?;
     if body.len() > MAX_FORM {
         return Err(Problem::too_large("the form is too long"));
     }
     let mut fields = fields(&body);
     let next = safe(fields.remove("next").as_deref()).to_owned();
-    let token = fields.remove("token").unwrap_or_default().trim().to_owned();
-    let (checked, shown) = (app.clone(), token.clone());
-    if work(move || checked.tokens().find(&shown)).await?.is_none() {
+    let shown = fields.remove("token").unwrap_or_default().trim().to_owned();
+    let checked = app.clone();
+    let Some(token) = work(move || checked.tokens().find(&shown)).await? else {
+        record::note_event(Event::TokenRefused, Who::unknown());
+        app.failures().count(from.0)?;
         let mut refused = form(&caller, &next, Some("That token is wrong, was revoked or is over."));
         *refused.status_mut() = StatusCode::UNAUTHORIZED;
         return Ok(refused);
-    }
-    go(&next, &cookie(&app, &token, KEPT))
+    };
+    // A browser has one session.
+    app.sessions().end(&headers);
+    let cookie = app.sessions().begin(&token)?;
+    record::note_event(Event::SignIn, Who::of(&Caller::Session(token)));
+    go(&next, &cookie)
 }
 
 /// `POST /logout`
-pub async fn sign_out(State(app): State<App>) -> Result<Response> {
-    go("/", &cookie(&app, "", 0))
+pub async fn sign_out(State(app): State<App>, headers: HeaderMap) -> Result<Response> {
+    if let Some(token) = app.sessions().end(&headers) {
+        record::note_event(Event::SignOut, Who::of_session(&token));
+    }
+    go("/", &app.sessions().forget())
 }
 
 fn go(to: &str, cookie: &str) -> Result<Response> {
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::usage("it cannot be in a header"));
     let headers = [(header::LOCATION, value(to)?), (header::SET_COOKIE, value(cookie)?)];
     Ok((StatusCode::SEE_OTHER, headers).into_response())
-}
-
-fn cookie(app: &App, token: &str, seconds: u32) -> String {
-    let options = app.options();
-    let public = options.public_url.as_deref().is_some_and(|u| u.starts_with("https://"));
-    let secure = if options.tls.is_some() || public {
-        "; Secure"
-    } else {
-        ""
-    };
-    format!("{COOKIE}={token}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
 /// The fields of a form; of several of one name, the first.
@@ -107,13 +112,13 @@ fn safe(next: Option<&str>) -> &str {
 fn form(caller: &Caller, next: &str, wrong: Option<&str>) -> Response {
     let content = html! {
         h1 { "Sign in" }
-        @if let Caller::Bearer(token) = caller {
+        @if let Some(token) = caller.token() {
             p { "You are signed in as " b { (text::name(&token.name)) } " (" (token.scope.name()) " on " code { (text::name(&token.repo)) } ")." }
         }
         (fields_of(next, wrong))
         p.muted {
             "Tokens are made where the server runs: " code { "mdl token create --repo 'OWNER/*' --scope read" }
-            ". The browser keeps the token in a cookie that is good for looking at pages and downloading, not for changes."
+            ". The browser keeps no token but the name of a session, which is good for looking and downloading, not for changes."
         }
     };
     page(&Frame::plain("Sign in", Some(caller)), &content)

@@ -1,10 +1,9 @@
-//! Where the repositories are: directories below one, or prefixes of a bucket. Neighbours: the registry keeps what was opened here. It
-//! must not know who asks.
+//! Where the repositories are: directories below one, or prefixes of a bucket.
 //!
-//! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its own. Any number
-//! of servers may have one bucket.
+//! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its
+//! own. Any number of servers may have one bucket.
 
-use super::{RepoName, is_repo, names_in};
+use super::{RepoName, State, names_in};
 use crate::problem::{Problem, Result};
 use mdl_codec::Engine;
 use mdl_remote::place::Place;
@@ -21,11 +20,16 @@ const NOTED: Prefix = Prefix::fixed(".mdl-serve/repos/");
 /// A directory or a prefix of a bucket with repositories in it, as `OWNER/NAME`.
 #[derive(Debug)]
 pub(super) enum Home {
-    Directory(PathBuf),
+    Directory {
+        root: PathBuf,
+        /// Below it, the indexes of repositories that are only read.
+        indexes: Option<PathBuf>,
+    },
     Bucket {
         place: Place,
         /// Below it, what is known of each repository's packs: a cache.
         indexes: PathBuf,
+        read_only: bool,
     },
 }
 
@@ -49,9 +53,13 @@ impl Home {
     ///
     /// # Errors
     /// The URL is none of a bucket.
-    pub fn bucket(url: &str, indexes: PathBuf) -> Result<Home> {
+    pub fn bucket(url: &str, indexes: PathBuf, read_only: bool) -> Result<Home> {
         match Place::parse(url)? {
-            place @ Place::Bucket { .. } => Ok(Home::Bucket { place, indexes }),
+            place @ Place::Bucket { .. } => Ok(Home::Bucket {
+                place,
+                indexes,
+                read_only,
+            }),
             _ => Err(Problem::usage("--storage wants a bucket")
                 .hint("s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")),
         }
@@ -63,19 +71,51 @@ impl Home {
     /// `NotFound`: there is none; it cannot be opened.
     pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
-            Home::Directory(root) => {
+            Home::Directory { root, indexes } => {
                 let at = path(root, name);
-                let opened = Repo::open(&at, engine.clone()).map(Repo::from_elsewhere);
+                let opened = open(&at, name, indexes.as_deref(), engine);
                 opened.inspect_err(|error| tell_of_link(root, &at, error))
             }
-            Home::Bucket { place, indexes } => {
+            Home::Bucket { place, indexes, .. } => {
                 let storage = below(place, name).storage()?;
-                let index = indexes.join(name.owner()).join(name.name());
-                std::fs::create_dir_all(&index).map_err(RepoError::io("cannot make room for an index"))?;
+                let index = index(indexes, name);
                 let repo = Repo::with_storage(storage, engine.clone(), Some(index), None, None)?;
                 self.note(name)?;
                 Ok(repo)
             }
+        }
+    }
+
+    /// Opens the directory itself, as the repository that it is.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_root(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
+        match self {
+            Home::Directory { root, indexes } => open(root, name, indexes.as_deref(), engine),
+            Home::Bucket { .. } => Err(RepoError::not_found("repository", name)),
+        }
+    }
+
+    /// What a repository is now; none: there is none. A bucket is not asked.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub fn state(&self, name: &RepoName) -> Result<Option<State>> {
+        match self {
+            Home::Directory { root, .. } => State::of(&path(root, name)),
+            Home::Bucket { .. } => Ok(Some(State::of_bucket())),
+        }
+    }
+
+    /// What the directory itself is now, as the repository that it is.
+    ///
+    /// # Errors
+    /// As `state`.
+    pub fn root_state(&self) -> Result<Option<State>> {
+        match self {
+            Home::Directory { root, .. } => State::of(root),
+            Home::Bucket { .. } => Ok(None),
         }
     }
 
@@ -85,8 +125,8 @@ impl Home {
     /// The medium failed.
     pub fn create(&self, name: &RepoName, branch: &str, engine: &Arc<dyn Engine>) -> Result<bool> {
         match self {
-            Home::Directory(root) if is_repo(&path(root, name)) => Ok(false),
-            Home::Directory(root) => Ok(Repo::init(&path(root, name), true, branch, engine.clone())?.1),
+            Home::Directory { root, .. } if Repo::directory(&path(root, name)).is_some() => Ok(false),
+            Home::Directory { root, .. } => Ok(Repo::init(&path(root, name), true, branch, engine.clone())?.1),
             Home::Bucket { place, .. } => {
                 let storage = below(place, name).storage()?;
                 match Repo::with_storage(storage.clone(), engine.clone(), None, None, None) {
@@ -109,11 +149,11 @@ impl Home {
     pub fn list(&self) -> Result<Vec<RepoName>> {
         let mut out = Vec::new();
         match self {
-            Home::Directory(root) => {
+            Home::Directory { root, .. } => {
                 for owner in names_in(root)? {
                     for name in names_in(&root.join(&owner)).unwrap_or_default() {
                         match RepoName::new(&owner, &name) {
-                            Ok(found) if is_repo(&path(root, &found)) => out.push(found),
+                            Ok(found) if Repo::directory(&path(root, &found)).is_some() => out.push(found),
                             _ => {}
                         }
                     }
@@ -130,7 +170,12 @@ impl Home {
     }
 
     fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
-        if let Home::Bucket { place, .. } = self {
+        if let Home::Bucket {
+            place,
+            read_only: false,
+            ..
+        } = self
+        {
             let (storage, key) = (place.storage()?, NOTED.key(&name.to_string())?);
             if storage.size(&key)?.is_none() {
                 storage.put(&key, b"1\n")?;
@@ -138,6 +183,25 @@ impl Home {
         }
         Ok(())
     }
+}
+
+fn open(
+    path: &Path,
+    name: &RepoName,
+    indexes: Option<&Path>,
+    engine: &Arc<dyn Engine>,
+) -> std::result::Result<Repo, RepoError> {
+    let repo = match indexes {
+        None => Repo::open(path, engine.clone()),
+        Some(indexes) => Repo::open_with_index(path, engine.clone(), index(indexes, name)),
+    };
+    repo.map(Repo::from_elsewhere)
+}
+
+/// Where the index of a repository is, if not beside it. It is made when there is something to keep: any name may be
+/// asked for.
+fn index(indexes: &Path, name: &RepoName) -> PathBuf {
+    indexes.join(name.owner()).join(name.name())
 }
 
 fn path(root: &Path, name: &RepoName) -> PathBuf {

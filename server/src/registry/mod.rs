@@ -1,12 +1,19 @@
-//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says where they
-//! are, every route asks for one. It must not know who may see which.
+//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says
+//! where they are, every route asks for one. It must not know who may see which.
 
+mod freshness;
 mod home;
+mod key;
+
+pub use key::RepoKey;
+
+pub(crate) use freshness::State;
 
 use crate::{
     options::unserved,
     problem::{Problem, Result},
 };
+use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;
 use mdl_repo::{DIR, Repo, RepoError};
@@ -109,6 +116,11 @@ impl From<RepoName> for String {
 struct Opened {
     repo: Arc<Repo>,
     used: Instant,
+    /// What it was opened as.
+    state: State,
+    /// Whether any change since would show in the state.
+    settled: bool,
+    asked: Asked,
 }
 
 /// The repositories of one directory, or of one bucket.
@@ -116,20 +128,21 @@ pub struct Registry {
     home: Home,
     engine: Arc<dyn Engine>,
     /// The served directory is this one repository.
-    single: Option<(RepoName, PathBuf)>,
+    single: Option<RepoName>,
     open: Mutex<HashMap<RepoName, Opened>>,
 }
 
 impl Registry {
-    /// The repositories in `root/OWNER/NAME`; or, where `root` is a repository itself, that one as `local/NAME`.
+    /// The repositories in `root/OWNER/NAME`; or, where `root` is a repository itself, that one as `local/NAME`. With
+    /// `indexes` nothing is written to them: their indexes are below that directory.
     ///
     /// # Errors
     /// No such directory.
-    pub fn new(root: &Path, engine: Arc<dyn Engine>) -> Result<Registry> {
+    pub fn new(root: &Path, indexes: Option<PathBuf>, engine: Arc<dyn Engine>) -> Result<Registry> {
         let root = fs::canonicalize(root).map_err(unserved(root))?;
-        let single = is_repo(&root).then(|| (single_name(&root), root.clone()));
+        let single = Repo::directory(&root).map(|_| single_name(&root));
         Ok(Registry {
-            home: Home::Directory(root),
+            home: Home::Directory { root, indexes },
             engine,
             single,
             open: Mutex::default(),
@@ -140,9 +153,9 @@ impl Registry {
     ///
     /// # Errors
     /// The URL is none of a bucket.
-    pub fn of_bucket(url: &str, indexes: PathBuf, engine: Arc<dyn Engine>) -> Result<Registry> {
+    pub fn of_bucket(url: &str, indexes: PathBuf, read_only: bool, engine: Arc<dyn Engine>) -> Result<Registry> {
         Ok(Registry {
-            home: Home::bucket(url, indexes)?,
+            home: Home::bucket(url, indexes, read_only)?,
             engine,
             single: None,
             open: Mutex::default(),
@@ -159,33 +172,110 @@ impl Registry {
     }
 
     fn load(&self, name: &RepoName) -> Result<Repo> {
-        let missing = || Problem::not_found("repository", name).code("RepoNotFound");
         let found = match &self.single {
-            Some((single, root)) if single == name => Repo::open(root, self.engine.clone()).map(Repo::from_elsewhere),
-            Some(_) => return Err(missing()),
+            Some(single) if single == name => self.home.open_root(name, &self.engine),
+            Some(_) => return Err(missing(name)),
             None => self.home.open(name, &self.engine),
         };
         match found {
-            Err(RepoError::NotFound { .. }) => Err(missing()),
-            found => Ok(found?),
+            Err(RepoError::NotFound { .. }) => Err(missing(name)),
+            Err(e) => Err(e.into()),
+            Ok(repo) => {
+                // Asked for here, where a request may wait for the disk. What is wrong with it is told to those who need it.
+                let _ = repo.identity();
+                Ok(repo)
+            }
         }
     }
 
-    /// Opens a repository; one that is open is shared.
+    fn state(&self, name: &RepoName) -> Result<State> {
+        let found = match &self.single {
+            Some(single) if single == name => self.home.root_state()?,
+            Some(_) => None,
+            None => self.home.state(name)?,
+        };
+        found.ok_or_else(|| missing(name))
+    }
+
+    /// Opens a repository; one that is open is shared, as long as its directory and settings are what they were.
     ///
     /// # Errors
     /// There is none of the name; it cannot be opened.
     pub fn open(&self, name: &RepoName) -> Result<Arc<Repo>> {
-        if let Some(found) = self.opened().get_mut(name) {
-            found.used = Instant::now();
-            return Ok(found.repo.clone());
-        }
+        self.open_with_state(name).map(|(repo, _)| repo)
+    }
+
+    /// As `open`, and what it was opened as.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub(crate) fn open_with_state(&self, name: &RepoName) -> Result<(Arc<Repo>, State)> {
+        let fresh = self
+            .state(name)
+            .and_then(|state| Ok((state, self.still_open(name, &state)?)));
+        let state = match fresh {
+            Ok((_, Some(found))) => return Ok(found),
+            Ok((state, None)) => state,
+            Err(gone) => {
+                self.close(name);
+                return Err(gone);
+            }
+        };
+        self.close(name);
+        let asked = Asked::now();
         let repo = Arc::new(self.load(name)?);
+        let opened = Opened {
+            repo,
+            used: Instant::now(),
+            state,
+            settled: state.is_settled(),
+            asked,
+        };
         let mut open = self.opened();
-        let used = Instant::now();
         // Another request may have been quicker: two handles would fight over the index.
-        let kept = open.entry(name.clone()).or_insert(Opened { repo, used });
-        Ok(kept.repo.clone())
+        match open.get(name) {
+            Some(other) if other.state.is_same(&state) => Ok((other.repo.clone(), other.state)),
+            _ => {
+                let repo = opened.repo.clone();
+                open.insert(name.clone(), opened);
+                Ok((repo, state))
+            }
+        }
+    }
+
+    /// The open handle, if its directory is in this state and its settings are those that are stored.
+    fn still_open(&self, name: &RepoName, state: &State) -> Result<Option<(Arc<Repo>, State)>> {
+        let repo = {
+            let mut open = self.opened();
+            let Some(found) = open.get_mut(name).filter(|o| o.state.is_same(state)) else {
+                return Ok(None);
+            };
+            found.used = Instant::now();
+            let must_read = match self.home {
+                Home::Directory { .. } => !found.settled,
+                Home::Bucket { .. } => found.asked.must_ask(),
+            };
+            if !must_read {
+                return Ok(Some((found.repo.clone(), found.state)));
+            }
+            found.repo.clone()
+        };
+        let asked = Instant::now();
+        let stored = repo.stored_config();
+        if let Some(found) = self.opened().get_mut(name) {
+            found.asked.asked(stored.is_ok().then_some(asked));
+            found.settled = state.is_settled();
+        }
+        let same = stored? == *repo.config();
+        Ok(same.then_some((repo, *state)))
+    }
+
+    /// Lets go of a repository's handle, and of its index for the next one.
+    fn close(&self, name: &RepoName) {
+        let closed = self.opened().remove(name);
+        if let Some(closed) = closed {
+            closed.repo.odb().release_index();
+        }
     }
 
     /// Makes a repository.
@@ -214,7 +304,7 @@ impl Registry {
         for (key, value) in settings {
             repo.set_config(key, *value)?;
         }
-        self.opened().remove(name);
+        self.close(name);
         self.open(name)
     }
 
@@ -224,21 +314,21 @@ impl Registry {
     /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<RepoName>> {
         match &self.single {
-            Some((single, _)) => Ok(vec![single.clone()]),
+            Some(single) => Ok(vec![single.clone()]),
             None => self.home.list(),
         }
     }
 
-    /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next time.
+    /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next
+    /// time.
     pub fn rest(&self, idle: Duration) {
         self.opened()
             .retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
     }
 }
 
-fn is_repo(path: &Path) -> bool {
-    let holds = |dir: &Path| dir.join("format").is_file() && dir.join("HEAD").is_file();
-    holds(&path.join(DIR)) || holds(path)
+fn missing(name: &RepoName) -> Problem {
+    Problem::not_found("repository", name).code("RepoNotFound")
 }
 
 fn single_name(root: &Path) -> RepoName {

@@ -24,6 +24,8 @@ struct Needs {
     read: Vec<PathBuf>,
     /// Directories in which everything may be done that a repository needs.
     write: Vec<PathBuf>,
+    /// Directories in which a log is written, and made anew.
+    append: Vec<PathBuf>,
     /// Devices, and what their drivers keep.
     devices: Vec<PathBuf>,
 }
@@ -41,7 +43,11 @@ enum Status {
 
 impl Needs {
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        self.read.iter().chain(&self.write).chain(&self.devices)
+        self.read
+            .iter()
+            .chain(&self.write)
+            .chain(&self.append)
+            .chain(&self.devices)
     }
 
     fn cover(&self, path: &Path) -> bool {

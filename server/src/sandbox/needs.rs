@@ -76,6 +76,7 @@ pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
     let mut needs = Needs {
         read: fixed(),
         write: vec![state.to_path_buf()],
+        append: options.audit_log.iter().filter_map(|log| directory_of(log)).collect(),
         devices: DEVICES.map(PathBuf::from).to_vec(),
     };
     needs.devices.extend(options.device_paths.iter().cloned());
@@ -83,17 +84,27 @@ pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
         Some(_) => needs.read.extend(credentials()),
         None => {
             let root = options.root.canonicalize().map_err(unserved(&options.root))?;
-            needs.write.extend(links_out_of(&root));
-            needs.write.push(root);
+            let served = match options.read_only {
+                true => &mut needs.read,
+                false => &mut needs.write,
+            };
+            served.extend(links_out_of(&root));
+            served.push(root);
         }
     }
-    needs.read.extend(mdl_repo::user_config_file());
+    needs.read.extend(mdl_repo::user_file());
     let tls = options
         .tls
         .iter()
         .flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
     needs.read.extend(tls);
     Ok(needs)
+}
+
+/// The directory that a file is, or is to be, in.
+fn directory_of(file: &Path) -> Option<PathBuf> {
+    let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
+    fs::canonicalize(parent.unwrap_or(Path::new("."))).ok()
 }
 
 fn fixed() -> Vec<PathBuf> {

@@ -1,9 +1,8 @@
 //! Clone, fetch and push over HTTP: the server's side of the sync protocol. Neighbours: `api` nests the routes, `mdl-repo` says what
-//! there is to send and takes in what came, `mdl-remote` keeps the parts. It must not know what is in a pack. Specified in
+//! there is to send and takes in what came, `incoming` keeps the parts. It must not know what is in a pack. Specified in
 //! docs/protocol.md.
 
 mod ids;
-mod landings;
 mod offer;
 mod packs;
 mod pruned;
@@ -14,16 +13,16 @@ mod whole;
 use crate::{
     app::App,
     content::Permit,
+    fair::Party,
     options::Options,
     problem::{Problem, Result},
 };
 use axum::body::Body;
 use futures_util::StreamExt;
 use http::StatusCode;
-use landings::Landings;
 use mdl_objects::Id;
 use mdl_repo::{Progress, RepoError};
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use whole::Whole;
 
@@ -37,23 +36,20 @@ const OCTETS: &str = "application/octet-stream";
 /// What transfers leave here between two requests.
 #[derive(Debug)]
 pub struct Transfers {
-    landings: Landings,
     whole: Whole,
 }
 
 impl Transfers {
-    /// In the server's own directory.
-    pub fn new(state: &Path, options: &Options) -> Transfers {
+    /// Nothing yet.
+    pub fn new(options: &Options) -> Transfers {
         Transfers {
-            landings: Landings::new(state, options.max_upload),
-            whole: Whole::new(state, options.cache),
+            whole: Whole::new(options.cache),
         }
     }
 
     /// Drops what nobody went on with.
-    pub fn rest(&self) {
-        self.landings.rest(KEPT);
-        self.whole.rest(KEPT);
+    pub fn rest(&self, app: &App) {
+        self.whole.rest(app, KEPT);
     }
 }
 
@@ -82,12 +78,12 @@ impl Progress for Serving {
 }
 
 /// Memory to decode in.
-async fn permit(app: &App) -> Permit {
-    app.content().decoders().permit(crate::content::POUR).await
+async fn permit(app: &App, party: &Party) -> Result<Permit> {
+    app.content().decoders().permit(party, crate::content::POUR).await
 }
 
 /// What is wrong with what a client sent: damage in it is not the server's.
-fn theirs(error: RepoError) -> Problem {
+pub(crate) fn theirs(error: RepoError) -> Problem {
     match error {
         RepoError::Corrupt { .. } => {
             tracing::warn!(%error, "refused what was sent");

@@ -123,7 +123,8 @@ fn look(repo: &Repo, tips: &[Id]) -> Result<()> {
 )]
 async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
     let want = want(asked)?;
-    heavy(&app, move |watch| {
+    let party = access.party();
+    heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
         look(&access.repo, &want.tips)?;
         let plan = access.repo.offer(&want, watch);
@@ -165,7 +166,8 @@ async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
     ids.sort();
     ids.dedup();
     let inner = app.clone();
-    heavy(&app, move |watch| {
+    let party = access.party();
+    heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
         let mut sum = 0u64;
         for id in &ids {
@@ -176,7 +178,7 @@ async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
             return Err(Problem::too_large(message).hint("ask for fewer at once"));
         }
         let whole = &inner.transfers().whole;
-        answer(&whole.make(&access.repo, &access.name, &ids, watch)?)
+        answer(&whole.make(&inner, &access, &ids, watch)?)
     })
     .await
 }

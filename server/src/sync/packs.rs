@@ -1,14 +1,13 @@
-//! Packs that a client sends in parts, then has taken in. Neighbours: `landings` keeps the parts, `mdl-repo` checks and stores. It must
-//! not know what is in them.
+//! Packs that a client sends in parts, then has taken in. `incoming` keeps the parts, `mdl-repo` checks and stores.
 
-use super::{Serving, landings::Named, permit};
+use super::{Serving, permit};
 use crate::{
     api,
     app::{App, work},
     auth::Write,
     extract::{Body, Path, Query},
+    incoming::{Holder, Named},
     problem::{Problem, ProblemDocument, Result},
-    registry::RepoName,
     routes::{Need, Needs},
 };
 use axum::{Json, body::Body as Bytes, extract::State};
@@ -101,7 +100,7 @@ struct SyncTaken {
 
 fn named(app: &App, id: &str, size: u64) -> Result<Named> {
     let named = (PackId::from_bytes(*api::id(id)?.as_bytes()), size);
-    app.transfers().landings.fits(named)?;
+    app.incoming().packs().check_size(named)?;
     Ok(named)
 }
 
@@ -124,7 +123,7 @@ async fn show(
 ) -> Result<Json<SyncLanding>> {
     let named = named(&app, &id, query.size)?;
     work(move || {
-        let missing = app.transfers().landings.missing(&access.name, named)?;
+        let missing = app.incoming().packs().missing(&access.holder()?, named)?;
         Ok(Json(SyncLanding {
             part_bytes: mdl_remote::PART,
             missing: missing
@@ -177,7 +176,7 @@ async fn put(
     };
     let coming = Coming {
         app,
-        repo: access.name,
+        holder: access.holder()?,
         named,
         part,
         at: from,
@@ -194,7 +193,7 @@ async fn put(
 /// A part on its way in.
 struct Coming {
     app: App,
-    repo: RepoName,
+    holder: Holder,
     named: Named,
     part: u64,
     /// Where in the part the next byte goes.
@@ -237,12 +236,13 @@ impl Coming {
         if bytes.is_empty() {
             return Ok(());
         }
-        let (app, repo, named, part, at) = (self.app.clone(), self.repo.clone(), self.named, self.part, self.at);
+        let (app, holder, named) = (self.app.clone(), self.holder.clone(), self.named);
+        let (part, at) = (self.part, self.at);
         let len = bytes.len() as u64;
         app.metrics().received.inc_by(len);
         work(move || {
-            let landing = app.transfers().landings.landing(&repo, named)?;
-            Ok(landing.put(part, at, &bytes)?)
+            let pack = app.incoming().packs().pack(&holder, named)?;
+            Ok(pack.put(part, at, &bytes)?)
         })
         .await?;
         (self.at, self.left) = (self.at + len, self.left - len);
@@ -251,11 +251,15 @@ impl Coming {
 
     async fn check(self, said: [u8; 32]) -> Result<()> {
         let Coming {
-            app, repo, named, part, ..
+            app,
+            holder,
+            named,
+            part,
+            ..
         } = self;
         work(move || {
-            let landing = app.transfers().landings.landing(&repo, named)?;
-            match landing.check(part, &said)? {
+            let pack = app.incoming().packs().pack(&holder, named)?;
+            match pack.check(part, &said)? {
                 true => Ok(()),
                 false => Err(
                     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", "the part's BLAKE3 is another")
@@ -290,14 +294,13 @@ async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<Sy
     let packs = packs.collect::<Result<Vec<Named>>>()?;
     // A task of its own: what has been sent is worth taking in whether or not the client waits.
     let task = tokio::spawn(async move {
-        let turn = app.transfers().landings.turn(&access.name).await;
-        let permit = permit(&app).await;
+        let holder = access.holder()?;
+        let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;
+        let permit = permit(&app, &access.party()).await?;
         work(move || {
-            let (_turn, _permit) = (turn, permit);
+            let (_alone, _permit) = (alone, permit);
             let serving = Serving(app.clone());
-            app.transfers()
-                .landings
-                .take(&access.repo, &access.name, packs, &serving)
+            app.incoming().packs().take(&access.repo, &holder, packs, &serving)
         })
         .await
     });

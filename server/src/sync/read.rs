@@ -86,13 +86,13 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(app: &App, access: &Access) -> Reading {
-        Reading {
+    fn new(app: &App, access: &Access) -> Result<Reading> {
+        Ok(Reading {
             repo: access.repo.clone(),
-            whole: app.transfers().whole.of(&access.name),
+            whole: app.transfers().whole.of(app, &access.key()?),
             places: Vec::new(),
             batches: Vec::new(),
-        }
+        })
     }
 
     fn place(&mut self, text: &str) -> Result<usize> {
@@ -187,7 +187,7 @@ async fn read(State(app): State<App>, Read(access): Read, Body(asked): Body<Sync
     }
     let inner = app.clone();
     let reading = work(move || {
-        let mut reading = Reading::new(&inner, &access);
+        let mut reading = Reading::new(&inner, &access)?;
         reading.plan(&asked.pieces)?;
         Ok(Arc::new(reading))
     })

@@ -1,21 +1,18 @@
 //! Packs of tensors that were encoded anew for somebody who lacks their bases: short-lived, below the server's own directory.
 //! Neighbours: `offer` has them made, `read` reads them. It must not know who asked, nor touch a repository's own packs.
 
-use crate::{problem::Result, registry::RepoName, state};
+use crate::{app::App, auth::Access, problem::Result, registry::RepoKey, state};
 use mdl_objects::Id;
 use mdl_repo::{
-    Progress, Repo,
+    Progress,
     pack::PackId,
     storage::{Key, LocalStorage, Prefix, Storage, Stored},
     sync::Plan,
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
-const DIR: &str = "whole";
+/// Name of their directory in a repository's.
+const KIND: &str = "whole";
 const PACKS: Prefix = Prefix::fixed("packs/");
 /// Bytes that a repository's may have even where the operator gave no disk to caches.
 const LEAST: u64 = 1 << 30;
@@ -23,29 +20,25 @@ const LEAST: u64 = 1 << 30;
 /// The packs, by repository.
 #[derive(Debug)]
 pub(super) struct Whole {
-    dir: PathBuf,
     max: u64,
 }
 
 impl Whole {
     /// Each repository's may have `max` bytes (and never less than some).
-    pub(super) fn new(state: &Path, max: u64) -> Whole {
-        Whole {
-            dir: state.join(DIR),
-            max: max.max(LEAST),
-        }
+    pub(super) fn new(max: u64) -> Whole {
+        Whole { max: max.max(LEAST) }
     }
 
     /// A repository's.
-    pub(super) fn of(&self, name: &RepoName) -> LocalStorage {
-        LocalStorage::new(self.dir.join(name.owner()).join(name.name()))
+    pub(super) fn of(&self, app: &App, repo: &RepoKey) -> LocalStorage {
+        LocalStorage::new(app.incoming().room().dir(repo, KIND))
     }
 
     /// Encodes tensors; the oldest packs make room.
-    pub(super) fn make(&self, repo: &Repo, name: &RepoName, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
-        let storage = self.of(name);
+    pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
+        let storage = self.of(app, &access.key()?);
         state::make(storage.root())?;
-        let plan = repo.offer_whole(ids, &storage, progress)?;
+        let plan = access.repo.offer_whole(ids, &storage, progress)?;
         let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
         let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);
@@ -61,9 +54,9 @@ impl Whole {
     }
 
     /// Drops packs that were made this long ago, and what a server that was killed left half made.
-    pub(super) fn rest(&self, age: Duration) {
-        for dir in inside(&self.dir).iter().flat_map(|owner| inside(owner)) {
-            let storage = LocalStorage::new(dir);
+    pub(super) fn rest(&self, app: &App, age: Duration) {
+        for (_, dir) in app.incoming().room().repositories() {
+            let storage = LocalStorage::new(dir.join(KIND));
             let listed = storage.list(&PACKS).unwrap_or_default();
             let is_old = |s: &Stored| {
                 SystemTime::now()
@@ -80,10 +73,4 @@ impl Whole {
 
 fn total(all: &[Stored]) -> u64 {
     all.iter().map(|s| s.size).fold(0, u64::saturating_add)
-}
-
-/// What is in a directory of directories.
-pub(super) fn inside(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|e| e.path()).filter(|p| p.is_dir()).collect()
 }

@@ -1,10 +1,14 @@
 //! Tells webhooks of moved refs, in the background. Neighbours: `events` says what moved, `address` where it may go. It must not know
 //! requests; what the other side answers is not read.
+//!
+//! A repository, and all of one owner, have a share of the deliveries under way and of those that wait: receivers that are slow or dead
+//! make no other's wait.
 
 use super::{Webhook, WebhookDelivery, address};
 use crate::{
     app::{App, work},
     events::RefMoved,
+    fair::{Limits, Party, Pool},
     problem::{Problem, Result},
     state::{now_ms, random_hex},
 };
@@ -12,13 +16,26 @@ use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Client, StatusCode, redirect};
 use serde_json::json;
 use sha2::Sha256;
-use std::{error::Error, sync::Arc, time::Duration};
-use tokio::sync::{Semaphore, broadcast::error::RecvError};
+use std::{error::Error, time::Duration};
 
-/// Deliveries that are under way or wait; more are dropped.
-const QUEUE: usize = 1024;
-/// Deliveries that are under way.
-const AT_ONCE: usize = 8;
+/// Deliveries that are under way or wait, in all, for one owner and for one repository; more are dropped.
+const QUEUE: Limits = Limits {
+    all: 4096,
+    per_client: 1024,
+    per_repo: 256,
+    shares: 4096,
+    waiting: 0,
+    waiting_per_client: 0,
+};
+/// Deliveries that are under way. All that wait are in the other.
+const TURNS: Limits = Limits {
+    all: 64,
+    per_client: 16,
+    per_repo: 4,
+    shares: 64,
+    waiting: usize::MAX,
+    waiting_per_client: usize::MAX,
+};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long until it is tried again.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
@@ -32,29 +49,23 @@ pub async fn run(app: App) {
             return;
         }
     };
-    let (queue, turns) = (Arc::new(Semaphore::new(QUEUE)), Arc::new(Semaphore::new(AT_ONCE)));
+    let (queue, turns) = (Pool::new(QUEUE), Pool::new(TURNS));
     let mut events = app.events().subscribe();
     loop {
         let event = tokio::select! {
             event = events.recv() => event,
             () = app.stopped() => return,
         };
-        let event = match event {
-            Ok(event) => event,
-            Err(RecvError::Lagged(missed)) => {
-                tracing::warn!(missed, "webhooks were not told of some moves");
-                continue;
-            }
-            Err(RecvError::Closed) => return,
-        };
         let (reader, repo) = (app.clone(), event.repo.clone());
         let hooks = work(move || reader.webhooks().of(&repo)).await.unwrap_or_default();
+        let party = Party::new(event.repo.name.owner(), event.repo.to_string());
         for hook in hooks.into_iter().filter(|h| h.is_about(&event.name)) {
-            let Ok(place) = queue.clone().try_acquire_owned() else {
+            let Some(place) = queue.try_take(&party, 1) else {
                 tracing::warn!(hook = hook.id, "too many deliveries wait: one is dropped");
                 continue;
             };
-            let (app, client, turns, event) = (app.clone(), client.clone(), turns.clone(), event.clone());
+            let (app, client, event) = (app.clone(), client.clone(), event.clone());
+            let turns = Turns(turns.clone(), party.clone());
             tokio::spawn(async move {
                 let _place = place;
                 tokio::select! {
@@ -65,6 +76,9 @@ pub async fn run(app: App) {
         }
     }
 }
+
+/// The turns of a repository.
+struct Turns(Pool, Party);
 
 fn client(private: bool) -> reqwest::Result<Client> {
     // Somebody in this process may have chosen one before: that will do.
@@ -82,7 +96,7 @@ fn client(private: bool) -> reqwest::Result<Client> {
         .build()
 }
 
-async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, event: &RefMoved) {
+async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, event: &RefMoved) {
     let delivery = match attempts(app, client, turns, hook, event).await {
         Ok(delivery) => delivery,
         Err(problem) => {
@@ -108,7 +122,7 @@ async fn deliver(app: &App, client: &Client, turns: &Semaphore, hook: &Webhook, 
 async fn attempts(
     app: &App,
     client: &Client,
-    turns: &Semaphore,
+    turns: &Turns,
     hook: &Webhook,
     event: &RefMoved,
 ) -> Result<WebhookDelivery> {
@@ -123,7 +137,8 @@ async fn attempts(
         time_ms: 0,
     };
     loop {
-        let turn = turns.acquire().await.map_err(Problem::internal)?;
+        let turn = turns.0.take(&turns.1, 1).await;
+        let turn = turn.map_err(|full| Problem::internal(format!("{full:?}")))?;
         let outcome = send(app, client, hook, &delivery.id, &body).await;
         drop(turn);
         delivery.tries += 1;

@@ -3,12 +3,13 @@
 
 pub mod address;
 mod deliver;
+mod gone;
 
 pub use deliver::run;
 
 use crate::{
-    problem::{Problem, Result},
-    registry::RepoName,
+    problem::{Problem, Result, storage_failed},
+    registry::{Registry, RepoKey, RepoName},
     state::{lock, now_ms, random_hex, write_private},
 };
 use globset::GlobBuilder;
@@ -18,10 +19,14 @@ use std::{
     fmt, fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 use utoipa::ToSchema;
 
 const FILE: &str = "webhooks.json";
+const VERSION: u32 = 2;
+/// Time between looks for repositories that are gone.
+const PAUSE: Duration = Duration::from_secs(15 * 60);
 /// Webhooks of a repository.
 const MAX_HOOKS: usize = 32;
 const LONGEST_SECRET: usize = 256;
@@ -74,9 +79,68 @@ pub struct WebhookDelivery {
 pub struct Webhooks {
     file: PathBuf,
     last: Mutex<HashMap<String, WebhookDelivery>>,
+    looked: Mutex<Instant>,
 }
 
-type All = BTreeMap<String, Vec<Webhook>>;
+/// The file as it is written.
+#[derive(Default, Serialize, Deserialize)]
+struct All {
+    version: u32,
+    repositories: Vec<OfRepo>,
+}
+
+/// Webhooks of a repository.
+#[derive(Serialize, Deserialize)]
+struct OfRepo {
+    repo: RepoName,
+    /// Which repository it is; none: they were set when a name was all that was known, and it has not been seen since.
+    identity: Option<String>,
+    /// When it was first seen that the repository is gone: milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gone_ms: Option<i64>,
+    webhooks: Vec<Webhook>,
+}
+
+impl OfRepo {
+    fn is(&self, repo: &RepoKey) -> bool {
+        self.repo == repo.name && self.identity.as_ref().is_some_and(|i| *i == repo.identity.to_string())
+    }
+}
+
+impl All {
+    /// Reads the file, also one of before there were identities: a map from names.
+    fn parse(json: &[u8]) -> serde_json::Result<All> {
+        let value: serde_json::Value = serde_json::from_slice(json)?;
+        if value.get("version").is_some_and(serde_json::Value::is_u64) {
+            return serde_json::from_value(value);
+        }
+        let named: BTreeMap<RepoName, Vec<Webhook>> = serde_json::from_value(value)?;
+        let of_repo = |(repo, webhooks)| OfRepo {
+            repo,
+            identity: None,
+            gone_ms: None,
+            webhooks,
+        };
+        Ok(All {
+            version: VERSION,
+            repositories: named.into_iter().map(of_repo).collect(),
+        })
+    }
+
+    fn of(&mut self, repo: &RepoKey) -> &mut Vec<Webhook> {
+        let at = self.repositories.iter().position(|r| r.is(repo));
+        let at = at.unwrap_or_else(|| {
+            self.repositories.push(OfRepo {
+                repo: repo.name.clone(),
+                identity: Some(repo.identity.to_string()),
+                gone_ms: None,
+                webhooks: Vec::new(),
+            });
+            self.repositories.len() - 1
+        });
+        &mut self.repositories[at].webhooks
+    }
+}
 
 impl Webhook {
     /// Whether its bodies are signed.
@@ -97,12 +161,15 @@ fn matches(glob: &str, name: &str) -> std::result::Result<bool, globset::Error> 
 }
 
 impl Webhooks {
-    /// The webhooks in a state directory.
-    pub fn new(state: &Path) -> Webhooks {
-        Webhooks {
+    /// The webhooks in a state directory. Those from before there were identities go to the repositories that they were set for.
+    pub fn new(state: &Path, registry: &Registry) -> Webhooks {
+        let webhooks = Webhooks {
             file: state.join(FILE),
             last: Mutex::default(),
-        }
+            looked: Mutex::new(Instant::now()),
+        };
+        webhooks.look_after(registry);
+        webhooks
     }
 
     fn last(&self) -> MutexGuard<'_, HashMap<String, WebhookDelivery>> {
@@ -111,9 +178,9 @@ impl Webhooks {
 
     fn read(&self) -> Result<All> {
         match fs::read(&self.file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(Problem::internal),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(All::new()),
-            Err(e) => Err(Problem::internal(e)),
+            Ok(bytes) => All::parse(&bytes).map_err(Problem::internal),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(All::default()),
+            Err(e) => Err(storage_failed(e)),
         }
     }
 
@@ -121,25 +188,50 @@ impl Webhooks {
         let _alone = lock(&self.file)?;
         let mut all = self.read()?;
         let out = f(&mut all)?;
-        all.retain(|_, hooks| !hooks.is_empty());
+        all.version = VERSION;
+        all.repositories.retain(|r| !r.webhooks.is_empty());
         let json = serde_json::to_vec_pretty(&all).map_err(Problem::internal)?;
-        write_private(&self.file, &json).map_err(Problem::internal)?;
+        write_private(&self.file, &json).map_err(storage_failed)?;
         Ok(out)
+    }
+
+    /// Looks after those of repositories that are gone or were not seen yet, from time to time.
+    pub fn rest(&self, registry: &Registry) {
+        {
+            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+            if looked.elapsed() < PAUSE {
+                return;
+            }
+            *looked = Instant::now();
+        }
+        self.look_after(registry);
+    }
+
+    fn look_after(&self, registry: &Registry) {
+        let changed = self.read().is_ok_and(|mut all| all.look_after(registry, now_ms()));
+        let kept = match changed {
+            true => self.change(|all| Ok(all.look_after(registry, now_ms()))).map(drop),
+            false => Ok(()),
+        };
+        if let Err(problem) = kept {
+            tracing::warn!(why = problem.message, "webhooks of repositories that are gone stay");
+        }
     }
 
     /// Those of a repository.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn of(&self, repo: &RepoName) -> Result<Vec<Webhook>> {
-        Ok(self.read()?.remove(&repo.to_string()).unwrap_or_default())
+    pub fn of(&self, repo: &RepoKey) -> Result<Vec<Webhook>> {
+        let found = self.read()?.repositories.into_iter().find(|r| r.is(repo));
+        Ok(found.map(|r| r.webhooks).unwrap_or_default())
     }
 
     /// One of a repository.
     ///
     /// # Errors
     /// There is none of the name; the file cannot be read.
-    pub fn find(&self, repo: &RepoName, id: &str) -> Result<Webhook> {
+    pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Webhook> {
         let found = self.of(repo)?.into_iter().find(|h| h.id == id);
         found.ok_or_else(|| missing(id))
     }
@@ -150,7 +242,7 @@ impl Webhooks {
     /// A glob that is none; too many; the medium failed.
     pub fn add(
         &self,
-        repo: &RepoName,
+        repo: &RepoKey,
         url: String,
         secret: Option<String>,
         refs: Option<String>,
@@ -178,7 +270,7 @@ impl Webhooks {
             created_ms: now_ms(),
         };
         self.change(|all| {
-            let hooks = all.entry(repo.to_string()).or_default();
+            let hooks = all.of(repo);
             if hooks.len() >= MAX_HOOKS {
                 return Err(Problem::conflict(format!("{repo} has {MAX_HOOKS} webhooks already")));
             }
@@ -191,9 +283,9 @@ impl Webhooks {
     ///
     /// # Errors
     /// There is none of the name; the medium failed.
-    pub fn remove(&self, repo: &RepoName, id: &str) -> Result<()> {
+    pub fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         self.change(|all| {
-            let hooks = all.entry(repo.to_string()).or_default();
+            let hooks = all.of(repo);
             let before = hooks.len();
             hooks.retain(|h| h.id != id);
             if hooks.len() == before {

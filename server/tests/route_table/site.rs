@@ -76,7 +76,7 @@ impl Answer {
     /// All that a client sees, with the repository's name taken out.
     pub fn seen(&self, name: &str) -> String {
         let mut lines: Vec<String> = self.headers.iter().map(|(k, v)| format!("{k}: {v:?}")).collect();
-        lines.retain(|line| !line.starts_with("date:"));
+        lines.retain(|line| !line.starts_with("date:") && !line.starts_with("x-request-id:"));
         lines.sort();
         format!("{}\n{}\n\n{}", self.status, lines.join("\n"), self.body).replace(name, "NAME")
     }
@@ -112,7 +112,8 @@ impl Site {
         let damaged = root.path().join("ada").join(DAMAGED);
         let format = [damaged.join("format"), damaged.join(DIR).join("format")];
         fs::write(format.iter().find(|f| f.is_file()).expect("a format"), "no format").expect("damage");
-        let options = root.options();
+        let mut options = root.options();
+        options.token_failures = 0;
         let state = options.state_dir().expect("a state directory");
         mdl_server::state::make(&state).expect("a state directory");
         // Before the server starts: one that starts without tokens is everybody's.
@@ -132,20 +133,21 @@ impl Site {
         let app: App = root.app(options);
         let router = mdl_server::router(&app, &Rates::new(None));
         let mut site = Site { root, router, shown };
-        site.sign_in().await;
+        let cookie = site.sign_in().await;
+        site.shown.insert("Cookie".to_owned(), cookie);
         site
     }
 
     /// What a browser gets for an administrator's token.
-    async fn sign_in(&mut self) {
+    async fn sign_in(&self) -> String {
         let form = format!("token={}&next=/", self.shown["Admin"]);
         let request = Request::post("/login")
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         let answer = self.send(request.body(Body::from(form)).expect("a request")).await;
         let cookie = answer.headers.get(header::SET_COOKIE).expect("a cookie");
-        let pair = cookie.to_str().expect("text").split(';').next().unwrap_or_default();
-        self.shown.insert("Cookie".to_owned(), pair.to_owned());
+        let pair = cookie.to_str().expect("text").split(';').next();
+        pair.unwrap_or_default().to_owned()
     }
 
     async fn send(&self, request: Request<Body>) -> Answer {
@@ -172,7 +174,12 @@ impl Site {
             .uri(target(route, name))
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, kind);
-        for (name, value) in self.shows(caller) {
+        let ends = method == Method::POST && matches!(route.path.as_str(), "/login" | "/logout");
+        for (name, mut value) in self.shows(caller) {
+            if ends && name == "cookie" {
+                // The session that others show goes on.
+                value = self.sign_in().await;
+            }
             request = request.header(name, value);
         }
         if method == Method::PATCH {

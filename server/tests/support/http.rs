@@ -95,5 +95,15 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// Files below the spool: there must be none once a request is answered.
 pub fn spooled(state: &Path) -> usize {
-    std::fs::read_dir(state.join("spool")).expect("the spool").count()
+    let spools = std::fs::read_dir(state.join("spool")).expect("the spool").flatten();
+    spools
+        .map(|dir| std::fs::read_dir(dir.path()).map_or(0, Iterator::count))
+        .sum()
+}
+
+/// Where a server keeps what is on its way into a repository.
+pub fn kept(root: &Path, name: &str) -> std::path::PathBuf {
+    let identity = std::fs::read_to_string(root.join(name).join("identity")).expect("an identity");
+    let state = root.join(".mdl-serve/repos");
+    state.join(name).join(identity.trim())
 }

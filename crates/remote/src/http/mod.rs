@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::{collections::HashSet, fmt};
 use wire::{Call, Wire};
 
-/// A bundle becomes a landing at the other side, and any part of it can be sent again.
+/// A bundle becomes a partial pack at the other side, and any part of it can be sent again.
 const BUNDLE: u64 = 1 << 30;
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 impl Repo {
     /// What a file would be in a tree.
-    pub(super) fn identity(&self, f: &WorkFile) -> Result<(Mode, Id)> {
+    pub(super) fn object_of(&self, f: &WorkFile) -> Result<(Mode, Id)> {
         let policy = Policy {
             max_depth: 0,
             allow_damaged: true,

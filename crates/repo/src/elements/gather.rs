@@ -1,15 +1,16 @@
 //! Fetches chosen elements of a stored tensor in row-major order. Neighbours: `chain` decodes segments, `slice` says what is
 //! chosen. It must not know what the bytes are for.
+//!
+//! Runs of bytes are gathered in batches, and each batch decodes a segment once, however the view walks across the tensor: the work is
+//! bounded by what is handed on and what is stored, not by their product with the number of elements.
 
 use super::{Axis, Elements};
 use crate::{RepoError, Result, chain::TensorReader, odb::Odb};
 use mdl_codec::SEGMENT_BYTES;
-use std::collections::VecDeque;
 
-/// Decoded segments kept at a time, in case a view walks across the tensor instead of along it: 256 MiB.
-const KEPT: usize = 32;
-/// Bytes handed on at a time.
-const BATCH: usize = 1 << 20;
+/// Bytes handed on at a time, and the pieces that they may be made of.
+const BATCH: usize = 8 << 20;
+const PIECES: usize = 1 << 20;
 
 type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
@@ -42,14 +43,13 @@ impl Elements {
             start += a.start * stride;
         }
         reader.check_stored()?;
-        let mut segments = Segments::new(&reader);
-        let mut batch = Vec::new();
+        let mut batch = Batch::new(&reader);
         let mut counters = vec![0u64; outer.len()];
         let mut at = start;
         loop {
-            segments.copy(at, run, &mut batch, sink)?;
+            batch.add(at, run, sink)?;
             if !advance(&mut counters, &outer, &mut at) {
-                return sink(&batch);
+                return batch.hand_on(sink);
             }
         }
     }
@@ -85,57 +85,87 @@ fn advance(counters: &mut [u64], outer: &[(u64, u64)], at: &mut u64) -> bool {
     false
 }
 
-/// Segments of a tensor, the last few decoded ones at hand.
-struct Segments<'a> {
-    reader: &'a TensorReader<'a>,
-    kept: VecDeque<(usize, Vec<u8>)>,
+/// Some bytes of a segment, and their place in the batch.
+struct Piece {
+    segment: u32,
+    from: u32,
+    len: u32,
+    to: u32,
 }
 
-impl<'a> Segments<'a> {
-    fn new(reader: &'a TensorReader<'a>) -> Segments<'a> {
-        Segments {
+/// Bytes that are handed on together.
+struct Batch<'a> {
+    reader: &'a TensorReader<'a>,
+    pieces: Vec<Piece>,
+    len: usize,
+    out: Vec<u8>,
+    /// The segment that was decoded last: the next batch often goes on in it.
+    last: Option<(u32, Vec<u8>)>,
+}
+
+impl<'a> Batch<'a> {
+    fn new(reader: &'a TensorReader<'a>) -> Batch<'a> {
+        Batch {
             reader,
-            kept: VecDeque::new(),
+            pieces: Vec::new(),
+            len: 0,
+            out: Vec::new(),
+            last: None,
         }
     }
 
-    /// Adds bytes to a batch, and hands it on when it is long enough.
-    fn copy(&mut self, mut at: u64, mut len: u64, out: &mut Vec<u8>, sink: Sink<'_>) -> Result<()> {
+    /// Adds a run of bytes, and hands the batch on when it is long enough.
+    fn add(&mut self, mut at: u64, mut len: u64, sink: Sink<'_>) -> Result<()> {
+        let few = || RepoError::corrupt("tensor", "it has too few segments");
         while len > 0 {
-            let index = (at / SEGMENT_BYTES as u64) as usize;
+            let segment = u32::try_from(at / SEGMENT_BYTES as u64).map_err(|_| few())?;
+            if segment as usize >= self.reader.segments() {
+                return Err(few());
+            }
             let from = (at % SEGMENT_BYTES as u64) as usize;
-            let segment = self.segment(index)?;
-            // A run may be as long as the tensor: no more of it than a batch is held.
-            let take = len
-                .min((segment.len() as u64).saturating_sub(from as u64))
-                .min(BATCH as u64);
-            let bytes = segment.get(from..from + take as usize).filter(|b| !b.is_empty());
-            out.extend_from_slice(bytes.ok_or_else(|| RepoError::corrupt("tensor", "a segment is too short"))?);
-            (at, len) = (at + take, len - take);
-            if out.len() >= BATCH {
-                sink(out)?;
-                out.clear();
+            // A run may be as long as the tensor.
+            let room = (SEGMENT_BYTES - from).min(BATCH - self.len);
+            let take = usize::try_from(len).map_or(room, |n| n.min(room));
+            // All are at most a batch or a segment long.
+            let (from, piece, to) = (from as u32, take as u32, self.len as u32);
+            self.pieces.push(Piece {
+                segment,
+                from,
+                len: piece,
+                to,
+            });
+            self.len += take;
+            (at, len) = (at + take as u64, len - take as u64);
+            if self.len >= BATCH || self.pieces.len() >= PIECES {
+                self.hand_on(sink)?;
             }
         }
         Ok(())
     }
 
-    fn segment(&mut self, index: usize) -> Result<&[u8]> {
-        let found = self.kept.iter().position(|k| k.0 == index);
-        let place = match found {
-            Some(place) => place,
-            None => {
-                if index >= self.reader.segments() {
-                    return Err(RepoError::corrupt("tensor", "it has too few segments"));
-                }
-                if self.kept.len() == KEPT {
-                    self.kept.pop_back();
-                }
-                self.kept.push_front((index, self.reader.segment(index)?));
-                0
+    fn hand_on(&mut self, sink: Sink<'_>) -> Result<()> {
+        // Their order does not matter, they know their places; where the tensor is walked along, they are in this one already.
+        self.pieces.sort_by_key(|p| p.segment);
+        self.out.clear();
+        self.out.resize(self.len, 0);
+        for piece in &self.pieces {
+            if self.last.as_ref().is_none_or(|(index, _)| *index != piece.segment) {
+                self.last = None;
+                self.last = Some((piece.segment, self.reader.segment(piece.segment as usize)?));
             }
-        };
-        Ok(self.kept.get(place).map_or(&[], |k| k.1.as_slice()))
+            let (from, len, to) = (piece.from as usize, piece.len as usize, piece.to as usize);
+            let bytes = self
+                .last
+                .as_ref()
+                .and_then(|(_, segment)| segment.get(from..from + len));
+            let bytes = bytes.ok_or_else(|| RepoError::corrupt("tensor", "a segment is too short"))?;
+            if let Some(place) = self.out.get_mut(to..to + len) {
+                place.copy_from_slice(bytes);
+            }
+        }
+        self.pieces.clear();
+        self.len = 0;
+        sink(&self.out)
     }
 }
 

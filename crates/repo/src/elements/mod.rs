@@ -14,6 +14,17 @@ use crate::{RepoError, Result};
 use mdl_codec::Dtype;
 use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
 
+/// Bytes that a view may show in any case, and times the bytes that are stored: a view may show one element many times (as
+/// `torch.expand` makes them), and so a small file more than any machine can send.
+const SHOWN_ANYWAY: u64 = 64 << 20;
+const TIMES_STORED: u64 = 16;
+
+/// The most bytes that views of so many stored bytes are handed on as.
+pub const fn most_shown(stored: u64) -> u64 {
+    let most = stored.saturating_mul(TIMES_STORED);
+    if most > SHOWN_ANYWAY { most } else { SHOWN_ANYWAY }
+}
+
 /// Elements inside a stored tensor.
 #[derive(Clone, Debug)]
 pub struct Elements {
@@ -28,6 +39,8 @@ pub struct Elements {
     offset: u64,
     /// Where the last element ends; 0 if there is none.
     end: u64,
+    /// Length of the tensor.
+    stored: u64,
     /// All of the tensor, as it is stored.
     is_whole: bool,
 }
@@ -46,6 +59,7 @@ impl Elements {
             strides,
             offset: 0,
             end: t.byte_len().unwrap_or(u64::MAX),
+            stored: t.byte_len().unwrap_or(u64::MAX),
             is_whole: true,
         }
     }
@@ -68,7 +82,8 @@ impl Elements {
         if v.shape.contains(&0) {
             end = 0;
         }
-        if end > t.byte_len().unwrap_or(0) {
+        let stored = t.byte_len().unwrap_or(0);
+        if end > stored {
             return Err(outside());
         }
         Ok(Elements {
@@ -78,6 +93,7 @@ impl Elements {
             strides,
             offset: v.offset,
             end,
+            stored,
             is_whole: false,
         })
     }
@@ -102,7 +118,7 @@ impl Elements {
     /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored.
     ///
     /// # Errors
-    /// Axes that are not the tensor's; more than 64 bits can count.
+    /// Axes that are not the tensor's; more than 64 bits can count; of a view, more than [`most_shown`].
     pub fn byte_len(&self, axes: &[Axis]) -> Result<u64> {
         self.check(axes)?;
         if axes.iter().any(|a| a.count == 0) {
@@ -110,7 +126,13 @@ impl Elements {
         }
         let size = self.dtype.size() as u64;
         let len = axes.iter().try_fold(size, |n, a| n.checked_mul(a.count));
-        len.ok_or_else(|| RepoError::user("these are more elements than anyone can hold", "choose a part of them"))
+        let len = len
+            .ok_or_else(|| RepoError::user("these are more elements than anyone can hold", "choose a part of them"))?;
+        if !self.is_whole && len > most_shown(self.stored) {
+            let message = format!("the view shows {} stored bytes as {len}", self.stored);
+            return Err(RepoError::user(message, "choose a part of it"));
+        }
+        Ok(len)
     }
 
     fn check(&self, axes: &[Axis]) -> Result<()> {

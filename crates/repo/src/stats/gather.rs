@@ -6,7 +6,7 @@ use crate::{
     Result,
     ingest::scheme_name,
     odb::Odb,
-    progress::Progress,
+    progress::{Progress, go_on},
     reach::{Catalog, Gone, Marks, OnDamage, Root},
     refs::HEADS,
 };
@@ -116,13 +116,15 @@ impl<'a> Gather<'a> {
         marks
     }
 
-    pub fn branches(&mut self, roots: &[Root], out: &mut Stats) {
+    /// Each branch walks all of its history: many branches over a long one take long.
+    pub fn branches(&mut self, roots: &[Root], out: &mut Stats) -> Result<()> {
         let mut holders: HashMap<u32, usize> = HashMap::new();
         let mut all = Vec::new();
         for root in roots {
             let Some(name) = root.name.strip_prefix(HEADS) else {
                 continue;
             };
+            go_on(self.progress, "stats")?;
             let (commits, logical) = self.walk(vec![root.id]);
             let marks = self.marks(&[root.id]);
             marks.iter().for_each(|n| *holders.entry(n).or_default() += 1);
@@ -143,6 +145,7 @@ impl<'a> Gather<'a> {
             out.branches.push(stats);
         }
         out.branches.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
     }
 
     pub fn objects(&mut self, roots: &[Root], out: &mut Stats) {

@@ -102,7 +102,7 @@ impl Repo {
     /// Adds up what is stored. What is damaged or missing is left out (`fsck` tells).
     ///
     /// # Errors
-    /// Refs that make no sense; the medium failed.
+    /// Refs that make no sense; the medium failed; `Stopped`.
     pub fn stats(&self, progress: &dyn Progress) -> Result<Stats> {
         let storage = &*self.storage;
         let _guard = storage.lock_shared().ok();
@@ -118,7 +118,7 @@ impl Repo {
             damaged_packs: catalog.damaged.len() as u64,
             ..Stats::default()
         };
-        gather.branches(&roots, &mut out);
+        gather.branches(&roots, &mut out)?;
         gather.names(&roots, &mut out);
         gather.objects(&roots, &mut out);
         progress.end();

@@ -59,13 +59,13 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `take_in`, of what others push: refuses new directories that hold names which must not get onto a disk, so that nobody's
-    /// checkout meets them.
+    /// As `take_in`, of what others push. Refuses new directories that hold names which must not get onto a disk, so that no
+    /// checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode to any number.
     ///
     /// # Errors
-    /// As `take_in`; `UnsafePath`.
-    pub fn take_in_pushed(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
-        self.take(arrived, true, progress)
+    /// As `take_in`; `UnsafePath`; more bytes.
+    pub fn take_in_pushed(&self, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
+        self.take(arrived, Some(most), progress)
     }
 
     /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they are as they
@@ -75,17 +75,24 @@ impl Repo {
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
     /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
-        self.take(arrived, false, progress)
+        self.take(arrived, None, progress)
     }
 
-    fn take(&self, arrived: &[Arrived], pushed: bool, progress: &dyn Progress) -> Result<TakenIn> {
+    /// `pushed`: that it is what others push, and the most bytes that it may decode to.
+    fn take(&self, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let transaction = WriteTransaction::begin(self)?;
         let fresh = self.fresh(arrived)?;
+        let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
+        let logical = lengths.fold(0, u64::saturating_add);
+        if let Some(most) = pushed.filter(|most| logical > *most) {
+            let message = format!("what came would be {logical} bytes decoded, more than {most}");
+            return Err(RepoError::user(message, "send fewer objects at once"));
+        }
         let records = fresh.iter().flat_map(|f| &f.records);
         transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
         let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        let checked = self.check(&fresh, pushed, progress)?;
+        let checked = self.check(&fresh, pushed.is_some(), progress)?;
         go_on(progress, WHAT)?;
         let mut out = TakenIn::default();
         self.stand_in(&transaction, &checked, &fresh, progress)?;

@@ -5,8 +5,8 @@
 
 use super::stream::Sink;
 use crate::problem::{Problem, Result};
-use mdl_objects::{Manifest, Mode};
-use mdl_repo::{Elements, Files, Odb, Repo, RepoError, safetensors_header};
+use mdl_objects::{Manifest, Mode, TensorRef};
+use mdl_repo::{Elements, Files, Odb, Repo, RepoError, most_shown, safetensors_header};
 use std::collections::HashMap;
 
 /// Most tensors in one file: its header is held in memory, and the format bounds it.
@@ -26,11 +26,14 @@ impl Gathered {
     /// There are none; a type that the format lacks; too many; absent or damaged objects.
     pub(super) fn new(repo: &Repo, files: &Files) -> Result<Gathered> {
         let mut found: Vec<(&str, String, Elements)> = Vec::new();
+        let mut stored = 0u64;
         for (path, entry) in files.iter().filter(|(_, e)| e.mode == Mode::Manifest) {
             let manifest = repo.odb().manifest(&entry.id)?;
             if found.len() + manifest.tensors.len() + manifest.views.len() > MAX_TENSORS {
                 return Err(Problem::too_large(format!("more than {MAX_TENSORS} tensors")));
             }
+            let lengths = manifest.tensors.iter().filter_map(TensorRef::byte_len);
+            stored = lengths.fold(stored, u64::saturating_add);
             for (name, elements) in inside(&manifest)? {
                 found.push((path, name, elements));
             }
@@ -57,11 +60,16 @@ impl Gathered {
             .map(|(name, e)| (name.as_str(), e.dtype, e.shape.as_slice()))
             .collect();
         let head = safetensors_header(&listed)?;
-        let mut len = head.len() as u64;
+        let mut shown = 0u64;
         for (_, e) in &all {
-            let sum = len.checked_add(e.byte_len(&e.all())?);
-            len = sum.ok_or_else(|| Problem::too_large("the version is longer than a file can be"))?;
+            let sum = shown.checked_add(e.byte_len(&e.all())?);
+            shown = sum.ok_or_else(|| Problem::too_large("the version is longer than a file can be"))?;
         }
+        if shown > most_shown(stored) {
+            let message = format!("the tensors show {stored} stored bytes as {shown}");
+            return Err(Problem::too_large(message).hint("choose files with `only`, or single tensors"));
+        }
+        let len = shown.saturating_add(head.len() as u64);
         Ok(Gathered {
             head,
             parts: all.into_iter().map(|(_, e)| e).collect(),

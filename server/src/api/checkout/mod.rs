@@ -11,7 +11,7 @@ use super::{
 use crate::{
     app::{App, work},
     auth::Read,
-    content::{Asked, POUR},
+    content::{Asked, POUR, Reader},
     extract::{Path, Query},
     problem::{ProblemDocument, Result},
     revision,
@@ -27,7 +27,6 @@ use gather::Gathered;
 use mdl_objects::Id;
 use mdl_repo::{Repo, check_path};
 use serde::Deserialize;
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -145,12 +144,16 @@ async fn checkout(
     match answer(&asked, &offer)? {
         Answer::Done(response) => Ok(response),
         Answer::Send { status, headers, .. } => {
-            let body = send(&app, access.repo, layout).await?;
+            let body = send(&app, &access.reader(), layout).await?;
             Ok((status, headers, body).into_response())
         }
     }
 }
 
-async fn send(app: &App, repo: Arc<Repo>, layout: Layout) -> Result<Body> {
-    stream::body(app, layout.len(), POUR, move |sink| layout.pour(&repo, sink)).await
+async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
+    let repo = reader.repo.clone();
+    stream::body(app, &reader.party, layout.len(), POUR, move |sink| {
+        layout.pour(&repo, sink)
+    })
+    .await
 }

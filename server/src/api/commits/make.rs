@@ -9,9 +9,9 @@ use super::{
 use crate::{
     app::App,
     auth::Access,
+    incoming::Taken,
     problem::{Problem, Result},
     revision,
-    uploads::Taken,
 };
 use http::StatusCode;
 use mdl_files::ReadAt;
@@ -138,7 +138,7 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
 }
 
 fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>> {
-    let mut taken = Vec::new();
+    let (mut taken, key) = (Vec::new(), order.access.key()?);
     let mut left = app.options().max_upload;
     for said in &order.meta.uploads {
         if taken
@@ -148,8 +148,9 @@ fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>>
             return Err(refused(format!("upload {:?} is named twice", said.upload)));
         }
         let got = app
+            .incoming()
             .uploads()
-            .take(&order.access.name, &said.upload)
+            .take(&key, &said.upload)
             .map_err(|e| match e.status {
                 StatusCode::NOT_FOUND => refused(e.message),
                 _ => e,

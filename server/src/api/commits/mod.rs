@@ -35,7 +35,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    // Files are bounded by what the spool takes, all else by what is read of it.
+    // Files are bounded by what `incoming` takes, all else by what is read of it.
     OpenApiRouter::new()
         .routes(routes!(create).needs(Need::Write))
         .layer(DefaultBodyLimit::disable())
@@ -96,11 +96,11 @@ async fn create(
     let (repo, said) = (access.repo.clone(), meta.branch.clone());
     let branch = work(move || branch(&repo, said.as_deref())).await?;
     let key = shown
-        .map(|k| app.commits().key(&k, &access.name, &branch))
+        .map(|k| app.commits().key(&k, &access.key()?, &branch))
         .transpose()?;
     let repo = access.repo.clone();
     let (key, earlier, print) = before(repo, branch.clone(), key, &meta).await?;
-    let intake = incoming.files(&app, earlier.is_none()).await?;
+    let intake = incoming.files(&app, access.holder()?, earlier.is_none()).await?;
     let print = Fingerprint {
         files: Fingerprint::of_files(&intake.files),
         ..print
@@ -120,7 +120,7 @@ async fn create(
             };
             // One after the other: of many that commit to a branch at once, none has to start over and over. Before the permit:
             // whoever waits here keeps nobody from other repositories.
-            let alone = app.hub().turn(&access.repo).await;
+            let alone = app.commit_lock().lock(access.key()?).await;
             let turn = app
                 .commits()
                 .turns

@@ -1,11 +1,10 @@
-//! A commit as it comes in: what is said of it, then its files, in one of three forms. Neighbours: the spool has the bytes, `tar`
-//! takes archives apart. It must not know what a commit is.
+//! A commit as it comes in: what is said of it, then its files, in one of three forms. `incoming` has the bytes, `tar` takes archives apart.
 
 use super::{meta::Meta, tar::Archive};
 use crate::{
     app::App,
+    incoming::{Holder, IncomingFile},
     problem::{Problem, Result},
-    spool::Spooled,
 };
 use axum::{
     body::{Body, BodyDataStream},
@@ -30,8 +29,13 @@ use std::{
 const MAX_META: usize = 1 << 20;
 /// Most files of one request.
 const MAX_FILES: usize = 20_000;
+/// Bytes that the names of one request's files may have together.
+const MAX_NAMES: usize = 16 << 20;
 /// Bytes that may come between the contents of two parts: boundary and headers, and what was read ahead with them.
 const MAX_HEAD: u64 = 256 << 10;
+/// While the content of a part is read; once more came than may.
+const NO_LIMIT: u64 = u64::MAX;
+const SPENT: u64 = u64::MAX - 1;
 /// Bytes that the parser of parts gets at a time.
 const PIECE: usize = 64 << 10;
 
@@ -41,15 +45,18 @@ pub(super) struct Received {
     pub executable: bool,
     pub sha256: [u8; 32],
     /// Where it is; none: it was only looked at.
-    pub spooled: Option<Spooled>,
+    pub spooled: Option<IncomingFile>,
 }
 
 /// The files of a commit, by their names.
 #[derive(Debug)]
 pub(super) struct Intake {
     app: App,
+    holder: Holder,
     keep: bool,
     left: u64,
+    /// Bytes that names may still take.
+    names: usize,
     pub files: BTreeMap<String, Received>,
 }
 
@@ -65,6 +72,10 @@ impl Intake {
         if self.files.contains_key(path) {
             return refuse(format!("{path:?} was sent twice"));
         }
+        self.names = self
+            .names
+            .checked_sub(path.len())
+            .ok_or_else(|| Problem::too_large(format!("more than {MAX_NAMES} bytes of names")))?;
         if self.files.len() >= MAX_FILES {
             return Err(Problem::too_large(format!("more than {MAX_FILES} files")));
         }
@@ -78,7 +89,8 @@ impl Intake {
     {
         self.room(&path)?;
         let received = if self.keep {
-            let spooled = self.app.spool().receive(bytes, Some(self.left)).await?;
+            let incoming = self.app.incoming();
+            let spooled = incoming.receive(&self.holder, bytes, None, self.left).await?;
             self.left = self.left.saturating_sub(spooled.len);
             Received {
                 executable,
@@ -109,7 +121,7 @@ impl Intake {
             if member.size > self.left {
                 return Err(Problem::too_large(format!(
                     "more than {} bytes",
-                    self.app.spool().max()
+                    self.app.incoming().max_upload()
                 )));
             }
             self.file(member.path, member.executable, archive.content()).await?;
@@ -179,10 +191,10 @@ impl Incoming {
         let body = Body::from_stream(bounded(body.into_data_stream(), head.clone()));
         let parts = Multipart::from_request(Request::from_parts(parts, body), &()).await;
         let mut parts = parts.map_err(|e| Problem::usage(e.body_text()))?;
-        let first = parts.next_field().await.map_err(|e| unreadable(&e))?;
+        let first = parts.next_field().await.map_err(|e| unreadable(&e, &head))?;
         let field = first.filter(|f| f.name() == Some("meta"));
         let field = field.ok_or_else(|| Problem::usage("the first part must be `meta`"))?;
-        head.store(u64::MAX, Ordering::Relaxed);
+        head.store(NO_LIMIT, Ordering::Relaxed);
         let meta = Meta::parse(&gather(texts(field)).await?)?;
         Ok((meta, Incoming::Multipart { parts, head }))
     }
@@ -191,11 +203,13 @@ impl Incoming {
     ///
     /// # Errors
     /// It breaks off; names that are none; too many bytes or files; the medium failed. Nothing stays.
-    pub(super) async fn files(self, app: &App, keep: bool) -> Result<Intake> {
+    pub(super) async fn files(self, app: &App, holder: Holder, keep: bool) -> Result<Intake> {
         let mut intake = Intake {
             app: app.clone(),
+            holder,
             keep,
-            left: app.spool().max(),
+            left: app.incoming().max_upload(),
+            names: MAX_NAMES,
             files: BTreeMap::new(),
         };
         match self {
@@ -205,10 +219,10 @@ impl Incoming {
                 let mut archive = false;
                 loop {
                     head.store(MAX_HEAD, Ordering::Relaxed);
-                    let Some(field) = parts.next_field().await.map_err(|e| unreadable(&e))? else {
+                    let Some(field) = parts.next_field().await.map_err(|e| unreadable(&e, &head))? else {
                         break;
                     };
-                    head.store(u64::MAX, Ordering::Relaxed);
+                    head.store(NO_LIMIT, Ordering::Relaxed);
                     let name = field.name().unwrap_or_default().to_owned();
                     match name.as_str() {
                         "file" if !archive => {
@@ -235,8 +249,12 @@ fn media_type(headers: &HeaderMap) -> String {
     kind.trim().to_ascii_lowercase()
 }
 
-fn unreadable(error: &axum::extract::multipart::MultipartError) -> Problem {
-    Problem::usage(format!("the parts cannot be read: {}", error.body_text()))
+/// `head` says whether that is because too much came.
+fn unreadable(error: &axum::extract::multipart::MultipartError, head: &AtomicU64) -> Problem {
+    match head.load(Ordering::Relaxed) {
+        SPENT => Problem::too_large(format!("more than {MAX_HEAD} bytes before the content of a part")),
+        _ => Problem::usage(format!("the parts cannot be read: {}", error.body_text())),
+    }
 }
 
 /// The parser of parts takes whatever is there before it looks at it, and holds everything until a part's headers are whole. So it
@@ -261,8 +279,9 @@ where
         breathe = true;
         let piece = held.split_to(held.len().min(PIECE));
         let left = head.load(Ordering::Relaxed);
-        if left != u64::MAX {
+        if left != NO_LIMIT {
             let Some(left) = left.checked_sub(piece.len() as u64) else {
+                head.store(SPENT, Ordering::Relaxed);
                 return Poll::Ready(Some(Err("the headers of a part are too long".to_owned())));
             };
             head.store(left, Ordering::Relaxed);

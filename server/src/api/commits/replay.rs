@@ -9,16 +9,14 @@ use super::{
     receive::Received,
 };
 use crate::{
+    keyed_mutex::{KeyedGuard, KeyedMutex},
     problem::{Problem, Result},
-    registry::RepoName,
+    registry::RepoKey,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mdl_objects::Id;
 use mdl_repo::{RefName, Repo};
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::Semaphore;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -34,14 +32,14 @@ const DIGITS: usize = 32;
 /// Commits that are being made.
 #[derive(Debug)]
 pub(crate) struct Commits {
-    keys: Arc<Mutex<HashSet<String>>>,
+    keys: KeyedMutex<(RepoKey, String)>,
     pub(super) turns: Arc<Semaphore>,
 }
 
 impl Default for Commits {
     fn default() -> Commits {
         Commits {
-            keys: Arc::default(),
+            keys: KeyedMutex::default(),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
@@ -51,17 +49,7 @@ impl Default for Commits {
 #[derive(Debug)]
 pub(super) struct Key {
     pub hash: String,
-    keys: Arc<Mutex<HashSet<String>>>,
-}
-
-fn locked(keys: &Mutex<HashSet<String>>) -> MutexGuard<'_, HashSet<String>> {
-    keys.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        locked(&self.keys).remove(&self.hash);
-    }
+    _held: KeyedGuard,
 }
 
 /// Hashes of what was sent: what was said, and the files.
@@ -113,19 +101,15 @@ impl Commits {
     ///
     /// # Errors
     /// Another request has it.
-    pub(super) fn key(&self, shown: &str, repo: &RepoName, branch: &str) -> Result<Key> {
+    pub(super) fn key(&self, shown: &str, repo: &RepoKey, branch: &str) -> Result<Key> {
         let parts = [repo.to_string(), branch.to_owned(), shown.to_owned()];
         let hash = hash("mdl 2026 idempotency key", parts.iter().map(String::as_bytes));
-        if !locked(&self.keys).insert(hash.clone()) {
-            let problem = Problem::conflict("another request with this Idempotency-Key is under way");
-            return Err(problem
+        let held = self.keys.try_lock((repo.clone(), hash.clone())).ok_or_else(|| {
+            Problem::conflict("another request with this Idempotency-Key is under way")
                 .hint("try again in a moment")
-                .header(header::RETRY_AFTER, HeaderValue::from_static("1")));
-        }
-        Ok(Key {
-            hash,
-            keys: self.keys.clone(),
-        })
+                .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        })?;
+        Ok(Key { hash, _held: held })
     }
 }
 

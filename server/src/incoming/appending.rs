@@ -1,13 +1,12 @@
-//! Takes the pieces of an upload. Neighbours: `uploads` has the files, `api::uploads` the request. It must not know requests.
+//! Takes the pieces of an upload.
 //!
 //! Whatever arrived before a connection broke counts, to the byte: the client asks how far the upload is and goes on from there.
 
-use super::{Upload, Uploads, missing};
+use super::uploads::{Upload, Uploads, Writer, missing};
 use crate::{
     app::work,
-    problem::{Problem, Result},
-    registry::RepoName,
-    spool::medium,
+    problem::{Problem, Result, storage_failed},
+    registry::RepoKey,
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -16,8 +15,8 @@ use std::{
     fmt::Display,
     fs::{File, OpenOptions},
     io::Write,
-    path::Path,
     pin::pin,
+    sync::Arc,
 };
 
 /// Bytes gathered before they are written.
@@ -33,8 +32,8 @@ impl Uploads {
     /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke off; what
     /// arrived is not what it was said to be; the medium failed.
     pub async fn append<S, E>(
-        &self,
-        repo: &RepoName,
+        self: &Arc<Self>,
+        repo: &RepoKey,
         id: &str,
         offset: u64,
         len: Option<u64>,
@@ -46,7 +45,7 @@ impl Uploads {
     {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
-        let _held = self.turn(&path).await?;
+        let _held = self.lock(&path).await?;
         let upload = self.find(repo, id)?;
         if upload.offset != offset {
             let message = format!("the upload is at {}, not at {offset}", upload.offset);
@@ -59,51 +58,51 @@ impl Uploads {
         let file = OpenOptions::new().append(true).open(&path);
         let file = file.map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => missing(id),
-            _ => medium(e),
+            _ => storage_failed(e),
         })?;
-        self.write(file, &path, room, upload.plan.size, stream).await?;
-        let (path, plan) = (path, upload.plan);
+        write(self.writer(&path), file, room, upload.plan.size, stream).await?;
+        let plan = upload.plan;
         let now = self.find(repo, id)?;
         if now.offset < plan.size {
             return Ok(now);
         }
         // Hashing a long file takes as long as reading it.
-        work(move || super::check(&path, &plan)).await?;
+        let uploads = self.clone();
+        work(move || uploads.check(&path, &plan)).await?;
         self.find(repo, id)
     }
+}
 
-    async fn write<S, E>(&self, file: File, path: &Path, mut room: u64, size: u64, stream: S) -> Result<()>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>>,
-        E: Display,
-    {
-        let gate = self.gate(path);
-        let mut wanted = gate.wanted.subscribe();
-        let mut stream = pin!(stream);
-        let (mut file, mut batch) = (file, Vec::with_capacity(BATCH));
-        let ended = loop {
-            let chunk = tokio::select! {
-                biased;
-                _ = wanted.changed() => break Err(Problem::conflict("another request took the upload over")),
-                chunk = stream.next() => chunk,
-            };
-            let chunk = match chunk {
-                None => break Ok(()),
-                Some(Err(e)) => break Err(Problem::usage(format!("the upload broke off: {e}"))),
-                Some(Ok(chunk)) => chunk,
-            };
-            match room.checked_sub(chunk.len() as u64) {
-                Some(left) => room = left,
-                None => break Err(longer(size)),
-            }
-            batch.extend_from_slice(&chunk);
-            if batch.len() >= BATCH {
-                (file, batch) = put(file, batch).await?;
-            }
+/// Writes what comes until it ends, breaks off, or another request wants the upload.
+async fn write<S, E>(writer: Writer, file: File, mut room: u64, size: u64, stream: S) -> Result<()>
+where
+    S: Stream<Item = std::result::Result<Bytes, E>>,
+    E: Display,
+{
+    let mut stream = pin!(stream);
+    let (mut file, mut batch) = (file, Vec::with_capacity(BATCH));
+    let ended = loop {
+        let chunk = tokio::select! {
+            biased;
+            () = writer.is_wanted() => break Err(Problem::conflict("another request took the upload over")),
+            chunk = stream.next() => chunk,
         };
-        put(file, batch).await?;
-        ended
-    }
+        let chunk = match chunk {
+            None => break Ok(()),
+            Some(Err(e)) => break Err(Problem::usage(format!("the upload broke off: {e}"))),
+            Some(Ok(chunk)) => chunk,
+        };
+        match room.checked_sub(chunk.len() as u64) {
+            Some(left) => room = left,
+            None => break Err(longer(size)),
+        }
+        batch.extend_from_slice(&chunk);
+        if batch.len() >= BATCH {
+            (file, batch) = put(file, batch).await?;
+        }
+    };
+    put(file, batch).await?;
+    ended
 }
 
 fn longer(size: u64) -> Problem {
@@ -112,7 +111,7 @@ fn longer(size: u64) -> Problem {
 
 async fn put(mut file: File, mut batch: Vec<u8>) -> Result<(File, Vec<u8>)> {
     work(move || {
-        file.write_all(&batch).map_err(medium)?;
+        file.write_all(&batch).map_err(storage_failed)?;
         batch.clear();
         Ok((file, batch))
     })

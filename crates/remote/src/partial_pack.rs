@@ -29,7 +29,7 @@ const SLOT: u64 = 8;
 
 /// A bundle on its way in.
 #[derive(Debug)]
-pub struct Landing {
+pub struct PartialPack {
     id: PackId,
     size: u64,
     path: PathBuf,
@@ -102,17 +102,17 @@ pub fn range(size: u64, part: u64) -> Range<u64> {
     start..start.saturating_add(PART).min(size)
 }
 
-impl Landing {
+impl PartialPack {
     /// Whether some of a bundle may be there already.
     pub fn is_begun(dir: &Path, id: PackId, size: u64) -> bool {
         place(dir, id, size).exists()
     }
 
-    /// Begins, or goes on with what is there. One process at a time has a landing: another one that asks is refused.
+    /// Begins, or goes on with what is there. One process at a time has a pack: another one that asks is refused.
     ///
     /// # Errors
     /// Somebody else is at it; the medium failed.
-    pub fn open(dir: &Path, id: PackId, size: u64) -> Result<Landing> {
+    pub fn open(dir: &Path, id: PackId, size: u64) -> Result<PartialPack> {
         fs::create_dir_all(dir).map_err(failed("create", dir))?;
         let path = place(dir, id, size);
         let noted = path.with_extension("list");
@@ -140,13 +140,18 @@ impl Landing {
         file.set_len(size).map_err(failed("make room for", &path))?;
         let there = noted_there(&list, size).map_err(failed("read", &noted))?;
         let list = Mutex::new(List { file: list, there });
-        Ok(Landing {
+        Ok(PartialPack {
             id,
             size,
             path,
             file,
             list,
         })
+    }
+
+    /// Where its bytes are.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
@@ -307,45 +312,45 @@ mod tests {
         PackId::from_bytes([3; 32])
     }
 
-    fn gaps(landing: &Landing) -> Vec<(u64, u64)> {
-        landing.missing().iter().map(|g| (g.part, g.from)).collect()
+    fn gaps(pack: &PartialPack) -> Vec<(u64, u64)> {
+        pack.missing().iter().map(|g| (g.part, g.from)).collect()
     }
 
     #[test]
     fn parts_come_in_any_order_and_what_was_counted_is_still_there_after_a_kill() {
         let dir = tempfile::tempdir().expect("dir");
         let size = 2 * PART + 5;
-        let landing = Landing::open(dir.path(), id(), size).expect("open");
-        assert_eq!(gaps(&landing), [(0, 0), (1, 0), (2, 0)]);
-        landing.put(2, 0, &[2; 5]).expect("put");
-        landing.put(0, 0, &vec![0; PART as usize]).expect("put");
-        landing.put(1, 0, &[1, 1]).expect("how it begins");
-        landing.put(1, 3, &[1]).expect_err("something before it is missing");
-        landing.put(2, 5, &[1]).expect_err("beyond the end");
-        landing.put(3, 0, &[1]).expect_err("no such part");
-        Landing::open(dir.path(), id(), size).expect_err("somebody is at it");
-        drop(landing);
-        let landing = Landing::open(dir.path(), id(), size).expect("again");
-        assert_eq!(gaps(&landing), [(1, 2)]);
-        assert!(landing.arrived().is_none());
+        let pack = PartialPack::open(dir.path(), id(), size).expect("open");
+        assert_eq!(gaps(&pack), [(0, 0), (1, 0), (2, 0)]);
+        pack.put(2, 0, &[2; 5]).expect("put");
+        pack.put(0, 0, &vec![0; PART as usize]).expect("put");
+        pack.put(1, 0, &[1, 1]).expect("how it begins");
+        pack.put(1, 3, &[1]).expect_err("something before it is missing");
+        pack.put(2, 5, &[1]).expect_err("beyond the end");
+        pack.put(3, 0, &[1]).expect_err("no such part");
+        PartialPack::open(dir.path(), id(), size).expect_err("somebody is at it");
+        drop(pack);
+        let pack = PartialPack::open(dir.path(), id(), size).expect("again");
+        assert_eq!(gaps(&pack), [(1, 2)]);
+        assert!(pack.arrived().is_none());
         // Once more, and some more: what is there stays.
-        landing.put(1, 0, &[9]).expect("it is there");
-        landing.put(1, 1, &vec![1; PART as usize - 1]).expect("the rest");
-        let bytes = fs::read(landing.arrived().expect("whole").path).expect("read");
+        pack.put(1, 0, &[9]).expect("it is there");
+        pack.put(1, 1, &vec![1; PART as usize - 1]).expect("the rest");
+        let bytes = fs::read(pack.arrived().expect("whole").path).expect("read");
         let of_one = &bytes[PART as usize..2 * PART as usize];
         assert!(bytes.len() as u64 == size && of_one.iter().all(|b| *b == 1) && bytes[2 * PART as usize] == 2);
-        fs::remove_file(landing.arrived().expect("whole").path).expect("taken away");
-        drop(landing);
-        let landing = Landing::open(dir.path(), id(), size).expect("begun anew");
-        assert_eq!(gaps(&landing), [(0, 0), (1, 0), (2, 0)]);
-        landing.clear();
+        fs::remove_file(pack.arrived().expect("whole").path).expect("taken away");
+        drop(pack);
+        let pack = PartialPack::open(dir.path(), id(), size).expect("begun anew");
+        assert_eq!(gaps(&pack), [(0, 0), (1, 0), (2, 0)]);
+        pack.clear();
         assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 0);
     }
 
     #[test]
     fn a_list_that_cannot_be_says_nothing() {
         let dir = tempfile::tempdir().expect("dir");
-        drop(Landing::open(dir.path(), id(), PART + 5).expect("open"));
+        drop(PartialPack::open(dir.path(), id(), PART + 5).expect("open"));
         let list = dir.path().join(format!("{}-{}.list", id(), PART + 5));
         for (bytes, told) in [
             (vec![1, 0, 0], vec![(0, 0), (1, 0)]),
@@ -353,20 +358,20 @@ mod tests {
             (vec![0; 24], vec![(0, 0), (1, 0)]),
         ] {
             fs::write(&list, &bytes).expect("written");
-            let landing = Landing::open(dir.path(), id(), PART + 5).expect("open");
-            assert_eq!(gaps(&landing), told, "{bytes:?}");
+            let pack = PartialPack::open(dir.path(), id(), PART + 5).expect("open");
+            assert_eq!(gaps(&pack), told, "{bytes:?}");
         }
     }
 
     #[test]
     fn a_part_that_is_another_begins_anew() {
         let dir = tempfile::tempdir().expect("dir");
-        let landing = Landing::open(dir.path(), id(), 5).expect("open");
-        landing.put(0, 0, b"hallo").expect("put");
-        assert!(!landing.check(0, blake3::hash(b"hello").as_bytes()).expect("read"));
-        assert_eq!(gaps(&landing), [(0, 0)]);
-        landing.put(0, 0, b"hello").expect("put");
-        assert!(landing.check(0, blake3::hash(b"hello").as_bytes()).expect("read"));
-        assert_eq!(gaps(&landing), []);
+        let pack = PartialPack::open(dir.path(), id(), 5).expect("open");
+        pack.put(0, 0, b"hallo").expect("put");
+        assert!(!pack.check(0, blake3::hash(b"hello").as_bytes()).expect("read"));
+        assert_eq!(gaps(&pack), [(0, 0)]);
+        pack.put(0, 0, b"hello").expect("put");
+        assert!(pack.check(0, blake3::hash(b"hello").as_bytes()).expect("read"));
+        assert_eq!(gaps(&pack), []);
     }
 }

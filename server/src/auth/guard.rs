@@ -1,0 +1,160 @@
+//! Whether a server is open to everybody on its machine or asks for tokens: decided at start, and only ever tightened.
+//!
+//! A server is open only where its state directory never had a token and nothing but this machine can ask. What a
+//! directory has had is a file in it, made with the first token, which outlives the tokens.
+
+use super::Tokens;
+use crate::{
+    problem::{Problem, Result},
+    stamp::Stamp,
+    state::write_private,
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+const FILE: &str = "guarded";
+const WHY: &[u8] = b"This server has had tokens: it asks for them, however many are left.\n\
+    Remove this file and tokens.json to open it again.\n";
+
+/// What a server's own directory says about tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Marker(PathBuf);
+
+impl Marker {
+    /// In a state directory.
+    pub(super) fn new(state: &Path) -> Marker {
+        Marker(state.join(FILE))
+    }
+
+    /// Notes that there is, or is about to be, a token.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub(super) fn set(&self) -> Result<()> {
+        if self.is_set()? {
+            return Ok(());
+        }
+        write_private(&self.0, WHY).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))
+    }
+
+    /// Whether there ever was a token.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub(super) fn is_set(&self) -> Result<bool> {
+        let found = Stamp::of(&self.0).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))?;
+        Ok(found.is_some())
+    }
+}
+
+/// Whether tokens are asked for.
+#[derive(Debug)]
+pub struct Guard {
+    guarded: AtomicBool,
+}
+
+impl Guard {
+    /// As it is at start; `local` says that nothing but this machine can ask.
+    ///
+    /// # Errors
+    /// The state directory cannot be read or written.
+    pub fn at_start(tokens: &Tokens, local: bool) -> Result<Guard> {
+        let had = tokens.were_ever_made()?;
+        if had {
+            // Also for a directory from before there was such a file.
+            tokens.marker().set()?;
+        }
+        Ok(Guard {
+            guarded: AtomicBool::new(had || !local),
+        })
+    }
+
+    /// Whether everything is allowed to everybody on this machine. The first token ends that, for good.
+    ///
+    /// # Errors
+    /// The state directory cannot be read: then nothing is allowed.
+    pub fn is_open(&self, tokens: &Tokens) -> Result<bool> {
+        if self.guarded.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        if !tokens.were_ever_made()? {
+            return Ok(true);
+        }
+        if !self.guarded.swap(true, Ordering::AcqRel) {
+            tracing::warn!("guarded from now on: a token was made");
+        }
+        Ok(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{NewToken, Scope};
+    use std::fs;
+
+    fn token() -> NewToken {
+        NewToken {
+            name: "ada".to_owned(),
+            repo: "**".to_owned(),
+            scope: Scope::Admin,
+            expires_ms: None,
+        }
+    }
+
+    #[test]
+    fn the_first_token_guards_and_nothing_opens_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = Tokens::new(dir.path());
+        let guard = Guard::at_start(&tokens, true).expect("started");
+        assert!(guard.is_open(&tokens).expect("read"));
+        let (made, _) = tokens.create(token()).expect("made");
+        // Nothing was asked while there was a token.
+        tokens.revoke(&made.id).expect("revoked");
+        assert!(!guard.is_open(&tokens).expect("read"));
+        for lost in ["tokens.json", FILE] {
+            fs::remove_file(dir.path().join(lost)).expect("lost");
+            assert!(!guard.is_open(&tokens).expect("read"), "{lost} is lost");
+            let again = Guard::at_start(&tokens, true).expect("started");
+            assert_eq!(
+                again.is_open(&tokens).expect("read"),
+                lost == FILE,
+                "only one without both is new"
+            );
+        }
+    }
+
+    #[test]
+    fn tokens_from_before_there_was_a_marker_guard_for_good() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("tokens.json"), r#"{"version": 1, "tokens": []}"#).expect("written");
+        let tokens = Tokens::new(dir.path());
+        assert!(
+            !Guard::at_start(&tokens, true)
+                .expect("started")
+                .is_open(&tokens)
+                .expect("read")
+        );
+        fs::remove_file(dir.path().join("tokens.json")).expect("lost");
+        assert!(
+            !Guard::at_start(&tokens, true)
+                .expect("started")
+                .is_open(&tokens)
+                .expect("read")
+        );
+    }
+
+    #[test]
+    fn a_server_that_others_reach_is_never_open() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tokens = Tokens::new(dir.path());
+        assert!(
+            !Guard::at_start(&tokens, false)
+                .expect("started")
+                .is_open(&tokens)
+                .expect("read")
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What becomes known about a request while it is answered: the right that it used, what the audit log is to say of it.
+//!
+//! It belongs to the task that answers, so that what gives out rights notes them by itself, wherever it is called.
+
+use super::{Access, Scope};
+use crate::{
+    audit::{Event, Who},
+    registry::{RepoName, State},
+};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+tokio::task_local! {
+    static CURRENT: Record;
+}
+
+/// A right that a request used, and the repository as it was then.
+#[derive(Clone, Debug)]
+pub(super) struct Used {
+    pub(super) access: Access,
+    pub(super) scope: Scope,
+    pub(super) state: State,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    used: Option<Used>,
+    /// The strongest right that was used, and on which repository.
+    right: Option<(Scope, RepoName)>,
+    event: Option<Event>,
+    who: Option<Who>,
+}
+
+/// What is known about one request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record(Arc<Mutex<Known>>);
+
+impl Record {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a request, whose record this is meanwhile.
+    pub(super) async fn of<T>(&self, answering: impl Future<Output = T>) -> T {
+        CURRENT.scope(self.clone(), answering).await
+    }
+
+    pub(super) fn used(&self) -> Option<Used> {
+        self.known().used.clone()
+    }
+
+    pub(crate) fn right(&self) -> Option<(Scope, RepoName)> {
+        self.known().right.clone()
+    }
+
+    pub(crate) fn event(&self) -> Option<Event> {
+        self.known().event
+    }
+
+    pub(crate) fn who(&self) -> Option<Who> {
+        self.known().who.clone()
+    }
+
+    pub(super) fn note_event(&self, event: Event) {
+        self.known().event = Some(event);
+    }
+}
+
+fn note(f: impl FnOnce(&mut Known)) {
+    // Outside of a request there is nothing to note.
+    let _ = CURRENT.try_with(|record| f(&mut record.known()));
+}
+
+/// Notes a right that is used from now on.
+pub(super) fn note_used(access: &Access, scope: Scope, state: State) {
+    note_right(scope, &access.name);
+    note(|known| {
+        known.used = Some(Used {
+            access: access.clone(),
+            scope,
+            state,
+        });
+    });
+}
+
+/// Notes a right to a repository that may not be there.
+pub(super) fn note_right(scope: Scope, name: &RepoName) {
+    note(|known| {
+        if known.right.as_ref().is_none_or(|(before, _)| *before <= scope) {
+            known.right = Some((scope, name.clone()));
+        }
+    });
+}
+
+/// Notes what happens, where it is neither a change nor a refusal.
+pub(crate) fn note_event(event: Event, who: Who) {
+    note(|known| (known.event, known.who) = (Some(event), Some(who)));
+}
+
+/// Notes that a link which was made for a token allows to write.
+pub(crate) fn note_link(token: &str, name: &RepoName) {
+    note(|known| known.who = Some(Who::by_link(token)));
+    note_right(Scope::Write, name);
+}

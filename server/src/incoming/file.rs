@@ -1,0 +1,112 @@
+//! One file on its way in: private, hashed, bounded, and gone when it is dropped.
+
+use super::{
+    Incoming,
+    quota::{Holder, Reservation},
+    room,
+};
+use crate::problem::{Problem, Result, storage_failed};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use sha2::{Digest, Sha256};
+use std::{fmt::Display, fs, io::Write, path::Path, pin::pin};
+use tempfile::{NamedTempFile, TempPath};
+
+/// Bytes gathered before they are written.
+const BATCH: usize = 1 << 20;
+
+/// A file that was received. Dropping it removes it.
+#[derive(Debug)]
+pub struct IncomingFile {
+    path: TempPath,
+    /// Length in bytes.
+    pub len: u64,
+    /// SHA-256 of the bytes.
+    pub sha256: [u8; 32],
+    reservation: Reservation,
+}
+
+impl IncomingFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Moves it to `to`, of the same file system, durably. What it counts for is the caller's.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub(super) fn keep(self, to: &Path) -> Result<Reservation> {
+        let dir = to.parent().unwrap_or(Path::new("."));
+        let synced = fs::File::open(&self.path).and_then(|f| f.sync_all());
+        synced.map_err(storage_failed)?;
+        self.path.persist(to).map_err(|e| storage_failed(e.error))?;
+        fs::File::open(dir).and_then(|d| d.sync_all()).map_err(storage_failed)?;
+        Ok(self.reservation)
+    }
+}
+
+impl Incoming {
+    /// Receives a file of at most `max` bytes; `len` is its length, where that is known.
+    ///
+    /// # Errors
+    /// It is longer, or more than its holder may have; the client stopped in the middle; the medium failed. Nothing is left behind.
+    pub async fn receive<S, E>(&self, holder: &Holder, stream: S, len: Option<u64>, max: u64) -> Result<IncomingFile>
+    where
+        S: Stream<Item = std::result::Result<Bytes, E>>,
+        E: Display,
+    {
+        let max = max.min(self.max_upload);
+        if len.is_some_and(|len| len > max) {
+            return Err(room::too_large(max));
+        }
+        let mut reservation = self.room.quota.reserve(holder, len.unwrap_or(0))?;
+        let file = NamedTempFile::new_in(self.room.spool()).map_err(storage_failed)?;
+        let (file, path) = file.into_parts();
+        let mut sink = Sink {
+            file,
+            hasher: Sha256::new(),
+        };
+        let (mut len, mut stream, mut batch) = (0, pin!(stream), Vec::new());
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|e| Problem::usage(format!("the upload broke off: {e}")))?;
+            len += chunk.len() as u64;
+            if len > max {
+                return Err(room::too_large(max));
+            }
+            if len > reservation.bytes() {
+                reservation.grow(len - reservation.bytes())?;
+            }
+            batch.extend_from_slice(&chunk);
+            if batch.len() >= BATCH {
+                (sink, batch) = sink.write(batch).await?;
+            }
+        }
+        let (sink, _) = sink.write(batch).await?;
+        reservation.shrink_to(len);
+        Ok(IncomingFile {
+            path,
+            len,
+            sha256: sink.hasher.finalize().into(),
+            reservation,
+        })
+    }
+}
+
+struct Sink {
+    file: fs::File,
+    hasher: Sha256,
+}
+
+impl Sink {
+    /// Hashing and writing block: not where requests are answered.
+    async fn write(mut self, mut batch: Vec<u8>) -> Result<(Sink, Vec<u8>)> {
+        crate::app::work(move || {
+            self.hasher.update(&batch);
+            self.file.write_all(&batch).map_err(storage_failed)?;
+            batch.clear();
+            Ok((self, batch))
+        })
+        .await
+    }
+}

@@ -1,0 +1,195 @@
+//! Where bytes on their way in are kept, and what each file there counts for.
+
+use super::quota::{Holder, NO_TOKEN, Quota, Reservation};
+use crate::{
+    problem::{Problem, Result, storage_failed},
+    registry::{RepoKey, RepoName},
+    state,
+};
+use parking_lot::Mutex;
+use std::{
+    collections::HashMap,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+/// Below it, `OWNER/NAME/IDENTITY` of each repository.
+const REPOS: &str = "repos";
+/// Below it, a directory of each process for files that only live as long as a request.
+const SPOOL: &str = "spool";
+
+/// The directories, and what is counted for the files in them.
+#[derive(Debug)]
+pub(crate) struct Room {
+    repos: PathBuf,
+    spool: TempDir,
+    /// Locked as long as this process lives.
+    _alive: File,
+    pub(super) quota: Quota,
+    held: Mutex<HashMap<PathBuf, Reservation>>,
+}
+
+impl Room {
+    /// In a server's own directory. What processes that are gone left in the middle of requests is removed.
+    pub(super) fn new(state: &Path, quota: Quota) -> Result<Arc<Room>> {
+        let (repos, spools) = (state.join(REPOS), state.join(SPOOL));
+        state::make(&repos)?;
+        state::make(&spools)?;
+        let (spool, alive) = loop {
+            let spool = tempfile::Builder::new().prefix("").tempdir_in(&spools);
+            let spool = spool.map_err(storage_failed)?;
+            let alive = File::open(spool.path()).map_err(storage_failed)?;
+            alive.lock().map_err(storage_failed)?;
+            // Until it was locked another process may have taken it for left behind.
+            if spool.path().exists() {
+                break (spool, alive);
+            }
+        };
+        for path in entries(&spools) {
+            // Those of processes that live are locked, this one's too.
+            let left = fs::symlink_metadata(&path).is_ok_and(|m| !m.is_dir());
+            match left {
+                true => drop(fs::remove_file(&path)),
+                false if is_unlocked(&path) => drop(fs::remove_dir_all(&path)),
+                false => {}
+            }
+        }
+        Ok(Arc::new(Room {
+            repos,
+            spool,
+            _alive: alive,
+            quota,
+            held: Mutex::default(),
+        }))
+    }
+
+    /// Where files wait that are gone with their request.
+    pub(super) fn spool(&self) -> &Path {
+        self.spool.path()
+    }
+
+    /// Where a repository's files of a kind are.
+    pub(crate) fn dir(&self, repo: &RepoKey, kind: &str) -> PathBuf {
+        repo.dir(&self.repos).join(kind)
+    }
+
+    /// As `dir`; made, with what is above it.
+    pub(crate) fn make(&self, repo: &RepoKey, kind: &str) -> Result<PathBuf> {
+        let dir = self.dir(repo, kind);
+        state::make(&dir)?;
+        Ok(dir)
+    }
+
+    /// The directory of every repository that has one, whether or not the repository is there still.
+    pub(crate) fn repositories(&self) -> Vec<(RepoKey, PathBuf)> {
+        let mut all = Vec::new();
+        for path in entries(&self.repos)
+            .iter()
+            .flat_map(|o| entries(o))
+            .flat_map(|n| entries(&n))
+        {
+            let mut names = path.iter().rev().filter_map(|n| n.to_str());
+            let (identity, name, owner) = (names.next(), names.next(), names.next());
+            let name = owner.zip(name).and_then(|(o, n)| RepoName::new(o, n).ok());
+            let identity = identity.and_then(|i| i.parse().ok());
+            if let Some((name, identity)) = name.zip(identity) {
+                all.push((RepoKey { name, identity }, path));
+            }
+        }
+        all
+    }
+
+    /// Counts a file from now on until it is released.
+    pub(super) fn hold(&self, path: &Path, reservation: Reservation) {
+        self.held.lock().insert(path.to_owned(), reservation);
+    }
+
+    /// Counts a file that an earlier process left; who had sent it stands beside it.
+    pub(super) fn hold_again(&self, repo: &RepoKey, path: &Path, token: Option<String>, bytes: u64) {
+        let token = token.or_else(|| fs::read_to_string(sender(path)).ok());
+        let holder = Holder {
+            repo: repo.clone(),
+            token: token.unwrap_or_else(|| NO_TOKEN.to_owned()),
+        };
+        self.hold(path, self.quota.count(holder, bytes));
+    }
+
+    /// Notes beside a file who sent it, for a process that counts it again.
+    pub(super) fn note_sender(&self, path: &Path, holder: &Holder) -> Result<()> {
+        // A power cut may take it: then the bytes count to those without a token.
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(sender(path));
+        let written = file.and_then(|mut f| f.write_all(holder.token.as_bytes()));
+        written.map_err(storage_failed)
+    }
+
+    /// Counts a file no longer.
+    pub(super) fn release(&self, path: &Path) {
+        drop(self.held.lock().remove(path));
+    }
+
+    /// Removes a file; it counts no longer.
+    pub(super) fn remove(&self, path: &Path) -> Result<()> {
+        let removed = remove(path);
+        let _ = fs::remove_file(sender(path));
+        if removed.is_ok() {
+            self.release(path);
+        }
+        removed
+    }
+
+    /// Counts no longer what is gone.
+    pub(super) fn recount(&self) {
+        self.held.lock().retain(|path, _| path.exists());
+    }
+}
+
+fn sender(path: &Path) -> PathBuf {
+    path.with_extension("by")
+}
+
+fn is_unlocked(dir: &Path) -> bool {
+    File::open(dir).is_ok_and(|d| d.try_lock().is_ok())
+}
+
+/// Removes a file; one that is gone is fine.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(storage_failed(e)),
+        _ => Ok(()),
+    }
+}
+
+/// What is in a directory; nothing if it cannot be read.
+pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| e.path()).collect()
+}
+
+/// The files of a directory, which need not be there.
+pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => Ok(entries.flatten().map(|e| e.path()).collect()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(storage_failed(e)),
+    }
+}
+
+/// How long ago a file was last written.
+pub(super) fn age(path: &Path) -> Option<std::time::Duration> {
+    let modified = fs::metadata(path).and_then(|m| m.modified());
+    modified.ok()?.elapsed().ok()
+}
+
+/// More than one upload may have.
+pub(super) fn too_large(max: u64) -> Problem {
+    Problem::too_large(format!("more than {max} bytes"))
+}

@@ -1,0 +1,380 @@
+//! Files that arrive in pieces, over several requests and runs of the server.
+//!
+//! Two files each: `ID` has the bytes that arrived, and its length is all that is known of how far it is; `ID.json` says what it is to be.
+
+use super::{
+    quota::{Holder, NO_TOKEN},
+    room::{self, Room},
+};
+use crate::{
+    app::work,
+    keyed_mutex::{KeyedGuard, KeyedMutex},
+    problem::{Problem, Result, storage_failed},
+    registry::RepoKey,
+    state::{now_ms, random_hex, write_private},
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    fs::{self, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// Name of their directory in a repository's.
+pub(super) const KIND: &str = "uploads";
+/// Uploads that a repository may have at a time.
+const MAX_UPLOADS: usize = 1000;
+const ID_BYTES: usize = 16;
+/// How long nothing may arrive before an upload is dropped.
+pub const IDLE: Duration = Duration::from_secs(24 * 3600);
+/// How long a request waits for another one that has the upload.
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// What an upload is to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256 in hexadecimal digits, if the client said it.
+    pub sha256: Option<String>,
+    /// When it began: milliseconds since 1970.
+    pub created_ms: i64,
+    /// Whether it is whole and what was said of it is true.
+    #[serde(default)]
+    pub checked: bool,
+    /// Id of the token that began it.
+    #[serde(default = "no_token")]
+    pub by: String,
+}
+
+fn no_token() -> String {
+    NO_TOKEN.to_owned()
+}
+
+/// An upload and how far it is.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// Its name.
+    pub id: String,
+    /// What it is to be.
+    pub plan: Plan,
+    /// Bytes that arrived.
+    pub offset: u64,
+    /// When it is dropped if nothing more arrives: milliseconds since 1970.
+    pub expires_ms: i64,
+}
+
+/// A whole upload that is being used: no other request can have it until this is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    /// Where its bytes are.
+    pub path: PathBuf,
+    /// Length in bytes.
+    pub size: u64,
+    room: Arc<Room>,
+    _held: KeyedGuard,
+}
+
+/// The uploads under way.
+#[derive(Debug)]
+pub struct Uploads {
+    room: Arc<Room>,
+    max: u64,
+    /// Held by what writes to an upload, reads it or removes it.
+    locks: KeyedMutex<PathBuf>,
+    /// Asked to give way: a client whose connection broke is back before the server noticed.
+    writers: Mutex<HashMap<PathBuf, Arc<Notify>>>,
+    beginning: KeyedMutex<RepoKey>,
+}
+
+fn plan_path(path: &Path) -> PathBuf {
+    path.with_extension("json")
+}
+
+pub(super) fn missing(id: &str) -> Problem {
+    let shown: String = id.chars().take(64).collect();
+    Problem::not_found("upload", shown)
+}
+
+fn in_use() -> Problem {
+    Problem::conflict("another request has this upload").hint("try again in a moment")
+}
+
+/// Whether bytes without a plan, or a plan without bytes: neither is an upload.
+fn is_data(path: &Path) -> bool {
+    path.extension().is_none()
+}
+
+impl Uploads {
+    /// One has at most `max` bytes. Those that an earlier process left are counted.
+    pub(super) fn new(room: Arc<Room>, max: u64) -> Uploads {
+        for (repo, dir) in room.repositories() {
+            for path in room::entries(&dir.join(KIND)).iter().filter(|p| is_data(p)) {
+                if let Ok(Some(upload)) = look(path, "") {
+                    room.hold_again(&repo, path, Some(upload.plan.by), upload.plan.size);
+                }
+            }
+        }
+        Uploads {
+            room,
+            max,
+            locks: KeyedMutex::default(),
+            writers: Mutex::default(),
+            beginning: KeyedMutex::default(),
+        }
+    }
+
+    /// Where an upload is, if its name can be one's.
+    pub(super) fn path(&self, repo: &RepoKey, id: &str) -> Result<PathBuf> {
+        let fits = id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match fits {
+            true => Ok(self.room.dir(repo, KIND).join(id)),
+            false => Err(missing(id)),
+        }
+    }
+
+    /// Begins an upload.
+    ///
+    /// # Errors
+    /// Too long, or too many; the medium failed.
+    pub async fn begin(self: &Arc<Self>, holder: Holder, size: u64, sha256: Option<String>) -> Result<Upload> {
+        if size > self.max {
+            return Err(room::too_large(self.max));
+        }
+        let alone = self.beginning.lock(holder.repo.clone()).await;
+        let uploads = self.clone();
+        work(move || {
+            let _alone = alone;
+            uploads.make(&holder, size, sha256)
+        })
+        .await
+    }
+
+    fn make(&self, holder: &Holder, size: u64, sha256: Option<String>) -> Result<Upload> {
+        let repo = &holder.repo;
+        let dir = self.room.make(repo, KIND)?;
+        if room::list(&dir)?.iter().filter(|p| is_data(p)).count() >= MAX_UPLOADS {
+            return Err(Problem::conflict("the repository has too many uploads under way")
+                .hint("commit them, DELETE those that are not needed, or wait until they are a day old"));
+        }
+        let reservation = self.room.quota.reserve(holder, size)?;
+        let id = random_hex(ID_BYTES)?;
+        let path = self.path(repo, &id)?;
+        let plan = Plan {
+            size,
+            sha256,
+            created_ms: now_ms(),
+            checked: false,
+            by: holder.token.clone(),
+        };
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        made.map_err(storage_failed)?;
+        write_plan(&path, &plan).inspect_err(|_| drop(remove(&path)))?;
+        self.room.hold(&path, reservation);
+        if size == 0 {
+            self.check(&path, &plan)?;
+        }
+        self.find(repo, &id)
+    }
+
+    /// An upload and how far it is.
+    ///
+    /// # Errors
+    /// There is none of the name; the medium failed.
+    pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Upload> {
+        let path = self.path(repo, id)?;
+        look(&path, id)?.ok_or_else(|| missing(id))
+    }
+
+    /// All of a repository.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn all(&self, repo: &RepoKey) -> Result<Vec<Upload>> {
+        let mut all = Vec::new();
+        for path in room::list(&self.room.dir(repo, KIND))? {
+            if let Some(id) = path.file_name().and_then(|n| n.to_str()).filter(|_| is_data(&path)) {
+                all.extend(look(&path, id)?);
+            }
+        }
+        all.sort_by(|a, b| (a.plan.created_ms, &a.id).cmp(&(b.plan.created_ms, &b.id)));
+        Ok(all)
+    }
+
+    /// Removes an upload; one that is being written is stopped first.
+    ///
+    /// # Errors
+    /// There is none of the name; a commit is taking it; the medium failed.
+    pub async fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
+        let path = self.path(repo, id)?;
+        self.find(repo, id)?;
+        let _held = self.lock(&path).await?;
+        let room = self.room.clone();
+        work(move || drop_upload(&room, &path)).await
+    }
+
+    /// Waits for the upload, having asked what writes to it to stop.
+    pub(super) async fn lock(&self, path: &Path) -> Result<KeyedGuard> {
+        if let Some(writer) = self.writers.lock().get(path) {
+            writer.notify_one();
+        }
+        let lock = self.locks.lock(path.to_owned());
+        tokio::time::timeout(WAIT_LIMIT, lock).await.map_err(|_| in_use())
+    }
+
+    /// Says that an upload is being written to; told when another request wants it.
+    pub(super) fn writer(self: &Arc<Self>, path: &Path) -> Writer {
+        let wanted = Arc::<Notify>::default();
+        self.writers.lock().insert(path.to_owned(), wanted.clone());
+        Writer {
+            uploads: self.clone(),
+            path: path.to_owned(),
+            wanted,
+        }
+    }
+
+    /// Takes a whole upload for use.
+    ///
+    /// # Errors
+    /// There is none of the name; it is not whole; it is not what it was said to be; another request has it; the medium failed.
+    pub fn take(&self, repo: &RepoKey, id: &str) -> Result<Taken> {
+        let path = self.path(repo, id)?;
+        self.find(repo, id)?;
+        let held = self.locks.try_lock(path.clone()).ok_or_else(in_use)?;
+        let upload = self.find(repo, id)?;
+        if upload.offset < upload.plan.size {
+            let message = format!("upload {id} has {} of {} bytes", upload.offset, upload.plan.size);
+            return Err(Problem::conflict(message).hint("send the rest first"));
+        }
+        self.check(&path, &upload.plan)?;
+        Ok(Taken {
+            size: upload.plan.size,
+            path,
+            room: self.room.clone(),
+            _held: held,
+        })
+    }
+
+    /// Makes sure, once, that a whole upload is what was said, and that it stays.
+    pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<()> {
+        if plan.checked {
+            return Ok(());
+        }
+        let file = fs::File::open(path).map_err(storage_failed)?;
+        if let Some(said) = &plan.sha256 {
+            let found = sha256(&file).map_err(storage_failed)?;
+            if !found.eq_ignore_ascii_case(said) {
+                drop_upload(&self.room, path)?;
+                let message = format!("the bytes that arrived have SHA-256 {found}, not {said}; they are gone");
+                return Err(Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+                    .hint("send the file again from the start"));
+            }
+        }
+        file.sync_all().map_err(storage_failed)?;
+        let plan = Plan {
+            checked: true,
+            ..plan.clone()
+        };
+        write_plan(path, &plan)
+    }
+
+    /// Drops what nothing was added to for long.
+    pub fn sweep(&self, idle: Duration) {
+        for (_, dir) in self.room.repositories() {
+            for path in room::entries(&dir.join(KIND)) {
+                let data = path.with_extension("");
+                // The plan alone grows old while bytes arrive.
+                let is_plan = path != data && data.is_file();
+                if is_plan || room::age(&path).is_none_or(|age| age < idle) {
+                    continue;
+                }
+                if let Some(_held) = self.locks.try_lock(data.clone()) {
+                    let _ = fs::remove_file(&path);
+                    let _ = drop_upload(&self.room, &data);
+                }
+            }
+        }
+    }
+}
+
+/// What writes to an upload, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Writer {
+    uploads: Arc<Uploads>,
+    path: PathBuf,
+    wanted: Arc<Notify>,
+}
+
+impl Writer {
+    /// Waits until another request wants the upload.
+    pub(super) async fn is_wanted(&self) {
+        self.wanted.notified().await;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.uploads.writers.lock().remove(&self.path);
+    }
+}
+
+impl Taken {
+    /// Removes it: it has been used.
+    pub fn used(self) {
+        if let Err(problem) = drop_upload(&self.room, &self.path) {
+            tracing::warn!(why = problem.message, "an upload that was used stays");
+        }
+    }
+}
+
+fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
+    let json = serde_json::to_vec(plan).map_err(Problem::internal)?;
+    write_private(&plan_path(path), &json).map_err(storage_failed)
+}
+
+/// The plan goes first: bytes without one are no upload.
+fn remove(path: &Path) -> Result<()> {
+    room::remove(&plan_path(path))?;
+    room::remove(path)
+}
+
+fn drop_upload(room: &Room, path: &Path) -> Result<()> {
+    remove(path)?;
+    room.release(path);
+    Ok(())
+}
+
+fn look(path: &Path, id: &str) -> Result<Option<Upload>> {
+    let read = fs::metadata(path).and_then(|meta| Ok((meta.len(), meta.modified()?, fs::read(plan_path(path))?)));
+    let (offset, modified, json) = match read {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(storage_failed(e)),
+    };
+    let plan: Plan = serde_json::from_slice(&json).map_err(Problem::internal)?;
+    let end = modified.checked_add(IDLE).unwrap_or(modified);
+    let expires = jiff::Timestamp::try_from(end).map_or(0, jiff::Timestamp::as_millisecond);
+    Ok(Some(Upload {
+        id: id.to_owned(),
+        plan,
+        offset,
+        expires_ms: expires,
+    }))
+}
+
+fn sha256(mut file: &fs::File) -> io::Result<String> {
+    let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect()),
+            n => hasher.update(buffer.get(..n).unwrap_or_default()),
+        }
+    }
+}

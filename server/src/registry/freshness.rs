@@ -1,0 +1,124 @@
+//! Whether an open repository is still what it was opened as: the same directory, with the same settings.
+//!
+//! Of a directory each access tells by a few `stat`s. A bucket is asked for its settings again once what is known is
+//! [`BUCKET_FRESH`] old; while one request asks, others go on with what is known for as long again, and then ask
+//! themselves.
+
+use crate::{
+    problem::{Problem, Result},
+    stamp::Stamp,
+};
+use mdl_repo::Repo;
+use std::{
+    io,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// How old what is known of a bucket's settings may be.
+pub const BUCKET_FRESH: Duration = Duration::from_secs(5);
+
+/// What a repository's directory is told by. Its number alone may be given to another one later; the file `format` is
+/// written once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    directory: Stamp,
+    format: Option<Stamp>,
+}
+
+impl Identity {
+    fn is_same(&self, other: &Identity) -> bool {
+        self.directory.is_same_file(&other.directory) && self.format == other.format
+    }
+}
+
+/// A repository's directory and settings in one state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    identity: Option<Identity>,
+    settings: [Option<Stamp>; 2],
+}
+
+impl State {
+    /// Of the repository at a path; none: there is none.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub(super) fn of(path: &Path) -> Result<Option<State>> {
+        let failed = |e: io::Error| Problem::internal(format!("cannot look at {}: {e}", path.display()));
+        let Some(directory) = Repo::directory(path) else {
+            return Ok(None);
+        };
+        let Some(found) = Stamp::of(&directory).map_err(failed)? else {
+            return Ok(None);
+        };
+        let format = Stamp::of(&directory.join("format")).map_err(failed)?;
+        Ok(Some(State {
+            identity: Some(Identity {
+                directory: found,
+                format,
+            }),
+            settings: [Stamp::of(&directory.join("config")).map_err(failed)?, user_settings()],
+        }))
+    }
+
+    /// Of a repository in a bucket, which has no stamps.
+    pub(super) fn of_bucket() -> State {
+        State {
+            identity: None,
+            settings: [None, user_settings()],
+        }
+    }
+
+    /// Whether it is the same repository, whatever its settings.
+    pub(crate) fn is_same_repository(&self, other: &State) -> bool {
+        match (&self.identity, &other.identity) {
+            (Some(a), Some(b)) => a.is_same(b),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_same(&self, other: &State) -> bool {
+        self.is_same_repository(other) && self.settings == other.settings
+    }
+
+    /// Whether any later change of the settings would show.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settings.iter().flatten().all(Stamp::is_settled)
+    }
+}
+
+fn user_settings() -> Option<Stamp> {
+    mdl_repo::user_file().and_then(|path| Stamp::of(&path).ok().flatten())
+}
+
+/// When a bucket was last asked for a repository's settings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    answered: Instant,
+    asking: bool,
+}
+
+impl Asked {
+    pub(super) fn now() -> Asked {
+        Asked {
+            answered: Instant::now(),
+            asking: false,
+        }
+    }
+
+    /// Whether the bucket is to be asked; who is told so does ask, and says how it ended.
+    pub(super) fn must_ask(&mut self) -> bool {
+        let age = self.answered.elapsed();
+        let fresh = age < BUCKET_FRESH || (self.asking && age < 2 * BUCKET_FRESH);
+        self.asking |= !fresh;
+        !fresh
+    }
+
+    /// The bucket answered a question that was asked then, or did not answer.
+    pub(super) fn asked(&mut self, answered: Option<Instant>) {
+        self.asking = false;
+        self.answered = answered.unwrap_or(self.answered);
+    }
+}
