@@ -42,10 +42,7 @@ struct Watch {
 impl WriteGuard {
     /// That of a collector which has shut everybody out.
     pub(crate) fn alone(held: Box<dyn Guard>) -> WriteGuard {
-        WriteGuard {
-            held,
-            watch: None,
-        }
+        WriteGuard { held, watch: None }
     }
 
     /// To be asked right before a ref moves, or before anything else comes to hold on to objects.
