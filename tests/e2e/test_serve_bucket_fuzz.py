@@ -65,7 +65,18 @@ def bucket(tmp_path: Path) -> Iterator[Bucket]:
 @pytest.fixture
 def fuzz(tmp_path: Path, bucket: Bucket) -> Iterator[Fuzz]:
     grounds, log = Grounds(tmp_path), tmp_path / "opened.log"
-    options = ("--storage", bucket.url, "--memory", "64MiB", "--cache", "64MiB", "--max-upload", "16MiB")
+    options = (
+        "--storage",
+        bucket.url,
+        "--memory",
+        "64MiB",
+        "--cache",
+        "64MiB",
+        "--max-upload",
+        "16MiB",
+        "--token-failures",
+        "0",
+    )
     with Server(grounds.root, options, bucket.environment, token=grounds.admin, under=tracer(log)) as server:
         fill(grounds, server)
         grounds.sign_in(server)

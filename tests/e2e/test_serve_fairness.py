@@ -163,9 +163,11 @@ def test_clients_that_take_nothing_are_cut_off_where_others_wait_for_all_that_th
             assert is_all_zeros(fetch(server, tensor_path("bob/gpt"), bob, 120), 96)
             ended = 0
             for one in slow:
-                with contextlib.suppress(OSError):
+                try:
                     got = raw.drain(one, 256 * MIB) if has_begun(one) else b""
                     ended += raw.status(got) == 200 and len(got) < 96 * MIB
+                except ConnectionError:
+                    ended += 1
                 one.close()
             assert ended, "a body that was cut off must not look complete"
 

@@ -30,7 +30,7 @@ def fuzz(tmp_path: Path) -> Iterator[Fuzz]:
     grounds = Grounds(tmp_path)
     repos = grounds.fill()
     log = tmp_path / "opened.log"
-    options = ("--memory", "64MiB", "--cache", "64MiB", "--max-upload", "16MiB")
+    options = ("--memory", "64MiB", "--cache", "64MiB", "--max-upload", "16MiB", "--token-failures", "0")
     with Server(grounds.root, options, token=grounds.admin, under=tracer(log)) as server:
         opened = Opened(log, [grounds.root], Path.cwd())
         opened.learn()

@@ -56,13 +56,14 @@ def by_tar(server: Server, path: str) -> int:
         info = tarfile.TarInfo(path)
         info.size = 1
         archive.addfile(info, io.BytesIO(b"x"))
-    return server.ask("POST", f"{API}/commits", packed.getvalue(), {"Content-Type": "application/x-tar"}).status
+    path = f"{API}/commits?meta=%7B%22message%22%3A%22tar%22%7D"
+    return server.ask("POST", path, packed.getvalue(), {"Content-Type": "application/x-tar"}).status
 
 
 def by_form(server: Server, path: str) -> int:
     quoted = path.replace('"', "%22")
     parts = [
-        b'--B\r\nContent-Disposition: form-data; name="meta"\r\nContent-Type: application/json\r\n\r\n{}\r\n',
+        b'--B\r\nContent-Disposition: form-data; name="meta"\r\n\r\n{"message":"form"}\r\n',
         f'--B\r\nContent-Disposition: form-data; name="file"; filename="{quoted}"\r\n\r\nx\r\n'.encode(),
         b"--B--\r\n",
     ]
@@ -81,7 +82,7 @@ def test_no_commit_over_http_holds_a_repository(server: Server, send: object, pa
 
 
 @pytest.mark.parametrize("path", GOOD)
-@pytest.mark.parametrize("send", [by_hub, by_tar])
+@pytest.mark.parametrize("send", [by_hub, by_tar, by_form])
 def test_names_that_only_look_alike_are_taken(server: Server, send: object, path: str) -> None:
     assert callable(send)
     status = send(server, path)
