@@ -15,7 +15,9 @@ use mdl_repo::{
 };
 use serde_json::json;
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     io::Write,
     path::{Path, PathBuf},
 };
@@ -195,7 +197,7 @@ fn branch(there: &Advertised, wanted: Option<&str>, url: &str) -> Result<String>
 /// An empty repository that knows where it came from; or the one that an earlier try left.
 fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &str) -> Result<Repo> {
     let occupied = fs::read_dir(dir).is_ok_and(|mut d| d.next().is_some()) || dir.is_file();
-    if occupied {
+    if occupied && !is_unmarked(dir) {
         let found = Repo::open(dir, context.engine()?).ok();
         let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
         return match found.filter(is_begun) {
@@ -212,6 +214,20 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
     fs::write(&mark, b"").map_err(RepoError::io(format!("cannot write {}", mark.display())))?;
     repo.set_remote("origin", Some(remote))?;
     Ok(repo)
+}
+
+/// Whether an earlier try ended before it could leave its mark: there is a store in which nothing was put yet, and nothing else.
+fn is_unmarked(dir: &Path) -> bool {
+    let names = |dir: &Path| -> Option<Vec<OsString>> {
+        let entries = fs::read_dir(dir).ok()?;
+        entries.map(|e| e.ok().map(|e| e.file_name())).collect()
+    };
+    let has_only = |dir: &Path, known: &[&str]| {
+        names(dir).is_some_and(|found| found.iter().all(|n| known.iter().any(|k| n == *k)))
+    };
+    let store = dir.join(mdl_repo::DIR);
+    let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
+    is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &["HEAD", "config", "identity", "format", "tmp"])
 }
 
 /// There from the first step of a clone to its last.
