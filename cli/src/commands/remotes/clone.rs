@@ -227,7 +227,8 @@ fn is_unmarked(dir: &Path) -> bool {
     };
     let store = dir.join(mdl_repo::DIR);
     let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
-    is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &["HEAD", "config", "identity", "format", "tmp"])
+    let first = ["HEAD", "base", "config", "format", "identity", "swap.lock", "tmp"];
+    is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &first)
 }
 
 /// There from the first step of a clone to its last.
