@@ -25,9 +25,9 @@ use std::{
 };
 
 /// Keys of meta that begin with this are the programs' own.
+const OWN: &str = "mdl.";
 /// Times that a file is written out before it counts as one that is being written to.
 const WRITE_OUTS: u32 = 3;
-const OWN: &str = "mdl.";
 
 /// What is to be committed, and what is said about it.
 #[derive(Clone, Debug, Default)]
