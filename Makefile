@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -83,6 +83,11 @@ demo: build wheel $(TORCH_STAMP)
 ## kill-sweep: every nth system call of commit, gc and compact killed; `make test` runs a sample of it
 kill-sweep: build $(STAMP) system
 	MDL_SWEEP=all $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_kill_sweep.py
+
+## power-cuts: CUTS=500 power cuts spread over all verbs (wants root, FUSE and loop devices); `make test` makes a few
+CUTS ?= 500
+power-cuts: build $(STAMP) system
+	MDL_POWER_CUTS=$(CUTS) $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_power_cuts.py
 
 ## bench: every benchmark; Markdown and JSON go to docs/benchmarks/ (BENCH_OUT=)
 bench: build $(STAMP)

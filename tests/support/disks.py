@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,9 +18,13 @@ def must(*argv: str | Path) -> None:
     """Runs a command that needs root; the test is skipped where it cannot."""
     done = subprocess.run([*map(str, argv)], capture_output=True, check=False)
     if done.returncode != 0:
-        reason = f"{argv[0]} cannot be used here: {done.stderr.decode(errors='replace').strip()[:200]}"
-        warnings.warn(f"SKIPPED: {reason}", stacklevel=2)
-        pytest.skip(reason)
+        cannot(f"{argv[0]} cannot be used here: {done.stderr.decode(errors='replace').strip()[:200]}")
+
+
+def cannot(reason: str) -> NoReturn:
+    """Skips the test, and says so where it is seen."""
+    warnings.warn(f"SKIPPED: {reason}", stacklevel=3)
+    pytest.skip(reason)
 
 
 @contextmanager
