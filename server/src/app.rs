@@ -209,6 +209,9 @@ impl App {
     /// # Errors
     /// There is none of the name; it cannot be opened.
     pub async fn repo(&self, name: &RepoName) -> Result<Arc<Repo>> {
+        if let Some((repo, _)) = self.registry().unchanged(name) {
+            return Ok(repo);
+        }
         let (app, name) = (self.clone(), name.clone());
         work(move || app.registry().open(&name)).await
     }

@@ -16,7 +16,14 @@ use axum::{
 };
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
-use std::{num::NonZeroU32, sync::Arc, time::Instant};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 /// For whatever says nothing else: not to be shown, framed or run by a browser.
 const STRICT: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
@@ -28,9 +35,14 @@ const BURST: u32 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(Arc<str>);
 
+/// What tells this process's requests from those of others.
+static PROCESS: LazyLock<String> = LazyLock::new(|| random_hex(4).unwrap_or_default());
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
 impl RequestId {
     fn new() -> RequestId {
-        RequestId(random_hex(8).unwrap_or_default().into())
+        let number = REQUESTS.fetch_add(1, Ordering::Relaxed);
+        RequestId(format!("{}{number:08x}", *PROCESS).into())
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -179,7 +179,7 @@ impl Problem {
 
 impl From<RepoError> for Problem {
     fn from(error: RepoError) -> Problem {
-        let full = matches!(&error, RepoError::Io { source, .. } if is_full(source));
+        let full = error.is_full();
         let (status, kind) = match error.kind() {
             // Nobody need try again soon.
             ErrorKind::Io if full => (StatusCode::INSUFFICIENT_STORAGE, "io"),
@@ -197,6 +197,11 @@ impl From<RepoError> for Problem {
                 tracing::error!(%context, %source, "the medium failed");
                 let what = if full { FULL } else { "the server's storage failed" };
                 what.to_owned()
+            }
+            // Nor how much room there is.
+            RepoError::NoRoom { .. } => {
+                tracing::error!(%error, "no room for a version");
+                FULL.to_owned()
             }
             _ => error.to_string(),
         };

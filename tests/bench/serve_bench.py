@@ -1,5 +1,5 @@
-"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, memory under its flag,
-the time of one tensor of a large model, and the first byte on a long history.
+"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, and beside another build
+of mdl; memory under its flag, the time of one tensor of a large model, the first byte on a long history.
 
 wrk asks with 64 connections and throws the bytes away; curl fetches each revision, and its SHA-256 is compared with the
 file that was committed. nginx, wrk and curl come from the system's packages.
@@ -8,8 +8,10 @@ file that was committed. nginx, wrk and curl come from the system's packages.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -58,6 +60,15 @@ def drifted(tensors: list[Tensor], step: int) -> list[Tensor]:
     return out
 
 
+SMALL = {
+    "log": "/api/v1/repos/bench/minilm/log?limit=5",
+    "refs": "/api/v1/repos/bench/minilm/refs",
+    "tree": "/api/models/bench/minilm/tree/main",
+    "healthz": "/healthz",
+}
+"""Answers of some kilobytes at most."""
+
+
 def history(root: Path, flat: Path) -> dict[str, str]:
     """A repository with REVISIONS versions of MiniLM; returns the SHA-256 of each, by revision."""
     mdl = Mdl.init(root / "bench" / "minilm", "--bare")
@@ -72,7 +83,7 @@ def history(root: Path, flat: Path) -> dict[str, str]:
 
 
 def wrk(url: str, seconds: int, script: str | None = None) -> dict[str, float]:
-    """Bytes a second and errors of 64 connections."""
+    """Bytes and requests a second, and errors, of 64 connections."""
     argv = ["wrk", "-t2", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "60s"]
     if script:
         argv += ["-s", script]
@@ -81,10 +92,13 @@ def wrk(url: str, seconds: int, script: str | None = None) -> dict[str, float]:
     rate = re.search(r"Transfer/sec:\s+([\d.]+)(\w+)", text)
     errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+    requests = re.search(r"Requests/sec:\s+([\d.]+)", text)
     assert rate, text
+    assert requests, text
     unit = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}[rate[2]]
     failed = sum(map(int, errors.groups())) if errors else 0
-    return {"bytes_per_second": float(rate[1]) * unit, "errors": failed + (int(bad[1]) if bad else 0)}
+    failed += int(bad[1]) if bad else 0
+    return {"bytes_per_second": float(rate[1]) * unit, "requests_per_second": float(requests[1]), "errors": failed}
 
 
 class Watch(threading.Thread):
@@ -137,40 +151,64 @@ def cold_and_memory(root: Path, digests: dict[str, str], memory: str) -> dict[st
     return {"memory": memory, "seconds": seconds, "wrong": wrong, "downloads": CONNECTIONS, "peak_rss": peak}
 
 
-def throughput(root: Path, flat: Path, folder: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """nginx and mdl in turn: one cached revision, and 20 of them."""
+class Build(Server):
+    """The server of a build of mdl; none named: of the one under test."""
+
+    def __init__(self, root: Path, build: Path | None = None) -> None:
+        super().__init__(root, environment={"MDL_LOG": "warn"})
+        self.build = build
+
+    def start(self) -> Server:
+        own = os.environ.get("MDL_BIN")
+        if self.build:
+            os.environ["MDL_BIN"] = str(self.build)
+        try:
+            return super().start()
+        finally:
+            os.environ.pop("MDL_BIN", None)
+            if own:
+                os.environ["MDL_BIN"] = own
+
+
+def throughput(root: Path, flat: Path, folder: Path, args: Any) -> dict[str, Any]:
+    """nginx, mdl and another build of it in turn: one cached revision, 20 of them, and small answers."""
     port = 18080
     config = folder / "nginx.conf"
     config.write_text(NGINX.format(folder=folder, root=flat, port=port))
-    one, many = {"nginx": [], "mdl": []}, {"nginx": [], "mdl": []}
+    one: dict[str, list[float]] = {}
+    many: dict[str, list[float]] = {}
+    small: dict[str, dict[str, list[float]]] = {what: {} for what in SMALL}
     script = folder / "many.lua"
+    last = f"step-{REVISIONS - 1}"
     errors = 0
-    with Server(root, environment={"MDL_LOG": "warn"}) as server:
+    with contextlib.ExitStack() as stack:
+        asked = {"nginx": (f"http://127.0.0.1:{port}", "/%s/model.safetensors")}
+        for name, build in {"mdl": None, "before": args.before}.items():
+            if name == "mdl" or build:
+                served = shutil.copytree(root, folder / f"root-{name}", symlinks=True)
+                asked[name] = (stack.enter_context(Build(served, build)).url, resolve("%s"))
         nginx = subprocess.Popen(["nginx", "-c", str(config)])
-        try:
-            time.sleep(0.5)
+        stack.callback(nginx.wait)
+        stack.callback(nginx.terminate)
+        time.sleep(0.5)
+        for base, pattern in asked.values():
             for revision in range(REVISIONS):
-                fetched(server.url + resolve(f"step-{revision}"))
-                fetched(f"http://127.0.0.1:{port}/step-{revision}/model.safetensors")
-            for _ in range(rounds):
-                last = f"step-{REVISIONS - 1}"
-                urls = {
-                    "nginx": (f"http://127.0.0.1:{port}", f"/{last}/model.safetensors", "/step-%d/model.safetensors")
-                }
-                urls["mdl"] = (server.url, resolve(last), resolve("step-%d"))
-                for name, (base, path, pattern) in urls.items():
-                    done = wrk(base + path, seconds)
-                    one[name].append(done["bytes_per_second"])
+                fetched(base + pattern % f"step-{revision}")
+        for _ in range(args.rounds):
+            for name, (base, pattern) in asked.items():
+                lua = f"local n = 0\nrequest = function()\n  n = (n + 1) % {REVISIONS}\n"
+                path = pattern % "step-%d"
+                script.write_text(lua + f'  return wrk.format("GET", string.format("{path}", n))\nend\n')
+                looks = [(one, wrk(base + pattern % last, args.seconds)), (many, wrk(base, args.seconds, str(script)))]
+                for kept, done in looks:
+                    kept.setdefault(name, []).append(done["bytes_per_second"])
                     errors += done["errors"]
-                    lua = f"local n = 0\nrequest = function()\n  n = (n + 1) % {REVISIONS}\n"
-                    script.write_text(lua + f'  return wrk.format("GET", string.format("{pattern}", n))\nend\n')
-                    done = wrk(base, seconds, str(script))
-                    many[name].append(done["bytes_per_second"])
+            for what, path in SMALL.items():
+                for name, (base, _) in list(asked.items())[1:]:
+                    done = wrk(base + path, max(1, args.seconds // 2))
+                    small[what].setdefault(name, []).append(done["requests_per_second"])
                     errors += done["errors"]
-        finally:
-            nginx.terminate()
-            nginx.wait()
-    return {"one": one, "many": many, "errors": errors}
+    return {"one": one, "many": many, "small": small, "errors": errors}
 
 
 def large(root: Path, folder: Path, gib: float) -> dict[str, Any]:
@@ -239,6 +277,13 @@ def long_history(repo: Path) -> dict[str, Any]:
     return out
 
 
+def beside_before(load: dict[str, Any]) -> str:
+    """What this build does in parts of what the one before did."""
+    pairs = {"one": load["one"], "many": load["many"], **load["small"]}
+    ratios = [f"{what} {median(by['mdl']) / median(by['before']):.2f}" for what, by in pairs.items()]
+    return prose("Beside the build before (1: the same; more is faster):", ", ".join(ratios) + ".")
+
+
 def rate(values: list[float]) -> str:
     return f"{median(values) / 1e9:.2f} ({min(values) / 1e9:.2f} to {max(values) / 1e9:.2f})"
 
@@ -251,6 +296,8 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--seconds", type=int, default=8, help="of each round of wrk")
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--before", type=Path, help="another build of mdl, to be held beside this one")
+    options.add_argument("--only", choices=("throughput",), help="leave out the rest")
     options.add_argument("--gib", type=float, default=2.0, help="size of the large model")
     options.add_argument("--history", type=Path, help="a repository of many commits, as ROOT/OWNER/NAME")
     args = options.parse_args()
@@ -263,9 +310,11 @@ def main() -> int:
         root, flat = folder / "root", folder / "flat"
         root.mkdir()
         digests = history(root, flat)
-        data["cold"] = [cold_and_memory(root, digests, memory) for memory in ("256MiB", "1GiB")]
-        data["throughput"] = throughput(root, flat, folder, args.seconds, args.rounds)
-        data["large"] = large(root, folder, args.gib)
+        if not args.only:
+            data["cold"] = [cold_and_memory(root, digests, memory) for memory in ("256MiB", "1GiB")]
+        data["throughput"] = throughput(root, flat, folder, args)
+        if not args.only:
+            data["large"] = large(root, folder, args.gib)
         if args.history:
             data["history"] = long_history(args.history)
     publish("serve", "mdl serve under load", report(data, args), data, args.out)
@@ -286,6 +335,14 @@ def report(data: dict[str, Any], args: Any) -> str:
         "the flat files.",
     )
     text += "\n" + table(("", "nginx", "mdl serve", "ratio"), rows)
+    text += prose("Small answers, requests a second, the same way:")
+    answers = [(what, *(f"{median(r):,.0f}" for r in by.values())) for what, by in load["small"].items()]
+    builds = ["mdl serve", "the build before"][: len(load["one"]) - 1]
+    text += "\n" + table(("", *builds), answers)
+    if "before" in load["one"]:
+        text += beside_before(load)
+    if "cold" not in data:
+        return text
     text += prose(
         f"Downloads that nobody asked for before: 64 at once over {REVISIONS} revisions, each a delta of "
         f"the one before."

@@ -100,8 +100,13 @@ impl App {
     }
 
     async fn open_for(&self, caller: Caller, name: RepoName, scope: Scope) -> Result<(Access, State)> {
-        let (app, asked) = (self.clone(), name.clone());
-        let opened = work(move || app.registry().open_with_state(&asked)).await;
+        let opened = match self.registry().unchanged(&name) {
+            Some(found) => Ok(found),
+            None => {
+                let (app, asked) = (self.clone(), name.clone());
+                work(move || app.registry().open_with_state(&asked)).await
+            }
+        };
         let open = opened.as_ref().is_ok_and(|(repo, _)| is_open(repo));
         if !caller.may(scope, &name, open) {
             if open && scope == Scope::Read {

@@ -45,11 +45,16 @@ impl State {
     /// # Errors
     /// The file system does not say.
     pub(super) fn of(path: &Path) -> Result<Option<State>> {
-        let failed = |e: io::Error| Problem::internal(format!("cannot look at {}: {e}", path.display()));
-        let Some(directory) = Repo::directory(path) else {
-            return Ok(None);
-        };
-        let Some(found) = Stamp::of(&directory).map_err(failed)? else {
+        Repo::directory(path).map_or(Ok(None), |directory| State::in_directory(&directory))
+    }
+
+    /// Of the repository whose own directory this is; none: it is gone.
+    ///
+    /// # Errors
+    /// The file system does not say.
+    pub(super) fn in_directory(directory: &Path) -> Result<Option<State>> {
+        let failed = |e: io::Error| Problem::internal(format!("cannot look at {}: {e}", directory.display()));
+        let Some(found) = Stamp::of(directory).map_err(failed)? else {
             return Ok(None);
         };
         let format = Stamp::of(&directory.join("format")).map_err(failed)?;

@@ -16,7 +16,7 @@ use crate::{
 use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;
-use mdl_repo::{DIR, Repo, RepoError};
+use mdl_repo::{DIR, Repo, RepoError, storage::network_file_system};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -120,6 +120,8 @@ struct Opened {
     state: State,
     /// Whether any change since would show in the state.
     settled: bool,
+    /// Whether a `stat` of it waits for no other machine.
+    is_on_this_machine: bool,
     asked: Asked,
 }
 
@@ -225,10 +227,11 @@ impl Registry {
         let asked = Asked::now();
         let repo = Arc::new(self.load(name)?);
         let opened = Opened {
+            settled: state.is_settled(),
+            is_on_this_machine: repo.dir().is_some_and(|dir| network_file_system(dir).is_none()),
             repo,
             used: Instant::now(),
             state,
-            settled: state.is_settled(),
             asked,
         };
         let mut open = self.opened();
@@ -241,6 +244,19 @@ impl Registry {
                 Ok((repo, state))
             }
         }
+    }
+
+    /// The open handle, as a few `stat`s of the disk of this machine tell; none: only [`Registry::open`] can tell, which
+    /// may wait for a disk or a network.
+    pub(crate) fn unchanged(&self, name: &RepoName) -> Option<(Arc<Repo>, State)> {
+        let (repo, state) = {
+            let mut open = self.opened();
+            let found = open.get_mut(name).filter(|o| o.settled && o.is_on_this_machine)?;
+            found.used = Instant::now();
+            (found.repo.clone(), found.state)
+        };
+        let now = State::in_directory(repo.dir()?).ok().flatten()?;
+        now.is_same(&state).then_some((repo, state))
     }
 
     /// The open handle, if its directory is in this state and its settings are those that are stored.
