@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -88,6 +88,16 @@ kill-sweep: build $(STAMP) system
 CUTS ?= 500
 power-cuts: build $(STAMP) system
 	MDL_POWER_CUTS=$(CUTS) $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_power_cuts.py
+
+# Instrumented builds keep to themselves.
+FUZZ = CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz nice -n 10 fuzz/run.sh
+MINUTES ?= 10
+
+## fuzz: libFuzzer over every parser, MINUTES=10 each, or over one (TARGET=pack); docs/fuzzing.md
+fuzz:
+	$(FUZZ) build
+	$(FUZZ) run $(MINUTES) $(TARGET)
+	$(FUZZ) results $(TARGET)
 
 ## bench: every benchmark; Markdown and JSON go to docs/benchmarks/ (BENCH_OUT=)
 bench: build $(STAMP)

@@ -21,6 +21,8 @@ mod streams;
 
 pub use attach::{attach, discover, open_at};
 pub use http::HttpPeer;
+#[doc(hidden)]
+pub use http::read_refs;
 pub use lazy::completed;
 pub use near::{Near, lacking_here, read_stored};
 pub use open::{open, open_repo};

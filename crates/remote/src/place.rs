@@ -73,7 +73,8 @@ impl Place {
     /// # Errors
     /// `Usage`: a scheme that nothing here knows, a name that cannot be, credentials or a query in the URL.
     pub fn parse(text: &str) -> Result<Place> {
-        let Some((scheme, rest)) = text.split_once("://") else {
+        // A directory may be called like that too: what is before has a `/` then.
+        let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| !scheme.contains('/')) else {
             return match text {
                 "" => Err(RepoError::usage("an empty path is no place", "")),
                 path => Ok(Place::Local(path.into())),
@@ -185,6 +186,8 @@ mod tests {
             "https://h/o/n",
             "some/dir",
             "/abs",
+            "/odd://dir",
+            "./s3://dir",
         ] {
             assert_eq!(Place::parse(text).expect(text).to_string(), text);
         }

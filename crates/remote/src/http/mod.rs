@@ -21,7 +21,7 @@ use mdl_repo::{
     sync::{Bundle, Piece, Plan, RefMove, Want},
 };
 use merge::merge;
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::{collections::HashSet, fmt};
@@ -164,6 +164,18 @@ fn hex(ids: &[Id]) -> Vec<String> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| nonsense(&e.to_string()))
+}
+
+/// What comes of a server's answer where refs were asked for. For the fuzz targets, which have no server.
+///
+/// # Errors
+/// What a refusal says; an answer that makes no sense.
+#[doc(hidden)]
+pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
+    match StatusCode::from_u16(status) {
+        Ok(status) if !status.is_success() => Err(answer::refused("http://server", status, "", body).into()),
+        _ => refs::advertised("http://server", body),
+    }
 }
 
 impl Peer for HttpPeer {

@@ -38,18 +38,19 @@ struct Moved {
 
 /// Asks where they stand; makes sure that both speak of the same protocol.
 pub(super) fn list(peer: &HttpPeer) -> Result<Advertised> {
-    let bytes = peer.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?;
-    let answer: Value = parse(&bytes)?;
+    advertised(peer.url(), &peer.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?)
+}
+
+/// What the server at `url` says of its refs.
+pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
+    let answer: Value = parse(bytes)?;
     // Of a newer protocol nothing but the number is sure to be where it is looked for.
     let spoken = answer.get("protocol").and_then(Value::as_u64).unwrap_or_default();
     if spoken != PROTOCOL {
-        let message = format!(
-            "{} speaks version {spoken} of the protocol, this program {PROTOCOL}",
-            peer.url()
-        );
+        let message = format!("{url} speaks version {spoken} of the protocol, this program {PROTOCOL}");
         return Err(RepoError::user(message, "update the older of the two"));
     }
-    let Refs { head, refs } = parse(&bytes)?;
+    let Refs { head, refs } = parse(bytes)?;
     let mut out = Advertised { head, refs: Vec::new() };
     for r in refs {
         let id = r.id.parse().map_err(|_| nonsense("a ref holds no id"))?;

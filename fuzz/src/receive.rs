@@ -1,0 +1,63 @@
+//! A pack that others push: taken in whole or refused, and what was taken in is sound.
+
+use crate::{mend, repo};
+use mdl_objects::Kind;
+use mdl_repo::{
+    Silent,
+    pack::{Pack, PackId},
+    sync::Arrived,
+};
+use std::{fs, path::PathBuf, sync::OnceLock};
+
+/// Decoded bytes that are taken in at most.
+const MOST: u64 = 4 << 20;
+
+/// A directory in memory where there is one: nothing here has to survive.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    let memory = PathBuf::from("/dev/shm");
+    let made = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
+    made.expect("a directory")
+}
+
+/// As `Repo::take_in_pushed` takes it, over the small repository, so that its tensors can be bases.
+pub fn receive(data: &[u8]) {
+    static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let Some(name) = mend::pack::name(data) else { return };
+    let storage = repo::storage(&repo::small().values);
+    let repo = repo::open(&storage).expect("the small repository");
+    let id = PackId::from_bytes(name);
+    let path = DIR
+        .get_or_init(scratch)
+        .path()
+        .join(format!("{}.part", std::process::id()));
+    fs::write(&path, data).expect("a file");
+    let arrived = [Arrived { id, path: path.clone() }];
+    let taken = repo.take_in_pushed(&arrived, MOST, &Silent);
+    let _ = fs::remove_file(&path);
+    let report = repo.fsck(true, &Silent).expect("a check");
+    assert!(
+        report.problems.is_empty(),
+        "what was taken in is damaged: {:?}",
+        report.problems
+    );
+    let Ok(taken) = taken else { return };
+    assert!(taken.packs <= 1 && taken.bytes <= data.len() as u64);
+    let fresh = repo::fresh().0;
+    fresh_put(&fresh, id, data);
+    let pack = Pack::open(&fresh, id).expect("it was taken in");
+    for record in pack.records() {
+        let read = match record.kind {
+            Kind::Tensor => repo.odb().tensor(&record.id).and_then(|t| t.read()).map(drop),
+            kind => repo.odb().read(&record.id, kind).map(drop),
+        };
+        assert!(read.is_ok(), "taken in and not readable: {read:?}");
+    }
+}
+
+fn fresh_put(storage: &dyn mdl_repo::storage::Storage, id: PackId, data: &[u8]) {
+    storage.put(&id.key(), data).expect("memory");
+}
