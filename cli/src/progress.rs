@@ -5,7 +5,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mdl_repo::Progress;
 use std::{
     io::{self, IsTerminal, Write},
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,6 +26,8 @@ pub struct Bars {
     /// Whether what is waited for is said.
     talks: bool,
     visible: bool,
+    /// Set when the user wants to leave; none: nothing is listened for.
+    leaving: OnceLock<Arc<AtomicBool>>,
     current: Mutex<Option<Current>>,
 }
 
@@ -39,8 +44,14 @@ impl Bars {
         Bars {
             talks: wanted && !json,
             visible: wanted && io::stderr().is_terminal(),
+            leaving: OnceLock::new(),
             current: Mutex::default(),
         }
+    }
+
+    /// Waits no more, once this is set, for what can be done another time.
+    pub fn leave_when(&self, leaving: Arc<AtomicBool>) {
+        let _ = self.leaving.set(leaving);
     }
 
     fn with(&self, f: impl FnOnce(&mut Option<Current>)) {
@@ -91,6 +102,12 @@ impl Progress for Bars {
             // There is nowhere to report that standard error is closed.
             let _ = writeln!(io::stderr(), "waiting for {what}");
         }
+    }
+
+    fn gives_up_waiting(&self) -> bool {
+        self.leaving
+            .get()
+            .is_some_and(|leaving| leaving.load(Ordering::Relaxed))
     }
 
     fn end(&self) {

@@ -1,6 +1,7 @@
 """Exceptions of the package, and what a user can do about each.
 
-Neighbours: the native half raises the first six by name, the other modules the rest. Knows nothing of what failed.
+Neighbours: the native half raises those up to `FullError` by name, the other modules the rest. Knows nothing of what
+failed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class CorruptError(MdlError):
 
 class StorageError(MdlError, OSError):
     """The medium failed: full, read-only, gone. Nothing that was reported as committed is lost."""
+
+
+class FullError(StorageError):
+    """There is no room on the disk. Nothing was committed, and all is as it was."""
 
 
 class StateError(MdlError, TypeError):

@@ -27,6 +27,7 @@ from .handle import Handle, made, opened
 from .labels import label_of
 from .reading import LazyTensor, Reader, find
 from .retention import Rule
+from .room import with_room
 from .state import encode
 
 Path = str | os.PathLike[str]
@@ -259,7 +260,8 @@ class Repo:
         if contract is None:
             commit = self._make_exactly(said, files, source)
         else:
-            commit = Commit.told(self._native.commit_lossy(said, contract, files, source, evaluate))
+            lossy = with_room(self._native, lambda: self._native.commit_lossy(said, contract, files, source, evaluate))
+            commit = Commit.told(lossy)
             for problem in (commit.quality or {}).get("warnings", []):
                 warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
         if retention is not None:
@@ -274,7 +276,7 @@ class Repo:
             warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
 
     def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
-        return _on_top(lambda: Commit.told(self._native.commit(said, files, source)))
+        return _on_top(lambda: Commit.told(with_room(self._native, lambda: self._native.commit(said, files, source))))
 
     def _room(self) -> pathlib.Path:
         """Where what waits for a commit lies."""
@@ -302,7 +304,7 @@ class Repo:
         with taking(aside=False) as devices:
             made = [one_file(rel, content) for rel, content in files.items()]
         devices.wait()
-        words = self._native.stage(made, branch)
+        words = with_room(self._native, lambda: self._native.stage(made, branch))
         return [Staged(f.rel, text) for f, text in zip(made, words, strict=True)]
 
     def staged(self, rev: str = "HEAD") -> list[Staged]:
@@ -355,7 +357,8 @@ class Repo:
             made = [one_file(rel, content) for rel, content in (files or {}).items()]
         devices.wait()
         made += [File.stored(s.path, s.words) for s in staged]
-        return Shard(**self._native.put_shard(session, rank, made, branch, parent))
+        put = with_room(self._native, lambda: self._native.put_shard(session, rank, made, branch, parent))
+        return Shard(**put)
 
     def join_shards(
         self,

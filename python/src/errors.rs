@@ -10,6 +10,7 @@ const MODULE: &str = "mdl.errors";
 
 fn class(error: &RepoError) -> &'static str {
     match error.kind() {
+        _ if error.is_full() => "FullError",
         ErrorKind::User => "UserError",
         ErrorKind::Usage => "UsageError",
         ErrorKind::NotFound => "NotFoundError",

@@ -11,7 +11,7 @@ use crate::{
 };
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile,
+    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile, OnFull,
     PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -134,7 +134,8 @@ impl Repo {
 }
 
 fn opened(py: Python<'_>, open: impl FnOnce() -> Outcome<mdl_repo::Repo> + Send) -> PyResult<Repo> {
-    free(py, open).map(|inner| Repo { inner })
+    // `mdl.room` waits, so that Ctrl-C is heard.
+    free(py, || open().map(mdl_repo::Repo::without_waiting_for_room)).map(|inner| Repo { inner })
 }
 
 #[pymethods]
@@ -190,6 +191,17 @@ impl Repo {
     #[getter]
     fn work(&self) -> Option<&Path> {
         self.inner.work()
+    }
+
+    /// Whether what finds the disk full is to wait for room.
+    #[getter]
+    fn waits_for_room(&self) -> bool {
+        self.inner.config().on_full() == OnFull::Wait
+    }
+
+    /// Bytes that may still be written; None where the medium does not tell.
+    fn room(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        free(py, || self.inner.room())
     }
 
     /// Commits files, or a directory, without loss.

@@ -1,5 +1,5 @@
-"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file, and beside another build
-of mdl; memory under its flag, the time of one tensor of a large model, the first byte on a long history.
+"""What `mdl serve` gives under load on loopback: throughput beside nginx serving the flat file and beside another build
+of mdl; memory under its flag, one tensor of a large model, the first byte on a long history.
 
 wrk asks with 64 connections and throws the bytes away; curl fetches each revision, and its SHA-256 is compared with the
 file that was committed. nginx, wrk and curl come from the system's packages.

@@ -9,7 +9,7 @@ use std::{io::Write, path::PathBuf};
 /// Make a repository in a directory, beside the checkpoints that are there
 ///
 /// The repository lives in DIR/.mdl, or with --storage in a bucket that many work trees and servers share: each has its own HEAD.
-/// Files in DIR are left alone until the first commit. A repository that exists is left as it is.
+/// Files in DIR are left alone until the first commit. A repository that exists is left as it is, but for --shared.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl\n  mdl init \
@@ -27,6 +27,9 @@ pub struct Args {
     /// Name of the first branch [default: main]; of no effect where there is a repository already.
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
+    /// Let the directory's group write to the repository, whatever each user's umask; also to one that exists.
+    #[arg(long, conflicts_with = "storage")]
+    shared: bool,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -41,6 +44,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Some(url) => mdl_remote::attach(&dir, url, wanted, &engine)?,
         None => Repo::init(&dir, args.bare, wanted, engine)?,
     };
+    if let Some(dir) = repo.dir().filter(|_| args.shared) {
+        mdl_repo::storage::share_with_group(dir)?;
+    }
     let branch = match repo.refs().head()? {
         Head::Branch(name) => Some(name),
         Head::Detached(_) => None,

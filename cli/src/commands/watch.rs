@@ -136,6 +136,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
     // A policy that does not exist is better known now than in an hour.
     watch.contract.judged(&repo)?;
     let stop = stop_flag()?;
+    context.bars.leave_when(stop.clone());
     if args.remove && args.dir.is_dir() {
         watch.known.refresh(&repo, &watch.branch)?;
         remove::resume(context, &repo, &watch.known, &args.dir)?;

@@ -5,6 +5,7 @@ mod disk;
 mod head;
 mod known;
 mod replace;
+mod room;
 mod write;
 
 use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
@@ -13,6 +14,7 @@ use disk::{empties, ignores_case, on_disk, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::Read;
 use mdl_objects::{Entry, Id};
+use room::need_room;
 use std::{
     collections::HashMap,
     fs,
@@ -151,6 +153,7 @@ impl Repo {
         refuse(self.in_no_version(others)?)?;
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
         refuse_one_name(&jobs, dir)?;
+        need_room(&jobs, &[], dir)?;
         let mut touched = Touched::default();
         let written = self.write(&jobs, dir, &mut touched, &mut done, progress);
         touched.sync()?;
@@ -255,6 +258,7 @@ impl Repo {
         }
         refuse(in_the_way)?;
         refuse_one_name(&jobs, &work)?;
+        need_room(&jobs, &gone, &work)?;
         let mut touched = Touched::default();
         let removed = self.remove_all(&gone, &work, &mut touched, &mut done);
         let written = removed.and_then(|()| self.write(&jobs, &work, &mut touched, &mut done, progress));

@@ -150,9 +150,11 @@ impl Repo {
     /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
     /// have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
-        let _lock = self.lock_for(request, progress)?;
-        let (source, files) = self.listed(request)?;
-        self.store(request, &source, &files, None, progress)
+        self.with_room(progress, || {
+            let _lock = self.lock_for(request, progress)?;
+            let (source, files) = self.listed(request)?;
+            self.store(request, &source, &files, None, progress)
+        })
     }
 
     /// Keeps others from the work tree while its files become a version of where HEAD points.
@@ -184,9 +186,11 @@ impl Repo {
             return Err(RepoError::user("the evaluator gave up; nothing was committed", ""));
         }
         let files: Vec<NewFile> = list.into_iter().map(NewFile::from).collect();
-        // Not for as long as candidates are judged: where the files or the branch moved meanwhile, that is seen.
-        let _lock = self.lock_for(request, progress)?;
-        self.store(request, &source, &files, Some(prepared), progress)
+        self.with_room(progress, || {
+            // Not for as long as candidates are judged: where the files or the branch moved meanwhile, that is seen.
+            let _lock = self.lock_for(request, progress)?;
+            self.store(request, &source, &files, Some(&prepared), progress)
+        })
     }
 
     /// What a commit under a policy would come to: its record, and every candidate that was made.
@@ -236,7 +240,7 @@ impl Repo {
         request: &CommitRequest,
         source: &Path,
         list: &[NewFile],
-        prepared: Option<Prepared>,
+        prepared: Option<&Prepared>,
         progress: &dyn Progress,
     ) -> Result<Committed> {
         let written = self.write_commit(request, source, list, prepared, progress)?;
@@ -251,7 +255,7 @@ impl Repo {
         request: &CommitRequest,
         source: &Path,
         list: &[NewFile],
-        prepared: Option<Prepared>,
+        prepared: Option<&Prepared>,
         progress: &dyn Progress,
     ) -> Result<Written<'_>> {
         let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
@@ -259,7 +263,7 @@ impl Repo {
         let transaction = WriteTransaction::begin(self)?;
         let target = self.target_of(request, source)?;
         let parent = target.parent();
-        if let Some(p) = prepared.as_ref().filter(|p| p.parent != parent) {
+        if let Some(p) = prepared.filter(|p| p.parent != parent) {
             return Err(RepoError::Conflict {
                 name: request.branch.clone().unwrap_or_else(|| "the branch".to_owned()),
                 expected: p.parent,
@@ -272,8 +276,12 @@ impl Repo {
         let old = parent_commit
             .as_ref()
             .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        if prepared.is_none() {
+            // How little a reconstruction takes cannot be told from the versions before.
+            self.need_room(list, parent_commit.as_ref())?;
+        }
         let policy = Policy {
-            max_depth: prepared.as_ref().map_or(self.config.max_depth(), |p| p.max_depth),
+            max_depth: prepared.map_or(self.config.max_depth(), |p| p.max_depth),
             allow_damaged: request.allow_damaged,
         };
         let sink = Sink::Pack(&mut pack);
@@ -281,12 +289,12 @@ impl Repo {
             odb: &self.odb,
             sink,
             policy,
-            hints: prepared.as_ref().map_or(&request.hints, |p| &p.hints),
+            hints: prepared.map_or(&request.hints, |p| &p.hints),
             progress,
             report: Report::default(),
         };
         progress.begin("committing", sizes);
-        let files = self.ingest_all(&mut ingest, list, &old, prepared.as_ref())?;
+        let files = self.ingest_all(&mut ingest, list, &old, prepared)?;
         progress.end();
         let tree = store(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
@@ -311,10 +319,10 @@ impl Repo {
             ));
         }
         let mut report = std::mem::take(&mut ingest.report);
-        if let Some(p) = &prepared {
+        if let Some(p) = prepared {
             report.errors(&p.errors);
         }
-        let quality = prepared.as_ref().map(|p| &p.quality);
+        let quality = prepared.map(|p| &p.quality);
         let derive = || resume::derive(&self.odb, list, &files, quality);
         let resume = request
             .resume
@@ -327,7 +335,7 @@ impl Repo {
             report: &report,
             resume,
         };
-        let (commit, id) = finish(&mut ingest, request, self, &made, prepared.as_ref())?;
+        let (commit, id) = finish(&mut ingest, request, self, &made, prepared)?;
         drop(ingest);
         // From here on it is a commit.
         go_on(progress, STORING)?;
@@ -337,7 +345,7 @@ impl Repo {
             id,
             commit,
             report,
-            quality: prepared.map(|p| p.quality),
+            quality: prepared.map(|p| p.quality.clone()),
             transaction,
         })
     }

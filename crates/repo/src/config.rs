@@ -16,7 +16,7 @@ const KEY: Key = Key::fixed("config");
 const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 7] = [
+pub const KNOWN: [(&str, &str, &str); 8] = [
     (
         "user.name",
         "",
@@ -44,6 +44,11 @@ pub const KNOWN: [(&str, &str, &str); 7] = [
         "commit what symbolic links point at instead of refusing them",
     ),
     (
+        "commit.on_full",
+        "fail",
+        "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`",
+    ),
+    (
         "serve.anonymous_read",
         "false",
         "`mdl serve` lets anybody read this repository, without a token",
@@ -63,6 +68,15 @@ pub struct Remote {
     pub depth: Option<u32>,
     /// The one branch that is fetched where none is named, and no tags; none for all.
     pub branch: Option<String>,
+}
+
+/// What storing a version does where the medium is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFull {
+    /// It fails, and all is as it was.
+    Fail,
+    /// It waits for room, holding nothing, and begins again.
+    Wait,
 }
 
 /// The settings in force.
@@ -253,6 +267,14 @@ impl Config {
         self.get("commit.follow_symlinks").as_deref() == Some("true")
     }
 
+    /// What a commit does where the medium is full.
+    pub fn on_full(&self) -> OnFull {
+        match self.get("commit.on_full").as_deref() {
+            Some("wait") => OnFull::Wait,
+            _ => OnFull::Fail,
+        }
+    }
+
     /// The author, now: environment, then settings, then the system's user.
     pub fn signature(&self) -> Signature {
         let env = |key: &str| std::env::var(key).ok().filter(|v| !v.is_empty());
@@ -346,7 +368,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     let fits = match (example.parse::<u64>(), example.parse::<bool>()) {
         (Ok(_), _) => value.parse::<u64>().is_ok_and(|n| key != "delta.max_depth" || n <= 250),
         (_, Ok(_)) => value.parse::<bool>().is_ok(),
-        _ => true,
+        _ => key != "commit.on_full" || matches!(value, "fail" | "wait"),
     };
     if fits {
         return Ok(());
@@ -355,6 +377,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
         "delta.max_depth" => "a whole number from 0 to 250",
         "gc.reflog_days" => "a number of days, 0 or more",
         "gc.grace_hours" => "a number of hours, 0 or more",
+        "commit.on_full" => "fail or wait",
         _ => "true or false",
     };
     Err(RepoError::usage(

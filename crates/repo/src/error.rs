@@ -167,6 +167,14 @@ pub enum RepoError {
     /// A new version or tag says more than any may.
     #[error("nothing was made: {0}")]
     TooLong(ObjectError),
+    /// There is less room on the medium than a new version takes at least.
+    #[error("the disk has room for {} more, and this would take at least {}", bytes(*free), bytes(*wanted))]
+    NoRoom {
+        /// Bytes that it would take at least.
+        wanted: u64,
+        /// Bytes that there is room for.
+        free: u64,
+    },
     /// The medium failed.
     #[error("{context}: {source}")]
     Io {
@@ -216,6 +224,15 @@ fn day(time_ms: i64) -> String {
 }
 
 impl RepoError {
+    /// Whether the medium has no room for what was to be written.
+    pub fn is_full(&self) -> bool {
+        match self {
+            RepoError::NoRoom { .. } => true,
+            RepoError::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
     /// The request is refused.
     pub fn user(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
         RepoError::User {
@@ -301,7 +318,7 @@ impl RepoError {
                 source: ScanError::Io(_),
                 ..
             } => ErrorKind::Io,
-            RepoError::Io { .. } => ErrorKind::Io,
+            RepoError::NoRoom { .. } | RepoError::Io { .. } => ErrorKind::Io,
         }
     }
 
@@ -354,13 +371,23 @@ impl RepoError {
             } => {
                 "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
             }
-            RepoError::Io { source, .. } if is_full(source) => {
-                "nothing was lost: free some space (`mdl gc` may help) and run the command again".to_owned()
+            full if full.is_full() => {
+                "nothing was lost: free some space (`mdl gc` may help) and run the command again; \
+                 with `mdl config commit.on_full wait` commits wait for room"
+                    .to_owned()
             }
             _ => return None,
         };
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// `3 MiB`
+fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let fits = |unit: &usize| n >> (10 * unit) < 10_000;
+    let unit = (0..UNITS.len()).find(fits).unwrap_or(UNITS.len() - 1);
+    format!("{} {}", n >> (10 * unit), UNITS[unit])
 }
 
 /// Whether there is no more room, on the disk or for this user.

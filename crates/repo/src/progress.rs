@@ -13,6 +13,10 @@ pub trait Progress: Sync {
     fn end(&self);
     /// Another process holds what is needed: said once, after a while.
     fn waiting(&self, _what: &str) {}
+    /// Whether to give up what is waited for, where the work could be done later.
+    fn gives_up_waiting(&self) -> bool {
+        self.stopped()
+    }
     /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must go
     /// together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it stays so.
     fn stopped(&self) -> bool {

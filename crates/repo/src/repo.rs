@@ -32,6 +32,8 @@ pub struct Repo {
     pub(crate) config: Config,
     /// Once it was asked for.
     pub(crate) identity: OnceLock<Identity>,
+    /// Whether `commit.on_full` counts.
+    pub(crate) waits_for_room: bool,
     dir: Option<PathBuf>,
     work: Option<PathBuf>,
 }
@@ -177,6 +179,7 @@ impl Repo {
             odb,
             config,
             identity: OnceLock::new(),
+            waits_for_room: true,
             dir,
             work,
         })
@@ -223,11 +226,20 @@ impl Repo {
         Ok(self)
     }
 
-    /// Does without the work tree: for those who work on the repository from elsewhere. What they move, the work tree's user has not.
+    /// Does without the work tree, and never waits for room: for those who work on the repository from elsewhere. What
+    /// they move, the work tree's user has not.
     #[must_use]
     pub fn from_elsewhere(mut self) -> Repo {
         self.work = None;
+        self.waits_for_room = false;
         self.refs.note_moves(None);
+        self
+    }
+
+    /// Never waits for room, whatever `commit.on_full` says: for callers that wait in their own way.
+    #[must_use]
+    pub fn without_waiting_for_room(mut self) -> Repo {
+        self.waits_for_room = false;
         self
     }
 

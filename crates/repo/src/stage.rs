@@ -29,12 +29,15 @@ impl Repo {
     /// Damaged or unsuitable files; the medium failed.
     pub fn stage(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         check_names(files)?;
+        self.with_room(progress, || self.stage_once(files, branch, progress))
+    }
+
+    fn stage_once(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         let transaction = WriteTransaction::begin(self)?;
         let parent = self.parent_of(branch)?;
-        let old = match parent {
-            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
-            None => Files::new(),
-        };
+        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        self.need_room(files, commit.as_ref())?;
+        let old = commit.map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
         let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
         let hints = Hints::default();

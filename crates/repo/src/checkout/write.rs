@@ -102,10 +102,7 @@ impl Repo {
             "checking out",
             jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
         );
-        let mut rest = jobs;
-        while !rest.is_empty() {
-            let (batch, later) = rest.split_at(batch_len(rest));
-            rest = later;
+        for batch in batches(jobs) {
             let written = self.write_batch(batch, root, progress)?;
             for (job, new) in batch.iter().zip(written) {
                 touched.add(&job.path, root);
@@ -142,6 +139,15 @@ impl Repo {
             written.into_iter().map(synced).collect()
         })
     }
+}
+
+/// The files in the order and the groups in which they are written.
+pub(super) fn batches<'a, 'j>(mut rest: &'j [Job<'a>]) -> impl Iterator<Item = &'j [Job<'a>]> {
+    std::iter::from_fn(move || {
+        let (batch, later) = rest.split_at_checked(batch_len(rest))?;
+        rest = later;
+        Some(batch)
+    })
 }
 
 fn batch_len(jobs: &[Job<'_>]) -> usize {

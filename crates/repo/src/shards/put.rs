@@ -83,10 +83,14 @@ impl Repo {
     /// name; the medium failed: the rank has put what it had put before, or this.
     pub fn put_shard(&self, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
         let keys = Keys::of(&request.session)?;
+        self.with_room(progress, || self.put_shard_once(&keys, request, progress))
+    }
+
+    fn put_shard_once(&self, keys: &Keys, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
         let files = self.shard_files(request)?;
         // No collector may run between the look-ups ("is it stored already?") and the record.
         let transaction = WriteTransaction::begin(self)?;
-        if let Some(d) = &Seen::read(&*self.storage, &keys)?.state.decided {
+        if let Some(d) = &Seen::read(&*self.storage, keys)?.state.decided {
             return Err(too_late(request, d));
         }
         let parent = match request.parent {
@@ -106,7 +110,7 @@ impl Repo {
         let bytes = record.bytes()?;
         // From here on it may be joined, and collectors go by it.
         transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
-        self.note_put(request, &keys, &check(&bytes))?;
+        self.note_put(request, keys, &check(&bytes))?;
         Ok(shard(request, &record, put.pack))
     }
 
@@ -136,10 +140,9 @@ impl Repo {
         parent: Option<Id>,
         progress: &dyn Progress,
     ) -> Result<Put> {
-        let old = match parent {
-            Some(id) => self.odb.files(&self.odb.commit(&id)?.tree)?,
-            None => Files::new(),
-        };
+        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        self.need_room(files, commit.as_ref())?;
+        let old = commit.map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
         let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let mut ingest = Ingest {
             odb: &self.odb,

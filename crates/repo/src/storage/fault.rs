@@ -142,6 +142,10 @@ impl Storage for FaultStorage {
         self.inner.read_at(key, offset, buf)
     }
 
+    fn room(&self) -> Result<Option<u64>> {
+        self.inner.room()
+    }
+
     fn size(&self, key: &Key) -> Result<Option<u64>> {
         self.state.alive()?;
         self.inner.size(key)

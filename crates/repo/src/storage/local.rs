@@ -31,7 +31,7 @@ pub struct LocalStorage {
     open: Mutex<HashMap<Key, Arc<File>>>,
 }
 
-fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+pub(super) fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
     RepoError::io(format!("cannot {what} {}", path.display()))
 }
 
@@ -252,6 +252,11 @@ impl Storage for LocalStorage {
             io::ErrorKind::UnexpectedEof => RepoError::corrupt(key, "shorter than it should be"),
             _ => failed("read", &self.path(key))(e),
         })
+    }
+
+    fn room(&self) -> Result<Option<u64>> {
+        let told = rustix::fs::statvfs(&self.root).map_err(|e| failed("look at", &self.root)(e.into()))?;
+        Ok(Some(told.f_bavail.saturating_mul(told.f_frsize)))
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {

@@ -10,6 +10,7 @@ mod local;
 mod lock;
 mod memory;
 mod network;
+mod shared;
 mod waiting;
 
 pub use fault::{Fault, FaultStorage};
@@ -18,6 +19,7 @@ pub use local::LocalStorage;
 pub(crate) use local::nonce;
 pub use memory::MemoryStorage;
 pub use network::network_file_system;
+pub use shared::share_with_group;
 pub use waiting::{Holder, Waiting, on_wait};
 
 use crate::{RepoError, Result};
@@ -102,6 +104,14 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// `NotFound`; the range leaves the value; the medium failed.
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Bytes that may still be written; `None` where the medium does not tell.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn room(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Length of a key's value; `None` where there is none.
     ///

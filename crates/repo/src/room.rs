@@ -1,0 +1,151 @@
+//! Room on the medium: looked for before files are stored, and waited for where `commit.on_full` says so.
+
+use crate::{
+    RepoError, Result,
+    config::OnFull,
+    contents::{Content, NewFile},
+    progress::Progress,
+    repo::Repo,
+    work::{FileState, recall},
+};
+use mdl_objects::{Commit, Summary};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Between two looks whether there is room again.
+const LOOK: Duration = Duration::from_millis(500);
+/// More room than when the medium was full: then it is tried again.
+const MORE: u64 = 1 << 20;
+/// After so long it is tried again in any case: a quota that was raised does not show as room.
+const AGAIN: Duration = Duration::from_secs(300);
+/// What anything takes: directories, a ref, its log.
+const LEAST: u64 = 64 << 10;
+
+/// One of so many bytes is the least that a first version takes; of one that begins a chain of differences nothing is
+/// known.
+const FIRST: u64 = 8;
+const SECOND: u64 = 64;
+/// A version takes at least one of so many parts of what the one before took.
+const LATER: u64 = 4;
+
+/// Bytes that so many new ones take at least, going by the version before. It errs on the low side: to be refused where
+/// there is room is worse than to find out late that there is none.
+fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
+    let share = |part: u64, of: u64| (u128::from(new) * u128::from(part) / u128::from(of.max(1))) as u64;
+    let bytes = match before {
+        None => new / FIRST,
+        Some((_, true)) => new / SECOND,
+        Some((summary, false)) => share(
+            summary.stored_bytes.min(summary.logical_bytes),
+            summary.logical_bytes.saturating_mul(LATER),
+        ),
+    };
+    bytes.saturating_add(LEAST)
+}
+
+impl Repo {
+    /// Does what stores files; where the medium is full, and the settings say so, waits for room and does it again.
+    /// Nothing is held meanwhile, so that a collection can make room.
+    ///
+    /// # Errors
+    /// Those of `store`.
+    pub(crate) fn with_room<T>(&self, progress: &dyn Progress, mut store: impl FnMut() -> Result<T>) -> Result<T> {
+        let waits = self.waits_for_room && self.config.on_full() == OnFull::Wait;
+        let mut is_told = false;
+        loop {
+            let full = match store() {
+                Err(full) if waits && full.is_full() => full,
+                done => return done,
+            };
+            progress.end();
+            if !std::mem::replace(&mut is_told, true) {
+                progress.waiting("room on the disk (commit.on_full is \"wait\")");
+            }
+            self.wait_for_room(full, progress)?;
+        }
+    }
+
+    /// Bytes that may still be written to the medium; none where it does not tell.
+    ///
+    /// # Errors
+    /// The medium failed.
+    pub fn room(&self) -> Result<Option<u64>> {
+        self.storage.room()
+    }
+
+    /// Looks whether there is room for files that come after a version, as far as can be told.
+    ///
+    /// # Errors
+    /// `NoRoom`; a file cannot be looked at; the medium failed.
+    pub(crate) fn need_room(&self, files: &[NewFile], parent: Option<&Commit>) -> Result<()> {
+        let Some(free) = self.storage.room()? else {
+            return Ok(());
+        };
+        let wanted = least(
+            self.new_bytes(files)?,
+            parent.map(|c| (&c.summary, c.parents.is_empty())),
+        );
+        match free < wanted {
+            true => Err(RepoError::NoRoom { wanted, free }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns when there may be room, or with the error where it is waited for no more.
+    fn wait_for_room(&self, full: RepoError, progress: &dyn Progress) -> Result<()> {
+        let before = self.room()?;
+        let enough = match &full {
+            RepoError::NoRoom { wanted, .. } => Some(*wanted),
+            _ => before.map(|free| free.saturating_add(MORE)),
+        };
+        let begun = Instant::now();
+        while begun.elapsed() < AGAIN {
+            if progress.gives_up_waiting() {
+                return Err(full);
+            }
+            thread::sleep(LOOK);
+            if self.room()?.zip(enough).is_some_and(|(free, enough)| free >= enough) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of those files that are not known to be stored.
+    fn new_bytes(&self, files: &[NewFile]) -> Result<u64> {
+        files.iter().try_fold(0_u64, |sum, file| {
+            let is_new = match &file.content {
+                Content::Stored(_) => false,
+                Content::Disk(path) => recall(&self.odb, path, &FileState::of(path)?).is_none(),
+                Content::Memory(_) => true,
+            };
+            Ok(if is_new { sum.saturating_add(file.size()?) } else { sum })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_would_not_have_fitted() {
+        let summary = |stored_bytes| Summary {
+            logical_bytes: 1 << 30,
+            stored_bytes,
+            ..Summary::default()
+        };
+        let new = 1 << 30;
+        assert_eq!(least(new, None), (1 << 27) + LEAST);
+        assert_eq!(
+            least(new, Some((&summary(1 << 30), true))),
+            (1 << 24) + LEAST,
+            "it may be a small difference"
+        );
+        assert_eq!(least(new, Some((&summary(1 << 26), false))), (1 << 24) + LEAST);
+        assert_eq!(least(new, Some((&summary(u64::MAX), false))), (1 << 28) + LEAST);
+        assert_eq!(least(u64::MAX, Some((&Summary::default(), false))), LEAST);
+    }
+}
