@@ -240,9 +240,11 @@ impl Repo {
                 let full = RefName::branch(&name)?;
                 self.refs.update(&held, &full, from, Some(*commit), &who, &message)?;
             }
-            Head::Detached(_) => self
-                .refs
-                .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => {
+                self.refs
+                    .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
+                self.files_are_of(Some(*commit));
+            }
         }
         Ok(done)
     }

@@ -150,7 +150,7 @@ impl Refs {
         let value = head_bytes(head);
         let mut found = self.storage.get_within(HEAD.key(), MOST)?;
         self.hold_head(held, head, who, message)?;
-        self.seen().inspect(|seen| seen.begin(new));
+        self.note_begin(old, new);
         held.confirm()?;
         // By swaps, so that it cannot fall between another's look and move.
         while let Swap::Lost(other) = self.storage.swap(HEAD.key(), found.as_deref(), Some(&value))? {
@@ -174,7 +174,7 @@ impl Refs {
     ) -> Result<()> {
         let (from, to) = (self.tip(expected)?, self.tip(new)?);
         self.hold_head(held, new, who, message)?;
-        self.seen().inspect(|seen| seen.begin(to));
+        self.note_begin(from, to);
         if matches!(new, Head::Detached(_)) {
             held.confirm()?;
         }
@@ -215,6 +215,13 @@ impl Refs {
         }
     }
 
+    /// Another name for the same commit says nothing of what the files are of: where a clone wrote none, they are of none still.
+    fn note_begin(&self, old: Option<Id>, new: Option<Id>) {
+        if old != new {
+            self.seen().inspect(|seen| seen.begin(new));
+        }
+    }
+
     /// After it: the move is written down, and what held a detached HEAD before is let go (its log is kept).
     fn head_moved(
         &self,
@@ -225,7 +232,9 @@ impl Refs {
         message: &str,
     ) {
         self.log_head(old, new, who, message);
-        self.seen().inspect(|seen| seen.end(new));
+        if old != new {
+            self.seen().inspect(|seen| seen.end(new));
+        }
         if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
             && let Ok(Some(id)) = self.get(name)
         {

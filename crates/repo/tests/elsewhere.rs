@@ -135,3 +135,26 @@ fn a_branch_that_somebody_deleted_is_not_begun_anew() {
     assert!(matches!(error, RepoError::FilesOfAnother { tip: None, .. }), "{error}");
     assert!(error.hint().unwrap_or_default().contains(&first.short()), "{error}");
 }
+
+#[test]
+fn another_name_for_a_commit_does_not_make_files_that_are_not_here_deleted_ones() {
+    let p = place();
+    p.write("a", b"1");
+    let tip = p.commit("first").id;
+    // As in a clone of a part: HEAD has a version, and none of its files was written.
+    std::fs::remove_file(p.path().join("a")).expect("removed");
+    p.repo.files_are_of_none();
+    p.repo.create_branch("other", &tip, false).expect("made");
+    let other = Head::Branch("other".to_owned());
+    p.repo.attach(&other, Some(tip), &Silent).expect("switched");
+    p.repo.rename_branch("other", "another", &Silent).expect("renamed");
+    assert_eq!(p.repo.files_of().expect("known"), None);
+    p.write("b", b"2");
+    let refused = p.try_commit("without a").expect_err("a would be gone");
+    assert!(
+        matches!(refused, RepoError::FilesOfAnother { base: None, .. }),
+        "{refused}"
+    );
+    p.repo.reset(&tip, false, &Silent).expect("said so");
+    p.commit("without a, on purpose");
+}

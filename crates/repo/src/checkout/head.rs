@@ -43,7 +43,9 @@ impl Repo {
         self.refuse_another_tip(head, Some(*commit))?;
         let message = format!("checkout: moving to {}", place(head));
         self.refs
-            .move_head(held, from, head, &self.config.signature(), &message)
+            .move_head(held, from, head, &self.config.signature(), &message)?;
+        self.files_are_of(Some(*commit));
+        Ok(())
     }
 
     /// HEAD must not come to be on a branch that is gone, or whose files these are not.
