@@ -1,0 +1,114 @@
+//! Random histories of all verbs, with programs that write in between and faults, against a model of what must come back
+//! (docs/model-test.md). `MDL_MODEL_STEPS` says how many steps, `MDL_MODEL_SEED` which history alone, `MDL_MODEL_JOBS` how many run
+//! at once. A history that fails is made shorter by leaving steps out, and printed.
+
+mod check;
+mod faults;
+mod files;
+mod model;
+mod run;
+mod steps;
+mod transfers;
+mod upkeep;
+mod verbs;
+mod world;
+
+use run::{Failure, run, setup_of};
+use std::{
+    env,
+    str::FromStr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use steps::{Step, history};
+use world::Tally;
+
+/// Steps of all histories together in the list of all tests, and of each.
+const STEPS: u64 = 2000;
+const LENGTH: usize = 250;
+/// How long a failing history is made shorter.
+const SHRINKING: Duration = Duration::from_secs(120);
+
+fn setting<T: FromStr>(name: &str) -> Option<T> {
+    env::var(name).ok()?.parse().ok()
+}
+
+/// Leaves out steps, ever fewer at once, as long as the history fails all the same.
+fn shrunk(seed: u64, steps: &[Step], failure: Failure) -> (Vec<Step>, Failure) {
+    let (mut best, mut why, began) = (steps[..=failure.at].to_vec(), failure, Instant::now());
+    let mut chunk = best.len() / 2;
+    while chunk > 0 && began.elapsed() < SHRINKING {
+        let mut at = 0;
+        while at < best.len() && began.elapsed() < SHRINKING {
+            let end = (at + chunk).min(best.len());
+            let fewer = [&best[..at], &best[end..]].concat();
+            match run(seed, &fewer, setup_of(seed)).1 {
+                Some(failure) => {
+                    best = fewer[..=failure.at].to_vec();
+                    why = failure;
+                }
+                None => at = end,
+            }
+        }
+        chunk /= 2;
+    }
+    (best, why)
+}
+
+fn report(seed: u64, steps: &[Step], failure: Failure) -> String {
+    let first = failure.what.clone();
+    let (steps, failure) = shrunk(seed, steps, failure);
+    let list: Vec<String> = steps.iter().map(|s| format!("  {s:?}\n")).collect();
+    format!(
+        "seed {seed} ({:?})\nfound: {first}\n{} steps are enough:\n{}found: {}\n",
+        setup_of(seed),
+        steps.len(),
+        list.concat(),
+        failure.what
+    )
+}
+
+#[test]
+fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
+    // The order of calls is to depend on the seed alone.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
+    let length = setting("MDL_MODEL_LENGTH").unwrap_or(LENGTH);
+    let only: Option<u64> = setting("MDL_MODEL_SEED");
+    let steps = setting("MDL_MODEL_STEPS").unwrap_or(STEPS);
+    let seeds = only.map_or(steps.div_ceil(length as u64), |_| 1);
+    let first = only.or(setting("MDL_MODEL_FIRST")).unwrap_or(0);
+    let (next, began) = (AtomicU64::new(first), Instant::now());
+    let (sum, found) = (Mutex::new(Tally::default()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..setting("MDL_MODEL_JOBS").unwrap_or(2) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= first + seeds {
+                        break;
+                    }
+                    let steps = history(seed, length, setup_of(seed).index && setup_of(seed).disk);
+                    let (tally, failure) = run(seed, &steps, setup_of(seed));
+                    if let Ok(mut sum) = sum.lock() {
+                        sum.add(&tally);
+                    }
+                    if let Some(failure) = failure {
+                        let text = report(seed, &steps, failure);
+                        println!("{text}");
+                        found.lock().map(|mut found| found.push(text)).unwrap_or_default();
+                    }
+                }
+            });
+        }
+    });
+    let (sum, found) = (
+        sum.into_inner().unwrap_or_default(),
+        found.into_inner().unwrap_or_default(),
+    );
+    println!("{seeds} histories, {:.0} s\n{sum:#?}", began.elapsed().as_secs_f64());
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
