@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel test demo bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -110,6 +110,10 @@ bench: build $(STAMP)
 ## bench-serve: mdl serve under load, beside nginx (wants nginx, wrk and curl)
 bench-serve: build $(STAMP)
 	$(PYTHON) tests/bench/serve_bench.py --out $(BENCH_OUT)
+
+## bench-safety: what locks, looks and syncs cost, beside an earlier build (BEFORE=)
+bench-safety: build $(STAMP)
+	$(PYTHON) tests/bench/safety_bench.py --before $(BEFORE) --out $(BENCH_OUT)
 
 ## bench-python: what commits cost a training loop
 bench-python: build wheel $(TORCH_STAMP)

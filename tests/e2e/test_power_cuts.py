@@ -96,7 +96,7 @@ UNSYNCED = "fsync,fdatasync,syncfs,sync,sync_file_range,msync"
 
 
 @pytest.mark.skipif(_reason is not None, reason=f"syncs that do nothing: {_reason}")
-@pytest.mark.parametrize("name", ["commit DIR", "switch", "push", "clone"])
+@pytest.mark.parametrize("name", ["commit DIR", "pull", "push", "clone"])
 @pytest.mark.parametrize("unrest", [0.0, RESTLESS], ids=["alone", "beside another program"])
 def test_the_check_finds_damage_where_nothing_is_synced(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, unrest: float
@@ -111,6 +111,6 @@ def test_the_check_finds_damage_where_nothing_is_synced(
         patch.setenv("MDL_BIN", str(program))
         with power_stage.recorded(stage, verb, power.HOSTILE, 1, unrest or None) as recording:
             patch.undo()
-            at = recording.moments[1].at
+            at = recording.moments[-1].at
             found = power_stage.wrong_after(stage, recording, power.Cut(at, 0.0, power.BLOCK, 1))
-    assert found, f"a step of {name} was acknowledged and nothing of it synced, and no damage is found"
+    assert found, f"{name} was acknowledged and nothing of it synced, and no damage is found"

@@ -55,6 +55,8 @@ class Moment:
     at: int
     told: tuple[Told, ...]
     step: int
+    until: int = 0
+    """Where the log stood when the next step began; 0 in the middle of a step."""
 
 
 @dataclass
@@ -88,7 +90,8 @@ def run(on: Stage, verb: Verb, disk: power.Disk, seed: int, unrest: float | None
     site = replace(on.site, root=disk.root)
     allowed: list[dict[str, bytes]] = [{"model.safetensors": (site.version(13) / "model.safetensors").read_bytes()}]
     first = told(verb, site)
-    moments = [Moment(disk.sync(), first, 0)]
+    began = disk.sync()
+    moments = [Moment(began, first, 0, began)]
 
     def acknowledged(commit: str) -> None:
         """In the middle of a step: what was told last, but for the branch."""
@@ -99,14 +102,14 @@ def run(on: Stage, verb: Verb, disk: power.Disk, seed: int, unrest: float | None
     with disk.unrest(unrest, seed):
         for n, step in enumerate(verb.steps, 1):
             step(replace(site, acknowledged=acknowledged))
-            at = disk.position()
-            moments.append(Moment(at, told(verb, site), n))
-            allowed += [{k: v for k, v in t.files.items() if "//" not in k} for t in moments[-1].told]
+            at, now = disk.position(), told(verb, site)
+            allowed += [{k: v for k, v in t.files.items() if "//" not in k} for t in now]
             for name in verb.repos:
                 mdl = site.at(name)
                 # Reading a version would fetch it.
                 if name != "some" and verb.name != "clone --only":
                     on.versions.learn(mdl, allowed)
+            moments.append(Moment(at, now, n, disk.position()))
         time.sleep(PAUSE)
     loose = frozenset(contents(site.version(11))) if verb.loose else frozenset()
     return Recording(verb, disk, moments, loose, allowed)
@@ -143,7 +146,8 @@ def wrong_after(on: Stage, recording: Recording, cut: power.Cut) -> list[str]:
     moments = recording.moments
     last = max(i for i, m in enumerate(moments) if m.at <= cut.at)
     # Until the step is over, what was told in its middle may have come late.
-    later = [m for m in moments[last:] if m.step <= moments[last].step + 1]
+    under_way = moments[last].step + (cut.at > moments[last].until)
+    later = [m for m in moments[last:] if m.step <= under_way]
     image = recording.disk.after(cut, on.folder / "cut.img")
     with disks.mounted(on.folder / "cut", "-o", f"loop,{recording.disk.options}", image) as root:
         try:
