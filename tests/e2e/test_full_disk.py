@@ -59,6 +59,11 @@ def place(tmp_path: Path) -> Iterator[Place]:
         (work / "side.txt").write_text("side\n")
         mdl.commit(None, "of the side", "--step", "3")
         mdl.run("switch", "main")
+        mdl.run("branch", "ahead")
+        mdl.run("switch", "ahead")
+        noise(work, 900, 6)
+        mdl.commit(None, "ahead", "--step", "4")
+        mdl.run("switch", "main")
         origin = Mdl(tmp_path / "origin")
         mdl.run("clone", work, origin.repo, repo_flag=False)
         noise(origin.repo, 700, 5)
@@ -84,23 +89,23 @@ VERBS: dict[str, Callable[[Place], list[str | Path]]] = {
     "checkout": lambda p: ["checkout", "side", "--to", p.disk / "out"],
     "checkout here": lambda _: ["checkout", "side"],
     "switch": lambda _: ["switch", "side"],
-    "merge": lambda _: ["merge", "side"],
+    "merge": lambda _: ["merge", "ahead"],
     "branch": lambda _: ["branch", "fresh", "side"],
     "branch -d": lambda _: ["branch", "-d", "-f", "side"],
     "tag": lambda _: ["tag", "-a", "v1", "-m", "a tag"],
     "config": lambda _: ["config", "delta.max_depth", "4"],
     "remote add": lambda p: ["remote", "add", "again", p.origin.repo],
-    "prune": lambda _: ["prune", "--keep-last", "1"],
+    "prune": lambda _: ["prune", "--keep-latest", "1"],
     "gc": lambda _: ["gc", "--prune-now"],
     "compact": lambda _: ["compact"],
     "fsck": lambda _: ["fsck"],
     "status": lambda _: ["status"],
     "log": lambda _: ["log"],
-    "shard put": lambda p: ["shard", "put", "s", p.elsewhere / "next", "--rank", "0"],
+    "shard put": lambda p: ["shard", "put", p.elsewhere / "next", "--session", "s", "--rank", "0"],
     "fetch": lambda _: ["fetch", "origin"],
     "push": lambda _: ["push", "origin", "side"],
     "clone": lambda p: ["clone", p.origin.repo, p.disk / "cloned"],
-    "watch": lambda p: ["watch", p.elsewhere / "runs", "--once", "--settle", "0s", "--branch", "watched"],
+    "watch": lambda p: ["watch", p.elsewhere / "runs", "--once", "--settle", "0", "--branch", "watched"],
 }
 
 
@@ -182,7 +187,7 @@ def test_watch_waits_for_room_and_leaves_when_asked(place: Place, how: signal.Si
     log = place.elsewhere / "log"
 
     def watch() -> subprocess.Popen[bytes]:
-        argv = place.mdl.argv("watch", runs, "--settle", "0s", "--interval", "1s", "--branch", "watched")
+        argv = place.mdl.argv("watch", runs, "--settle", "0", "--interval", "1", "--branch", "watched")
         with log.open("wb") as err:
             return subprocess.Popen(argv, stderr=err, stdout=err, env=place.mdl.environment())
 

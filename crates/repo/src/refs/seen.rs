@@ -7,7 +7,7 @@
 
 use mdl_objects::Id;
 use std::{
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, Write},
     path::PathBuf,
 };
@@ -31,6 +31,8 @@ impl Seen {
     /// What it may have been (inner none: there was no commit); none: nothing is known.
     pub fn read(&self) -> Option<Vec<Option<Id>>> {
         let text = fs::read_to_string(&self.path).ok()?;
+        // Of a line without an end the move had not begun.
+        let (text, _) = text.rsplit_once('\n')?;
         let line = |line: &str| match line {
             NONE => Some(None),
             hex => hex.parse().ok().map(Some),
@@ -42,11 +44,27 @@ impl Seen {
     /// HEAD's commit is about to become this.
     pub fn begin(&self, to: Option<Id>) {
         // From the unknown nothing follows but what it will be, which is noted then.
-        if let Some(mut all) = self.read() {
-            all.retain(|id| *id != to);
-            all.push(to);
-            self.write(&all[all.len().saturating_sub(MAX)..], true);
+        let Some(mut all) = self.read() else { return };
+        if all.last() == Some(&to) {
+            return;
         }
+        if all.len() < MAX && !all.contains(&to) && self.append(&all, to).is_ok() {
+            return;
+        }
+        all.retain(|id| *id != to);
+        all.push(to);
+        self.write(&all[all.len().saturating_sub(MAX)..], true);
+    }
+
+    /// One sync, where a replaced file takes one more for its name. A file with a torn line takes none.
+    fn append(&self, all: &[Option<Id>], to: Option<Id>) -> io::Result<()> {
+        let mut file = OpenOptions::new().append(true).open(&self.path)?;
+        let whole: usize = all.iter().map(|id| line(id).len()).sum();
+        if file.metadata()?.len() != whole as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        file.write_all(line(&to).as_bytes())?;
+        file.sync_data()
     }
 
     /// HEAD's commit is this.
@@ -56,7 +74,6 @@ impl Seen {
     }
 
     fn write(&self, all: &[Option<Id>], durable: bool) {
-        let line = |id: &Option<Id>| id.map_or_else(|| NONE.to_owned(), |id| id.to_hex()) + "\n";
         let text: String = all.iter().map(line).collect();
         // A note that is not written refuses a commit that could have been made: the user says which version is meant, and goes on.
         let _ = self.replace(&text, durable);
@@ -77,6 +94,10 @@ impl Seen {
     }
 }
 
+fn line(id: &Option<Id>) -> String {
+    id.map_or_else(|| NONE.to_owned(), |id| id.to_hex()) + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,9 +116,26 @@ mod tests {
         seen.begin(b);
         seen.begin(a);
         assert_eq!(seen.read(), Some(vec![b, a]));
-        for torn in ["", "12ab\n", "-\nx"] {
+        let whole = fs::read_to_string(dir.path().join("base")).expect("read");
+        for end in 65..130 {
+            fs::write(dir.path().join("base"), &whole[..end]).expect("written");
+            assert_eq!(seen.read(), Some(vec![b]), "an appended line is there once it is whole");
+            seen.begin(Some(Id::from_bytes([3; 32])));
+            assert_eq!(seen.read().expect("known").len(), 2);
+        }
+        for torn in ["", "-", "12ab\n", "x\n-\n"] {
             fs::write(dir.path().join("base"), torn).expect("written");
             assert_eq!(seen.read(), None, "{torn:?}");
+        }
+        for n in 0..20 {
+            seen.end(Some(Id::from_bytes([100; 32])));
+            (0..n).for_each(|m| seen.begin(Some(Id::from_bytes([m; 32]))));
+            let all = seen.read().expect("known");
+            assert_eq!(all.len(), MAX.min(usize::from(n) + 1));
+            assert_eq!(
+                all.last(),
+                Some(&Some(Id::from_bytes([if n > 0 { n - 1 } else { 100 }; 32])))
+            );
         }
     }
 }
