@@ -173,6 +173,20 @@ def test_partial_clones_hold_what_was_asked_for_and_fetch_the_rest(
     same_version(mdl, embed, "main", tmp_path / "room")
 
 
+def test_a_commit_in_a_partial_clone_ends_on_a_single_thread(mdl: Mdl, tmp_path: Path) -> None:
+    """The parent's tensors are brought by the threads that would otherwise wait for them."""
+    source = tmp_path / "source"
+    train(mdl, source, range(1))
+    some = Mdl(tmp_path / "some")
+    some.run("clone", mdl.repo, some.repo, "--only", "step.txt", repo_flag=False, cwd=tmp_path)
+    train(Mdl(mdl.repo), source, range(1, 2))
+    argv = some.argv("commit", source, "-m", "mine")
+    done = subprocess.run(argv, env=some.environment({"RAYON_NUM_THREADS": "1"}), timeout=60, check=False)
+    assert done.returncode == OK
+    assert_same(source, some.checkout("main", tmp_path / "out"))
+    some.fsck()
+
+
 def test_kills_in_the_middle_lose_no_part_that_had_come(place: tuple[str, Mdl], mdl: Mdl, tmp_path: Path) -> None:
     """Clones are killed at growing distances; each goes on where the one before was."""
     url, _ = place

@@ -34,14 +34,16 @@ impl Odb {
     }
 
     fn read_parts(&self, manifest: &Manifest, start: u64, end: u64) -> Result<Vec<u8>> {
-        let tensors: Vec<(u64, Vec<u8>)> = manifest
-            .tensors
-            .par_iter()
-            .filter_map(|t| {
-                let size = t.byte_len()?;
-                let (from, to) = (t.offset.max(start), (t.offset + size).min(end));
-                (from < to).then_some((t, size, from, to))
-            })
+        let touched = manifest.tensors.iter().filter_map(|t| {
+            let size = t.byte_len()?;
+            let (from, to) = (t.offset.max(start), (t.offset + size).min(end));
+            (from < to).then_some((t, size, from, to))
+        });
+        // Threads of the pool must not wait for what is brought by others of them.
+        self.prefetch(touched.clone().map(|(t, ..)| t.id))?;
+        let tensors: Vec<(u64, Vec<u8>)> = touched
+            .collect::<Vec<_>>()
+            .into_par_iter()
             .map(|(t, size, from, to)| {
                 let reader = self.tensor(&t.id)?;
                 let whole = to - from == size;

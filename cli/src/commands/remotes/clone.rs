@@ -227,7 +227,18 @@ fn is_unmarked(dir: &Path) -> bool {
     };
     let store = dir.join(mdl_repo::DIR);
     let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
-    let first = ["HEAD", "base", "config", "format", "identity", "swap.lock", "tmp"];
+    // The lock and the index are of commands that only looked.
+    let first = [
+        "HEAD",
+        "base",
+        "config",
+        "format",
+        "gc.lock",
+        "identity",
+        "index",
+        "swap.lock",
+        "tmp",
+    ];
     is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &first)
 }
 

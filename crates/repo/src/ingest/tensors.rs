@@ -20,7 +20,7 @@ use mdl_codec::{Encoded, Relatives, SEGMENT_BYTES, Scheme, Span};
 use mdl_files::{Extent, Layout};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
 use rayon::prelude::*;
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, iter, sync::Arc};
 
 /// Bytes of small tensors that are in memory at once.
 const BATCH: u64 = 64 << 20;
@@ -137,6 +137,8 @@ impl Ingest<'_> {
             let new = wanted && seen.insert(id) && !self.has(&id)?;
             work.push((e, id, if new { Some(bytes) } else { None }));
         }
+        let new = work.iter().filter(|(.., bytes)| bytes.is_some());
+        self.bring_bases(new.map(|(e, id, _)| (*e, id)), bases);
         let ready: Vec<Ready> = work
             .into_par_iter()
             .map(|(e, id, bytes)| {
@@ -177,6 +179,7 @@ impl Ingest<'_> {
             self.progress.advance(len);
             return Ok(id);
         }
+        self.bring_bases(iter::once((e, &id)), bases);
         let mut base = base_of(self.odb, bases, e, &id, self.policy.max_depth);
         let mut parts = self.encode_large(source, e, id, rel, base.as_ref())?;
         if parts.is_none() {
@@ -187,6 +190,13 @@ impl Ingest<'_> {
         let parts = parts.ok_or_else(|| changed(rel))?;
         self.place(e, id, rel, &parts, base.map(|b| b.at))?;
         Ok(id)
+    }
+
+    /// Has the parent's tensors brought into a partial repository, all at once and before threads of the pool look for them: what
+    /// brings them works on that pool, and would wait for ever for threads that wait for it. What cannot be had is no base.
+    fn bring_bases<'e>(&self, tensors: impl Iterator<Item = (&'e Extent, &'e Id)>, bases: &Bases) {
+        let others = tensors.filter_map(|(e, own)| bases.get(&e.name).filter(|id| *id != own));
+        let _ = self.odb.prefetch(others.copied());
     }
 
     /// Appends the segments of a large tensor to the pack, a few at a time. `None`: the base is not what its id says.
@@ -362,7 +372,8 @@ pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max
     if odb.has_unreadable_copy(own).unwrap_or(true) {
         return None;
     }
-    let reader = odb.tensor(&id).ok()?;
+    // One that is not here is not waited for (see `bring_bases`).
+    let reader = odb.has(&id).ok()?.then(|| odb.tensor(&id).ok()).flatten()?;
     if odb.is_condemned(reader.pack()) {
         return None;
     }
