@@ -127,9 +127,9 @@ def findings(mdl: Mdl, versions: Versions, expected: Expected, beside: Sequence[
         tree = {name: data for name, data in told.files.items() if "//" not in name}
         new = {name: data for name, data in moments[-1].files.items() if "//" not in name}
         out += among("HEAD or a branch moved before file", tree, [new], expected.loose)
-    checked = mdl.run("fsck", code=tuple(range(7)))
-    if checked.code != 0:
-        out.append(f"fsck: {checked}")
+    for looked in (("fsck",), ("reflog",)):
+        done = mdl.run(*looked, code=tuple(range(7)))
+        out += [] if done.code == 0 else [f"{looked[0]}: {done}"]
     lost = lost_versions(mdl, told, versions, expected.gone)
     out += lost or untrue_status(mdl, told, versions, beside)
     return out
