@@ -1,9 +1,9 @@
 //! Fuzz targets over every parser that bytes from outside reach, and mutations that get behind their checksums.
 //! See docs/fuzzing.md.
 //!
-//! A target takes any bytes and fails by panicking: a parser panics, or an oracle does not hold. `mend` makes of mutated
-//! bytes what gets past a checksum or a length. The stable test (`tests/replay.rs`) and the libFuzzer binaries
-//! (`fuzz/targets`) share both.
+//! A target takes any bytes and fails by panicking: a parser panics, or an oracle does not hold. `mend` makes of
+//! mutated bytes what gets past a checksum or a length. The stable test (`tests/replay.rs`) and the libFuzzer
+//! binaries (`fuzz/targets`) share both.
 
 mod codec;
 mod files;

@@ -17,7 +17,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -26,7 +26,7 @@ impl Random {
 
     /// A number below `n`; 0 where `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((self.next() >> 32) as usize).checked_rem(n).unwrap_or(0)
+        ((self.bits() >> 32) as usize).checked_rem(n).unwrap_or(0)
     }
 
     /// True once in `n` times.
@@ -79,7 +79,7 @@ fn change(words: &[&[u8]], data: &mut Vec<u8>, other: &[u8], random: &mut Random
         }
         3 => {
             if let Some(byte) = data.get_mut(at) {
-                *byte = random.next() as u8;
+                *byte = random.bits() as u8;
             }
         }
         4 => number(data, at, random),
@@ -89,7 +89,7 @@ fn change(words: &[&[u8]], data: &mut Vec<u8>, other: &[u8], random: &mut Random
             insert(data, random.below(data.len() + 1), &copy);
         }
         7 => {
-            let noise: Vec<u8> = (0..=random.below(8)).map(|_| random.next() as u8).collect();
+            let noise: Vec<u8> = (0..=random.below(8)).map(|_| random.bits() as u8).collect();
             insert(data, at, &noise);
         }
         8 => {

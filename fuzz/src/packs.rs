@@ -97,8 +97,8 @@ pub fn index(data: &[u8]) {
     }
 }
 
-/// The payload of one tensor, stored against a base that is there: segments have the lengths that the header states, and
-/// under the id of what was decoded it is read, as a whole and in parts.
+/// The payload of one tensor, stored against a base that is there: segments have the lengths that the header
+/// states, and under the id of what was decoded it is read, as a whole and in parts.
 pub fn tensor(data: &[u8]) {
     let Some(relatives) = header_relatives(data) else {
         return;

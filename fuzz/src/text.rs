@@ -87,13 +87,11 @@ fn revision(text: &str) {
     }
 }
 
-/// A place that is shown again is the same place.
+/// A place that is shown is read again, as one that is shown the same.
 fn place(text: &str) {
     if let Ok(place) = Place::parse(text) {
         let shown = place.to_string();
-        assert!(
-            Place::parse(&shown).is_ok_and(|p| p == place),
-            "{text:?} is shown as {shown:?}"
-        );
+        let again = Place::parse(&shown).map(|p| p.to_string());
+        assert!(again.is_ok_and(|a| a == shown), "{text:?} is shown as {shown:?}");
     }
 }

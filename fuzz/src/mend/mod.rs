@@ -57,12 +57,9 @@ pub fn tensor(data: &mut Vec<u8>) {
 
 /// A scheme that is known, and a length that is a whole number of elements.
 pub fn segments(data: &mut Vec<u8>) {
-    if let Some(byte) = data.get_mut(codec::HEAD) {
-        *byte %= 11;
-    }
-    if let Some(byte) = data.get_mut(1) {
-        *byte &= !15;
-    }
+    data.resize(data.len().max(codec::HEAD + 1), 0);
+    data[codec::HEAD] %= 11;
+    data[1] &= !15;
 }
 
 /// Checksum lines, and lengths of the values.
@@ -122,9 +119,7 @@ pub fn pickle(data: &mut Vec<u8>) {
 
 /// Magic, version and numbers that could be.
 pub fn gguf(data: &mut Vec<u8>) {
-    if data.len() < 24 {
-        return;
-    }
+    data.resize(data.len().max(24), 0);
     data[..4].copy_from_slice(b"GGUF");
     data[4..8].copy_from_slice(&[3, 0, 0, 0]);
     for count in [8, 16] {

@@ -54,7 +54,7 @@ pub fn manifest(data: &mut Vec<u8>) {
 
 fn parts(data: &[u8], out: &mut Manifest) -> Parsed<()> {
     let mut r = Reader::new(data);
-    (r.u8()?, r.u8()?, r.varint()?);
+    let _head = (r.u8()?, r.u8()?, r.varint()?);
     for _ in 0..r.varint()? {
         let (len, id) = (r.varint()?, r.id()?);
         out.skeleton.push(Chunk { id, len: len.max(1) });
