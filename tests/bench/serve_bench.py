@@ -133,29 +133,11 @@ def fetched(url: str) -> tuple[str, float]:
     return digest, time.perf_counter() - began
 
 
-def cold_and_memory(root: Path, digests: dict[str, str], memory: str) -> dict[str, Any]:
-    """64 downloaders of 20 revisions that nobody has asked for before."""
-    with Server(root, ("--memory", memory), {"MDL_LOG": "warn"}) as server:
-        shutil.rmtree(root / ".mdl-serve" / "decoded", ignore_errors=True)
-        server.stop()
-        server.start()
-        watch = Watch(server.pid)
-        watch.start()
-        began = time.perf_counter()
-        revisions = [list(digests)[i % REVISIONS] for i in range(CONNECTIONS)]
-        with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
-            got = list(pool.map(lambda r: fetched(server.url + resolve(r))[0], revisions))
-        seconds = time.perf_counter() - began
-        wrong = sum(g != digests[r] for g, r in zip(got, revisions, strict=True))
-        peak = watch.stop()
-    return {"memory": memory, "seconds": seconds, "wrong": wrong, "downloads": CONNECTIONS, "peak_rss": peak}
-
-
 class Build(Server):
     """The server of a build of mdl; none named: of the one under test."""
 
-    def __init__(self, root: Path, build: Path | None = None) -> None:
-        super().__init__(root, environment={"MDL_LOG": "warn"})
+    def __init__(self, root: Path, build: Path | None = None, *options: str) -> None:
+        super().__init__(root, options, {"MDL_LOG": "warn"})
         self.build = build
 
     def start(self) -> Server:
@@ -168,6 +150,32 @@ class Build(Server):
             os.environ.pop("MDL_BIN", None)
             if own:
                 os.environ["MDL_BIN"] = own
+
+
+def cold_and_memory(root: Path, digests: dict[str, str], memory: str, build: Path | None = None) -> dict[str, Any]:
+    """64 downloaders of 20 revisions that nobody has asked for before."""
+    with Build(root, build, "--memory", memory) as server:
+        shutil.rmtree(root / ".mdl-serve" / "decoded", ignore_errors=True)
+        server.stop()
+        server.start()
+        watch = Watch(server.pid)
+        watch.start()
+        began = time.perf_counter()
+        revisions = [list(digests)[i % REVISIONS] for i in range(CONNECTIONS)]
+        with concurrent.futures.ThreadPoolExecutor(CONNECTIONS) as pool:
+            got = list(pool.map(lambda r: fetched(server.url + resolve(r))[0], revisions))
+        seconds = time.perf_counter() - began
+        wrong = sum(g != digests[r] for g, r in zip(got, revisions, strict=True))
+        peak = watch.stop()
+    name = "before" if build else "now"
+    return {
+        "build": name,
+        "memory": memory,
+        "seconds": seconds,
+        "wrong": wrong,
+        "downloads": CONNECTIONS,
+        "peak_rss": peak,
+    }
 
 
 def throughput(root: Path, flat: Path, folder: Path, args: Any) -> dict[str, Any]:
@@ -194,8 +202,9 @@ def throughput(root: Path, flat: Path, folder: Path, args: Any) -> dict[str, Any
         for base, pattern in asked.values():
             for revision in range(REVISIONS):
                 fetched(base + pattern % f"step-{revision}")
-        for _ in range(args.rounds):
-            for name, (base, pattern) in asked.items():
+        for turn in range(args.rounds):
+            # None is always the one that comes right after another.
+            for name, (base, pattern) in list(asked.items())[:: 1 if turn % 2 else -1]:
                 lua = f"local n = 0\nrequest = function()\n  n = (n + 1) % {REVISIONS}\n"
                 path = pattern % "step-%d"
                 script.write_text(lua + f'  return wrk.format("GET", string.format("{path}", n))\nend\n')
@@ -204,17 +213,22 @@ def throughput(root: Path, flat: Path, folder: Path, args: Any) -> dict[str, Any
                     kept.setdefault(name, []).append(done["bytes_per_second"])
                     errors += done["errors"]
             for what, path in SMALL.items():
-                for name, (base, _) in list(asked.items())[1:]:
+                for name, (base, _) in list(asked.items())[1:][:: 1 if turn % 2 else -1]:
                     done = wrk(base + path, max(1, args.seconds // 2))
                     small[what].setdefault(name, []).append(done["requests_per_second"])
                     errors += done["errors"]
     return {"one": one, "many": many, "small": small, "errors": errors}
 
 
-def large(root: Path, folder: Path, gib: float) -> dict[str, Any]:
+def builds(args: Any) -> list[Path | None]:
+    """The build under test, and the one beside it."""
+    return [None, args.before] if args.before else [None]
+
+
+def large(root: Path, folder: Path, args: Any) -> dict[str, Any]:
     """One tensor of a large model by ranges, from a server that was just started and has decoded nothing."""
     rows, columns = 1024, 1024
-    count = max(1, int(gib * (1 << 30)) // (rows * columns * 2))
+    count = max(1, int(args.gib * (1 << 30)) // (rows * columns * 2))
     rng = np.random.default_rng(7)
     path = folder / "large" / "model.safetensors"
     path.parent.mkdir()
@@ -231,26 +245,29 @@ def large(root: Path, folder: Path, gib: float) -> dict[str, Any]:
             file.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())
     mdl = Mdl.init(root / "bench" / "large", "--bare")
     mdl.commit(path.parent, "large")
-    times, apis = [], []
+    times: dict[str, list[float]] = {}
+    apis: dict[str, list[float]] = {}
     for i in np.linspace(0, count - 1, 15).astype(int):
         shutil.rmtree(root / ".mdl-serve" / "decoded", ignore_errors=True)
         start = len(head) + int(i) * size
         with path.open("rb") as file:
             file.seek(start)
             wanted = file.read(size)
-        with Server(root, environment={"MDL_LOG": "warn"}) as server:
-            began = time.perf_counter()
-            answer = server.get(
-                "/bench/large/resolve/main/model.safetensors", Range=f"bytes={start}-{start + size - 1}"
-            )
-            times.append(time.perf_counter() - began)
-            assert (answer.status, answer.body == wanted) == (206, True)
-        with Server(root, environment={"MDL_LOG": "warn"}) as server:
-            began = time.perf_counter()
-            tensor = "/api/v1/repos/bench/large/tensor/main/model.safetensors"
-            answer = server.get(f"{tensor}?name=layers.{i}.weight&format=raw")
-            apis.append(time.perf_counter() - began)
-            assert (answer.status, answer.body == wanted) == (200, True)
+        for build in builds(args):
+            name = "before" if build else "now"
+            with Build(root, build) as server:
+                began = time.perf_counter()
+                answer = server.get(
+                    "/bench/large/resolve/main/model.safetensors", Range=f"bytes={start}-{start + size - 1}"
+                )
+                times.setdefault(name, []).append(time.perf_counter() - began)
+                assert (answer.status, answer.body == wanted) == (206, True)
+            with Build(root, build) as server:
+                began = time.perf_counter()
+                tensor = "/api/v1/repos/bench/large/tensor/main/model.safetensors"
+                answer = server.get(f"{tensor}?name=layers.{i}.weight&format=raw")
+                apis.setdefault(name, []).append(time.perf_counter() - began)
+                assert (answer.status, answer.body == wanted) == (200, True)
     return {"bytes": path.stat().st_size, "tensor_bytes": size, "range_seconds": times, "tensor_seconds": apis}
 
 
@@ -311,10 +328,11 @@ def main() -> int:
         root.mkdir()
         digests = history(root, flat)
         if not args.only:
-            data["cold"] = [cold_and_memory(root, digests, memory) for memory in ("256MiB", "1GiB")]
+            asked = [(memory, build) for memory in ("256MiB", "1GiB") for build in builds(args)]
+            data["cold"] = [cold_and_memory(root, digests, memory, build) for memory, build in asked]
         data["throughput"] = throughput(root, flat, folder, args)
         if not args.only:
-            data["large"] = large(root, folder, args.gib)
+            data["large"] = large(root, folder, args)
         if args.history:
             data["history"] = long_history(args.history)
     publish("serve", "mdl serve under load", report(data, args), data, args.out)
@@ -336,9 +354,10 @@ def report(data: dict[str, Any], args: Any) -> str:
     )
     text += "\n" + table(("", "nginx", "mdl serve", "ratio"), rows)
     text += prose("Small answers, requests a second, the same way:")
-    answers = [(what, *(f"{median(r):,.0f}" for r in by.values())) for what, by in load["small"].items()]
-    builds = ["mdl serve", "the build before"][: len(load["one"]) - 1]
-    text += "\n" + table(("", *builds), answers)
+    names = {"mdl": "mdl serve", "before": "the build before"}
+    names = {name: shown for name, shown in names.items() if name in load["one"]}
+    answers = [(what, *(f"{median(by[name]):,.0f}" for name in names)) for what, by in load["small"].items()]
+    text += "\n" + table(("", *names.values()), answers)
     if "before" in load["one"]:
         text += beside_before(load)
     if "cold" not in data:
@@ -349,15 +368,20 @@ def report(data: dict[str, Any], args: Any) -> str:
     )
     cold = data["cold"]
     text += "\n" + table(
-        ("--memory", "seconds", "wrong", "peak memory (anonymous, MiB)"),
-        [(c["memory"], f"{c['seconds']:.1f}", c["wrong"], f"{c['peak_rss'] / MIB:.0f}") for c in cold],
+        ("--memory", "build", "seconds", "wrong", "peak memory (anonymous, MiB)"),
+        [(c["memory"], c["build"], f"{c['seconds']:.1f}", c["wrong"], f"{c['peak_rss'] / MIB:.0f}") for c in cold],
     )
     big = data["large"]
     text += prose(
         f"One tensor ({big['tensor_bytes'] / MIB:.0f} MiB) of a model of {big['bytes'] / (1 << 30):.1f} "
         f"GiB, asked of a server that",
         "was just started and has decoded nothing, in milliseconds:",
-        f"as a range of the file {milliseconds(big['range_seconds'])}, by name {milliseconds(big['tensor_seconds'])}.",
+        "; ".join(
+            f"{name}: as a range of the file {milliseconds(ranges)},"
+            f" by name {milliseconds(big['tensor_seconds'][name])}"
+            for name, ranges in big["range_seconds"].items()
+        )
+        + ".",
     )
     if "history" in data:
         text += prose(
