@@ -122,6 +122,9 @@ def findings(mdl: Mdl, versions: Versions, expected: Expected, beside: Sequence[
         return out + ["there is no repository any more"] * all(m.there for m in moments)
     # Until a clone or an init is over, its settings and HEAD may be those of an empty repository.
     early = [] if moments[0].there else ["config", "HEAD"]
+    # A session is decided on before it is settled.
+    if len(moments) > 1:
+        early += [name for name in told.facts if name.startswith("shards/") and name.endswith("/state")]
     out += among("fact", told.facts, [m.facts for m in moments], early)
     if moments[0].there and told.facts == moments[-1].facts != moments[0].facts:
         tree = {name: data for name, data in told.files.items() if "//" not in name}
@@ -178,6 +181,11 @@ def untrue_status(mdl: Mdl, told: Told, versions: Versions, beside: Sequence[Pat
 def works_on(mdl: Mdl, versions: Versions, folder: Path) -> list[str]:
     """The next commands: leftovers of what was cut off block nothing, and a collection takes them away."""
     try:
+        if mdl.store != mdl.repo and contents(mdl.repo):
+            # What is left of another program's files may be damaged.
+            mdl.run("commit", "-m", "the work tree", "--allow-empty", "--allow-damaged")
+            if not mdl.json("status")["clean"]:
+                return ["the work tree is not clean after a commit of it"]
         mdl.commit(folder, "after the cut", "--allow-empty", "--branch", "after-the-cut")
         if versions.restored(mdl, "after-the-cut") != contents(folder):
             return ["a commit after the cut comes back with other bytes"]

@@ -139,9 +139,10 @@ def to_a_new_branch(site: Site) -> None:
 
 
 def renamed(site: Site) -> None:
-    """The new name comes first, and then the old one goes; the command says that the new one is there."""
-    there = (site.repo.store / "refs" / "heads" / "new" / "dev").exists()
-    site.run("branch", "-m", "dev", "new/dev", *["--force"] * there)
+    """The new name comes first, and then the old one goes; where both are there, the command says so."""
+    if (site.repo.store / "refs" / "heads" / "new" / "dev").exists():
+        site.run("branch", "-d", "new/dev")
+    site.run("branch", "-m", "dev", "new/dev")
 
 
 def neither_name(site: Site, _: Versions) -> list[str]:
