@@ -11,7 +11,8 @@ use crate::{
 use mdl_repo::Repo;
 use std::{
     io,
-    path::Path,
+    path::{Path, PathBuf},
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -67,6 +68,18 @@ impl State {
         }))
     }
 
+    /// Whether the repository whose own directory this is still is in this state.
+    pub(super) fn holds_in(&self, directory: &Path) -> bool {
+        let stamps = || Some((Stamp::of(directory).ok()??, Stamp::of(&directory.join("config")).ok()?));
+        let (Some(known), Some((found, config))) = (self.identity, stamps()) else {
+            return false;
+        };
+        // Where nothing in the directory got another name, `format` is the file that it was.
+        let same = found == known.directory
+            || State::in_directory(directory).is_ok_and(|s| s.is_some_and(|s| self.is_same(&s)));
+        same && self.settings == [config, user_settings()]
+    }
+
     /// Of a repository in a bucket, which has no stamps.
     pub(super) fn of_bucket() -> State {
         State {
@@ -95,7 +108,8 @@ impl State {
 }
 
 fn user_settings() -> Option<Stamp> {
-    mdl_repo::user_file().and_then(|path| Stamp::of(&path).ok().flatten())
+    static PATH: LazyLock<Option<PathBuf>> = LazyLock::new(mdl_repo::user_file);
+    PATH.as_ref().and_then(|path| Stamp::of(path).ok().flatten())
 }
 
 /// When a bucket was last asked for a repository's settings.

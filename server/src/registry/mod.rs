@@ -255,8 +255,7 @@ impl Registry {
             found.used = Instant::now();
             (found.repo.clone(), found.state)
         };
-        let now = State::in_directory(repo.dir()?).ok().flatten()?;
-        now.is_same(&state).then_some((repo, state))
+        state.holds_in(repo.dir()?).then_some((repo, state))
     }
 
     /// The open handle, if its directory is in this state and its settings are those that are stored.
