@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 8] = *b"MDLPLAN\n";
 const VERSION: u64 = 1;
+/// Payload bytes that a plan may offer: more than any storage has; sums over two thousand plans do not overflow.
+const MOST: u64 = 1 << 53;
 
 /// What one pack gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +87,14 @@ impl Plan {
                 "update the older of the two",
             ));
         }
-        parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(bad)
+        let plan = parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(bad)?;
+        if plan.bytes() > MOST {
+            return Err(RepoError::corrupt(
+                "a plan from the other side",
+                "it offers more bytes than there are anywhere",
+            ));
+        }
+        Ok(plan)
     }
 }
 
@@ -162,6 +171,13 @@ mod tests {
             }],
             pruned: vec![(Id::of(Kind::Commit, b"c"), mark)],
         }
+    }
+
+    #[test]
+    fn lengths_whose_sum_is_no_number_are_refused() {
+        let mut plan = plan();
+        plan.offers[0].named.iter_mut().for_each(|r| r.len = u64::MAX / 2);
+        Plan::decode(&plan.encode().expect("bytes")).expect_err("too much");
     }
 
     #[test]
