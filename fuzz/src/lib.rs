@@ -24,7 +24,7 @@ pub use objects::{commit, manifest, tree};
 pub use packs::{index, pack, tensor};
 pub use receive::receive;
 pub use records::{KEYS, records};
-pub use repo::{small_packs, small_tip};
+pub use repo::{small_packs, small_plan, small_tip};
 pub use text::text;
 
 /// A target: what is run, and what its inputs are.

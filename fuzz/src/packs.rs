@@ -70,7 +70,6 @@ pub fn index(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     if kind & 1 == 1 {
         let Ok(plan) = Plan::decode(data) else { return };
-        let _ = plan.bytes();
         let again = plan.encode().expect("a plan is written");
         assert!(
             Plan::decode(&again).is_ok_and(|p| p == plan),

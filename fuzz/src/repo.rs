@@ -5,6 +5,7 @@ use mdl_objects::{Id, Signature};
 use mdl_repo::{
     CommitRequest, Content, NewFile, Repo, Silent,
     storage::{Key, MemoryStorage, Prefix, Storage},
+    sync::Want,
 };
 use std::{
     collections::BTreeMap,
@@ -65,6 +66,17 @@ pub(crate) fn small() -> &'static Small {
 pub fn small_packs() -> Vec<Vec<u8>> {
     let packs = small().values.iter().filter(|(key, _)| key.starts_with("packs/"));
     packs.map(|(_, bytes)| bytes.clone()).collect()
+}
+
+/// What it offers of all its history, for seeds.
+pub fn small_plan() -> Vec<u8> {
+    let repo = open(&storage(&small().values)).expect("the small repository");
+    let want = Want {
+        tips: small().versions.to_vec(),
+        ..Want::default()
+    };
+    let plan = repo.offer(&want, &Silent).expect("a plan");
+    plan.encode().expect("bytes")
 }
 
 /// The id of its newest version.

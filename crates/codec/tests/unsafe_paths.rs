@@ -6,7 +6,7 @@
 use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme, quant::lattice::Hint, scheme_of};
 use std::{fs, path::Path};
 
-/// Bytes of a decoded vector at most; of one that is encoded: plans are tried out, which takes Miri minutes.
+/// Bytes of a decoded vector at most; of one that is encoded: plans are tried out, which takes Miri long.
 const LONGEST: usize = 24 << 10;
 const LONGEST_ENCODED: usize = if cfg!(miri) { 1 << 10 } else { LONGEST };
 
@@ -51,13 +51,19 @@ fn vectors() -> Vec<Vector> {
     };
     // zstd is C, which Miri does not run.
     let all = names.into_iter().filter_map(vector);
-    all.filter(|v| scheme_of(&v.encoded) != Ok(Scheme::Zstd)).collect()
+    let mut all: Vec<Vector> = all.filter(|v| scheme_of(&v.encoded) != Ok(Scheme::Zstd)).collect();
+    if cfg!(miri) {
+        // Minutes instead of hours: the shortest of each scheme.
+        all.sort_by_key(|v| (v.encoded.first().copied(), v.raw.len()));
+        all.dedup_by_key(|v| v.encoded.first().copied());
+    }
+    all
 }
 
 #[test]
 fn golden_vectors_decode_whole_and_in_part() {
     let all = vectors();
-    assert!(all.len() > 30, "{}", all.len());
+    assert!(all.len() >= 10, "{}", all.len());
     for v in &all {
         let mut out = vec![0; v.raw.len()];
         CpuEngine::new()

@@ -1,16 +1,13 @@
 //! Seeds of packs, objects, records: taken out of a small repository and the golden one.
 
 use crate::{chosen, seed};
-use mdl_codec::CpuEngine;
 use mdl_fuzz::{KEYS, mend};
 use mdl_objects::Kind;
 use mdl_repo::{
-    Repo, Silent,
     pack::{Pack, PackId},
     storage::Storage,
-    sync::Want,
 };
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/repo-v1/store");
 /// Longest pack and object that become seeds.
@@ -31,9 +28,6 @@ x
 
 /// Writes them.
 pub fn write() {
-    let repo = Repo::open(Path::new(GOLDEN), Arc::new(CpuEngine::new()))
-        .unwrap()
-        .without_index();
     let mut packs: Vec<Vec<u8>> = mdl_fuzz::small_packs();
     let dir = fs::read_dir(Path::new(GOLDEN).join("packs")).unwrap().flatten();
     packs.extend(dir.map(|f| fs::read(f.path()).unwrap()));
@@ -51,19 +45,7 @@ pub fn write() {
         }
         objects(pack, i);
     }
-    let tips: Vec<_> = repo
-        .refs()
-        .list("refs/heads/")
-        .unwrap()
-        .into_iter()
-        .map(|(_, id)| id)
-        .collect();
-    let want = Want {
-        tips,
-        ..Want::default()
-    };
-    let plan = repo.offer(&want, &Silent).unwrap().encode().unwrap();
-    chosen("index", "plan", 1, &plan);
+    chosen("index", "plan", 1, &mdl_fuzz::small_plan());
     records();
 }
 

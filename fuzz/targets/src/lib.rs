@@ -38,7 +38,14 @@ macro_rules! target {
         $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| mdl_fuzz::$name(data));
 
         $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-            $crate::mutate(mdl_fuzz::mend::words::of(stringify!($name)), mdl_fuzz::mend::$name, data, size, max_size, seed)
+            $crate::mutate(
+                mdl_fuzz::mend::words::of(stringify!($name)),
+                mdl_fuzz::mend::$name,
+                data,
+                size,
+                max_size,
+                seed,
+            )
         });
     };
 }
