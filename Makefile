@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test demo bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel test demo bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -89,13 +89,18 @@ CUTS ?= 500
 power-cuts: build $(STAMP) system
 	MDL_POWER_CUTS=$(CUTS) $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_power_cuts.py
 
+## model-test: STEPS=100000 steps of random histories against a model, SEED=n: one history alone (docs/model-test.md); `make test` runs 2,000
+STEPS ?= 100000
+model-test:
+	MDL_MODEL_STEPS=$(STEPS) $(if $(SEED),MDL_MODEL_SEED=$(SEED)) $(CARGO) test --locked -p mdl-remote --test model -- --nocapture
+
 # Instrumented builds keep to themselves.
 FUZZ = CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz nice -n 10 fuzz/run.sh
 MINUTES ?= 10
 
 ## fuzz: libFuzzer over every parser, MINUTES=10 each, or over one (TARGET=pack); docs/fuzzing.md
 fuzz:
-	$(FUZZ) build
+	$(FUZZ) build $(TARGET)
 	$(FUZZ) run $(MINUTES) $(TARGET)
 	$(FUZZ) results $(TARGET)
 

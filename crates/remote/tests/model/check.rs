@@ -4,7 +4,8 @@
 use crate::{
     files::{File, Files, Rng},
     model::Known,
-    world::{HUB, PARTIAL, Real, Setup, World, engine},
+    real::{Real, Setup, engine},
+    world::{HUB, PARTIAL, World},
 };
 use mdl_objects::Id;
 use mdl_repo::{CheckoutOptions, Repo, Silent, storage::LocalStorage};
@@ -86,7 +87,11 @@ impl World {
         Ok(())
     }
 
-    fn status_is_true(&self, at: usize) -> Check {
+    pub fn status_is_true(&self, at: usize) -> Check {
+        let place = self.place(at);
+        if !place.base.is_none_or(|base| place.can_read(&self.known, &base)) {
+            return Ok(());
+        }
         let status = self.real(at).repo.status(&Silent).map_err(|e| format!("status: {e}"))?;
         let said: Vec<(String, &str)> = status.into_iter().map(|(rel, change)| (rel, change.name())).collect();
         let is = self.place(at).changes(&self.known);

@@ -1,12 +1,8 @@
-//! A storage that fails, dies or lets a writer in at a chosen call, and a progress that does so between two steps of a verb.
+//! What goes wrong at a chosen call of a storage, and a progress that lets a writer in, or stops, between two steps of a verb.
 
-use mdl_repo::{
-    Progress, RepoError, Result,
-    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},
-};
+use mdl_repo::{Progress, RepoError, Result};
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -45,8 +41,9 @@ struct Armed {
     dead: bool,
 }
 
+/// What a storage is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+pub enum Call {
     Read,
     Change,
     /// A change that needs space.
@@ -55,7 +52,8 @@ enum Call {
     Other,
 }
 
-enum Verdict {
+/// What becomes of a call.
+pub enum Verdict {
     Go,
     GoThenFail,
     Tear,
@@ -71,11 +69,11 @@ impl std::fmt::Debug for Trigger {
     }
 }
 
-fn failure(kind: io::ErrorKind, why: &str) -> RepoError {
+pub fn failure(kind: io::ErrorKind, why: &str) -> RepoError {
     RepoError::io("injected fault")(io::Error::new(kind, why.to_owned()))
 }
 
-fn eio() -> RepoError {
+pub fn eio() -> RepoError {
     RepoError::io("injected fault")(io::Error::from_raw_os_error(libc::EIO))
 }
 
@@ -106,7 +104,8 @@ impl Trigger {
         (armed.fired, armed.dead)
     }
 
-    fn call(&self, call: Call) -> Result<Verdict> {
+    /// Counts a call, and says what becomes of it.
+    pub fn call(&self, call: Call) -> Result<Verdict> {
         let mut armed = self.lock();
         armed.calls += 1;
         match call {
@@ -159,132 +158,17 @@ impl Trigger {
         }
     }
 
-    fn run<T>(&self, call: Call, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Whether the process is gone.
+    pub fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    pub fn run<T>(&self, call: Call, f: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.call(call)? {
             Verdict::Go => f(),
             Verdict::GoThenFail => f().and_then(|_| Err(eio())),
             Verdict::Tear => Err(failure(io::ErrorKind::Other, "killed")),
         }
-    }
-}
-
-/// A storage in a directory, with a trigger.
-#[derive(Debug)]
-pub struct Faulty<S> {
-    inner: S,
-    root: PathBuf,
-    trigger: Trigger,
-}
-
-impl<S: Storage> Faulty<S> {
-    pub fn new(inner: S, root: &Path, trigger: Trigger) -> Faulty<S> {
-        let root = root.to_owned();
-        Faulty { inner, root, trigger }
-    }
-}
-
-struct FaultyUpload {
-    inner: Box<dyn Upload>,
-    owner: Owner,
-}
-
-/// The process that an upload is of.
-struct Owner {
-    root: PathBuf,
-    trigger: Trigger,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if self.trigger.lock().dead {
-            // What a dead writer leaves. Its lock went with it, and the next collection sweeps it.
-            let _ = fs::write(self.root.join("tmp/1-0-dead"), b"half a pack");
-        }
-    }
-}
-
-impl Upload for FaultyUpload {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let FaultyUpload { inner, owner } = self;
-        owner.trigger.run(Call::Growth, || inner.write(bytes))
-    }
-
-    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
-        let FaultyUpload { inner, owner } = *self;
-        owner.trigger.run(Call::Growth, || inner.finish(key))
-    }
-}
-
-impl<S: Storage> Storage for Faulty<S> {
-    fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
-        self.trigger.run(Call::Read, || self.inner.get_within(key, most))
-    }
-
-    fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.trigger.run(Call::Read, || self.inner.read_at(key, offset, buf))
-    }
-
-    fn size(&self, key: &Key) -> Result<Option<u64>> {
-        self.trigger.run(Call::Read, || self.inner.size(key))
-    }
-
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
-        self.trigger.run(Call::Read, || self.inner.list(prefix))
-    }
-
-    fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
-        self.trigger.run(Call::Read, || self.inner.keys(prefix))
-    }
-
-    fn upload(&self) -> Result<Box<dyn Upload>> {
-        let inner = self.trigger.run(Call::Growth, || self.inner.upload())?;
-        let owner = Owner {
-            root: self.root.clone(),
-            trigger: self.trigger.clone(),
-        };
-        Ok(Box::new(FaultyUpload { inner, owner }))
-    }
-
-    fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
-        self.trigger
-            .run(Call::Growth, || self.inner.adopt(file, len, tail, key))
-    }
-
-    fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        let call = if new.is_some() { Call::Growth } else { Call::Change };
-        self.trigger.run(call, || self.inner.swap(key, expected, new))
-    }
-
-    fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        match self.trigger.call(Call::Growth)? {
-            Verdict::Go => self.inner.append(key, bytes),
-            Verdict::GoThenFail => self.inner.append(key, bytes).and_then(|()| Err(eio())),
-            Verdict::Tear => {
-                self.inner.append(key, &bytes[..bytes.len() / 2])?;
-                Err(failure(io::ErrorKind::Other, "killed"))
-            }
-        }
-    }
-
-    fn delete(&self, key: &Key) -> Result<()> {
-        self.trigger.run(Call::Change, || self.inner.delete(key))
-    }
-
-    fn excludes(&self) -> bool {
-        self.inner.excludes()
-    }
-
-    fn lock_shared(&self) -> Result<Box<dyn Guard>> {
-        self.trigger.run(Call::Other, || self.inner.lock_shared())
-    }
-
-    fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
-        self.trigger.run(Call::Other, || self.inner.lock_exclusive())
-    }
-
-    fn sweep_uploads(&self, dry_run: bool) -> Result<u64> {
-        let call = if dry_run { Call::Read } else { Call::Change };
-        self.trigger.run(call, || self.inner.sweep_uploads(dry_run))
     }
 }
 

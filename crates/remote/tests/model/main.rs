@@ -3,35 +3,50 @@
 //! at once. A history that fails is made shorter by leaving steps out, and printed.
 
 mod check;
+mod checkouts;
+mod commits;
+mod expect;
 mod faults;
 mod files;
+mod generate;
+mod judge;
 mod model;
+mod names;
+mod push;
+mod real;
+mod rig;
 mod run;
 mod steps;
+mod storage;
+mod takes;
+mod tally;
 mod transfers;
 mod upkeep;
-mod verbs;
 mod world;
+mod writers;
 
+use generate::history;
 use run::{Failure, run, setup_of};
 use std::{
     env,
     str::FromStr,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
-use steps::{Step, history};
-use world::Tally;
+use steps::Step;
+use tally::Tally;
 
 /// Steps of all histories together in the list of all tests, and of each.
 const STEPS: u64 = 2000;
 const LENGTH: usize = 250;
-/// How long a failing history is made shorter.
-const SHRINKING: Duration = Duration::from_secs(120);
+/// Seconds that a failing history is made shorter, unless `MDL_MODEL_SHRINK` says otherwise.
+const SHRINKING: u64 = 60;
+/// Findings after which no more histories begin.
+const ENOUGH: usize = 5;
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     env::var(name).ok()?.parse().ok()
@@ -40,10 +55,11 @@ fn setting<T: FromStr>(name: &str) -> Option<T> {
 /// Leaves out steps, ever fewer at once, as long as the history fails all the same.
 fn shrunk(seed: u64, steps: &[Step], failure: Failure) -> (Vec<Step>, Failure) {
     let (mut best, mut why, began) = (steps[..=failure.at].to_vec(), failure, Instant::now());
+    let limit = Duration::from_secs(setting("MDL_MODEL_SHRINK").unwrap_or(SHRINKING));
     let mut chunk = best.len() / 2;
-    while chunk > 0 && began.elapsed() < SHRINKING {
+    while chunk > 0 && began.elapsed() < limit {
         let mut at = 0;
-        while at < best.len() && began.elapsed() < SHRINKING {
+        while at < best.len() && began.elapsed() < limit {
             let end = (at + chunk).min(best.len());
             let fewer = [&best[..at], &best[end..]].concat();
             match run(seed, &fewer, setup_of(seed)).1 {
@@ -88,7 +104,10 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= first + seeds {
+                    let enough = found
+                        .lock()
+                        .is_ok_and(|found: MutexGuard<'_, Vec<String>>| found.len() >= ENOUGH);
+                    if seed >= first + seeds || enough {
                         break;
                     }
                     let steps = history(seed, length, setup_of(seed).index && setup_of(seed).disk);

@@ -4,8 +4,11 @@ use crate::{
     check::Check,
     files::Rng,
     model::{Known, Place},
+    real::{Real, Setup},
     steps::{Step, Trouble, Verb},
-    world::{PARTIAL, Real, Setup, Tally, World},
+    tally::Tally,
+    world::{PARTIAL, World},
+    writers::Write1,
 };
 use mdl_repo::Remote;
 use std::{
@@ -18,7 +21,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Steps between two looks at everything.
+/// Steps between two looks at everything, unless `MDL_MODEL_EVERY` says otherwise.
 const EVERY: usize = 60;
 /// Longer than a file must be left alone for its state to be remembered.
 const REST: Duration = Duration::from_millis(2100);
@@ -49,11 +52,12 @@ pub fn run(seed: u64, steps: &[Step], setup: Setup) -> (Tally, Option<Failure>) 
         Err(what) => return (Tally::default(), Some(Failure { at: 0, what })),
     };
     let mut rng = Rng(seed);
+    let every = crate::setting("MDL_MODEL_EVERY").unwrap_or(EVERY);
     for (at, step) in steps.iter().enumerate() {
         let mut one = || -> Check {
             let place = world.step(step)?;
             world.look(place, &mut rng)?;
-            if at % EVERY == EVERY - 1 || at + 1 == steps.len() {
+            if at % every == every - 1 || at + 1 == steps.len() {
                 world.look_at_all()?;
             }
             Ok(())
@@ -117,7 +121,7 @@ impl World {
         let (at, done) = match step.verb.clone() {
             Verb::Write(w) => (work, Ok(self.write(work, &w))),
             Verb::HeldMap(w) => (work, Ok(self.held_map(work, &w))),
-            Verb::Rest => (any, Ok(sleep(REST))),
+            Verb::Rest(w) => (work, self.rest(work, &w)),
             Verb::Reopen => (any, self.reopen(any)),
             Verb::Commit { source, branch, label } => (work, self.commit(work, source, branch, label, trouble)),
             Verb::Checkout { version, force } => (work, self.checkout(work, version, force, trouble)),
@@ -163,10 +167,20 @@ impl World {
             Verb::Join { session, ranks } => (work, self.join(work, session, ranks, trouble)),
             Verb::Damage { seed } => (any, self.damage(any, seed)),
         };
-        if matches!(step.verb, Verb::Rest | Verb::Reopen | Verb::Damage { .. }) && quiet == Trouble::None {
+        if matches!(step.verb, Verb::Rest(_) | Verb::Reopen | Verb::Damage { .. }) && quiet == Trouble::None {
             self.tally.verbs.entry(self.verb).or_default()[0] += 1;
         }
         done.map(|()| at)
+    }
+
+    /// A file is written to through a map, left alone until its state is remembered, and written to through the same map again.
+    fn rest(&mut self, at: usize, w: &Write1) -> Check {
+        self.held_map(at, w);
+        sleep(REST);
+        self.status_is_true(at)?;
+        let again = Write1 { seed: w.seed + 1, ..*w };
+        self.held_map(at, &again);
+        self.status_is_true(at)
     }
 
     fn reopen(&mut self, at: usize) -> Check {
