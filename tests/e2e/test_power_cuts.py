@@ -52,20 +52,22 @@ def named(value: object) -> str | None:
 def test_a_power_cut_damages_nothing(stage: Stage, tmp_path: Path, verb: Verb, options: str, count: int) -> None:
     chance = random.Random(f"{SEED} {verb.name} {options}")
     began, wrong = time.monotonic(), []
-    with power_stage.recorded(stage, verb, options, chance.randrange(1 << 30), RESTLESS) as recording:
+    unrest = chance.choice((None, RESTLESS))
+    with power_stage.recorded(stage, verb, options, chance.randrange(1 << 30), unrest) as recording:
         chosen = power_stage.cuts(recording, count, chance)
         for cut in chosen:
             found = power_stage.wrong_after(stage, recording, cut)
             if found and not wrong:
                 power_stage.kept(stage, recording, tmp_path / "kept")
             wrong += [f"{cut}: {line}" for line in found]
-        report(verb, options, recording, chosen, len(wrong), time.monotonic() - began)
+        report(verb, options, unrest, recording, chosen, len(wrong), time.monotonic() - began)
     assert not wrong, f"{verb.name} on {options}:\n" + "\n".join(wrong)
 
 
 def report(
     verb: Verb,
     options: str,
+    unrest: float | None,
     recording: power_stage.Recording,
     cuts: list[power.Cut],
     wrong: int,
@@ -77,6 +79,7 @@ def report(
     line = {
         "verb": verb.name,
         "disk": named(options),
+        "restless": unrest is not None,
         "cuts": len(cuts),
         "at_an_acknowledgement": sum(c.at in acknowledged for c in cuts),
         "moments": len({c.at for c in cuts}),
