@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer binaries with coverage and AddressSanitizer on the stable toolchain, and runs them one by one.
-#   fuzz/run.sh build
+#   fuzz/run.sh build [TARGET...]
 #   fuzz/run.sh run MINUTES [TARGET...]     each target for so many minutes
 #   fuzz/run.sh results [TARGET...]         a table of what the logs say
 # CARGO_TARGET_DIR, FUZZ_LOGS and FUZZ_CORPUS (inputs that are found, beside the committed seeds) may be set.
@@ -68,7 +68,7 @@ if [ ${#targets[@]} = 0 ]; then
     for file in "$here"/targets/src/bin/*.rs; do targets+=("$(basename "$file" .rs)"); done
 fi
 case $command in
-    build) build ;;
+    build) build "${targets[@]/#/--bin=}" ;;
     run) run "$minutes" "${targets[@]}" ;;
     results) results "${targets[@]}" ;;
     *) sed -n '2,6p' "$0" | cut -c3-; exit 2 ;;
