@@ -187,6 +187,19 @@ def test_a_commit_in_a_partial_clone_ends_on_a_single_thread(mdl: Mdl, tmp_path:
     some.fsck()
 
 
+@pytest.mark.parametrize("left", [(), ("cloning",), ("cloning", "gc.lock", "swap.lock")], ids=len)
+def test_a_clone_that_was_cut_off_at_its_beginning_goes_on(mdl: Mdl, tmp_path: Path, left: tuple[str, ...]) -> None:
+    """Before it wrote where it clones from; a command may have looked at what was there."""
+    train(mdl, tmp_path / "source", range(1))
+    clone = Mdl.init(tmp_path / "clone")
+    for name in left:
+        (clone.store / name).touch()
+    assert not (clone.store / "config").read_bytes()
+    clone.run("clone", mdl.repo, clone.repo, repo_flag=False, cwd=tmp_path)
+    assert_same(tmp_path / "source", clone.repo)
+    assert not (clone.store / "cloning").exists()
+
+
 def test_kills_in_the_middle_lose_no_part_that_had_come(place: tuple[str, Mdl], mdl: Mdl, tmp_path: Path) -> None:
     """Clones are killed at growing distances; each goes on where the one before was."""
     url, _ = place

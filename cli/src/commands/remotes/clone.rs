@@ -216,7 +216,8 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
     Ok(repo)
 }
 
-/// Whether an earlier try ended before it could leave its mark: there is a store in which nothing was put yet, and nothing else.
+/// Whether an earlier try ended before it could leave its mark, or say where it clones from: there is a store in which nothing was put
+/// yet, and nothing else.
 fn is_unmarked(dir: &Path) -> bool {
     let names = |dir: &Path| -> Option<Vec<OsString>> {
         let entries = fs::read_dir(dir).ok()?;
@@ -231,6 +232,7 @@ fn is_unmarked(dir: &Path) -> bool {
     let first = [
         "HEAD",
         "base",
+        "cloning",
         "config",
         "format",
         "gc.lock",
