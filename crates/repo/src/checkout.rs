@@ -10,7 +10,7 @@ mod write;
 
 use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
 pub use disk::check_path;
-use disk::{empties, ignores_case, on_disk, safe_path, same_but_for_case};
+use disk::{empties, ignores_case, on_disk, refuse_file_above, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::Read;
 use mdl_objects::{Entry, Id};
@@ -122,6 +122,7 @@ impl Repo {
         let mut others = HashMap::new();
         for (rel, entry) in selected(&files, only.as_ref()) {
             let path = safe_path(dir, rel)?;
+            refuse_file_above(dir, rel, |_| false)?;
             let expected = match on_disk(&path, rel)? {
                 None => Expected::Absent,
                 Some(f) if !self.differs(&f, entry, &crate::Silent)? => {
@@ -201,6 +202,8 @@ impl Repo {
         let (mut jobs, mut gone, mut in_the_way) = (Vec::new(), Vec::new(), Vec::new());
         for (rel, entry) in selected(&target, only.as_ref()) {
             let path = safe_path(&work, rel)?;
+            let goes = |above: &str| only.is_none() && current.contains_key(above);
+            refuse_file_above(&work, rel, goes)?;
             // A directory whose files all go makes room by itself; with `only`, none of them goes.
             let there = if only.is_none() && empties(&path, rel, &current)? {
                 None

@@ -21,6 +21,7 @@ use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Signature, Summary};
 use std::{
     collections::BTreeMap,
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -295,6 +296,9 @@ impl Repo {
         };
         progress.begin("committing", sizes);
         let files = self.ingest_all(&mut ingest, list, &old, prepared)?;
+        if request.files.is_none() {
+            refuse_other_modes(list)?;
+        }
         progress.end();
         let tree = store(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
@@ -450,6 +454,19 @@ impl Repo {
             }
         }
     }
+}
+
+/// A file that came to its name between the listing and the reading has an executable bit of its own.
+fn refuse_other_modes(list: &[NewFile]) -> Result<()> {
+    for f in list {
+        let Content::Disk(path) = &f.content else { continue };
+        // One that went after it was read is in the version as it was.
+        match fs::metadata(path) {
+            Ok(m) if (m.permissions().mode() & 0o100 != 0) != f.executable => return Err(changed(&f.rel)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Ingests a file, wherever it is.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use mdl_repo::{CheckoutOptions, CommitRequest, ErrorKind, Head, Silent};
+use mdl_repo::{CheckoutOptions, CommitRequest, ErrorKind, Head, Progress, RepoError, Silent};
 use std::os::unix::fs::PermissionsExt;
 use support::{Noise, place, safetensors};
 
@@ -323,4 +323,83 @@ fn what_a_killed_checkout_left_is_not_committed() {
     );
     let names: Vec<String> = files.expect("files").into_keys().collect();
     assert_eq!(names, [".mdl-2026-notes", ".mdl-notes"]);
+}
+
+/// Puts a program in the place of a file once the files have been listed.
+struct Replaces(std::path::PathBuf);
+
+impl Progress for Replaces {
+    fn begin(&self, _what: &str, _total: u64) {
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, b"#!").expect("written");
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).expect("executable");
+        std::fs::rename(new, &self.0).expect("renamed");
+    }
+    fn advance(&self, _n: u64) {}
+    fn end(&self) {}
+}
+
+#[test]
+fn a_version_never_has_the_bytes_of_one_file_and_the_executable_bit_of_another() {
+    let p = place();
+    p.write("run.sh", b"text");
+    let changed = p
+        .repo
+        .commit(&CommitRequest::default(), &Replaces(p.path().join("run.sh")));
+    assert!(matches!(changed, Err(RepoError::FileChanged { .. })), "{changed:?}");
+    p.commit("the program");
+    assert!(p.repo.files(&p.repo.resolve("HEAD").expect("HEAD")).expect("files")["run.sh"].executable);
+}
+
+/// Makes a file executable once a checkout has looked at it.
+struct Permits(std::path::PathBuf);
+
+impl Progress for Permits {
+    fn begin(&self, _what: &str, _total: u64) {
+        std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    fn advance(&self, _n: u64) {}
+    fn end(&self) {}
+}
+
+#[test]
+fn an_executable_bit_that_is_set_while_a_checkout_runs_stays() {
+    let p = place();
+    p.write("run.sh", b"first");
+    let first = p.commit("first").id;
+    p.write("run.sh", b"second");
+    p.commit("second");
+    let permits = Permits(p.path().join("run.sh"));
+    let options = CheckoutOptions::default();
+    let kept = p.repo.checkout(&first, &Head::Detached(first), &options, &permits);
+    assert!(matches!(kept, Err(RepoError::FileKept { .. })), "{kept:?}");
+    assert_eq!(p.read("run.sh"), b"second");
+    assert_eq!(
+        std::fs::metadata(&permits.0).expect("there").permissions().mode() & 0o777,
+        0o755
+    );
+}
+
+#[test]
+fn a_file_where_a_directory_must_go_is_named_before_anything_is_written() {
+    let p = place();
+    p.write("a", b"1");
+    p.write("dir/file", b"1");
+    let first = p.commit("first").id;
+    std::fs::remove_dir_all(p.path().join("dir")).expect("removed");
+    p.write("a", b"2");
+    p.commit("second");
+    p.write("dir", b"in no version");
+    for force in [false, true] {
+        let options = CheckoutOptions { only: vec![], force };
+        let refused = p.repo.checkout(&first, &Head::Detached(first), &options, &Silent);
+        assert_eq!(refused.expect_err("in the way").kind(), ErrorKind::User);
+        assert_eq!((p.read("a"), p.read("dir")), (b"2".to_vec(), b"in no version".to_vec()));
+    }
+    // One that goes makes room.
+    p.commit("third");
+    p.repo
+        .checkout(&first, &Head::Detached(first), &CheckoutOptions::default(), &Silent)
+        .expect("room");
+    assert_eq!(p.read("dir/file"), b"1");
 }

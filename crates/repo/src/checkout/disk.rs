@@ -40,6 +40,20 @@ pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Refuses a file where a version's path wants a directory, unless it goes itself: once others have been written it is too late.
+pub(super) fn refuse_file_above(root: &Path, rel: &str, goes: impl Fn(&str) -> bool) -> Result<()> {
+    for (i, _) in rel.match_indices('/') {
+        let (above, path) = (&rel[..i], root.join(&rel[..i]));
+        if fs::symlink_metadata(&path).is_ok_and(|m| !m.is_dir()) && !goes(above) {
+            return Err(RepoError::user(
+                format!("{} is a file, where a directory must go", path.display()),
+                "move it away, or check out elsewhere with --to",
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// The file at `path`, if there is one. A directory or a link in the way is an error or is replaced, in this order.
 pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
     match fs::symlink_metadata(path) {

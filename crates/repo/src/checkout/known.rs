@@ -11,6 +11,8 @@ use crate::{
 use mdl_objects::{Entry, Id, Mode};
 use std::{
     collections::{HashMap, HashSet},
+    fs,
+    os::unix::fs::PermissionsExt,
     path::Path,
 };
 
@@ -19,9 +21,15 @@ use std::{
 pub(super) struct Read {
     /// What it would be in a tree.
     pub file: (Mode, Id),
+    pub executable: bool,
     pub state: FileState,
     /// Whether a write through a memory map would move the state.
     pub told: bool,
+}
+
+fn is_executable(path: &Path) -> Result<bool> {
+    let found = fs::metadata(path).map_err(RepoError::io(format!("cannot look at {}", path.display())))?;
+    Ok(found.permissions().mode() & 0o100 != 0)
 }
 
 impl Repo {
@@ -40,6 +48,8 @@ impl Repo {
             progress,
             report: Report::default(),
         };
+        // No state tells of it: it moves the inode's time, as links do.
+        let executable = is_executable(path)?;
         let (state, told) = FileState::exposed(path)?;
         let found = match ingest.file(path, rel, None) {
             Err(RepoError::FileChanged { .. }) => return Ok(None),
@@ -48,6 +58,7 @@ impl Repo {
         let after = FileState::of(path)?;
         Ok((!after.written_since(&state)).then_some(Read {
             file: (found.mode, found.id),
+            executable,
             state,
             told,
         }))
@@ -59,7 +70,7 @@ impl Repo {
             return Ok(None);
         };
         let found = self.object_of(&f.path, &f.rel)?;
-        Ok(found.filter(|now| now.file == (old.mode, old.id)))
+        Ok(found.filter(|now| (now.file, now.executable) == ((old.mode, old.id), old.executable)))
     }
 
     /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not enough:

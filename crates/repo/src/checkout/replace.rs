@@ -1,7 +1,7 @@
 //! Puts a file where another is, or takes one away, where that is what was looked at. What was written to meanwhile comes back under
 //! its name: a file is exchanged first and looked at then, when no name leads to it any more.
 
-use super::Expected;
+use super::{Expected, known::Read};
 use crate::{RepoError, Result, restore::Temporary, work::FileState};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
@@ -9,6 +9,7 @@ use rustix::{
 };
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -138,10 +139,11 @@ fn visible(aside: &Path, path: &Path) -> Result<PathBuf> {
     Ok(aside.to_owned())
 }
 
-/// Whether a file is what it was, as its state tells. A rename moves the inode's own time and no byte.
-pub(super) fn is_same(path: &Path, state: &FileState) -> Result<bool> {
+/// Whether a file is what it was, as its state and its executable bit tell. A rename moves the inode's own time and no byte.
+pub(super) fn is_same(path: &Path, seen: &Read) -> Result<bool> {
     match fs::symlink_metadata(path) {
-        Ok(m) => Ok(m.is_file() && !FileState::from(&m).written_since(state)),
+        Ok(m) if (m.permissions().mode() & 0o100 != 0) != seen.executable => Ok(false),
+        Ok(m) => Ok(m.is_file() && !FileState::from(&m).written_since(&seen.state)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(cannot("look at", path)(e)),
     }

@@ -62,9 +62,9 @@ impl Repo {
     /// Whether a file is what was expected of it: by its state where that tells, else by its bytes.
     fn still(&self, path: &Path, rel: &str, expected: &Expected) -> Result<bool> {
         match expected {
-            Expected::Held(seen) if seen.told => is_same(path, &seen.state),
+            Expected::Held(seen) if seen.told => is_same(path, seen),
             Expected::Held(seen) => {
-                Ok(is_same(path, &seen.state)? && self.object_of(path, rel)?.is_some_and(|now| now.file == seen.file))
+                Ok(is_same(path, seen)? && self.object_of(path, rel)?.is_some_and(|now| now.file == seen.file))
             }
             Expected::Anything => Ok(true),
             Expected::Absent => Ok(false),
