@@ -55,14 +55,14 @@ impl World {
     }
 
     /// What writers did between verbs is what there is.
-    fn take_work(&mut self, at: usize) {
+    pub fn take_work(&mut self, at: usize) {
         let mut place = self.place(at).clone();
         place.work = Some(files::read_all(&self.real(at).dir).0);
         self.put(at, place);
     }
 
     pub fn held_map(&mut self, at: usize, w: &Write1) {
-        if !self.maps.get(&at).is_some_and(|(name, _)| *name == w.name) {
+        if self.maps.get(&at).is_none_or(|(name, _)| *name != w.name) {
             let opened = Map::open(&self.real(at).dir.join(NAMES[w.name]));
             self.maps.remove(&at);
             self.maps.extend(opened.map(|map| (at, (w.name, map))));

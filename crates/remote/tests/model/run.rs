@@ -5,7 +5,7 @@ use crate::{
     files::Rng,
     model::{Known, Place},
     real::{Real, Setup},
-    steps::{Step, Trouble, Verb},
+    steps::{Source, Step, Trouble, Verb},
     tally::Tally,
     world::{PARTIAL, World},
     writers::Write1,
@@ -14,6 +14,7 @@ use mdl_repo::Remote;
 use std::{
     any::Any,
     collections::BTreeMap,
+    fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     thread::sleep,
@@ -119,8 +120,14 @@ impl World {
         let text = format!("{:?}", step.verb);
         self.verb = name_of(&text);
         let (at, done) = match step.verb.clone() {
-            Verb::Write(w) => (work, Ok(self.write(work, &w))),
-            Verb::HeldMap(w) => (work, Ok(self.held_map(work, &w))),
+            Verb::Write(w) => {
+                self.write(work, &w);
+                (work, Ok(()))
+            }
+            Verb::HeldMap(w) => {
+                self.held_map(work, &w);
+                (work, Ok(()))
+            }
             Verb::Rest(w) => (work, self.rest(work, &w)),
             Verb::Reopen => (any, self.reopen(any)),
             Verb::Commit { source, branch, label } => (work, self.commit(work, source, branch, label, trouble)),
@@ -173,14 +180,35 @@ impl World {
         done.map(|()| at)
     }
 
-    /// A file is written to through a map, left alone until its state is remembered, and written to through the same map again.
+    /// A file is written to through a map, left alone until its state is remembered, and written to through the same map again. A
+    /// partial clone is given a file that its origin has and that has not come, which is then committed.
     fn rest(&mut self, at: usize, w: &Write1) -> Check {
+        if at == PARTIAL {
+            self.write_unfetched();
+        }
         self.held_map(at, w);
         sleep(REST);
         self.status_is_true(at)?;
+        if at == PARTIAL && self.place(at).base.is_none() {
+            self.reset(at, 0, false, Trouble::None)?;
+            self.commit(at, Source::WorkTree, None, true, Trouble::None)?;
+            return self.look_at_all();
+        }
         let again = Write1 { seed: w.seed + 1, ..*w };
         self.held_map(at, &again);
         self.status_is_true(at)
+    }
+
+    fn write_unfetched(&mut self) {
+        let place = self.place(PARTIAL);
+        let versions = place.fetched.iter().filter_map(|id| self.known.versions.get(id));
+        let found = versions.flat_map(|v| v.files.get("tokens.npy")).next().cloned();
+        if let Some(file) = found {
+            let path = self.real(PARTIAL).dir.join("tokens.npy");
+            // A directory in its place stays.
+            let _ = fs::write(path, &*file.bytes);
+            self.take_work(PARTIAL);
+        }
     }
 
     fn reopen(&mut self, at: usize) -> Check {

@@ -136,7 +136,9 @@ impl World {
             }
             match partial {
                 true => repo.files_are_of_none(),
-                false => drop(repo.checkout(&tip, &head, &CheckoutOptions::default(), progress)?),
+                false => {
+                    repo.checkout(&tip, &head, &CheckoutOptions::default(), progress)?;
+                }
             }
             Ok(())
         };
