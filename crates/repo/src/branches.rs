@@ -143,7 +143,10 @@ impl Repo {
             }
             // The branch a fresh repository is on has a name before it has a commit.
             None if head == from => {
-                check_ref_name(new)?;
+                // HEAD would come to be on a branch whose files these are not.
+                if self.refs.get(&RefName::branch(new)?)?.is_some() {
+                    return Err(RepoError::user(format!("branch {new} exists"), "choose another name"));
+                }
                 self.refs.move_head(&held, &from, &to, &who, &message)
             }
             None => Err(missing()),

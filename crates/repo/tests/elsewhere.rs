@@ -158,3 +158,17 @@ fn another_name_for_a_commit_does_not_make_files_that_are_not_here_deleted_ones(
     p.repo.reset(&tip, false, &Silent).expect("said so");
     p.commit("without a, on purpose");
 }
+
+#[test]
+fn a_branch_without_a_commit_takes_no_name_that_is_taken() {
+    let p = place();
+    moved(&p, "theirs");
+    let unborn = Head::Branch("unborn".to_owned());
+    p.repo.attach(&unborn, None, &Silent).expect("switched");
+    let taken = p.repo.rename_branch("unborn", "main", &Silent).expect_err("it exists");
+    assert_eq!(
+        (taken.kind(), p.repo.refs().head().expect("HEAD")),
+        (ErrorKind::User, unborn)
+    );
+    p.repo.rename_branch("unborn", "free", &Silent).expect("renamed");
+}
