@@ -181,7 +181,8 @@ def untrue_status(mdl: Mdl, told: Told, versions: Versions, beside: Sequence[Pat
 def works_on(mdl: Mdl, versions: Versions, folder: Path) -> list[str]:
     """The next commands: leftovers of what was cut off block nothing, and a collection takes them away."""
     try:
-        if mdl.store != mdl.repo and contents(mdl.repo):
+        # A half-written first checkout of a partial clone is of no version, and its commit is refused.
+        if mdl.store != mdl.repo and contents(mdl.repo) and mdl.json("status")["files_of"]:
             # What is left of another program's files may be damaged.
             mdl.run("commit", "-m", "the work tree", "--allow-empty", "--allow-damaged")
             if not mdl.json("status")["clean"]:
