@@ -242,17 +242,14 @@ def test_a_lock_file_deleted_beside_a_commit_lets_no_branch_name_what_is_gone(
     """The commit is held up before its ref moves; then its lock file is deleted, and a collection runs."""
     mdl, _folders = chain
     new = state(tmp_path / "new", 5, shape=(64, 64))
-    count = Mdl(copy_tree(mdl.repo, tmp_path / "count"))
-    calls = faults.calls_of(
-        count.argv("commit", new, "-m", "x"), tmp_path / "trace.log", count.environment(ONE_THREAD), count.repo
-    )
-    logged = [c for c in calls if c.name in ("fsync", "fdatasync") and "/logs/" in c.path]
-    assert logged, "a move is in the log, durably, before the ref moves"
-    name, nth = logged[0].name, logged[0].nth
     tip, before = mdl.commit_id("main"), set(packs(mdl))
-    slow = ["strace", "-f", "-o", "/dev/null", "-e", f"inject={name}:delay_exit=5000000:when={nth}"]
+    # A move is in the log, durably, before the ref moves: there it is held up.
+    log = mdl.store / "logs" / "refs%2Fheads%2Fmain"
+    assert log.is_file()
+    slow = ["strace", "-f", "-o", tmp_path / "trace.log", "-P", log]
+    slow += ["-e", "inject=fsync,fdatasync:delay_exit=5000000:when=1"]
     commit = subprocess.Popen(
-        [*slow, *mdl.argv("commit", new, "-m", "x")],
+        [*map(str, slow), *mdl.argv("commit", new, "-m", "x")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -266,6 +263,7 @@ def test_a_lock_file_deleted_beside_a_commit_lets_no_branch_name_what_is_gone(
     (mdl.store / "gc.lock").unlink()
     mdl.run("gc", "--prune-now")
     _, err = commit.communicate(timeout=60)
+    assert "DELAYED" in (tmp_path / "trace.log").read_text()
     assert commit.returncode == CONFLICT, err
     assert mdl.commit_id("main") == tip
     mdl.fsck()
