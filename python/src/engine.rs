@@ -6,11 +6,11 @@
 use crate::errors::free;
 use mdl_codec::{CodecError, Engine, Span};
 use mdl_codec_cuda::Choice;
-use mdl_repo::RepoError;
+use mdl_repo::{RepoError, storage::without_forks};
 use pyo3::prelude::*;
 use std::{
     env,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Where to compress, where nobody said.
@@ -21,15 +21,19 @@ struct Mine {
     engine: Arc<dyn Engine>,
 }
 
-static ENGINE: RwLock<Option<Mine>> = RwLock::new(None);
+static ENGINE: Mutex<Option<Mine>> = Mutex::new(None);
+
+/// What stands there, under the lock; a child that was forked meanwhile would find it taken.
+fn mine<T>(f: impl FnOnce(&mut Option<Mine>) -> T) -> T {
+    without_forks(|| f(&mut ENGINE.lock().unwrap_or_else(PoisonError::into_inner)))
+}
 
 /// The engine of this process.
 pub fn engine() -> Result<Arc<dyn Engine>, RepoError> {
     let process = std::process::id();
-    if let Some(mine) = &*ENGINE.read().unwrap_or_else(PoisonError::into_inner)
-        && mine.process == process
-    {
-        return Ok(mine.engine.clone());
+    let made = mine(|m| m.as_ref().filter(|m| m.process == process).map(|m| m.engine.clone()));
+    if let Some(engine) = made {
+        return Ok(engine);
     }
     set(&env::var(DEVICE)
         .ok()
@@ -43,16 +47,15 @@ fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
         .map_err(|why| RepoError::usage(format!("no device {text:?}: {why}"), "name one of these"))?;
     let engine = apart(|| mdl_codec_cuda::engine(choice))
         .map_err(|why| RepoError::user(format!("no work on {choice}: {why}"), "\"auto\" does without a GPU"))?;
-    let mut all = ENGINE.write().unwrap_or_else(PoisonError::into_inner);
-    match all.take() {
+    let new = Mine {
+        process: std::process::id(),
+        engine: engine.clone(),
+    };
+    match mine(|m| m.replace(new)) {
         // A forked child must not give back what is its parent's.
         Some(old) if old.process != std::process::id() => std::mem::forget(old),
         old => apart(|| drop(old)),
     }
-    *all = Some(Mine {
-        process: std::process::id(),
-        engine: engine.clone(),
-    });
     Ok(engine)
 }
 

@@ -3,14 +3,11 @@
 //!
 //! A process that was forked has none of its parent's threads, so each process makes its own sets, when it first needs them.
 
-use mdl_repo::RepoError;
+use mdl_repo::{RepoError, storage::without_forks};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::{
     io,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// How far background work gives way to training (`nice`).
@@ -26,15 +23,15 @@ pub enum Priority {
 }
 
 struct Pools {
+    process: u32,
     waiting: Arc<ThreadPool>,
     background: Arc<ThreadPool>,
 }
 
-static OWNER: AtomicU32 = AtomicU32::new(0);
-static POOLS: RwLock<Option<Pools>> = RwLock::new(None);
+static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 fn build(name: &'static str, nice: Option<i32>) -> Result<Arc<ThreadPool>, RepoError> {
-    let pool = ThreadPoolBuilder::new()
+    let pool: Result<ThreadPool, _> = ThreadPoolBuilder::new()
         .thread_name(move |i| format!("{name}-{i}"))
         .start_handler(move |_| {
             if let Some(nice) = nice {
@@ -44,7 +41,10 @@ fn build(name: &'static str, nice: Option<i32>) -> Result<Arc<ThreadPool>, RepoE
         })
         .build();
     let failed = |e: rayon::ThreadPoolBuildError| RepoError::io("cannot start threads")(io::Error::other(e));
-    pool.map(Arc::new).map_err(failed)
+    let pool = pool.map_err(failed)?;
+    // Once each thread has done something, what they make for the whole process when they start is made.
+    pool.broadcast(|_| ());
+    Ok(Arc::new(pool))
 }
 
 fn pool(priority: Priority) -> Result<Arc<ThreadPool>, RepoError> {
@@ -52,21 +52,25 @@ fn pool(priority: Priority) -> Result<Arc<ThreadPool>, RepoError> {
         Priority::Waiting => p.waiting.clone(),
         Priority::Background => p.background.clone(),
     };
-    let own = std::process::id();
-    if OWNER.load(Ordering::Acquire) == own
-        && let Some(pools) = &*POOLS.read().unwrap_or_else(PoisonError::into_inner)
-    {
-        return Ok(choose(pools));
+    let process = std::process::id();
+    // A child that was forked while another thread had the lock would find it taken.
+    let made = without_forks(|| {
+        let pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.as_ref().filter(|p| p.process == process).map(choose)
+    });
+    if let Some(pool) = made {
+        return Ok(pool);
     }
     let pools = Pools {
+        process,
         waiting: build("mdl", None)?,
         background: build("mdl-background", Some(NICE))?,
     };
     let chosen = choose(&pools);
-    let old = POOLS.write().unwrap_or_else(PoisonError::into_inner).replace(pools);
     // The parent's threads do not run here: waiting for them to end would take for ever.
-    std::mem::forget(old);
-    OWNER.store(own, Ordering::Release);
+    std::mem::forget(without_forks(|| {
+        POOLS.lock().unwrap_or_else(PoisonError::into_inner).replace(pools)
+    }));
     Ok(chosen)
 }
 

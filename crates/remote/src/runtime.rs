@@ -4,28 +4,39 @@
 //! Callers are plain threads, or threads that another runtime keeps for blocking work. They hand the future over and wait on a
 //! channel: entering a runtime from within another is a panic, waiting for a channel is not.
 
-use mdl_repo::{RepoError, Result};
+use mdl_repo::{RepoError, Result, storage::without_forks};
 use std::{
     future::Future,
     io,
-    sync::{OnceLock, mpsc},
+    sync::{Mutex, PoisonError, mpsc},
 };
 use tokio::runtime::{Builder, Runtime};
 
 /// Threads that drive requests. They wait for the network; what computes is elsewhere.
 const THREADS: usize = 4;
 
+/// A forked child has none of its parent's threads: each process makes its own runtime, which is never let go.
 fn shared() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
-        Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("mdl-remote")
-            .enable_all()
-            .build()
-    });
-    made.as_ref()
-        .map_err(|e| RepoError::io("cannot start threads for the network")(io::Error::new(e.kind(), e.to_string())))
+    static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+    let process = std::process::id();
+    // A child that was forked in the middle would find the lock taken.
+    without_forks(|| {
+        let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+        match *runtime {
+            Some((of, made)) if of == process => Ok(made),
+            _ => {
+                let made = Builder::new_multi_thread()
+                    .worker_threads(THREADS)
+                    .thread_name("mdl-remote")
+                    .enable_all()
+                    .build()
+                    .map_err(RepoError::io("cannot start threads for the network"))?;
+                let made: &'static Runtime = Box::leak(Box::new(made));
+                *runtime = Some((process, made));
+                Ok(made)
+            }
+        }
+    })
 }
 
 /// Runs a future to its end on the shared runtime; the calling thread waits. Never to be called from a future that runs there: it
@@ -74,6 +85,24 @@ mod tests {
             blocking.await.expect("joined")
         });
         assert_eq!(answer.expect("ran"), 2);
+    }
+
+    #[test]
+    fn a_forked_child_has_a_runtime_of_its_own() {
+        assert_eq!(block_on(async { 1 }).expect("ran"), 1);
+        // SAFETY: the child runs one future and ends; an alarm ends it where it waits for its parent's threads.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::alarm(20);
+                libc::_exit(i32::from(block_on(async { 2 }).ok() != Some(2)));
+            }
+        }
+        let mut status = -1;
+        // SAFETY: waits for its own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child waited for threads that it has not");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::{
     RepoError, Result,
     refs::check_ref_name,
-    storage::{Key, Storage, Swap},
+    storage::{Key, Storage, Swap, without_forks},
 };
 use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
@@ -285,7 +285,9 @@ impl Config {
             .or_else(|| self.get("user.email"))
             .unwrap_or_default();
         let now = Timestamp::now();
-        let offset = TimeZone::system().to_offset(now).seconds() / 60;
+        // The zones are kept under locks of the whole process.
+        let zone = without_forks(TimeZone::system);
+        let offset = zone.to_offset(now).seconds() / 60;
         Signature {
             name: name.unwrap_or_else(|| "unknown".to_owned()),
             email,

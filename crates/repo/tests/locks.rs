@@ -8,15 +8,18 @@ use mdl_repo::{
 use std::{
     env, fs,
     io::{BufRead, BufReader},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Command, Stdio},
-    sync::{Arc, mpsc},
+    sync::{Arc, Barrier, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Names the storage to the child process that stands for a trainer.
 const TRAINER: &str = "MDL_TEST_TRAINER";
+/// Names a place for a repository to the child process that forks.
+const FORKING: &str = "MDL_TEST_FORKING";
 const COUNT: Key = Key::fixed("count");
 
 /// In the child: takes the lock that a commit holds, forks a worker that outlives it, and says so.
@@ -123,4 +126,56 @@ fn swaps_go_on_where_their_lock_file_is_deleted_again_and_again() {
         count(&LocalStorage::new(dir.path())) > 0,
         "nothing hangs, and nothing panics"
     );
+}
+
+/// In the child: a thread asks for its first signature while another forks; what was forked asks too.
+#[test]
+fn forking() {
+    let Some(path) = env::var_os(FORKING) else { return };
+    let (repo, _) = Repo::init(Path::new(&path), true, "main", Arc::new(CpuEngine::new())).expect("init");
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            start.wait();
+            repo.config().signature()
+        });
+        start.wait();
+        for _ in 0..10 {
+            // SAFETY: the child asks for a signature and ends; a lock that another thread had is what this is about.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                repo.config().signature();
+                // SAFETY: ends the child without its parent's handlers.
+                unsafe { libc::_exit(0) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for its own child.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+    });
+}
+
+#[test]
+fn a_child_that_is_forked_beside_a_commit_is_not_stuck() {
+    for _ in 0..20 {
+        let dir = tempfile::TempDir::new().expect("temp dir");
+        let mut program = Command::new(env::current_exe().expect("this program"))
+            .args(["--exact", "forking"])
+            .env(FORKING, dir.path())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("a program that forks");
+        let begun = Instant::now();
+        let ended = loop {
+            match program.try_wait().expect("wait") {
+                None if begun.elapsed() < Duration::from_secs(60) => thread::sleep(Duration::from_millis(5)),
+                ended => break ended,
+            }
+        };
+        // SAFETY: the group is this program's and its children's.
+        unsafe { libc::kill(-i32::try_from(program.id()).expect("a pid"), libc::SIGKILL) };
+        assert!(ended.is_some_and(|e| e.success()), "a child is stuck");
+    }
 }

@@ -1,4 +1,5 @@
-//! Open files that a forked child closes before it does anything else.
+//! What a fork must not cut in two: open files, which a forked child closes before it does anything else, and sections
+//! in which no thread of this process forks.
 
 use std::{
     cell::UnsafeCell,
@@ -30,7 +31,7 @@ static OPEN: OpenFiles = OpenFiles {
 
 impl OpenFiles {
     fn take(&self) {
-        // Held for the time of an open or a close.
+        // Held for the time of an open, a close or a short section.
         while self.taken.swap(true, Ordering::Acquire) {
             thread::yield_now();
         }
@@ -41,11 +42,16 @@ impl OpenFiles {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Vec<RawFd>) -> T) -> T {
+        struct Taken<'a>(&'a OpenFiles);
+        impl Drop for Taken<'_> {
+            fn drop(&mut self) {
+                self.0.release();
+            }
+        }
         self.take();
-        // SAFETY: taken, and `f` has no way to take it again.
-        let done = f(unsafe { &mut *self.files.get() });
-        self.release();
-        done
+        let taken = Taken(self);
+        // SAFETY: taken until `taken` goes, also by a panic; `f` is not given a way to take it again.
+        f(unsafe { &mut *taken.0.files.get() })
     }
 }
 
@@ -68,17 +74,29 @@ extern "C" fn in_child() {
     OPEN.release();
 }
 
-/// Opens a file that children close.
-///
-/// # Errors
-/// It cannot be opened.
-pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+/// Has the C library run the handlers at each fork. To be called before another thread may need them.
+pub(super) fn install() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
         // SAFETY: the handlers are functions for as long as the program runs. Without memory for them children keep
         // the files.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
+}
+
+/// Runs `f` while no thread forks: a lock of the whole process that another thread has at a fork stays locked in the
+/// child for ever. `f` is short, neither forks nor calls this again, and needs no lock that a forking thread may have.
+pub fn without_forks<T>(f: impl FnOnce() -> T) -> T {
+    install();
+    OPEN.with(|_| f())
+}
+
+/// Opens a file that children close.
+///
+/// # Errors
+/// It cannot be opened.
+pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    install();
     OPEN.with(|files| {
         let file = options.open(path)?;
         files.push(file.as_raw_fd());

@@ -4,7 +4,7 @@
 //! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
 
 use super::{
-    Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in,
+    Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in, fork,
     lock::{Access, FileLock, OwnFile},
     too_large,
 };
@@ -99,6 +99,7 @@ fn end_with(file: &File, len: u64, tail: &[u8]) -> io::Result<()> {
 impl LocalStorage {
     /// Uses `root`, which must exist.
     pub fn new(root: impl Into<PathBuf>) -> LocalStorage {
+        fork::install();
         LocalStorage {
             root: root.into(),
             open: Mutex::default(),

@@ -14,6 +14,7 @@ mod shared;
 mod waiting;
 
 pub use fault::{Fault, FaultStorage};
+pub use fork::without_forks;
 pub use key::{Key, Prefix};
 pub use local::LocalStorage;
 pub(crate) use local::nonce;
