@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the libFuzzer binaries with coverage and AddressSanitizer on the stable toolchain, and runs them one by one.
 #   fuzz/run.sh build [TARGET...]
-#   fuzz/run.sh run MINUTES [TARGET...]     each target for so many minutes
+#   fuzz/run.sh run MINUTES [TARGET...]     each target for so many minutes of processor time
 #   fuzz/run.sh results [TARGET...]         a table of what the logs say
 # CARGO_TARGET_DIR, FUZZ_LOGS and FUZZ_CORPUS (inputs that are found, beside the committed seeds) may be set.
 set -euo pipefail
@@ -30,18 +30,26 @@ build() {
         cargo build --release --locked --target "$triple" "$@")
 }
 
+# Rounds of two minutes by the clock until a target has had its processor time: on a busy machine the clock says little.
 # A crash ends the run of its target: its input is kept in the logs' directory, and the other targets still run.
 run() {
-    local seconds=$((${1%.*} * 60)) name failed=0
+    local seconds=$((${1%.*} * 60)) name failed=0 spent round TIMEFORMAT='%U %S'
     shift
     mkdir -p "$logs"
     for name in "$@"; do
         mkdir -p "$found/$name"
-        RAYON_NUM_THREADS=1 RUST_BACKTRACE=1 ASAN_OPTIONS=detect_leaks=0 nice -n 19 \
-            "$CARGO_TARGET_DIR/$triple/release/$name" "$found/$name" "$here/corpus/$name" \
-            -max_total_time=$seconds -max_len=16384 -timeout=60 -rss_limit_mb=3072 -malloc_limit_mb=256 -reload=0 \
-            -print_final_stats=1 -artifact_prefix="$logs/$name-" >>"$logs/$name.log" 2>&1 \
-            || { failed=1; echo "$name failed: see $logs/$name.log"; }
+        spent=0
+        while ((spent < seconds)); do
+            { time RAYON_NUM_THREADS=1 RUST_BACKTRACE=1 ASAN_OPTIONS=detect_leaks=0 nice -n 19 \
+                "$CARGO_TARGET_DIR/$triple/release/$name" "$found/$name" "$here/corpus/$name" \
+                -max_total_time=$((seconds - spent < 120 ? seconds - spent : 120)) -max_len=16384 -timeout=60 \
+                -rss_limit_mb=3072 -malloc_limit_mb=256 -reload=0 -print_final_stats=1 \
+                -artifact_prefix="$logs/$name-" >>"$logs/$name.log" 2>&1; } 2>"$logs/$name.time" \
+                || { failed=1; echo "$name failed: see $logs/$name.log"; break; }
+            round=$(awk '{ printf "%d", $1 + $2 + 1 }' "$logs/$name.time")
+            spent=$((spent + round))
+            echo "processor: $round s" >>"$logs/$name.log"
+        done
     done
     return $failed
 }
@@ -53,7 +61,8 @@ results() {
     for name in "$@"; do
         [ -e "$logs/$name.log" ] || continue
         awk -v name="$name" '
-            /^Done [0-9]+ runs in/ { runs += $2; seconds += $5 }
+            /^Done [0-9]+ runs in/ { runs += $2 }
+            /^processor: / { seconds += $2 }
             / cov: / { for (i = 1; i < NF; i++) if ($i == "cov:" && $(i + 1) + 0 > edges) edges = $(i + 1) }
             END { printf "| `%s` | %.1f | %d | %d |\n", name, seconds / 60, runs, edges }' "$logs/$name.log"
     done

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "seeds are made by hand, not at run time")]
 
-#[path = "../../crates/files/tests/support/mod.rs"]
+#[path = "../../crates/files/tests/it/support/mod.rs"]
 #[allow(clippy::duplicate_mod, reason = "the writers of checkpoint files that tests have")]
 mod support;
 

@@ -1,5 +1,6 @@
 //! No damaged file makes a scan allocate beyond the file's size class. One test, since the allocator counts for all.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,0 +1,13 @@
+//! The program, run as a user runs it: output, exit codes, messages.
+
+mod common;
+mod compare;
+mod doctor;
+mod errors;
+mod help;
+mod history;
+mod json;
+mod output;
+mod remotes;
+mod unsafe_names;
+mod workflow;

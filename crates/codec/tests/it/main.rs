@@ -1,0 +1,11 @@
+//! The engine's promises: what it encodes comes back, at any length, from any damage without harm.
+
+mod golden;
+mod hostile;
+mod lattice;
+mod palette;
+mod paper;
+mod quant_levels;
+mod quant_sketch;
+mod round_trip;
+mod unsafe_paths;

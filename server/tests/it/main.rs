@@ -1,0 +1,13 @@
+//! The server, by its own routes and on a socket.
+
+mod api_commits;
+mod api_jobs;
+mod api_read;
+mod api_uploads;
+mod content;
+mod hub;
+mod pages;
+mod route_table;
+mod support;
+mod sync;
+mod ten_thousand;
