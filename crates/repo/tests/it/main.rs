@@ -1,0 +1,18 @@
+//! The repository's promises: storage, versions, maintenance, lossy commits.
+
+mod digests;
+mod elements;
+mod elsewhere;
+mod given;
+mod locks;
+mod lossy;
+mod paging;
+mod pour;
+mod refs;
+mod remote_moves;
+mod retention;
+mod shards;
+mod stopping;
+mod storage_maintenance;
+mod support;
+mod versions;

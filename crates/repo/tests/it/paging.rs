@@ -1,0 +1,157 @@
+//! History in pages: together they are the history, whatever the clocks said. Neighbours: `mdl-repo` from outside. It must not know how
+//! a walk goes on.
+
+use mdl_codec::CpuEngine;
+use mdl_objects::{Commit, Id, Kind, Signature};
+use mdl_repo::{
+    ErrorKind, Repo,
+    pack::{NewObject, PackWriter},
+    storage::MemoryStorage,
+};
+use proptest::{collection::vec, prelude::*};
+use std::{collections::HashSet, sync::Arc};
+
+fn repo() -> Repo {
+    Repo::init_storage(Arc::new(MemoryStorage::new()), "main", Arc::new(CpuEngine::new())).expect("init")
+}
+
+/// Commits with these times and parents (places before their own).
+fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
+    graph_saying(repo, nodes, 0)
+}
+
+/// The same with messages that are so many bytes longer.
+fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id> {
+    let mut pack = PackWriter::new(repo.storage()).expect("pack");
+    let mut ids: Vec<Id> = Vec::new();
+    for (n, (time_ms, parents)) in nodes.iter().enumerate() {
+        let mut parents: Vec<Id> = parents.iter().filter(|p| **p < n).map(|p| ids[*p]).collect();
+        parents.dedup();
+        let commit = Commit {
+            tree: Id::of(Kind::Tree, b"none"),
+            parents,
+            author: Signature {
+                name: "A".to_owned(),
+                email: String::new(),
+                time_ms: *time_ms,
+                utc_offset_min: 0,
+            },
+            message: format!("number {n}{}", "x".repeat(more)),
+            step: None,
+            epoch: None,
+            metrics: Default::default(),
+            meta: Default::default(),
+            summary: Default::default(),
+            report: None,
+            resumed_from: None,
+            quality: None,
+            side: Vec::new(),
+            resume: None,
+            unknown: Vec::new(),
+        };
+        let bytes = commit.encode();
+        let object = NewObject {
+            id: Id::of(Kind::Commit, &bytes),
+            kind: Kind::Commit,
+            depth: 0,
+            base: None,
+            grand: None,
+            logical: bytes.len() as u64,
+        };
+        ids.push(object.id);
+        pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
+    }
+    repo.odb()
+        .note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish"))
+        .expect("note");
+    ids
+}
+
+/// More than any page here says.
+const MUCH: usize = 1 << 30;
+
+fn pages(repo: &Repo, starts: &[Id], limit: usize, bytes: usize) -> Vec<Id> {
+    let (mut out, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = repo.log_page(starts, after.as_ref(), (limit, bytes)).expect("page");
+        assert!(page.len() <= limit);
+        let last = page.last().map(|listed| listed.step.id);
+        assert!(next.is_none() || next == last);
+        let said: usize = page.iter().map(|listed| listed.step.commit.said()).sum();
+        assert!(said <= bytes || page.len() == 1, "{said} bytes of {}", page.len());
+        if bytes == MUCH {
+            assert_eq!(next.is_some(), page.len() == limit && next == last);
+        }
+        out.extend(page.iter().map(|listed| listed.step.id));
+        match next {
+            Some(id) => after = Some(id),
+            None => return out,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn pages_are_the_history(
+        nodes in vec((0..4i64, vec(0..30usize, 0..3)), 1..30),
+        starts in vec(0..30usize, 1..4),
+        limit in 1..9usize,
+    ) {
+        let repo = repo();
+        let ids = graph(&repo, &nodes);
+        let starts: Vec<Id> = starts.iter().map(|s| ids[s % ids.len()]).collect();
+        let all: Vec<Id> = repo.history(&starts).expect("history").map(|s| s.expect("step").id).collect();
+        let paged = pages(&repo, &starts, limit, MUCH);
+        // Commits here say some forty bytes each.
+        prop_assert_eq!(&pages(&repo, &starts, limit, 100), &all);
+        prop_assert_eq!(&pages(&repo, &starts, limit, 0), &all);
+        prop_assert_eq!(&paged, &all);
+        prop_assert_eq!(paged.iter().collect::<HashSet<_>>().len(), paged.len());
+        let backwards: Vec<Id> = starts.iter().rev().copied().collect();
+        prop_assert_eq!(pages(&repo, &backwards, limit, MUCH), all);
+    }
+}
+
+#[test]
+fn the_ends_of_a_history() {
+    let repo = repo();
+    let ids = graph(&repo, &[(1, vec![]), (1, vec![0]), (0, vec![1]), (9, vec![])]);
+    let tip = [ids[2]];
+    let (page, next) = repo.log_page(&tip, None, (0, MUCH)).expect("page");
+    assert_eq!((page.len(), next), (0, None));
+    let (page, next) = repo.log_page(&tip, Some(&ids[0]), (5, MUCH)).expect("page");
+    assert_eq!((page.len(), next), (0, None));
+    let (page, next) = repo.log_page(&[], None, (5, MUCH)).expect("page");
+    assert_eq!((page.len(), next), (0, None));
+    let strange = repo
+        .log_page(&tip, Some(&ids[3]), (5, MUCH))
+        .expect_err("not in this history");
+    assert_eq!(strange.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself_all() {
+    let repo = repo();
+    let line: Vec<_> = (0..4usize)
+        .map(|n| (n as i64, n.checked_sub(1).into_iter().collect()))
+        .collect();
+    let ids = graph_saying(&repo, &line, 8 << 20);
+    let tip = [ids[3]];
+    let (page, next) = repo.log_page(&tip, None, (10, MUCH)).expect("page");
+    assert_eq!((page.len(), next), (4, None));
+    for (listed, id) in page.iter().zip(ids.iter().rev()) {
+        assert!(listed.cut && listed.step.id == *id && listed.step.commit.said() < 64 << 10);
+        let whole = repo.odb().commit(id).expect("commit");
+        assert!(whole.message.starts_with(&listed.step.commit.message) && whole.message.len() > 8 << 20);
+    }
+    // What walks sees all of it.
+    let walked = repo
+        .history(&tip)
+        .expect("history")
+        .map(|s| s.expect("step").commit.message.len());
+    assert!(walked.min() > Some(8 << 20));
+    assert_eq!(
+        pages(&repo, &tip, 10, 20 << 10),
+        ids.iter().rev().copied().collect::<Vec<_>>()
+    );
+}

@@ -1,0 +1,22 @@
+//! Storage and its upkeep: one binary, one file per promise. Neighbours: `mdl-repo` from outside. It must not reach into
+//! the crate's rooms.
+
+mod compact;
+mod conformance;
+mod crafted;
+mod crash;
+mod fsck;
+mod gc;
+mod handles;
+mod hostile;
+mod lattices;
+mod parts;
+mod phases;
+mod phases_crash;
+mod phases_schedules;
+mod phases_storm;
+mod prune;
+mod setup;
+mod stats;
+mod storm;
+mod unlocked;
