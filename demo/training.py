@@ -1,7 +1,4 @@
-"""The demo's first part: a GPT that is trained, killed, taken up again and branched from, and what the log says of it.
-
-Neighbours: `demo.py` shows it before its walk through the tool; `examples/train_gpt.py` is the program that is killed.
-"""
+"""The demo's first part: a GPT is trained, killed, taken up again and branched from; what the log says of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-//! What can be asked: the global options and the list of verbs. Neighbours: each verb's own arguments stand in its file in
-//! `commands`. It must not know how a verb is done.
+//! What can be asked: the global options and the list of verbs.
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
@@ -38,12 +37,12 @@ pub struct Cli {
 /// Options of every verb.
 #[derive(Args, Clone, Debug)]
 pub struct Global {
-    /// Repository to work on: its work tree or its own directory. Default: MDL_REPO where it is set, else the one around the
-    /// current directory.
+    /// Repository to work on: its work tree or its own directory. Default: MDL_REPO where it is set, else the one
+    /// around the current directory.
     #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
     pub repo: Option<PathBuf>,
-    /// Where to compress: `auto` (a GPU where there is one and the tensors are worth it), `cpu`, `cuda` or `cuda:N`. The bytes are the same.
-    /// Default: MDL_DEVICE where it is set, else auto.
+    /// Where to compress: `auto` (a GPU where there is one and the tensors are worth it), `cpu`, `cuda` or `cuda:N`.
+    /// The bytes are the same. Default: MDL_DEVICE where it is set, else auto.
     #[arg(long, global = true, value_name = "DEVICE", help_heading = "Global options")]
     pub device: Option<Choice>,
     /// Print one JSON document for programs: sizes in bytes, ids in full. Errors become JSON on standard error.

@@ -1,5 +1,4 @@
-//! What every command is given: the global options, the way to standard output, the repository. Neighbours: all commands.
-//! It must not know any of them.
+//! What every command is given: the global options, the way to standard output, the repository.
 
 use crate::{
     args::{Color, Global},

@@ -1,5 +1,4 @@
-//! The one place where the compression engine is chosen. Neighbours: `context` hands it to the repository. It must not
-//! know what is compressed.
+//! The one place where the compression engine is chosen.
 
 use crate::{commands::refused, errors::Result};
 use mdl_codec::Engine;

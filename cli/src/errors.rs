@@ -1,5 +1,4 @@
-//! How a run ends badly: kinds, exit codes, and the words on standard error. Neighbours: errors of `mdl-repo` and of the
-//! argument parser. It must not know any verb.
+//! How a run ends badly: kinds, exit codes, and the words on standard error.
 
 use crate::{context::Context, render::visible};
 use mdl_repo::{ErrorKind, RepoError};

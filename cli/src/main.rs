@@ -1,5 +1,4 @@
-//! The mdl command line. Neighbours: `args` reads what was asked, `commands` does it through `mdl-repo`, `render` shows
-//! it, `errors` ends it. It must not know how a version is stored.
+//! The mdl command line.
 
 mod args;
 mod commands;

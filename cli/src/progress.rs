@@ -1,5 +1,4 @@
-//! Progress bars on standard error, for whatever takes longer than a second. Neighbours: `mdl-repo` reports through the
-//! `Progress` trait. It must not know what is being done.
+//! Progress bars on standard error, for whatever takes longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mdl_repo::Progress;

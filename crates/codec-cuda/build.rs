@@ -1,5 +1,5 @@
-//! Compiles the kernels as C++ where they are to run on the processor (feature `shim`). Without it there is nothing to do: kernels
-//! travel as text and are compiled where the GPU is.
+//! Compiles the kernels as C++ where they are to run on the processor (feature `shim`). Without it there is nothing to
+//! do: kernels travel as text and are compiled where the GPU is.
 
 fn main() {
     println!("cargo::rerun-if-changed=kernels");
@@ -46,8 +46,9 @@ fn shim() {
             .flag_if_supported("-Wno-unknown-pragmas");
         build
     };
-    // What the shim alone does not show: `undefined` stops at addresses that are not aligned, which a GPU does not forgive; `thread` tells of
-    // barriers that are missing within a block. The latter wants TSAN_OPTIONS=suppressions=<shim/races.txt> and --test-threads=1, and is slow.
+    // What the shim alone does not show: `undefined` stops at addresses that are not aligned, which a GPU does not
+    // forgive; `thread` tells of barriers that are missing within a block. The latter wants
+    // TSAN_OPTIONS=suppressions=<shim/races.txt> and --test-threads=1, and is slow.
     println!("cargo::rerun-if-env-changed=MDL_SHIM_SANITIZE");
     let (mut shim, mut kernels) = (plain(), plain());
     let library = match env::var("MDL_SHIM_SANITIZE").as_deref() {

@@ -4,7 +4,7 @@
     repo.commit({"model": model.state_dict(), "optimizer": opt.state_dict(), "rng": mdl.rng_state()}, step=step,
     metrics={"loss": loss}) state = repo.load("main@best(loss)")
 
-Neighbours: every module beside this; `mdl.integrations` has the frameworks. Importing this imports no framework.
+Importing this imports no framework.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,6 @@
 """Commits in the background: a thread that stores snapshots one after the other, and what callers hold meanwhile.
 
-Neighbours: `repo` hands it work. Knows no files: work is a function. A thread of Python is enough, since the work
-itself runs without the interpreter's lock.
+A thread of Python is enough, since the work itself runs without the interpreter's lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Versions, files and differences as plain objects.
-
-Neighbours: `repo` makes them of what the native half tells. Knows no repository.
-"""
+"""Versions, files and differences as plain objects."""
 
 from __future__ import annotations
 

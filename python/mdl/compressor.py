@@ -1,16 +1,14 @@
 """`mdl.Compressor`: lossy checkpoints from inside a torch training loop, as Inshrinkerator's Listing 1 has them.
 
-Neighbours: `mdl.loop` has its parts, `mdl.Repo` commits. Knows no trainer: `mdl.integrations` hooks it into those.
-
-    compressor = mdl.Compressor(model, evaluate=validation_loss, repo="runs/gpt", optimizer=optimizer, interval=1000)
-    for step, batch in enumerate(batches, start=1):
-        compressor.before_gradient_flush()
-        optimizer.zero_grad()
-        loss(model, batch).backward()
-        compressor.on_backward_pass_end()
-        optimizer.step()
-        if step % 1000 == 0:
-            compressor.compress(step)
+compressor = mdl.Compressor(model, evaluate=validation_loss, repo="runs/gpt", optimizer=optimizer, interval=1000)
+for step, batch in enumerate(batches, start=1):
+    compressor.before_gradient_flush()
+    optimizer.zero_grad()
+    loss(model, batch).backward()
+    compressor.on_backward_pass_end()
+    optimizer.step()
+    if step % 1000 == 0:
+        compressor.compress(step)
 """
 
 from __future__ import annotations

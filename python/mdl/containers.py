@@ -1,7 +1,4 @@
-"""Files of a version from an encoded state: safetensors around memory that stays where it is, and `state.json`.
-
-Neighbours: `state` gives the parts, the native half commits the files. Knows no repository.
-"""
+"""Files of a version from an encoded state: safetensors around memory that stays where it is, and `state.json`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Tensors on a GPU on their way into a version: left where they are, copied aside there, or brought to the host.
 
-Neighbours: `tensors` asks where the bytes of one are to be taken from, `repo` says when. Knows no files. The native
-half compresses tensors where they are, so that only encodings cross the bus.
+The native half compresses tensors where they are, so that only encodings cross the bus.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Names of element types: safetensors', the repository's, numpy's, torch's.
-
-Neighbours: `tensors` and `reading` look up here. torch is imported only when a torch tensor is met.
-"""
+"""Names of element types: safetensors', the repository's, numpy's, torch's."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Exceptions of the package, and what a user can do about each.
-
-Neighbours: the native half raises those up to `FullError` by name, the other modules the rest. Knows nothing of what
-failed.
-"""
+"""Exceptions of the package, and what a user can do about each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tensors of a version as one safetensors file, written a tensor at a time.
-
-Neighbours: `Repo.export_safetensors`. Knows no states.
-"""
+"""Tensors of a version as one safetensors file, written a tensor at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The native repository behind a `Repo`: opened anew in a forked child, flushed when the program ends.
 
-Neighbours: `repo` asks for it at every call. Knows no verb.
-
 A child that was forked shares open files and locks with its parent and has none of its threads. It must not use the
 parent's native object, nor let it go: closing the index would write to it.
 """

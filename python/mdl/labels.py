@@ -1,7 +1,7 @@
 """What a run that goes on from a state gets back, told from the state's entries.
 
-Neighbours: `Repo.commit` asks. The repository tells the same of files by their names (its `resume` room), and makes an
-exact label approximate where something was stored lossily. Knows no files.
+The repository tells the same of files by their names (its `resume` room), and makes an exact label approximate where
+something was stored lossily.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Versions as states, tensors and slices: memory is made here and filled by the native half.
-
-Neighbours: `repo` calls this, `state` puts values together. Knows no branches.
-"""
+"""Versions as states, tensors and slices: memory is made here and filled by the native half."""
 
 from __future__ import annotations
 

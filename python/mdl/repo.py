@@ -1,8 +1,4 @@
-"""`mdl.Repo`: commits inside the training loop, and every version back.
-
-Neighbours: the native half does the work; `state` and `containers` turn values into files, `background` has the thread,
-`reading` the way back. Knows no framework.
-"""
+"""`mdl.Repo`: commits inside the training loop, and every version back."""
 
 from __future__ import annotations
 

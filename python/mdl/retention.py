@@ -1,7 +1,6 @@
 """Which versions are kept: rules named as in Orbax, given where checkpoints are taken.
 
-Neighbours: `Repo.prune` applies them. A version stays if any rule of those given keeps it; branch tips and tags always
-stay.
+A version stays if any rule of those given keeps it; branch tips and tags always stay.
 """
 
 from __future__ import annotations

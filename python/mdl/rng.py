@@ -1,7 +1,4 @@
-"""The state of all random number generators that a training loop draws from, for exact resumption.
-
-Neighbours: users put `rng_state()` into what they commit. Knows no repository.
-"""
+"""The state of all random number generators that a training loop draws from, for exact resumption."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Waits for room on a full disk, where the repository's `commit.on_full` says so.
 
-Neighbours: `repo` stores through it. Waiting is done here, not in the native half: an interrupt is heard, and the
-threads that compute are free meanwhile.
+Waiting is done here, not in the native half: an interrupt is heard, and the threads that compute are free meanwhile.
 """
 
 from __future__ import annotations

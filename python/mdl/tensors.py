@@ -1,8 +1,4 @@
-"""Tensors and arrays as runs of bytes: where they are, how they are named in a file, and how they are made again.
-
-Neighbours: `state` finds them in a nested state, `containers` puts them into files, `devices` says what stays on a GPU.
-Knows no files and no repository.
-"""
+"""Tensors and arrays as runs of bytes: where they are, how they are named in a file, and how they are made again."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-//! Memory that belongs to Python objects, seen as bytes. Neighbours: `files` reads tensors through this, `read` fills them. It must not
-//! know what the bytes mean. The only unsafe code of this crate.
+//! Memory that belongs to Python objects, seen as bytes. The only unsafe code of this crate.
 
 use mdl_codec::Span;
 use pyo3::prelude::*;
 
 /// Bytes of a Python object that lives elsewhere.
 ///
-/// Invariant, kept by `python/mdl`, which alone makes these: `start..start + len` is memory of the process that `owner` keeps alive and
-/// in place, and nobody resizes it. The values may be those of a tensor that somebody writes to at the same time, as with
-/// `torch.save`: each byte is then the old one or the new one. What must not see later values is copied first (`files::Arena`).
+/// Invariant, kept by `python/mdl`, which alone makes these: `start..start + len` is memory of the process that `owner`
+/// keeps alive and in place, and nobody resizes it. The values may be those of a tensor that somebody writes to at the
+/// same time, as with `torch.save`: each byte is then the old one or the new one. What must not see later values is
+/// copied first (`files::Arena`).
 #[derive(Debug)]
 pub struct Lent {
     start: usize,
@@ -41,7 +41,8 @@ impl Lent {
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 
-    /// The bytes, to be filled. `self` is the only one that hands them out: a tensor is made for one load and seen by nobody before it ends.
+    /// The bytes, to be filled. `self` is the only one that hands them out: a tensor is made for one load and seen by
+    /// nobody before it ends.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.len == 0 {
             return &mut [];
@@ -53,8 +54,8 @@ impl Lent {
 
 /// Bytes of a Python object in a GPU's memory.
 ///
-/// Invariant, kept by `python/mdl`: the GPU's memory there is the owner's, nothing on any stream writes to it any more, and it is in place
-/// as long as the owner is.
+/// Invariant, kept by `python/mdl`: the GPU's memory there is the owner's, nothing on any stream writes to it any more,
+/// and it is in place as long as the owner is.
 #[derive(Debug)]
 pub struct There {
     span: Span,

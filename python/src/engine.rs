@@ -1,5 +1,4 @@
-//! The engine of this process, and what it can reach. Neighbours: `repo` opens repositories with it, `files` reads tensors on a device
-//! through it. It must not know torch.
+//! The engine of this process, and what it can reach.
 //!
 //! One for the whole process: a GPU's memory and streams are worth keeping. A forked child makes its own.
 
@@ -59,7 +58,8 @@ fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
     Ok(engine)
 }
 
-/// Does something on a thread of its own: the driver's calls choose a current device for their thread, and torch has one for the caller's.
+/// Does something on a thread of its own: the driver's calls choose a current device for their thread, and torch has
+/// one for the caller's.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| match s.spawn(work).join() {
         Ok(done) => done,

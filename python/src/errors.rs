@@ -1,4 +1,4 @@
-//! Turns the repository's errors into the package's exceptions. Neighbours: `mdl.errors` defines these. It must not know what failed.
+//! Turns the repository's errors into the package's exceptions.
 
 use mdl_repo::{ErrorKind, RepoError};
 use pyo3::{PyErr, prelude::*, types::PyType};

@@ -1,5 +1,5 @@
-//! Has candidates of a lossy commit measured by a Python function, on the thread that called: the search runs beside it and asks.
-//! Neighbours: `repo` commits with this. It must not know what is measured.
+//! Has candidates of a lossy commit measured by a Python function, on the thread that called: the search runs beside it
+//! and asks.
 
 use crate::{
     errors::{Outcome, raise},
@@ -54,9 +54,9 @@ impl Evaluator for Asker {
     }
 }
 
-/// Runs `work` beside this thread, which meanwhile calls `function(directory)` whenever the search asks. An exception of the function ends
-/// the search: nothing is committed, and the exception is raised. Where it has `evaluate_all(directories)`, that is called with up to `width`
-/// (an attribute) directories at a time.
+/// Runs `work` beside this thread, which meanwhile calls `function(directory)` whenever the search asks. An exception
+/// of the function ends the search: nothing is committed, and the exception is raised. Where it has
+/// `evaluate_all(directories)`, that is called with up to `width` (an attribute) directories at a time.
 pub fn judged<T: Send>(
     py: Python<'_>,
     function: &Bound<'_, PyAny>,

@@ -1,5 +1,4 @@
-//! Files that are to be committed, as Python hands them over, and the snapshot that keeps them as they were. Neighbours: `buffer` has the
-//! memory, `repo` commits. It must not know repositories.
+//! Files that are to be committed, as Python hands them over, and the snapshot that keeps them as they were.
 
 use crate::{
     buffer::{Lent, There},

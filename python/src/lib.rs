@@ -1,5 +1,4 @@
-//! The native half of the Python package `mdl`: repositories, files in memory, snapshots. Neighbours: `mdl-repo` below, the modules
-//! of `python/mdl` above, which are what users see. It must not know torch, numpy or how a state becomes files.
+//! The native half of the Python package `mdl`: repositories, files in memory, snapshots.
 
 mod buffer;
 mod engine;

@@ -1,7 +1,7 @@
-//! The threads that work is done on: one set for callers who wait, one of low priority for commits in the background. Neighbours: all
-//! of this crate runs its work here. It must not know what the work is.
+//! The threads that work is done on: one set for callers who wait, one of low priority for commits in the background.
 //!
-//! A process that was forked has none of its parent's threads, so each process makes its own sets, when it first needs them.
+//! A process that was forked has none of its parent's threads, so each process makes its own sets, when it first needs
+//! them.
 
 use mdl_repo::{RepoError, storage::without_forks};
 use rayon::{ThreadPool, ThreadPoolBuilder};

@@ -1,5 +1,4 @@
-//! The verbs that only read: versions, files, tensors. Neighbours: `repo` has the others, `mdl.reading` makes tensors of what this fills.
-//! It must not know torch or numpy.
+//! The verbs that only read: versions, files, tensors.
 
 use crate::{
     buffer::Lent,
@@ -17,7 +16,8 @@ use pyo3::{
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Name, dtype, shape; of a view also the stored tensor, the bytes before its first element, and its strides in elements.
+/// Name, dtype, shape; of a view also the stored tensor, the bytes before its first element, and its strides in
+/// elements.
 type Listed = (String, &'static str, Vec<u64>, Option<(String, u64, Vec<u64>)>);
 
 /// File, stored tensor, address, length in bytes, owner of the memory.

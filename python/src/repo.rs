@@ -1,5 +1,4 @@
-//! A repository: made, opened, committed to, its refs. Neighbours: `read` has the verbs that only read, `shards` those of sharded commits; `mdl.repo` wraps this in what
-//! users call. It must not know how anything is stored.
+//! A repository: made, opened, committed to, its refs.
 
 use crate::{
     engine::engine,

@@ -1,5 +1,4 @@
-//! Sharded commits: a rank's files are put, one call joins them all. Neighbours: `repo` has the other verbs that write; `mdl.Repo`
-//! wraps this. It must not know how a session is decided.
+//! Sharded commits: a rank's files are put, one call joins them all.
 
 use crate::{
     errors::{Outcome, free},

@@ -1,4 +1,4 @@
-//! Versions and their differences as Python dictionaries. Neighbours: `mdl.commits` makes objects of them. It must not read files.
+//! Versions and their differences as Python dictionaries.
 
 use mdl_objects::{Commit, Id, Resume};
 use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};

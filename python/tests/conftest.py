@@ -1,4 +1,4 @@
-"""What the package's tests share. Neighbours: every test beside this. Asserts nothing itself."""
+"""What the package's tests share. Asserts nothing itself."""
 
 from __future__ import annotations
 

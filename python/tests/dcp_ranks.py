@@ -1,7 +1,6 @@
 """What the ranks of test_dcp do, each in a process of its own, and what starts them.
 
-Neighbours: `test_dcp` asks for runs and looks at repositories. A server that has torch loaded forks the ranks: they
-start in no time and share nothing with the test's own process.
+A server that has torch loaded forks the ranks: they start in no time and share nothing with the test's own process.
 """
 
 import multiprocessing

@@ -1,7 +1,4 @@
-"""Commits in the background: snapshots, back-pressure, failures, forks, kills.
-
-Neighbours: `mdl.background`, `mdl.handle`.
-"""
+"""Commits in the background: snapshots, back-pressure, failures, forks, kills."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`mdl.Compressor` in one process: what a search leaves behind it, what is committed, gates and failures.
 
-Neighbours: `test_loop` has the parts, `test_ranks` several processes. Nothing here knows the native half.
+Nothing here knows the native half.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The parts of `mdl.Compressor`: averages, windows, groups of layers, rules.
 
-Neighbours: `test_compressor` has the whole. Nothing here commits.
+Nothing here commits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`mdl.Compressor` on several processes: rounds of a search, one commit for all, failures that leave nobody waiting.
 
-Neighbours: `test_compressor` has one process. All scenes share one start of the processes: importing torch is what
-takes the time.
+All scenes share one start of the processes: importing torch is what takes the time.
 """
 
 from __future__ import annotations

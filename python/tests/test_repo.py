@@ -1,4 +1,4 @@
-"""The verbs of a repository from Python. Neighbours: `mdl.Repo`; the command line tool looks at the same repository."""
+"""The verbs of a repository from Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions are kept. Neighbours: `mdl.retention`, `Repo.prune`; the rules themselves are tested in Rust."""
+"""Which versions are kept."""
 
 from __future__ import annotations
 

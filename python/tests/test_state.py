@@ -1,4 +1,4 @@
-"""States come back as they were: types, order, bits, ties. Neighbours: `mdl.state`, `mdl.tensors`, by way of `Repo`."""
+"""States come back as they were: types, order, bits, ties."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-//! Sizes and numbers for people, the same in a browser and in a terminal. Neighbours: `pages` and the CLI show them; JSON has exact
-//! numbers instead. It must not know what a number means, nor markup.
+//! Sizes and numbers for people, the same in a browser and in a terminal.
 
 const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 

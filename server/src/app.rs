@@ -1,5 +1,4 @@
-//! What all requests share. Neighbours: `lib` makes it, routes take it as their state. It must not hold what belongs to one
-//! request, nor know routes.
+//! What all requests share.
 
 use crate::{
     api::Commits,
@@ -158,8 +157,8 @@ impl App {
         &self.0.incoming
     }
 
-    /// Held while a version is committed to a repository, by whatever face: so that of many none has to start over and over. Other
-    /// processes may commit all the same: it must not be what correctness rests on.
+    /// Held while a version is committed to a repository, by whatever face: so that of many none has to start over and
+    /// over. Other processes may commit all the same: it must not be what correctness rests on.
     pub(crate) fn commit_lock(&self) -> &KeyedMutex<RepoKey> {
         &self.0.commit_lock
     }

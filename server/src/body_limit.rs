@@ -1,8 +1,8 @@
 //! Bodies of requests before the caller's rights are known: short, and whole within a deadline.
 //!
-//! A route that takes [`crate::auth::Write`] or [`crate::auth::Admin`] knows the rights before it reads a byte; from then on a body may
-//! be as long, and take as long, as the route allows. Others (signing in, making a repository) read first. Without this, a client that
-//! sends a byte now and then would hold a connection for as long as it likes.
+//! A route that takes [`crate::auth::Write`] or [`crate::auth::Admin`] knows the rights before it reads a byte; from
+//! then on a body may be as long, and take as long, as the route allows. Others (signing in, making a repository) read
+//! first. Without this, a client that sends a byte now and then would hold a connection for as long as it likes.
 
 use crate::{
     app::App,

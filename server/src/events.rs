@@ -1,8 +1,7 @@
-//! What happened to repositories, told to listeners. Neighbours: routes that move refs tell, `webhooks` listens. It must not know who
-//! listens, nor wait for them.
+//! What happened to repositories, told to listeners.
 //!
-//! A listener that is behind has a bounded queue for each repository and hears of the repositories in turn: many moves in one make no
-//! other's wait, or get lost.
+//! A listener that is behind has a bounded queue for each repository and hears of the repositories in turn: many moves
+//! in one make no other's wait, or get lost.
 
 use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;

@@ -1,5 +1,4 @@
-//! What routes take out of a request, where what cannot be read becomes a problem document as every other error does. Neighbours:
-//! all routes. It must not know what the values mean.
+//! What routes take out of a request, where what cannot be read becomes a problem document as every other error does.
 
 use crate::{
     app::App,

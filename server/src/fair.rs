@@ -1,7 +1,9 @@
-//! Shares of what is scarce (memory to decode in, jobs, deliveries), given out fairly between clients and between repositories.
+//! Shares of what is scarce (memory to decode in, jobs, deliveries), given out fairly between clients and between
+//! repositories.
 //!
-//! No client and no repository holds more than its cap, so that something is left for others whatever one of them does. Of those who
-//! wait, the one whose client and repository hold least comes next; among equals, the one that came first. Queues are bounded.
+//! No client and no repository holds more than its cap, so that something is left for others whatever one of them does.
+//! Of those who wait, the one whose client and repository hold least comes next; among equals, the one that came first.
+//! Queues are bounded.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -197,7 +199,8 @@ impl Pool {
         }
     }
 
-    /// Waits for its turn. More units than there are count as all. The place in the queue is given up when the future is dropped.
+    /// Waits for its turn. More units than there are count as all. The place in the queue is given up when the future
+    /// is dropped.
     ///
     /// # Errors
     /// Too many wait already.

@@ -1,7 +1,8 @@
-//! Long work on a repository, done while no request waits for it: compaction, collection, check. Neighbours: `api::jobs` are the
-//! routes, `mdl-repo` does the work. Jobs are remembered as long as the server runs.
+//! Long work on a repository, done while no request waits for it: compaction, collection, check. Jobs are remembered as
+//! long as the server runs.
 //!
-//! A repository has one job at a time, a client a few; of those that wait, the one whose client has fewest running comes next.
+//! A repository has one job at a time, a client a few; of those that wait, the one whose client has fewest running
+//! comes next.
 
 use crate::{
     app::{App, work},
@@ -103,7 +104,8 @@ pub struct JobInfo {
     pub state: JobState,
     /// The part that is being done, or was last.
     pub progress: JobPart,
-    /// What it came to, as `mdl compact`, `mdl gc` and `mdl fsck` say it with `--json`. A check that found damage has `ok: false`.
+    /// What it came to, as `mdl compact`, `mdl gc` and `mdl fsck` say it with `--json`. A check that found damage has
+    /// `ok: false`.
     pub result: Option<Value>,
     /// Why it failed.
     pub error: Option<ProblemDocument>,

@@ -1,5 +1,4 @@
-//! What happens around every request: a line in the log, counters, limits, headers that keep browsers safe. Neighbours: `lib` puts
-//! these around the routes; `auth::identify` stands inside. It must not know routes.
+//! What happens around every request: a line in the log, counters, limits, headers that keep browsers safe.
 
 use crate::{
     app::App,

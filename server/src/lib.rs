@@ -1,9 +1,9 @@
-//! `mdl serve`: repositories over HTTP. Neighbours: `mdl-repo` below, the CLI starts it. It must not know how a version is stored,
-//! nor decide what the CLI's verbs mean.
+//! `mdl serve`: repositories over HTTP.
 //!
-//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may), `sync` (clone, fetch and push), `content` (bytes
-//! out), `incoming` (bytes in), `registry` (which repositories), `listen` and `layers` (connections and what is around every request), `amounts`
-//! (sizes and numbers for people, here and in the CLI).
+//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may),
+//! `sync` (clone, fetch and push), `content` (bytes out), `incoming` (bytes in), `registry` (which repositories),
+//! `listen` and `layers` (connections and what is around every request), `amounts` (sizes and numbers for people, here
+//! and in the CLI).
 
 pub mod amounts;
 pub mod api;
@@ -93,8 +93,8 @@ pub fn router(app: &App, rates: &Rates) -> Router {
         .with_state(app.clone())
 }
 
-/// Serves until the process is told to stop (SIGTERM or SIGINT; a second one ends it at once). `ready` is told the address once
-/// connections are accepted.
+/// Serves until the process is told to stop (SIGTERM or SIGINT; a second one ends it at once). `ready` is told the
+/// address once connections are accepted.
 ///
 /// # Errors
 /// As [`serve`]; the directories cannot be had.

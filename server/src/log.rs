@@ -1,4 +1,4 @@
-//! The server's log, on standard error. Neighbours: `lib` starts it. It must not know what is logged.
+//! The server's log, on standard error.
 
 use crate::options::LogFormat;
 use std::io;

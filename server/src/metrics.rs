@@ -1,5 +1,4 @@
-//! Numbers about the server for Prometheus. Neighbours: `layers` counts requests, `content` and jobs their own. Labels are few and
-//! fixed: no names of repositories or people.
+//! Numbers about the server for Prometheus. Labels are few and fixed: no names of repositories or people.
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},

@@ -1,5 +1,4 @@
-//! What operators ask: is it alive, is it ready, its numbers; and the answer where there is no route. Neighbours: `metrics`, the
-//! registry. It must not know what is in a repository.
+//! What operators ask: is it alive, is it ready, its numbers; and the answer where there is no route.
 
 use crate::{
     app::{App, work},

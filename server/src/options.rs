@@ -1,4 +1,4 @@
-//! What an operator may say. Neighbours: `mdl serve` fills it in, every room reads it. It must not know how anything is done.
+//! What an operator may say.
 
 use crate::{
     auth::Scope,
@@ -81,9 +81,11 @@ pub struct Options {
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,
-    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice `max_upload`.
+    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice
+    /// `max_upload`.
     pub quota_repo: Option<u64>,
-    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice `max_upload`.
+    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice
+    /// `max_upload`.
     pub quota_token: Option<u64>,
     /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
     pub min_upload_rate: u64,
@@ -91,8 +93,8 @@ pub struct Options {
     pub lfs_expiry: Option<Duration>,
     /// Connections at a time; more wait to be accepted.
     pub max_connections: usize,
-    /// Connections of one address (of IPv6: of one /64 network); none: a quarter of all, and any number for this machine's own
-    /// addresses.
+    /// Connections of one address (of IPv6: of one /64 network); none: a quarter of all, and any number for this
+    /// machine's own addresses.
     pub max_connections_per_address: Option<usize>,
     /// Rights that files which the server makes do not get, as `umask` has them.
     pub umask: u32,
@@ -106,8 +108,8 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long a client may send or take nothing in the middle of a request or response.
     pub stall_timeout: Duration,
-    /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the disk has no room
-    /// for it; 0: any number.
+    /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the
+    /// disk has no room for it; 0: any number.
     pub min_download_rate: u64,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
@@ -128,8 +130,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The server's own directory: the one that was named; else `.mdl-serve` in the served one, or `serve` in that of the one
-    /// repository it is.
+    /// The server's own directory: the one that was named; else `.mdl-serve` in the served one, or `serve` in that of
+    /// the one repository it is.
     ///
     /// # Errors
     /// There is no such directory to serve.

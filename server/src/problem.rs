@@ -1,5 +1,5 @@
-//! What a request comes to that does not succeed: a status, and a problem document (RFC 9457) that says what the caller can do.
-//! Neighbours: every route; errors of `mdl-repo` become these. It must not know any route.
+//! What a request comes to that does not succeed: a status, and a problem document (RFC 9457) that says what the caller
+//! can do.
 
 use axum::{
     Json,
@@ -26,7 +26,8 @@ const ERROR_MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
 pub struct Problem {
     /// The response's status.
     pub status: StatusCode,
-    /// Name of the kind, fixed: `user`, `usage`, `not_found`, `conflict`, `corrupt`, `io`, `unauthorized`, `forbidden`, `busy`, ...
+    /// Name of the kind, fixed: `user`, `usage`, `not_found`, `conflict`, `corrupt`, `io`, `unauthorized`,
+    /// `forbidden`, `busy`, ...
     pub kind: &'static str,
     /// What is wrong, for people.
     pub message: String,

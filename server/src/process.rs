@@ -1,4 +1,5 @@
-//! The process as the operating system sees it: how many files it may open, which rights its files get, whether it is root's.
+//! The process as the operating system sees it: how many files it may open, which rights its files get, whether it is
+//! root's.
 
 use crate::{
     options::Options,

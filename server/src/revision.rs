@@ -1,12 +1,11 @@
-//! What clients write for a version: our revisions, and the names the Hugging Face clients use. Neighbours: `mdl-repo` resolves. It
-//! must not know what is done with the version.
+//! What clients write for a version: our revisions, and the names the Hugging Face clients use.
 
 use crate::problem::{Problem, Result};
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Repo, RepoError, TAGS};
 
-/// The commit a revision means. Where the repository knows nothing of the name, `main` is the branch that HEAD is on, `step-N` the
-/// version of step N, and full names of refs are taken.
+/// The commit a revision means. Where the repository knows nothing of the name, `main` is the branch that HEAD is on,
+/// `step-N` the version of step N, and full names of refs are taken.
 ///
 /// # Errors
 /// It means nothing, or more than one thing; damaged objects; the medium failed.

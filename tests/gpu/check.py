@@ -2,10 +2,9 @@
 network.
 
 `python3 tests/gpu/check.py --kit target/gpu-kit --out docs/benchmarks` takes the programs that `make gpu-kit` built
-elsewhere: the conformance suite, fuzzing, the Python package's tests, the measurements and their peers, and both
-under compute-sanitizer. It writes gpu-DEVICE.md and .json after every step, so that a run that is cut off leaves what
-it has. Exit code 1: a check failed; 3: no GPU here, nothing was written. Neighbours: `page` writes the report, `kit`
-makes the kit, `peers` runs what others have.
+elsewhere: the conformance suite, fuzzing, the Python package's tests, the measurements and their peers, and both under
+compute-sanitizer. It writes gpu-DEVICE.md and .json after every step, so that a run that is cut off leaves what it has.
+Exit code 1: a check failed; 3: no GPU here, nothing was written.
 """
 
 from __future__ import annotations

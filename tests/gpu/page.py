@@ -1,6 +1,4 @@
-"""The page about a GPU: what was checked, every figure beside its target and beside a copy. Neighbours: `check` has
-the data. It must not run anything; nothing that names the machine or a path on it gets on the page.
-"""
+"""The page about a GPU: what was checked, every figure beside its target and beside a copy."""
 
 from __future__ import annotations
 

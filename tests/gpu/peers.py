@@ -2,7 +2,7 @@
 
 Peers: CuPy's quantile for the thresholds, k-means in torch for the codebook, torch's bucketize for the quantise pass,
 torch.save to memory for the commit, nvCOMP's ANS for the lossless coder. Times are medians on the clock, the device
-waited for. Neighbours: `check` runs it.
+waited for.
 """
 
 from __future__ import annotations

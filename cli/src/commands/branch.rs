@@ -1,5 +1,4 @@
-//! `mdl branch`: lists, makes, renames and deletes branches. Neighbours: `Repo::create_branch` and its like. It must not
-//! touch the work tree.
+//! `mdl branch`: lists, makes, renames and deletes branches.
 
 use super::shared::Labels;
 use crate::{

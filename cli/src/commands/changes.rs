@@ -1,5 +1,5 @@
-//! What has become of files, names and commits, for the verbs that tell it: changed files of a commit, deleted names, commits
-//! left behind, branches moved forward. Neighbours: the verbs. It must not know any one of them.
+//! What has become of files, names and commits, for the verbs that tell it: changed files of a commit, deleted names,
+//! commits left behind, branches moved forward.
 
 use crate::{
     context::Context,

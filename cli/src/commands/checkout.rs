@@ -1,5 +1,4 @@
-//! `mdl checkout`: a version's files in the work tree or in another directory. Neighbours: `Repo::checkout`,
-//! `Repo::checkout_to`. It must not know how files are written.
+//! `mdl checkout`: a version's files in the work tree or in another directory.
 
 use super::{
     changes::left_behind,
@@ -17,8 +16,8 @@ use std::{io::Write, path::PathBuf};
 
 /// Bring back a version, bit for bit
 ///
-/// Without --to the work tree becomes that version and HEAD moves there: on the branch if REV is one, else detached. Files
-/// with changes that are in no version are never overwritten without --force; files that no version knows stay.
+/// Without --to the work tree becomes that version and HEAD moves there: on the branch if REV is one, else detached.
+/// Files with changes that are in no version are never overwritten without --force; files that no version knows stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

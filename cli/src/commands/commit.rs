@@ -1,5 +1,4 @@
-//! `mdl commit`: files become a version on a branch. Neighbours: `Repo::commit`, the user's editor. It must not know how
-//! files are stored.
+//! `mdl commit`: files become a version on a branch.
 
 use super::changes::{FileChange, changed_files};
 use super::contract::{self, Contract};
@@ -18,13 +17,14 @@ use std::{collections::BTreeMap, io::Write, path::PathBuf};
 
 /// Store the files of a directory as a new version
 ///
-/// There are two ways of working. Work tree: `mdl commit` stores what is around .mdl (but for what .mdlignore names), and
-/// `status`, `switch` and `checkout` work there. Snapshots: `mdl commit DIR` stores the contents of DIR as the whole version,
-/// wherever DIR is, and `mdl checkout REV --to DIR` brings one back; `status` and `switch`, which are about the work tree,
-/// are of no use then. A branch is best kept to one way: files that are not in what is committed are not in the version.
+/// There are two ways of working. Work tree: `mdl commit` stores what is around .mdl (but for what .mdlignore names),
+/// and `status`, `switch` and `checkout` work there. Snapshots: `mdl commit DIR` stores the contents of DIR as the
+/// whole version, wherever DIR is, and `mdl checkout REV --to DIR` brings one back; `status` and `switch`, which are
+/// about the work tree, are of no use then. A branch is best kept to one way: files that are not in what is committed
+/// are not in the version.
 ///
-/// The branch moves only after everything is safely on disk: a kill at any moment leaves the version before. Tensors that
-/// the repository has already take no room; changed ones are stored as differences where that is smaller.
+/// The branch moves only after everything is safely on disk: a kill at any moment leaves the version before. Tensors
+/// that the repository has already take no room; changed ones are stored as differences where that is smaller.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `mdl compact`: short delta chains and few packs. Neighbours: `Repo::compact`. It must not know how chains are cut.
+//! `mdl compact`: short delta chains and few packs.
 
 use crate::{
     context::Context,
@@ -11,8 +11,8 @@ use std::io::Write;
 
 /// Make the versions people read fast to read, and merge small packs
 ///
-/// Tensors of branch tips end at most one difference from a tensor that is stored whole, those of tags four; no chain stays
-/// longer than `delta.max_depth`. Ids never change. Reading gets faster, and the repository may grow.
+/// Tensors of branch tips end at most one difference from a tensor that is stored whole, those of tags four; no chain
+/// stays longer than `delta.max_depth`. Ids never change. Reading gets faster, and the repository may grow.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl compact --dry-run\n  mdl compact")]
 pub struct Args {

@@ -1,5 +1,4 @@
-//! `mdl completions`: scripts that complete verbs and options in a shell. Neighbours: `clap_complete`. It must not need a
-//! repository.
+//! `mdl completions`: scripts that complete verbs and options in a shell.
 
 use crate::{args::Cli, context::Context, errors::Result};
 use clap::CommandFactory;

@@ -1,4 +1,4 @@
-//! `mdl config`: shows and changes settings. Neighbours: `Config`. It must not know what a setting does.
+//! `mdl config`: shows and changes settings.
 
 use super::shared::not_found;
 use crate::{
@@ -12,8 +12,8 @@ use std::io::Write;
 
 /// Show or change settings of the repository
 ///
-/// Without arguments: all settings, their values and what they mean. Settings that are not made in the repository come from
-/// ~/.config/mdl/config.toml, else from their defaults.
+/// Without arguments: all settings, their values and what they mean. Settings that are not made in the repository come
+/// from ~/.config/mdl/config.toml, else from their defaults.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl config user.name \"Ada Lovelace\"\n  mdl config delta.max_depth 8\n  mdl config --unset delta.max_depth"

@@ -1,5 +1,4 @@
-//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator. Neighbours: `mdl-repo`
-//! runs the command and searches. It must not store anything.
+//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator.
 
 use crate::{
     errors::{CliError, Result},
@@ -14,8 +13,8 @@ use std::{path::PathBuf, time::Duration};
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Lossy commits")]
 pub struct Contract {
-    /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy, --quality,
-    /// --progress and --eval every bit is kept; with one of the latter the policy is `lossy`.
+    /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy,
+    /// --quality, --progress and --eval every bit is kept; with one of the latter the policy is `lossy`.
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
     /// Gate: at most this fraction of the measured number may be lost, such as 0.05.
@@ -24,15 +23,16 @@ pub struct Contract {
     /// Gate: at most this fraction of what the run gains per commit (smoothed) may be lost, such as 0.25.
     #[arg(long, value_name = "RHO")]
     progress: Option<f64>,
-    /// Shell command that measures a checkpoint: MDL_CANDIDATE_DIR names a directory with what a checkout would give (read only); the last
-    /// line it prints is one number. Where it fails, prints something else or takes too long, the candidate is rejected.
+    /// Shell command that measures a checkpoint: MDL_CANDIDATE_DIR names a directory with what a checkout would give
+    /// (read only); the last line it prints is one number. Where it fails, prints something else or takes too long,
+    /// the candidate is rejected.
     #[arg(long, value_name = "CMD")]
     eval: Option<String>,
     /// Seconds that one measurement may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     eval_timeout: u64,
-    /// Measurements side by side: what the search may ask for next is measured along with what it asks for. What is committed stays the
-    /// same; it takes fewer rounds, more measurements, and room for so many candidates.
+    /// Measurements side by side: what the search may ask for next is measured along with what it asks for. What is
+    /// committed stays the same; it takes fewer rounds, more measurements, and room for so many candidates.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     eval_jobs: u16,
     /// The number is a loss (default).
@@ -41,11 +41,12 @@ pub struct Contract {
     /// The number is an accuracy or the like.
     #[arg(long)]
     higher_is_better: bool,
-    /// Gradients (their moving average) as a safetensors file whose tensors are named as the weights: says which weights matter. Without it
-    /// Adam's second moments are used where the commit has them.
+    /// Gradients (their moving average) as a safetensors file whose tensors are named as the weights: says which
+    /// weights matter. Without it Adam's second moments are used where the commit has them.
     #[arg(long, value_name = "FILE")]
     grads: Option<PathBuf>,
-    /// The version that training was restored from since the last commit: recorded, and the lattice's offsets are drawn anew.
+    /// The version that training was restored from since the last commit: recorded, and the lattice's offsets are
+    /// drawn anew.
     #[arg(long, value_name = "REV", value_parser = crate::args::revision)]
     resumed_from: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `mdl diff`: what two versions' files and tensors have become. Neighbours: `Repo::diff` measures. It must not know how.
+//! `mdl diff`: what two versions' files and tensors have become.
 
 use crate::{
     context::Context,
@@ -11,8 +11,8 @@ use std::io::Write;
 
 /// Compare two versions, file by file and tensor by tensor
 ///
-/// For every tensor that differs: the share of elements that changed, the relative L2 distance ||b-a||/||a||, the largest
-/// |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance. What the work
+/// For every tensor that differs: the share of elements that changed, the relative L2 distance ||b-a||/||a||, the
+/// largest |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance. What the work
 /// tree has changed, `mdl status` tells.
 #[derive(Debug, clap::Args)]
 #[command(

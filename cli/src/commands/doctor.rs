@@ -1,5 +1,4 @@
-//! `mdl doctor`: where work would be done, and what is missing for a GPU. Neighbours: `mdl-codec-cuda` looks. It must not need a
-//! repository.
+//! `mdl doctor`: where work would be done, and what is missing for a GPU.
 
 use super::shared::refused;
 use crate::{
@@ -15,14 +14,15 @@ use std::io::Write;
 
 /// Say where tensors would be compressed, and why
 ///
-/// Looks for the CUDA driver, for NVRTC (which compiles the kernels once for each kind of GPU), and runs a kernel on every GPU. All of
-/// it is found at run time: the same program works without.
+/// Looks for the CUDA driver, for NVRTC (which compiles the kernels once for each kind of GPU), and runs a kernel on
+/// every GPU. All of it is found at run time: the same program works without.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl doctor\n  mdl doctor --json | jq .engine\n  mdl doctor --compile 90  # for a machine without NVRTC: MDL_KERNEL_CACHE=DIR, here and there"
 )]
 pub struct Args {
-    /// Compile the kernels for these kinds of GPU (90 for compute capability 9.0) and keep them; needs NVRTC, but no GPU.
+    /// Compile the kernels for these kinds of GPU (90 for compute capability 9.0) and keep them; needs NVRTC, but no
+    /// GPU.
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     compile: Vec<u32>,
 }

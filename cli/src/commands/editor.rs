@@ -1,4 +1,4 @@
-//! The user's editor. Neighbours: `commit` has a message written in it, `policy` a policy. It must not know what the text is.
+//! The user's editor.
 
 use super::shared::refused;
 use crate::errors::{CliError, Result};
@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
-/// What the editor leaves of `text`, as the file `name` in the repository's directory. Where no editor can be asked, `missing` is the error and
-/// `hint` what to do instead.
+/// What the editor leaves of `text`, as the file `name` in the repository's directory. Where no editor can be asked,
+/// `missing` is the error and `hint` what to do instead.
 pub fn edited(repo: &Repo, name: &str, text: &str, missing: &str, hint: &str) -> Result<String> {
     let editor = ["MDL_EDITOR", "VISUAL", "EDITOR"]
         .iter()

@@ -1,5 +1,4 @@
-//! `mdl fsck`: whether everything stored is whole, and who is affected where it is not. Neighbours: `Repo::fsck` looks. It
-//! must not repair anything.
+//! `mdl fsck`: whether everything stored is whole, and who is affected where it is not.
 
 use crate::{
     context::Context,
@@ -20,8 +19,8 @@ const FEW: usize = 5;
 
 /// Check everything that is stored
 ///
-/// Reads every byte, decodes and hashes every object, and follows every reference. Damage is told with the versions, files
-/// and tensors it affects, and ends in exit code 5.
+/// Reads every byte, decodes and hashes every object, and follows every reference. Damage is told with the versions,
+/// files and tensors it affects, and ends in exit code 5.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl fsck\n  mdl fsck --quick\n  mdl fsck --json | jq '.problems[].affected'")]
 pub struct Args {

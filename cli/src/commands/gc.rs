@@ -1,4 +1,4 @@
-//! `mdl gc`: frees what nothing reaches. Neighbours: `Repo::gc`. It must not decide what is reached.
+//! `mdl gc`: frees what nothing reaches.
 
 use super::shared::parse_age;
 use crate::{
@@ -13,21 +13,23 @@ use std::{io::Write, time::Duration};
 /// Delete what no branch, tag, HEAD or reflog reaches
 ///
 /// Moves of the last `gc.reflog_days` days keep their versions, and anything written in the last `gc.grace_hours` hours
-/// stays. Versions that were pruned longer ago lose their contents. If anything that must be read is damaged, nothing is deleted.
+/// stays. Versions that were pruned longer ago lose their contents. If anything that must be read is damaged, nothing
+/// is deleted.
 ///
-/// In an object store, where no lock keeps writers out, what is garbage is only marked, and deleted by a later `mdl gc` once the
-/// hours of grace are over and still nothing needs it. A grace of 10 seconds or less is waited for.
+/// In an object store, where no lock keeps writers out, what is garbage is only marked, and deleted by a later `mdl gc`
+/// once the hours of grace are over and still nothing needs it. A grace of 10 seconds or less is waited for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl gc --dry-run\n  mdl gc\n  mdl branch -D failed && mdl gc --prune-now")]
 pub struct Args {
     /// Only say what would be freed.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Let neither the reflog nor the hours of grace keep anything: what no name reaches, and what was pruned, is gone for good.
+    /// Let neither the reflog nor the hours of grace keep anything: what no name reaches, and what was pruned, is gone
+    /// for good.
     #[arg(long)]
     prune_now: bool,
-    /// The time of grace, in place of `gc.grace_hours` (seconds, or 30s, 5m, 2h, 7d). In an object store a commit that takes more
-    /// than half as long may have to begin anew, and with none at all nobody may write meanwhile.
+    /// The time of grace, in place of `gc.grace_hours` (seconds, or 30s, 5m, 2h, 7d). In an object store a commit that
+    /// takes more than half as long may have to begin anew, and with none at all nobody may write meanwhile.
     #[arg(long, value_name = "TIME", value_parser = parse_age)]
     grace: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `mdl init`: makes a repository. Neighbours: `Repo::init`. It must not know what a repository is made of.
+//! `mdl init`: makes a repository.
 
 use super::shared::refused;
 use crate::{context::Context, errors::Result};
@@ -8,8 +8,9 @@ use std::{io::Write, path::PathBuf};
 
 /// Make a repository in a directory, beside the checkpoints that are there
 ///
-/// The repository lives in DIR/.mdl, or with --storage in a bucket that many work trees and servers share: each has its own HEAD.
-/// Files in DIR are left alone until the first commit. A repository that exists is left as it is, but for --shared.
+/// The repository lives in DIR/.mdl, or with --storage in a bucket that many work trees and servers share: each has its
+/// own HEAD. Files in DIR are left alone until the first commit. A repository that exists is left as it is, but for
+/// --shared.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl\n  mdl init \
@@ -21,7 +22,8 @@ pub struct Args {
     /// Make a repository without a work tree, in DIR itself: for servers and shared stores.
     #[arg(long)]
     bare: bool,
-    /// Keep the versions in a bucket: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. Commits go straight there.
+    /// Keep the versions in a bucket: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. Commits go
+    /// straight there.
     #[arg(long, value_name = "URL", conflicts_with = "bare")]
     storage: Option<String>,
     /// Name of the first branch [default: main]; of no effect where there is a repository already.

@@ -1,5 +1,4 @@
-//! `mdl log`: history, newest first. Neighbours: `Repo::history` walks, `render::entry` and `render::graph` draw. It must
-//! not know how commits are stored.
+//! `mdl log`: history, newest first.
 
 use super::shared::Labels;
 use crate::{
@@ -16,8 +15,8 @@ use std::{
 
 /// Show the versions that lead to a revision, newest first
 ///
-/// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is. What is
-/// marked as pruned has lost its contents, or will with a coming `mdl gc`.
+/// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is.
+/// What is marked as pruned has lost its contents, or will with a coming `mdl gc`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,4 @@
-//! `mdl ls`: files and tensors of a version, without reading their contents. Neighbours: trees, manifests, tensor headers.
-//! It must not decode a tensor.
+//! `mdl ls`: files and tensors of a version, without reading their contents.
 
 use super::shared::{not_found, split_path};
 use crate::{
@@ -14,9 +13,9 @@ use std::io::Write;
 
 /// List the files of a version, or the tensors of a file
 ///
-/// For tensors: element type, shape, bytes, stored bytes, how they are stored (`show --help` explains the schemes) and the
-/// depth: how many differences are followed down to a tensor that is stored whole. A view shows its own shape; where it goes
-/// by the name of the storage it lies in, that storage is listed as NAME#storage.
+/// For tensors: element type, shape, bytes, stored bytes, how they are stored (`show --help` explains the schemes) and
+/// the depth: how many differences are followed down to a tensor that is stored whole. A view shows its own shape;
+/// where it goes by the name of the storage it lies in, that storage is listed as NAME#storage.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl ls\n  mdl ls main~3 model.safetensors\n  mdl ls --tensors v1\n  mdl ls --json | jq '.files[].tensors[].name'"

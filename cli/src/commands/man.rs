@@ -1,4 +1,4 @@
-//! `mdl man`: manual pages. Neighbours: `clap_mangen` makes them from the help texts. It must not need a repository.
+//! `mdl man`: manual pages.
 
 use crate::{args::Cli, context::Context, errors::Result};
 use clap::CommandFactory;

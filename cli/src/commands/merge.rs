@@ -1,5 +1,4 @@
-//! `mdl merge`: takes another branch's versions into the present one. Neighbours: `Repo::merge`. It must not combine
-//! tensors.
+//! `mdl merge`: takes another branch's versions into the present one.
 
 use super::changes::tell_merged;
 use crate::{

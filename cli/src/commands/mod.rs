@@ -1,5 +1,4 @@
-//! The verbs, one file each. Neighbours: `args` names them, `context` gives them output and repository. Verbs must not
-//! know each other; what several need stands in `shared`.
+//! The verbs, one file each. Verbs must not know each other; what several need stands in `shared`.
 
 pub mod branch;
 pub mod cat;

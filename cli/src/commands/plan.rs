@@ -1,5 +1,4 @@
-//! `mdl plan`: what a lossy commit would try, and what would come out. Neighbours: `Repo::plan`, the contract that `commit` shares. It must not
-//! store anything.
+//! `mdl plan`: what a lossy commit would try, and what would come out.
 
 use super::contract::{Contract, quality_json, quality_text};
 use crate::{
@@ -13,8 +12,8 @@ use std::{io::Write, path::PathBuf};
 
 /// Show what a lossy commit would store, without committing
 ///
-/// Makes and measures the same candidates as `mdl commit` with the same options, and lists them: bytes that the weights would take, the
-/// measured number, the deviation of the weights. Nothing is stored.
+/// Makes and measures the same candidates as `mdl commit` with the same options, and lists them: bytes that the weights
+/// would take, the measured number, the deviation of the weights. Nothing is stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

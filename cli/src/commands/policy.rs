@@ -1,5 +1,4 @@
-//! `mdl policy`: the rules of lossy commits, kept in the repository with their history. Neighbours: `Repo`'s shelf of policies, the user's
-//! editor. It must not know what a policy's keys mean.
+//! `mdl policy`: the rules of lossy commits, kept in the repository with their history.
 
 use super::editor;
 use crate::{
@@ -17,9 +16,9 @@ use std::{
 
 /// List, show, edit and test the policies of lossy commits
 ///
-/// A policy says what a lossy commit may try (lattice, bins), how much quality it may cost (the gate), what becomes of optimizer moments
-/// and which tensors are left alone; docs/policies.md explains the keys. Policies are kept in the repository with every earlier version;
-/// a commit keeps the exact text it was made under.
+/// A policy says what a lossy commit may try (lattice, bins), how much quality it may cost (the gate), what becomes of
+/// optimizer moments and which tensors are left alone; docs/policies.md explains the keys. Policies are kept in the
+/// repository with every earlier version; a commit keeps the exact text it was made under.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,5 +1,4 @@
-//! `mdl prune`: which versions keep their contents. Neighbours: `Repo::prune` decides by the rules, `gc` frees. It must not
-//! know what keeps a version besides the rules.
+//! `mdl prune`: which versions keep their contents.
 
 use super::shared::parse_age;
 use crate::{
@@ -18,10 +17,11 @@ const SHOWN: usize = 20;
 /// Let go of the contents of versions that no rule keeps
 ///
 /// A version stays if any rule keeps it, if a branch, tag or HEAD points at it, if a run resumed from it within
-/// `gc.grace_hours`, or if a branch that is not pruned holds it. All branches are pruned, each by its own versions, unless one
-/// is named. A pruned version stays in the log with its message, step and metrics; what it held is freed by `mdl gc` once it has
-/// been pruned for `gc.grace_hours`, and can be taken back until then. If anything that is to stay is damaged or missing, nothing
-/// is pruned. A rule of steps or of a metric keeps everything on a branch where no version has one.
+/// `gc.grace_hours`, or if a branch that is not pruned holds it. All branches are pruned, each by its own versions,
+/// unless one is named. A pruned version stays in the log with its message, step and metrics; what it held is freed by
+/// `mdl gc` once it has been pruned for `gc.grace_hours`, and can be taken back until then. If anything that is to stay
+/// is damaged or missing, nothing is pruned. A rule of steps or of a metric keeps everything on a branch where no
+/// version has one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,8 @@ pub struct Args {
     /// Keep the N best versions by a metric. Without min or max the metric's name must tell which end is best.
     #[arg(long, value_name = "N:METRIC[:min|max]", value_parser = best, help_heading = "Rules")]
     keep_best: Vec<Retention>,
-    /// Keep the oldest version, then each that is this much younger than the one kept before (seconds, or 30m, 1h, 7d).
+    /// Keep the oldest version, then each that is this much younger than the one kept before (seconds, or 30m, 1h,
+    /// 7d).
     #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
     keep_every: Option<u64>,
     /// Keep the versions of these steps.

@@ -1,4 +1,4 @@
-//! `mdl reflog`: where a branch or HEAD has been. Neighbours: `Refs::reflog`. It must not move anything.
+//! `mdl reflog`: where a branch or HEAD has been.
 
 use super::shared::not_found;
 use crate::{

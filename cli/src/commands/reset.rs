@@ -1,4 +1,4 @@
-//! `mdl reset`: moves the present branch to another commit. Neighbours: `Repo::reset`. It must not make commits.
+//! `mdl reset`: moves the present branch to another commit.
 
 use crate::{context::Context, errors::Result, render::subject};
 use serde_json::json;
@@ -6,8 +6,8 @@ use std::io::Write;
 
 /// Move the present branch to a revision
 ///
-/// The work tree is left alone unless --hard is given. The reflog remembers where the branch was: `mdl reset 'main@{1}'`
-/// takes a reset back.
+/// The work tree is left alone unless --hard is given. The reflog remembers where the branch was: `mdl reset
+/// 'main@{1}'` takes a reset back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl reset HEAD~1\n  mdl reset --hard 'main@best(loss)'\n  mdl reset 'main@{1}'")]
 pub struct Args {

@@ -1,5 +1,4 @@
-//! What is said of a version that is being made: message, branch, step, metrics. Neighbours: `commit` and `shard join` take these
-//! options. It must not know where the files come from.
+//! What is said of a version that is being made: message, branch, step, metrics.
 
 use crate::errors::{CliError, Result};
 use mdl_repo::CommitRequest;
@@ -19,7 +18,8 @@ pub struct Said {
     /// Epochs trained so far, possibly a fraction.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     epoch: Option<f64>,
-    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best version, `main@min(NAME)` and `main@max(NAME)` the ends.
+    /// A number measured on this version, such as loss=0.41; may be repeated. `main@best(loss)` finds the best
+    /// version, `main@min(NAME)` and `main@max(NAME)` the ends.
     #[arg(long, value_name = "NAME=NUMBER", value_parser = metric)]
     metric: Vec<(String, f64)>,
     /// Anything else worth keeping, such as run=8f3k; may be repeated.

@@ -1,4 +1,4 @@
-//! `mdl serve`: repositories over HTTP. Neighbours: `mdl-server` does it. It must not know a route.
+//! `mdl serve`: repositories over HTTP.
 
 use crate::{
     context::Context,
@@ -59,8 +59,8 @@ pub struct Args {
     /// Largest upload, and largest commit.
     #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = parse_size)]
     max_upload: u64,
-    /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more get 507.
-    /// Default: twice --max-upload.
+    /// Bytes that one repository may have on their way in (uploads, LFS objects that no version holds, packs); more
+    /// get 507. Default: twice --max-upload.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     quota_repo: Option<u64>,
     /// Bytes that one token may have on their way in; callers without one are counted together. Default: twice
@@ -76,15 +76,16 @@ pub struct Args {
     /// Connections at a time; more wait.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_connections: usize,
-    /// Connections of one address (of IPv6: of one /64 network) at a time; more are refused. Default: a quarter of --max-connections, and
-    /// any number for this machine's own addresses.
+    /// Connections of one address (of IPv6: of one /64 network) at a time; more are refused. Default: a quarter of
+    /// --max-connections, and any number for this machine's own addresses.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections_per_address: Option<u32>,
-    /// Rights that the files the server makes do not get, in octal as `umask` has them: 077 keeps them to the server's user, 027 lets
-    /// its group read.
+    /// Rights that the files the server makes do not get, in octal as `umask` has them: 077 keeps them to the server's
+    /// user, 027 lets its group read.
     #[arg(long, value_name = "MODE", default_value = "077", value_parser = parse_umask)]
     umask: u32,
-    /// Do without the sandbox, in which the server can open nothing but what it serves and its own directory (Linux with Landlock).
+    /// Do without the sandbox, in which the server can open nothing but what it serves and its own directory (Linux
+    /// with Landlock).
     #[arg(long)]
     no_sandbox: bool,
     /// Requests a second that one token (without one: address) may make on average; more get 429.
@@ -96,8 +97,9 @@ pub struct Args {
     /// Seconds that a client may send or take nothing in the middle of a request.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     stall: u64,
-    /// Bytes a second that a client has to take (suffixes K, M, ...) where another waits for the memory that its answer is made in, and
-    /// the disk has no room for the rest of it; one that takes less over ten seconds is cut off. 0: none is.
+    /// Bytes a second that a client has to take (suffixes K, M, ...) where another waits for the memory that its
+    /// answer is made in, and the disk has no room for the rest of it; one that takes less over ten seconds is cut
+    /// off. 0: none is.
     #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = parse_size)]
     min_download_rate: u64,
     /// How others reach this server, such as `https://models.example.org`: for links. Default: as they asked.

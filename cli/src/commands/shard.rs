@@ -1,5 +1,4 @@
-//! `mdl shard`: ranks on many hosts put their own files, one call makes one version of them. Neighbours: `Repo::put_shard`,
-//! `Repo::join_shards`. It must not know how it is decided which commit a session becomes.
+//! `mdl shard`: ranks on many hosts put their own files, one call makes one version of them.
 
 use super::{said::Said, shared::refuse_repository};
 use crate::{
@@ -15,9 +14,9 @@ use std::{io::Write, path::PathBuf};
 
 /// Commit a checkpoint whose files lie on many hosts
 ///
-/// Each rank puts its own files under a session's name that all of them agree on; when all have, one `join` makes one version of
-/// them and moves the branch. A rank that dies leaves no version: start it again and let it put again. A `join` that is
-/// cut off, or run twice, may be run again: there is one version, and it says which.
+/// Each rank puts its own files under a session's name that all of them agree on; when all have, one `join` makes one
+/// version of them and moves the branch. A rank that dies leaves no version: start it again and let it put again. A
+/// `join` that is cut off, or run twice, may be run again: there is one version, and it says which.
 ///
 /// A file belongs to one rank, whole. What is never joined is taken away by `mdl gc`, once its time of grace is over.
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,4 @@
-//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD. Neighbours: the verbs; `changes` beside it has
-//! what a commit or a deletion did. It must not print.
+//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
@@ -79,8 +78,8 @@ pub struct Moved {
     pub changed: Vec<(String, Change)>,
 }
 
-/// Points HEAD at a commit and makes the work tree that version. Where HEAD's version is the one that is wanted, changed
-/// files are in nobody's way: they stay, as git leaves them.
+/// Points HEAD at a commit and makes the work tree that version. Where HEAD's version is the one that is wanted,
+/// changed files are in nobody's way: they stay, as git leaves them.
 pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
     if !force && repo.files_of()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
         let changes = repo.status(progress)?;

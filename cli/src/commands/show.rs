@@ -1,5 +1,4 @@
-//! `mdl show`: one version in detail: what it says, what changed, what its tensors cost. Neighbours: the commit's report
-//! blob. It must not compare tensors' values: that is `diff`.
+//! `mdl show`: one version in detail: what it says, what changed, what its tensors cost.
 
 use super::{
     changes::{FileChange, changed_files},
@@ -20,8 +19,8 @@ const SHOWN: usize = 20;
 
 /// Show one version in detail
 ///
-/// Its message and labels, the files that changed, and how its new tensors were stored; for an annotated tag the tag's own
-/// message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
+/// Its message and labels, the files that changed, and how its new tensors were stored; for an annotated tag the tag's
+/// own message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
 /// `sparse` store the difference to the same tensor of the version before, `zstd` and `stored` the bytes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl show\n  mdl show v1.0 --tensors\n  mdl show 'main@best(loss)'")]

@@ -1,4 +1,4 @@
-//! `mdl stats`: where the bytes are. Neighbours: `Repo::stats` adds up. It must not count anything itself.
+//! `mdl stats`: where the bytes are.
 
 use crate::{
     context::Context,
@@ -13,8 +13,8 @@ const SHOWN: usize = 10;
 
 /// Show where the bytes are: by branch, file, tensor and way of storing
 ///
-/// "as files" is what every version would take if it were kept as files by itself; "own" what a branch alone holds on to,
-/// and would be freed with it (by `mdl gc`, once the reflog forgets it).
+/// "as files" is what every version would take if it were kept as files by itself; "own" what a branch alone holds on
+/// to, and would be freed with it (by `mdl gc`, once the reflog forgets it).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl stats\n  mdl stats --json | jq .branches")]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `mdl status`: what differs between the work tree and HEAD. Neighbours: `Repo::status`. It must not change anything.
+//! `mdl status`: what differs between the work tree and HEAD.
 
 use crate::{context::Context, errors::Result, render::visible};
 use mdl_repo::{Change, Head, Repo, RepoError, Silent, Survey};
@@ -7,8 +7,8 @@ use std::{collections::HashSet, io::Write, os::unix::fs::PermissionsExt};
 
 /// Show which files differ from the present commit
 ///
-/// Files that .mdlignore names are left out. Unchanged files are recognised by size and times, so that a second look reads
-/// nothing.
+/// Files that .mdlignore names are left out. Unchanged files are recognised by size and times, so that a second look
+/// reads nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl status\n  mdl status --short      M model.safetensors")]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `mdl switch`: goes to a branch, or makes one and goes there. Neighbours: `shared::move_head`. It must not detach HEAD.
+//! `mdl switch`: goes to a branch, or makes one and goes there.
 
 use super::{
     changes::left_behind,

@@ -1,4 +1,4 @@
-//! `mdl tag`: lists, makes and deletes tags. Neighbours: `Repo::create_tag`, `Repo::delete_tag`. It must not touch branches.
+//! `mdl tag`: lists, makes and deletes tags.
 
 use super::{changes::delete_each, shared::glob};
 use crate::{

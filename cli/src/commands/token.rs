@@ -1,4 +1,4 @@
-//! `mdl token`: who may do what with a server. Neighbours: `mdl-server` keeps the tokens. It must not know how they are stored.
+//! `mdl token`: who may do what with a server.
 
 use crate::{
     context::Context,
@@ -40,7 +40,8 @@ enum What {
         #[arg(long, value_name = "GLOB")]
         // A path, since it goes by the name of the global option that it stands in for here.
         repo: PathBuf,
-        /// What it allows: read, write (commit, move refs) or admin (make repositories, settings, maintenance, webhooks).
+        /// What it allows: read, write (commit, move refs) or admin (make repositories, settings, maintenance,
+        /// webhooks).
         #[arg(long, default_value = "read")]
         scope: Scope,
         /// When it ends to be good: in 90d, 12h, 30m, or never.

@@ -1,4 +1,4 @@
-//! `mdl verify`: whether a file is the committed one. Neighbours: `Repo::verify`. It must not write anything.
+//! `mdl verify`: whether a file is the committed one.
 
 use super::shared::split_path;
 use crate::{
@@ -11,8 +11,8 @@ use std::{io::Write, path::PathBuf};
 
 /// Compare a file, byte for byte, with its version in the repository
 ///
-/// Exit code 0 if they are the same, 1 if they differ. Without :PATH the version's file is found by the place of FILE in the
-/// work tree, else by its name.
+/// Exit code 0 if they are the same, 1 if they differ. Without :PATH the version's file is found by the place of FILE
+/// in the work tree, else by its name.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl verify model.safetensors main\n  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt"

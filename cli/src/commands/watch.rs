@@ -1,6 +1,4 @@
-//! `mdl watch`: what a training framework drops into a directory becomes versions. Neighbours: the rooms beside it: `turn` is what happens
-//! after each look, `find` looks, `settle` waits, `whole` reads headers, `take` commits, `remove` clears up, `tell` prints. It must not know
-//! how a framework writes.
+//! `mdl watch`: what a training framework drops into a directory becomes versions.
 
 mod drain;
 mod find;
@@ -46,10 +44,11 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Commit each checkpoint that appears in a directory, once it is completely written
 ///
-/// Every entry of DIR is a checkpoint if it has tensors: a directory (checkpoint-500, global_step200) or a file (.ckpt, .pt, .pth, .bin,
-/// .safetensors, .npz, .gguf). It is committed when it was renamed from a temporary name (tmp-*, .tmp*, *.tmp, *.part*,
-/// *.incomplete), or when nothing in it has changed for --settle seconds; and only if all files in it scan undamaged. The step
-/// is that of trainer_state.json, which also gives epoch and metrics, or of the name: checkpoint-500, step_500, ba500, iter_0000500.
+/// Every entry of DIR is a checkpoint if it has tensors: a directory (checkpoint-500, global_step200) or a file (.ckpt,
+/// .pt, .pth, .bin, .safetensors, .npz, .gguf). It is committed when it was renamed from a temporary name (tmp-*,
+/// .tmp*, *.tmp, *.part*, *.incomplete), or when nothing in it has changed for --settle seconds; and only if all files
+/// in it scan undamaged. The step is that of trainer_state.json, which also gives epoch and metrics, or of the name:
+/// checkpoint-500, step_500, ba500, iter_0000500.
 ///
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not
 /// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
@@ -80,9 +79,9 @@ pub struct Args {
     /// Commit what is there and complete, then end.
     #[arg(long)]
     once: bool,
-    /// Remove originals once their versions are committed and every byte was compared. The newest stay, and so does what a link or the
-    /// Trainer's best_model_checkpoint names. Under a policy replaced weights cannot be compared: there the version is read back, and
-    /// the original must be what it was.
+    /// Remove originals once their versions are committed and every byte was compared. The newest stay, and so does
+    /// what a link or the Trainer's best_model_checkpoint names. Under a policy replaced weights cannot be compared:
+    /// there the version is read back, and the original must be what it was.
     #[arg(long)]
     remove: bool,
     /// Newest originals that stay.

@@ -1,4 +1,4 @@
-//! One commit, as lines and as JSON. Neighbours: `log`, `show`, `commit`. It must not know where commits come from.
+//! One commit, as lines and as JSON.
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Resume, Signature, Summary};

@@ -1,5 +1,4 @@
-//! Draws the commit graph in lanes of two characters. Neighbours: `log --graph` feeds it commits, children before parents,
-//! and sets its text beside the rows. It must not know what a commit is beyond a name and its parents' names.
+//! Draws the commit graph in lanes of two characters.
 
 /// The lanes that are open below the last commit: each waits for the commit it names, and no two for the same.
 #[derive(Debug, Default)]
@@ -44,8 +43,8 @@ impl<K: Clone + PartialEq> Graph<K> {
         vec!["|"; self.lanes.len()].join(" ")
     }
 
-    /// The lanes below a commit in lane `col`: its first parent takes its place, further parents open lanes beside it, and
-    /// lanes that would wait for the same commit become the leftmost of them.
+    /// The lanes below a commit in lane `col`: its first parent takes its place, further parents open lanes beside it,
+    /// and lanes that would wait for the same commit become the leftmost of them.
     fn after(&self, col: usize, parents: &[K]) -> Vec<K> {
         let mut next: Vec<K> = Vec::new();
         let push = |next: &mut Vec<K>, k: &K| {

@@ -1,5 +1,4 @@
-//! How things look: sizes, times, tables, graphs, colours, JSON. Neighbours: `commands` fill these in. It must not ask the
-//! repository for anything.
+//! How things look: sizes, times, tables, graphs, colours, JSON.
 
 pub mod entry;
 pub mod graph;
@@ -33,8 +32,8 @@ pub fn subject(message: &str) -> String {
     visible(message.trim_start().lines().next().unwrap_or_default())
 }
 
-/// Text from a repository as a terminal may have it: control characters, which could move the cursor or change colours, are
-/// written out (`\u{1b}`). Line feeds and tabs stay.
+/// Text from a repository as a terminal may have it: control characters, which could move the cursor or change colours,
+/// are written out (`\u{1b}`). Line feeds and tabs stay.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

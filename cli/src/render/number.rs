@@ -1,11 +1,10 @@
-//! Numbers as people and as programs read them. Neighbours: everything that shows metrics or statistics. It must not know
-//! what a number means.
+//! Numbers as people and as programs read them.
 
 use mdl_server::amounts::number;
 use serde_json::Value;
 
-/// JSON has no NaN and no infinities: those become the strings `NaN`, `Infinity` and `-Infinity`, which Python's `float`
-/// and JavaScript's `Number` read.
+/// JSON has no NaN and no infinities: those become the strings `NaN`, `Infinity` and `-Infinity`, which Python's
+/// `float` and JavaScript's `Number` read.
 pub fn json_number(v: f64) -> Value {
     match serde_json::Number::from_f64(v) {
         Some(n) => Value::Number(n),

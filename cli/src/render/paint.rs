@@ -1,4 +1,4 @@
-//! Colours, or none. Neighbours: everything that prints text. It must not decide whether there are colours.
+//! Colours, or none.
 
 /// Paints text if colours are on.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! Columns that line up. Neighbours: listings. It must not know what is in them.
+//! Columns that line up.
 
 /// Side on which a column's text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

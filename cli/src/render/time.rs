@@ -1,4 +1,4 @@
-//! Times in the author's own zone. Neighbours: commits, tags, reflog. It must not know the reader's clock.
+//! Times in the author's own zone.
 
 use jiff::{Timestamp, Zoned, tz::Offset};
 use mdl_objects::Signature;

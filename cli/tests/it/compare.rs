@@ -1,5 +1,4 @@
-//! `mdl compare` end to end: numbers, parents, evaluators, files it writes, what it refuses. Neighbours: `json` and `help` test every
-//! verb's shape. It must not test how well a system compresses.
+//! `mdl compare` end to end: numbers, parents, evaluators, files it writes, what it refuses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! `mdl doctor` and `--device`, on machines with a GPU and without. Neighbours: `common`. It must not need a repository.
+//! `mdl doctor` and `--device`, on machines with a GPU and without.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

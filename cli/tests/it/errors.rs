@@ -1,5 +1,4 @@
-//! How runs end badly: exit code, words and JSON of every kind of error. Neighbours: `errors`. It must not test what a verb
-//! does when all is well.
+//! How runs end badly: exit code, words and JSON of every kind of error.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -142,7 +141,8 @@ fn uncommitted_changes_are_named() {
 #[test]
 fn a_branch_that_moves_meanwhile_is_a_conflict() {
     let s = Sandbox::with_history();
-    // The second writer moves the branch between the first one's look and its move: the first one's editor is where it waits.
+    // The second writer moves the branch between the first one's look and its move: the first one's editor is where it
+    // waits.
     let dir = s.work();
     fs::write(dir.join("big.bin"), vec![7u8; 1 << 16]).unwrap();
     let mut codes = Vec::new();

@@ -1,5 +1,4 @@
-//! The help text of every verb, as it stands. Neighbours: `args` and the verbs' doc comments. It must not need a
-//! repository.
+//! The help text of every verb, as it stands.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

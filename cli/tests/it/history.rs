@@ -1,5 +1,4 @@
-//! Log, graph, show, branches, tags, reflog as people see them. Neighbours: `render`. It must not test JSON: that is
-//! `json.rs`.
+//! Log, graph, show, branches, tags, reflog as people see them.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The JSON document of every verb: the fields that programs rely on. Neighbours: the verbs. It must not test text.
+//! The JSON document of every verb: the fields that programs rely on.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,5 +1,4 @@
-//! Bytes, colours, quiet, closed pipes and how a repository is found. Neighbours: `context`. It must not test what a verb
-//! says.
+//! Bytes, colours, quiet, closed pipes and how a repository is found.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

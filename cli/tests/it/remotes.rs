@@ -1,5 +1,4 @@
-//! What the verbs of remotes refuse, and the words they find. Neighbours: tests/e2e/test_remotes.py sees that versions travel. It must not
-//! need a server.
+//! What the verbs of remotes refuse, and the words they find.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

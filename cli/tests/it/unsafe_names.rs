@@ -1,5 +1,4 @@
-//! Versions of older or other programs that hold a repository's directory: read, never written to a disk. Neighbours: `mdl-objects`
-//! decides which names those are. It must not test what this program itself refuses to commit.
+//! Versions of older or other programs that hold a repository's directory: read, never written to a disk.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

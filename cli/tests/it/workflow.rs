@@ -1,5 +1,5 @@
-//! What befalls people who use it: names of views, versions of a part of a work tree, a HEAD on no branch, a broken setting.
-//! Neighbours: the verbs. It must not test documents: that is `json.rs`.
+//! What befalls people who use it: names of views, versions of a part of a work tree, a HEAD on no branch, a broken
+//! setting.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,8 +1,9 @@
-//! Times the engine on a GPU and prints a line of JSON for everything it finds; `tests/gpu/check.py` makes a page of them.
+//! Times the engine on a GPU and prints a line of JSON for everything it finds; `tests/gpu/check.py` makes a page of
+//! them.
 //!
-//! `gpu_bench [--device N | --shim] [--mib M] [--parameters P] [--runs R] [--only NAME]`: tensors of M MiB (1024), a model of P
-//! parameters (1,000,000,000), medians of R runs (20). `--shim` runs the kernels on the processor, on tiny tensors: for trying out the
-//! program, not for its figures.
+//! `gpu_bench [--device N | --shim] [--mib M] [--parameters P] [--runs R] [--only NAME]`: tensors of M MiB (1024), a
+//! model of P parameters (1,000,000,000), medians of R runs (20). `--shim` runs the kernels on the processor, on tiny
+//! tensors: for trying out the program, not for its figures.
 
 use mdl_codec_cuda::measure::{Commit, Figure, News, Options, run};
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! The engine that uses a GPU where there is one and the work is worth it. Neighbours: `open` starts GPUs and hands this out, `engine` is
-//! what works on one. It must not know kernels.
+//! The engine that uses a GPU where there is one and the work is worth it.
 
 use crate::device::cuda;
 use crate::engine::CudaEngine;
@@ -10,13 +9,14 @@ use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a
-/// small commit.
+/// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer
+/// than all of a small commit.
 const WORTH: usize = 4 << 20;
 /// GPUs of a host that tensors may lie on.
 const MOST: usize = 64;
 
-/// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on there.
+/// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on
+/// there.
 #[derive(Debug)]
 pub(crate) struct Auto {
     cpu: CpuEngine,

@@ -1,5 +1,5 @@
-//! Many segments encoded at once by the rules of the processor's engine: samples to the host, decisions there, passes here. Neighbours:
-//! `mdl_codec::seams` decides, `schemes` has the passes. It must not know where segments come from.
+//! Many segments encoded at once by the rules of the processor's engine: samples to the host, decisions there, passes
+//! here.
 
 use crate::copy::{gather, gather_lists};
 use crate::device::session::{Session, View};

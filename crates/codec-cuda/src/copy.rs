@@ -1,5 +1,4 @@
-//! Pieces of device memory brought to the host in one copy, and host bytes spread out on the device. Neighbours: the schemes' rooms,
-//! whose encodings are made of pieces. It must not know what they are.
+//! Pieces of device memory brought to the host in one copy, and host bytes spread out on the device.
 
 use crate::device::session::{Session, View};
 use crate::error::Result;

@@ -1,5 +1,4 @@
-//! What the rooms of differences share: blocks of numbers, the tiles that warps take, places in memory. Neighbours: `delta` and `sparse`
-//! code what they find there, `kernels/diff.cuh` has the arithmetic. It must not know what is coded.
+//! What the rooms of differences share: blocks of numbers, the tiles that warps take, places in memory.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
@@ -96,7 +95,8 @@ impl<'s> Tiles<'s> {
         })
     }
 
-    /// Starts a kernel with a warp for each; its arguments are the blocks' structures, the tiles, their count, and `more`.
+    /// Starts a kernel with a warp for each; its arguments are the blocks' structures, the tiles, their count, and
+    /// `more`.
     pub(crate) fn launch(&self, session: &Session, kernel: Kernel, blocks: &Buffer<'_>, more: &[Arg]) -> Result<()> {
         let first = [blocks.arg(), self.list.arg(), Arg::U32(self.count as u32)];
         let args = [&first, more].concat();

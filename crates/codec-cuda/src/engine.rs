@@ -1,5 +1,4 @@
-//! The `Engine` on a device. Neighbours: `batch` and `schemes` do the work on a session, `resident` does it on tensors that are there
-//! already; what a device cannot do, the processor's engine does. It must not know which device.
+//! The `Engine` on a device.
 
 use crate::batch::{self, Job};
 use crate::device::Driver;

@@ -1,5 +1,4 @@
-//! Why work on a device failed. Neighbours: everything here; `engine` falls back on the processor for most of it. It must not know
-//! codec errors, which are about bytes.
+//! Why work on a device failed.
 
 use thiserror::Error;
 

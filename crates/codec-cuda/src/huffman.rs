@@ -1,5 +1,4 @@
-//! Streams of Huffman codes on the device. Neighbours: rooms with planes of symbols; `mdl_codec::seams` makes the tables; `rans` is the
-//! faster sister. It must not know what a symbol means.
+//! Streams of Huffman codes on the device.
 
 use crate::device::Arg;
 use crate::device::session::{Session, View};

@@ -1,9 +1,10 @@
-//! A segment of work for a scheme's room. Neighbours: `engine` makes them, the schemes' rooms do many at once. It must not know how.
+//! A segment of work for a scheme's room.
 
 use crate::device::session::View;
 use mdl_codec::{Dtype, Scheme};
 
-/// A segment to be encoded (at most mdl_codec::SEGMENT_BYTES, a whole number of elements, not empty; relatives have the same length).
+/// A segment to be encoded (at most mdl_codec::SEGMENT_BYTES, a whole number of elements, not empty; relatives have the
+/// same length).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encode<'a> {
     pub dtype: Dtype,

@@ -1,5 +1,4 @@
-//! The kernels' sources, as NVRTC and the shim read them. Neighbours: `device` compiles and launches; the rooms that launch name their
-//! kernels next to the arguments. It must not know what a kernel computes.
+//! The kernels' sources, as NVRTC and the shim read them.
 
 /// Files of kernels, and what they include.
 const FILES: &[(&str, &str)] = &[

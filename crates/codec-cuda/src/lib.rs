@@ -1,10 +1,8 @@
-//! The engine on a GPU: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are. Neighbours: `mdl-codec`
-//! decides (which scheme, which tables), this crate does the passes over data; the binaries choose between the two. It must not
-//! know files, objects or packs.
+//! The engine on a GPU: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are.
 //!
-//! Rooms: `open` chooses a device, `engine` and `resident` are what the house sees, `batch` decides with the codec's own rules, `schemes`
-//! hands to the schemes' rooms, `quantiser` to those of lossy commits. These launch kernels on a `device` session: a GPU through cudarc
-//! or, in tests, the same kernels on the processor.
+//! Rooms: `open` chooses a device, `engine` and `resident` are what the house sees, `batch` decides with the codec's
+//! own rules, `schemes` hands to the schemes' rooms, `quantiser` to those of lossy commits. These launch kernels on a
+//! `device` session: a GPU through cudarc or, in tests, the same kernels on the processor.
 
 mod auto;
 mod batch;

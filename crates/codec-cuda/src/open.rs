@@ -1,4 +1,4 @@
-//! Which engine a process gets, and why. Neighbours: the binaries ask, once. It must not know what is compressed.
+//! Which engine a process gets, and why.
 
 use crate::auto::Auto;
 use crate::copy;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 /// Segments of the host's that are shorter stay there: copying and a score of launches take longer than the work.
 const LEAST: usize = 256 << 10;
-/// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small beside its copies,
-/// few enough to leave a training process its memory.
+/// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small
+/// beside its copies, few enough to leave a training process its memory.
 pub(crate) const PIECE: usize = 128 << 20;
 
 /// Where to compress: `--device`.
@@ -84,7 +84,8 @@ fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
     }
 }
 
-/// What the driver opens when a GPU is first used, and where machine code is kept: for processes that may open only what they named before.
+/// What the driver opens when a GPU is first used, and where machine code is kept: for processes that may open only
+/// what they named before.
 pub fn paths() -> Vec<PathBuf> {
     let from_env = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
@@ -110,8 +111,8 @@ pub fn paths() -> Vec<PathBuf> {
     out
 }
 
-/// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however short, and for
-/// numbers to be quantised in short pieces.
+/// The engine on the shim: a device of `memory` bytes whose kernels run on the processor, for every segment however
+/// short, and for numbers to be quantised in short pieces.
 #[cfg(feature = "shim")]
 #[doc(hidden)]
 pub fn shim(memory: usize) -> CudaEngine {
@@ -178,7 +179,8 @@ pub fn findings() -> Vec<Finding> {
     out
 }
 
-/// Compiles all kernels for GPUs of compute capability `arch` / 10 and keeps them where GPUs find them. Gives the files.
+/// Compiles all kernels for GPUs of compute capability `arch` / 10 and keeps them where GPUs find them. Gives the
+/// files.
 ///
 /// # Errors
 /// No NVRTC, an architecture that it does not know, no place to keep anything.

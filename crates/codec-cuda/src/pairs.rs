@@ -1,5 +1,4 @@
-//! Segments and their bases, for tests of what codes differences. Neighbours: the tests of `delta` and `sparse`. It must not be in any
-//! binary.
+//! Segments and their bases, for tests of what codes differences.
 
 use crate::device::session::Session;
 use crate::error::Result;

@@ -1,9 +1,7 @@
-//! The passes over whole tensors that a lossy commit makes, on a device. Neighbours: `engine` has them in the trait's words; `sketch`,
-//! `restore`, `lattice` and `deviation` launch the kernels; the processor's engine does what the device does not, and says what is wrong
-//! with what it is given. It must not know what follows from a count.
+//! The passes over whole tensors that a lossy commit makes, on a device.
 //!
-//! A tensor of the host's goes there in pieces, each once for all that is asked of it: a piece is little memory beside a tensor, and all
-//! answers are sums, maxima or elements of their own.
+//! A tensor of the host's goes there in pieces, each once for all that is asked of it: a piece is little memory beside
+//! a tensor, and all answers are sums, maxima or elements of their own.
 
 use crate::device::session::{Buffer, Session};
 use crate::engine::CudaEngine;

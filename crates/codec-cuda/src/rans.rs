@@ -1,5 +1,4 @@
-//! Streams of symbols, coded on the device. Neighbours: the schemes' rooms make symbols and contexts, `mdl_codec::seams` the tables.
-//! It must not know what a symbol means.
+//! Streams of symbols, coded on the device.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};
@@ -70,8 +69,8 @@ fn job(parts: &[Part<'_>], table: View<'_>, stream: u64, lanes: u32, len: u32) -
 const SYMBOLS: usize = 4096;
 const SLOTS: usize = 16_384;
 
-/// The words of `RansTeam` in `rans.cu`: streams that follow each other and have the same table share a block of threads, and the
-/// table's copy in its shared memory. `context` is the size of a context's table.
+/// The words of `RansTeam` in `rans.cu`: streams that follow each other and have the same table share a block of
+/// threads, and the table's copy in its shared memory. `context` is the size of a context's table.
 fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32> {
     let mut teams: Vec<[u32; 4]> = Vec::new();
     let mut last = None;

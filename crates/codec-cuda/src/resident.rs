@@ -1,5 +1,4 @@
-//! Tensors that are on the device already: hashed, encoded and decoded there. Neighbours: `engine` has the lanes, `batch` encodes
-//! segments, `blake3` hashes. It must not copy a tensor to the host, unless it is asked for its bytes.
+//! Tensors that are on the device already: hashed, encoded and decoded there.
 
 use crate::batch::{self, Job};
 use crate::device::Driver;
@@ -19,10 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on the bus.
+/// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on
+/// the bus.
 const TILE: usize = 256 << 20;
 
-/// Pieces side by side: each takes up to four times its own length of the device's memory, and three keep bus and kernels busy.
+/// Pieces side by side: each takes up to four times its own length of the device's memory, and three keep bus and
+/// kernels busy.
 const AT_ONCE: usize = 3;
 
 /// Memory of the device with a tensor in it.
@@ -85,8 +86,8 @@ impl CudaEngine {
         }
     }
 
-    /// As [`own`](Self::own), of whole elements: a GPU stops for good, and with it all work of the process there, at an element that is
-    /// not aligned to its size.
+    /// As [`own`](Self::own), of whole elements: a GPU stops for good, and with it all work of the process there, at an
+    /// element that is not aligned to its size.
     fn elements(&self, dtype: Dtype, span: Span) -> std::result::Result<(), CodecError> {
         if !span.address().is_multiple_of(dtype.size() as u64) {
             return Err(CodecError::Device("elements lie across their alignment".to_owned()));

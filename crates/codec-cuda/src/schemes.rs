@@ -1,4 +1,4 @@
-//! Which room does which scheme. Neighbours: `batch` encodes through it, `engine` decodes. It must not decide anything.
+//! Which room does which scheme.
 
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};

@@ -1,5 +1,5 @@
-//! Tables of rANS made on the device from frequencies, which are an eighth (encoding) or a thirtieth (decoding) of them. Neighbours:
-//! `rans` codes by them, the schemes' rooms have the frequencies. It must not know what a context is.
+//! Tables of rANS made on the device from frequencies, which are an eighth (encoding) or a thirtieth (decoding) of
+//! them.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;

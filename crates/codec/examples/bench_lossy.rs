@@ -1,10 +1,10 @@
 //! Measures the lossy engine beside zstd -1 on the f32 tensors of a safetensors file that may be quantised; one thread.
 //!
 //! `bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C] [--only NAME]` prints one JSON line a
-//! round: seconds of processor time of every stage, all in one round so that they see the same neighbours. Stages: zstd; bins (survey, cluster, quantise, encode, decode, and
-//! against a parent); lattice (quantise, encode, decode, and against a parent); a chain of C deltas whose weights move by M times
-//! the tensor's root mean square a step; `--only` takes one of zstd, bins, lattice, chain. A last line has
-//! sizes. Decoded bytes are compared in the first round.
+//! round: seconds of processor time of every stage, all in one round so that they see the same neighbours. Stages:
+//! zstd; bins (survey, cluster, quantise, encode, decode, and against a parent); lattice (quantise, encode, decode, and
+//! against a parent); a chain of C deltas whose weights move by M times the tensor's root mean square a step; `--only`
+//! takes one of zstd, bins, lattice, chain. A last line has sizes. Decoded bytes are compared in the first round.
 
 #[path = "lossy/model.rs"]
 mod model;

@@ -1,10 +1,11 @@
 //! Measures the lattice coder on a trajectory of safetensors files of one layout, all f32.
 //!
-//! `lattice_bench CHILD PARENT [GRAND] --sens A B [--steps J,J,..] [--repeat N] [--tile N]` takes the squared difference of files
-//! A and B as sensitivity. For every step (sixteenths of an octave, relative to the tensor's root mean squared difference of A and
-//! B) and every way the parents were made (alone; same offsets; other offsets; lossless parents) it prints one JSON line: bits
-//! a parameter as written, as the conditional entropy of the same symbols under the unmerged contexts (and their raw bits),
-//! share of levels that differ, the part of it that is factors before they are coded, MB/s of f32 (best of N, one thread) for quantise, encode and decode. `--tile` repeats
+//! `lattice_bench CHILD PARENT [GRAND] --sens A B [--steps J,J,..] [--repeat N] [--tile N]` takes the squared
+//! difference of files A and B as sensitivity. For every step (sixteenths of an octave, relative to the tensor's root
+//! mean squared difference of A and B) and every way the parents were made (alone; same offsets; other offsets;
+//! lossless parents) it prints one JSON line: bits a parameter as written, as the conditional entropy of the same
+//! symbols under the unmerged contexts (and their raw bits), share of levels that differ, the part of it that is
+//! factors before they are coded, MB/s of f32 (best of N, one thread) for quantise, encode and decode. `--tile` repeats
 //! every tensor's rows that often, so that sizes look like those of larger models.
 
 use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};

@@ -1,5 +1,6 @@
-//! Measures what optimizer moments take as the engine stores them: `moments_bench CHILD [PARENT]`, f32 safetensors whose names hold
-//! `exp_avg` and `exp_avg_sq` (tests/bench/trainer.py --optimizer). One JSON line for each way: times smaller than f32, by moment.
+//! Measures what optimizer moments take as the engine stores them: `moments_bench CHILD [PARENT]`, f32 safetensors
+//! whose names hold `exp_avg` and `exp_avg_sq` (tests/bench/trainer.py --optimizer). One JSON line for each way: times
+//! smaller than f32, by moment.
 
 use mdl_codec::quant::Values;
 use mdl_codec::quant::lattice::{Hint, Lattice, Params};

@@ -1,12 +1,12 @@
 //! Compares coders on the same quantised checkpoints of a trajectory of safetensors files of one layout, all f32.
 //!
-//! `trajectory FILE.. [--bins B] [--embedding B] [--prune F] [--protect F] [--book fresh|kept|warm]` quantises every file as
-//! Inshrinkerator does (exact clustering; `kept` and `warm` take the codebook of the file before, `warm` after Lloyd's iteration) and
-//! codes each from the third on against the quantised one before it, and the one before that. One JSON line: bits a parameter of
-//! the tensors that are quantised, everything counted. `ctx` is the engine with both relatives, `ctx1` with the parent, `ctx0`
-//! alone; `pe`, `he`, `rle` the paper's, with 2 bytes for each value of a codebook and each protected number. `h1` and `h2` are
-//! the empirical entropies of the levels given the parent's, and given both, tensor by tensor; `side` are codebooks and protected
-//! numbers as they were counted for the paper's.
+//! `trajectory FILE.. [--bins B] [--embedding B] [--prune F] [--protect F] [--book fresh|kept|warm]` quantises every
+//! file as Inshrinkerator does (exact clustering; `kept` and `warm` take the codebook of the file before, `warm` after
+//! Lloyd's iteration) and codes each from the third on against the quantised one before it, and the one before that.
+//! One JSON line: bits a parameter of the tensors that are quantised, everything counted. `ctx` is the engine with both
+//! relatives, `ctx1` with the parent, `ctx0` alone; `pe`, `he`, `rle` the paper's, with 2 bytes for each value of a
+//! codebook and each protected number. `h1` and `h2` are the empirical entropies of the levels given the parent's, and
+//! given both, tensor by tensor; `side` are codebooks and protected numbers as they were counted for the paper's.
 
 use mdl_codec::quant::paper::{self, Levels, Variant};
 use mdl_codec::quant::{

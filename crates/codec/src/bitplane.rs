@@ -1,6 +1,5 @@
-//! Fields of a few bits, stored as bit planes of 32 elements: plane j of a group is one 32-bit word whose bit i is bit j
-//! of element i (a warp ballot, an AVX2 byte mask). Neighbours: `planes` stores raw fields so, `low` clean groups. It must
-//! not know what the fields are.
+//! Fields of a few bits, stored as bit planes of 32 elements: plane j of a group is one 32-bit word whose bit i is bit
+//! j of element i (a warp ballot, an AVX2 byte mask).
 
 use crate::CodecError;
 use crate::bits::Cursor;

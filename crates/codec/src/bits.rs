@@ -1,5 +1,4 @@
-//! Bits and varints: the byte-level pen of every coder. Neighbours: `tables`, `huffman`, `delta`, `sparse` write and read
-//! through it. It must not know what the bits mean.
+//! Bits and varints: the byte-level pen of every coder.
 //!
 //! Bits are packed least significant first, as docs/format-segments.md says ("Conventions").
 

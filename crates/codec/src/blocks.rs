@@ -1,5 +1,4 @@
-//! Blocks and their offset table: a segment is cut into equal blocks that decode alone. Neighbours: `planes`, `delta` and
-//! `sparse` fill the blocks. It must not know what is in them.
+//! Blocks and their offset table: a segment is cut into equal blocks that decode alone.
 
 use crate::CodecError;
 use crate::bits::Cursor;

@@ -1,5 +1,4 @@
-//! A plane of byte symbols, coded the cheapest of four ways. Neighbours: `planes` and `sparse` hold planes and call this;
-//! `rans` and `huffman` do the work. It must not know what a plane is part of.
+//! A plane of byte symbols, coded the cheapest of four ways.
 //!
 //! The rule, from exact integer counts over the whole segment: one distinct symbol -> constant; else raw, Huffman or
 //! rANS, whichever is smallest, where rANS may be a 64th larger than Huffman and still win (it decodes faster).

@@ -1,5 +1,4 @@
-//! Which base exponents (or, in a palette, places in the table) share a table. Neighbours: `delta` and `palette` count and code, `estimate` asks for the cost. It must not
-//! know what a symbol means.
+//! Which base exponents (or, in a palette, places in the table) share a table.
 //!
 //! Neighbouring exponents are merged, cheapest merge first, until no merge saves anything and few enough are left for
 //! their tables to stay in a cache.

@@ -1,5 +1,4 @@
-//! The engine that runs on processors, and the reference for every other one. Neighbours: `estimate` chooses, `planes`,
-//! `delta` and `sparse` do the work. It must not know where segments come from.
+//! The engine that runs on processors, and the reference for every other one.
 
 use crate::decide;
 use crate::diff::Numbers;
@@ -39,7 +38,8 @@ impl CpuEngine {
     /// without, where they do not help.
     ///
     /// # Errors
-    /// Lengths as for [`Engine::encode`]; a scheme that needs relatives without them, a lattice without a hint that fits.
+    /// Lengths as for [`Engine::encode`]; a scheme that needs relatives without them, a lattice without a hint that
+    /// fits.
     pub fn encode_as(
         &self,
         scheme: Scheme,

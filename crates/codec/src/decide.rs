@@ -1,5 +1,4 @@
-//! Which of two encodings is kept: the rules that every engine follows. Neighbours: `cpu` and engines elsewhere ask, `estimate` has the
-//! costs. It must not encode.
+//! Which of two encodings is kept: the rules that every engine follows.
 
 use crate::log2::COST_BITS;
 use crate::{Encoded, Scheme};

@@ -1,6 +1,5 @@
 //! Scheme "delta": every element as a difference to its base, (sign, top bits) coded in the context of the base's
-//! exponent, the bits below raw. Neighbours: `diff` makes classes, `contexts` merges exponents, `rans` codes, `blocks`
-//! cuts. It must not know when a difference is worth it.
+//! exponent, the bits below raw.
 
 use crate::bits::{BitReader, BitWriter, Cursor};
 use crate::blocks::Grid;
@@ -43,8 +42,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the type
-    /// allows.
+    /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the
+    /// type allows.
     pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> Plan {
         let best = (0..=numbers.max_t())
             .rev()

@@ -1,5 +1,4 @@
-//! Tensors that lie in a device's memory, and what an engine does with them there. Neighbours: `engine` says whether it can,
-//! `mdl-codec-cuda` does it; `mdl-repo` asks. It must not know which kind of device.
+//! Tensors that lie in a device's memory, and what an engine does with them there.
 
 use crate::quant::lattice::Lattice;
 use crate::{CodecError, Dtype, Encoded};
@@ -75,7 +74,8 @@ pub struct Resident<'a> {
     pub lattice: Option<&'a Arc<Lattice>>,
 }
 
-/// Encoded segments of one tensor, to be decoded on a device; all of one stored tensor, so that the relatives are the same for all.
+/// Encoded segments of one tensor, to be decoded on a device; all of one stored tensor, so that the relatives are the
+/// same for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Element type.
@@ -92,8 +92,8 @@ pub struct Stored<'a> {
 
 /// Work on tensors in a device's memory. Bytes of tensors do not leave it: encodings, samples and counts do.
 ///
-/// Errors are [`CodecError::Device`] where the device cannot (it has no memory left, say): the caller then reads the tensor and goes on
-/// with the host's engine.
+/// Errors are [`CodecError::Device`] where the device cannot (it has no memory left, say): the caller then reads the
+/// tensor and goes on with the host's engine.
 pub trait Device: Send + Sync + Debug {
     /// Its number.
     fn ordinal(&self) -> u32;

@@ -1,8 +1,7 @@
-//! Differences of elements as numbers: the monotone integer of a float, and the class of a difference. Neighbours:
-//! `delta` and `sparse` code the classes. It must not know how.
+//! Differences of elements as numbers: the monotone integer of a float, and the class of a difference.
 //!
-//! A float's bits, read as sign and magnitude, become an integer of the same order, so that a small step of a weight is a
-//! small difference also across a power of two and across zero (-0.0 is -1, one below 0.0).
+//! A float's bits, read as sign and magnitude, become an integer of the same order, so that a small step of a weight is
+//! a small difference also across a power of two and across zero (-0.0 is -1, one below 0.0).
 
 use crate::Dtype;
 
@@ -69,7 +68,8 @@ impl Numbers {
         8 * self.size as u32
     }
 
-    /// What a device must know: size | whether it is a float << 32, mantissa bits | what is taken off the exponent << 32.
+    /// What a device must know: size | whether it is a float << 32, mantissa bits | what is taken off the exponent <<
+    /// 32.
     pub fn words(self) -> [u64; 2] {
         [
             self.size as u64 | u64::from(self.float) << 32,
@@ -104,7 +104,8 @@ impl Numbers {
         (self.monotone(bits) << (64 - w)) as i64 >> (64 - w)
     }
 
-    /// Sets the entries of all keys (upper 16 bits of numbers) whose monotone integers have their upper 16 bits in `ordered`.
+    /// Sets the entries of all keys (upper 16 bits of numbers) whose monotone integers have their upper 16 bits in
+    /// `ordered`.
     pub(crate) fn fill_keys(self, table: &mut [u16; 1 << 16], ordered: std::ops::Range<i32>, to: u16) {
         let (negative, rest) = (ordered.start..ordered.end.min(0), ordered.start.max(0)..ordered.end);
         for part in [negative, rest] {
@@ -211,7 +212,8 @@ pub(crate) fn symbol_of(d: i64, t: u32) -> u8 {
     c.wrapping_mul(2).wrapping_sub(u8::from(d > 0))
 }
 
-/// For all symbols: the smallest magnitude and the number of raw bits. Symbols no encoder makes get at most 63 raw bits.
+/// For all symbols: the smallest magnitude and the number of raw bits. Symbols no encoder makes get at most 63 raw
+/// bits.
 pub(crate) fn symbol_bases(t: u32) -> [(u64, u32); 256] {
     std::array::from_fn(|s| {
         let (base, raw) = class_base(s.div_ceil(2) as u8, t);

@@ -1,5 +1,4 @@
-//! The codec's vocabulary of element types. Neighbours: every coder in this crate and, as the one thing it borrows,
-//! `mdl-files`. It must not know what a file or an object is.
+//! The codec's vocabulary of element types.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! The `Engine` trait: what every compression engine (CPU here, CUDA elsewhere) offers to `mdl-repo`. Neighbours: the
-//! coders and quantisers of this crate. It must not know about files, objects, packs or threads of its callers.
+//! The `Engine` trait: what every compression engine (CPU here, CUDA elsewhere) offers to `mdl-repo`.
 
 use crate::quant::lattice::{Hint, Lattice, Outcome};
 use crate::quant::{self, Codebook, Cuts, Deviation, Sketch, Values, rest_of, sensitivities};
@@ -113,9 +112,9 @@ pub struct Encoded {
 
 /// A compression engine. Output is a pure function of the input: every engine gives identical bytes, counts and sums.
 ///
-/// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from [`sketch`](Engine::sketch) on,
-/// the processor does for whoever does not do them elsewhere: little-endian f64, f32, f16 or bf16 of any number of elements (a
-/// lattice: f32, f16 or bf16), in one piece.
+/// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from
+/// [`sketch`](Engine::sketch) on, the processor does for whoever does not do them elsewhere: little-endian f64, f32,
+/// f16 or bf16 of any number of elements (a lattice: f32, f16 or bf16), in one piece.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Name for `mdl doctor` and logs, such as `cpu`.
     fn name(&self) -> &str;
@@ -124,8 +123,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// number of elements; the relatives, where given, have the same length. Picks the smallest scheme by a cheap
     /// estimate; never larger than stored plus one byte.
     ///
-    /// `hint` says on which lattice the elements are thought to lie, which no encoder could find out. Where they do, the
-    /// lattice competes with the other schemes; where they do not, the hint says nothing.
+    /// `hint` says on which lattice the elements are thought to lie, which no encoder could find out. Where they do,
+    /// the lattice competes with the other schemes; where they do not, the hint says nothing.
     ///
     /// # Errors
     /// Lengths that break the rules above.
@@ -141,7 +140,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// (those that the scheme needs; others are not looked at).
     ///
     /// # Errors
-    /// Corrupt or truncated bytes, missing relatives, lengths that disagree. Never panics; on an error `out` is unspecified.
+    /// Corrupt or truncated bytes, missing relatives, lengths that disagree. Never panics; on an error `out` is
+    /// unspecified.
     fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError>;
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
@@ -159,8 +159,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         out: &mut [u8],
     ) -> Result<(), CodecError>;
 
-    /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a [`Survey`](quant::Survey) where
-    /// no gradient is known; [`rest_of`] makes codebooks' points from it.
+    /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a
+    /// [`Survey`](quant::Survey) where no gradient is known; [`rest_of`] makes codebooks' points from it.
     ///
     /// # Errors
     /// None on the processor, which does what a device fails to do.
@@ -177,8 +177,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         Ok([self.sketch(weights)?, sensitivities(weights, gradient)?])
     }
 
-    /// A sketch of the weights that the cuts neither prune nor protect, for a codebook: [`quant::rest`] (sections 4.2 to 4.4).
-    /// Without a gradient sensitivities decide nothing.
+    /// A sketch of the weights that the cuts neither prune nor protect, for a codebook: [`quant::rest`] (sections 4.2
+    /// to 4.4). Without a gradient sensitivities decide nothing.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
@@ -190,11 +190,12 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     }
 
     /// Writes what the weights become under these cuts and this codebook to `out`, which is as long as they are:
-    /// [`quant::restore`] (section 4.4: the nearest bin, 0 where pruned, bf16 where protected). False: there are NaNs or infinities (as
-    /// f32) and the tensor must stay lossless; what was written is of no use.
+    /// [`quant::restore`] (section 4.4: the nearest bin, 0 where pruned, bf16 where protected). False: there are NaNs
+    /// or infinities (as f32) and the tensor must stay lossless; what was written is of no use.
     ///
     /// # Errors
-    /// [`CodecError::BadInput`] for a gradient or `out` of another length, or an empty codebook where a number needs a bin.
+    /// [`CodecError::BadInput`] for a gradient or `out` of another length, or an empty codebook where a number needs a
+    /// bin.
     fn restore(
         &self,
         weights: Values<'_>,
@@ -206,7 +207,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         quant::restore(weights, gradient, cuts, codebook, out)
     }
 
-    /// As [`restore`](Engine::restore), and how far `out` then is from the weights. None: the tensor must stay lossless.
+    /// As [`restore`](Engine::restore), and how far `out` then is from the weights. None: the tensor must stay
+    /// lossless.
     ///
     /// # Errors
     /// As [`restore`](Engine::restore).
@@ -224,9 +226,9 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// Quantises `w`, the elements from `start` on in the lattice's dtype, and writes the reconstruction to `rec`, which is as long:
-    /// [`Lattice::quantise`] (docs/format-lattice.md). A tensor that must stay lossless is an outcome, not an error; what was written
-    /// is then of no use.
+    /// Quantises `w`, the elements from `start` on in the lattice's dtype, and writes the reconstruction to `rec`,
+    /// which is as long: [`Lattice::quantise`] (docs/format-lattice.md). A tensor that must stay lossless is an
+    /// outcome, not an error; what was written is then of no use.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for lengths that disagree, or elements that the lattice does not know.
@@ -251,8 +253,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         }
     }
 
-    /// How far a reconstruction is from its tensor, in the units of the elements: [`Deviation::between`], sums made in the order that is
-    /// stated there.
+    /// How far a reconstruction is from its tensor, in the units of the elements: [`Deviation::between`], sums made in
+    /// the order that is stated there.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for a dtype that is not quantised, unlike lengths, or a broken element at the end.

@@ -1,4 +1,4 @@
-//! What can go wrong in this crate. Neighbours: every coder here; `mdl-repo` wraps it. It must not know of I/O.
+//! What can go wrong in this crate.
 
 use thiserror::Error;
 

@@ -1,5 +1,4 @@
-//! Which scheme is smallest, from a sample and with integers only. Neighbours: `cpu` asks; `float`, `low`, `contexts` and
-//! `delta` say what a choice would cost. It must not encode a segment to find out (zstd on a small sample excepted).
+//! Which scheme is smallest, from a sample and with integers only.
 
 use crate::coder::Counts;
 use crate::contexts::ByExponent;
@@ -59,8 +58,9 @@ pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, 
     choose_by(dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
 }
 
-/// Chooses for a segment of `len` bytes of which only a sample is at hand: what lies in [`sample_ranges`], of its base too, and, where
-/// it is asked for, in [`zstd_ranges`]. The smallest estimate wins, the first of equals in the order delta or sparse, planes, zstd.
+/// Chooses for a segment of `len` bytes of which only a sample is at hand: what lies in [`sample_ranges`], of its base
+/// too, and, where it is asked for, in [`zstd_ranges`]. The smallest estimate wins, the first of equals in the order
+/// delta or sparse, planes, zstd.
 pub fn choose_by(
     dtype: Dtype,
     len: usize,

@@ -1,6 +1,5 @@
-//! A float's parts: the symbol (exponent and top mantissa bits), the raw field (sign and the rest of the top 16 bits) and
-//! the low bytes. Neighbours: `planes` codes the parts, `estimate` picks how many mantissa bits join the symbol. It must
-//! not know how the parts are coded.
+//! A float's parts: the symbol (exponent and top mantissa bits), the raw field (sign and the rest of the top 16 bits)
+//! and the low bytes.
 //!
 //! NeuZip (arXiv 2410.20650, section 2.2) codes the exponent alone; the top mantissa bits are not uniform within a
 //! binade, so coding some of them with it saves up to 0.07 bit an element.

@@ -1,5 +1,4 @@
-//! Canonical Huffman with codes of at most 12 bits. Neighbours: `coder` picks it for small planes, `sparse` lives on it.
-//! It must not know what the symbols mean.
+//! Canonical Huffman with codes of at most 12 bits.
 //!
 //! Code lengths come from the `huffman-compress` crate, which bounds neither the length nor the symbols decoded from a
 //! one-symbol alphabet; both are settled here: lengths are limited, and a lone symbol gets a code of one bit.

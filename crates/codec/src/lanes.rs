@@ -1,8 +1,7 @@
-//! The rANS stream of a block on as many lanes as it is worth, taken in parts. Neighbours: `rans` does the work, `quant::lattice` and
-//! `palette` call. It must not know what symbols and contexts mean.
+//! The rANS stream of a block on as many lanes as it is worth, taken in parts.
 //!
-//! The lanes' states cost 4 bytes each a block: 128 bytes are much where a whole block takes 2,000. So a stream has 32, 4 or 1
-//! lanes, by what the segment is estimated to take. Every part begins at the first lane.
+//! The lanes' states cost 4 bytes each a block: 128 bytes are much where a whole block takes 2,000. So a stream has 32,
+//! 4 or 1 lanes, by what the segment is estimated to take. Every part begins at the first lane.
 
 use crate::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar};
 use crate::{CodecError, simd::Simd};
@@ -84,7 +83,8 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every value below the table's contexts.
+    /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every
+    /// value below the table's contexts.
     #[inline(always)]
     pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         match self {

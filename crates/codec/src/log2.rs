@@ -1,5 +1,4 @@
-//! Integer logarithms and the code lengths they give. Neighbours: every chooser (`coder`, `estimate`, `contexts`) asks
-//! here what a histogram would cost. It must not use floating point: two engines must agree on every choice.
+//! Integer logarithms and the code lengths they give.
 
 /// Fractional bits of every cost in this crate: costs are counted in 1/1024 of a bit.
 pub(crate) const COST_BITS: u32 = 10;

@@ -1,10 +1,9 @@
-//! Interleaved rANS: 32 lanes of 32-bit state share one stream of 16-bit words, so that a GPU warp or four AVX2 registers
-//! decode it in step. Neighbours: `coder` and `delta` call it, `avx2` holds its fast double. It must not know what the
-//! symbols mean, nor whether a context stands for an exponent or for nothing.
+//! Interleaved rANS: 32 lanes of 32-bit state share one stream of 16-bit words, so that a GPU warp or four AVX2
+//! registers decode it in step.
 //!
-//! The method is Duda's range variant of asymmetric numeral systems (arXiv 1311.2540); lane l codes symbols l, l+32, ...
-//! The encoder goes from the last symbol to the first and writes words as they come, then the 32 states; the decoder
-//! reads all of it from the end.
+//! The method is Duda's range variant of asymmetric numeral systems (arXiv 1311.2540); lane l codes symbols l, l+32,
+//! ... The encoder goes from the last symbol to the first and writes words as they come, then the 32 states; the
+//! decoder reads all of it from the end.
 
 use crate::tables::{PROB_BITS, PROB_ONE};
 use crate::{CodecError, simd::Simd};

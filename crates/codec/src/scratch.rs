@@ -1,5 +1,4 @@
-//! Scratch memory that a thread keeps between blocks. Neighbours: `planes` and `delta` decode through it. It must not
-//! outlive a block's work: nobody may rely on what is in it.
+//! Scratch memory that a thread keeps between blocks.
 //!
 //! A fresh buffer for every block would be mapped, faulted in page by page and unmapped again, which costs more than
 //! some of the work done in it.

@@ -1,6 +1,5 @@
-//! What an engine elsewhere shares with the one here, so that every decision is made in one place: tables, plans, headers. Neighbours:
-//! `mdl-codec-cuda` builds on it; the rooms it names own what is in them. It must not hold code of its own, nor be used by anybody
-//! who is not an engine: it changes without notice.
+//! What an engine elsewhere shares with the one here, so that every decision is made in one place: tables, plans,
+//! headers.
 
 pub use crate::blocks::Grid;
 pub use crate::coder::{Counts, PlaneDecoder, PlaneEncoder};

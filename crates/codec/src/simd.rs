@@ -1,5 +1,4 @@
-//! Which instructions this run may use. Neighbours: `rans`, `bitplane` and `float` ask it for their fast path and fall
-//! back to plain Rust. It must not know any format: both paths give the same bytes.
+//! Which instructions this run may use.
 
 #[cfg(target_arch = "x86_64")]
 use crate::avx2;
@@ -21,8 +20,8 @@ pub struct Simd {
     avx2: bool,
 }
 
-/// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a function
-/// (or closure) that stands alone is compiled once, for the least of processors.
+/// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a
+/// function (or closure) that stands alone is compiled once, for the least of processors.
 pub(crate) trait Work {
     type Output;
     fn run(self) -> Self::Output;
@@ -53,8 +52,8 @@ impl Simd {
         work.run()
     }
 
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast path:
-    /// then nothing was done.
+    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast
+    /// path: then nothing was done.
     pub(crate) fn rans_encode(
         self,
         table: &EncTable,
@@ -169,8 +168,8 @@ impl Simd {
         palette::positions(symbol, &symbols[_done..], from + _done, out);
     }
 
-    /// Numbers of 4 bytes whose lower halves are zero, by their places in the list of upper halves. False when there is no fast
-    /// path: then nothing was done.
+    /// Numbers of 4 bytes whose lower halves are zero, by their places in the list of upper halves. False when there is
+    /// no fast path: then nothing was done.
     pub(crate) fn upper_halves(self, upper: &[u16], places: &[u8], out: &mut [u8]) -> bool {
         #[cfg(target_arch = "x86_64")]
         if self.avx2 && upper.len() <= 32 && out.len() == 4 * places.len() {
@@ -211,8 +210,8 @@ impl Simd {
         }
     }
 
-    /// Heads (two bytes each) from symbols and the bit planes of the raw fields; `planes` has as many bytes as the symbols
-    /// need.
+    /// Heads (two bytes each) from symbols and the bit planes of the raw fields; `planes` has as many bytes as the
+    /// symbols need.
     pub(crate) fn heads(self, cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u8]) {
         let mut _done = 0;
         #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,4 @@
 //! Scheme "sparse": the base with a few elements changed; gaps between the changes and the differences there.
-//! Neighbours: `diff` makes classes, `coder` codes them, `blocks` cuts. It must not know when this is worth it.
 
 use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
 use crate::blocks::Grid;
@@ -144,8 +143,8 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its raw
-    /// bits.
+    /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its
+    /// raw bits.
     ///
     /// # Errors
     /// They do not decode.

@@ -1,5 +1,4 @@
-//! Tables of small numbers as every coder stores them, and counts scaled to probabilities. Neighbours: `rans` and
-//! `huffman` keep their tables here; `bits` writes. It must not know which coder a table is for.
+//! Tables of small numbers as every coder stores them, and counts scaled to probabilities.
 
 use crate::CodecError;
 use crate::bits::{BitReader, BitWriter, Cursor};
@@ -57,8 +56,8 @@ fn largest(freqs: &[u16; 256]) -> usize {
 }
 
 /// Appends `values` (each at most 4096, at least one nonzero): first and last present symbol, then for each symbol
-/// between them a nibble. Nibble 0 starts a run of zeros (the next nibble + 1 of them); with `exact`, nibble n in 1..=13
-/// is the bit length of the value and its n-1 lower bits follow; without it, the nibble is the value itself.
+/// between them a nibble. Nibble 0 starts a run of zeros (the next nibble + 1 of them); with `exact`, nibble n in
+/// 1..=13 is the bit length of the value and its n-1 lower bits follow; without it, the nibble is the value itself.
 pub(crate) fn put(out: &mut Vec<u8>, values: &[u16; 256], exact: bool) {
     let first = values.iter().position(|&v| v > 0).unwrap_or(0);
     let last = values.iter().rposition(|&v| v > 0).unwrap_or(0);

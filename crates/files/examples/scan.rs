@@ -1,5 +1,5 @@
-//! Prints the layout of each file named on the command line, one extent or view a line; with `--json`, one JSON object a
-//! file.
+//! Prints the layout of each file named on the command line, one extent or view a line; with `--json`, one JSON object
+//! a file.
 
 use mdl_files::{FileSource, Layout, scan};
 use serde_json::json;

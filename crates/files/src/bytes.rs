@@ -1,5 +1,4 @@
-//! Reads little-endian fields and bounded pieces of a source. Neighbours: every format's scanner reads through this room.
-//! It must not know any format.
+//! Reads little-endian fields and bounded pieces of a source.
 
 use crate::layout::{Format, ReadAt, ScanError};
 use std::io;

@@ -1,5 +1,4 @@
-//! Says whether a layout keeps its promises. Neighbours: `scan` checks every layout it returns, `mdl-repo` every layout it
-//! reads back from disk. It must not know any format.
+//! Says whether a layout keeps its promises.
 
 use crate::layout::{Extent, Layout, View};
 use std::collections::HashSet;
@@ -23,8 +22,8 @@ impl View {
 }
 
 impl Layout {
-    /// Checks what every layout promises about a file of `file_len` bytes: extents sorted by offset, disjoint, inside the
-    /// file and of defined length, with unique names; views inside an extent that exists.
+    /// Checks what every layout promises about a file of `file_len` bytes: extents sorted by offset, disjoint, inside
+    /// the file and of defined length, with unique names; views inside an extent that exists.
     ///
     /// # Errors
     /// A phrase that says which promise is broken.

@@ -1,11 +1,10 @@
-//! A container's own checksums after a payload in it was replaced. Neighbours: `zip` has the only ones that exist here; `mdl-repo` replaces
-//! payloads and writes what this finds. It must not write.
+//! A container's own checksums after a payload in it was replaced.
 
 use crate::layout::{Format, ReadAt, ScanError};
 use crate::zip;
 
-/// Offset and bytes of what has to be written for the checksums inside `src`, a sound file of this format, to be those of its payloads:
-/// the CRC-32 of the uncompressed entries of zip archives (`.pt`, `.npz`). Other formats have none.
+/// Offset and bytes of what has to be written for the checksums inside `src`, a sound file of this format, to be those
+/// of its payloads: the CRC-32 of the uncompressed entries of zip archives (`.pt`, `.npz`). Other formats have none.
 ///
 /// # Errors
 /// `Damaged` where the structure is wrong; `Io` where the medium failed.

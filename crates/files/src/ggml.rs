@@ -1,4 +1,4 @@
-//! The element types of GGUF and their sizes. Neighbours: `gguf`. It must not know files.
+//! The element types of GGUF and their sizes.
 
 use mdl_codec::Dtype;
 

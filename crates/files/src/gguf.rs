@@ -1,5 +1,4 @@
-//! Reads the header of a GGUF file. Neighbours: `ggml` has the sizes of its element types, `resolve` sorts out what
-//! overlaps. It must not know what the metadata mean, except the alignment.
+//! Reads the header of a GGUF file.
 
 use crate::bytes::{Cursor, Trouble, bad};
 use crate::check::short;

@@ -1,5 +1,4 @@
-//! What a scan returns: formats, extents, views, errors, and the byte source it reads. Neighbours: every format's
-//! scanner in this crate produces these; `mdl-repo` consumes them. It must not know any one format.
+//! What a scan returns: formats, extents, views, errors, and the byte source it reads.
 
 use mdl_codec::Dtype;
 use std::io;

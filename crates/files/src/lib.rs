@@ -1,9 +1,8 @@
-//! Finds the tensors inside checkpoint files: a file is a skeleton plus tensor extents. Neighbours: borrows `Dtype` from
-//! `mdl-codec`; `mdl-repo` cuts and pastes by what is found here. It must not know objects, ids or compression.
+//! Finds the tensors inside checkpoint files: a file is a skeleton plus tensor extents.
 //!
 //! [`scan`] is the way in. It recognises safetensors, PyTorch files (zip archives and what preceded them), `.npz`,
-//! `.npy` and GGUF; anything else has the plain layout. docs/design/0002-checkpoint-files.md says which rules the results
-//! follow.
+//! `.npy` and GGUF; anything else has the plain layout. docs/design/0002-checkpoint-files.md says which rules the
+//! results follow.
 
 mod archive;
 mod bytes;

@@ -1,5 +1,4 @@
 //! Parses the Python literal in an array header: text, whole numbers, booleans, tuples, lists, dicts, nothing else.
-//! Neighbours: `npy`. It must not know what the keys mean.
 
 /// A Python literal.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,5 +1,4 @@
-//! Reads the header of a NumPy array file. Neighbours: `scan` for `.npy` files, `npz` for those inside an archive;
-//! `literal` parses the header's text. It must not know about archives.
+//! Reads the header of a NumPy array file.
 
 use crate::bytes::{Trouble, array_at, bad, take, u16_at, u32_at};
 use crate::layout::{Extent, Format, Layout, ReadAt, View};

@@ -1,5 +1,4 @@
-//! Finds the arrays of a NumPy archive. Neighbours: `archive` hands it the directory, `npy` reads each entry. It must not
-//! know how a zip is laid out.
+//! Finds the arrays of a NumPy archive.
 
 use crate::bytes::Trouble;
 use crate::layout::{Format, Layout, ReadAt};
@@ -7,8 +6,8 @@ use crate::npy;
 use crate::resolve::unique;
 use crate::zip::Directory;
 
-/// The layout of an archive of `.npy` entries: every stored one whose elements are plain is an extent. Compressed entries
-/// stay in the skeleton.
+/// The layout of an archive of `.npy` entries: every stored one whose elements are plain is an extent. Compressed
+/// entries stay in the skeleton.
 pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory) -> Result<Layout, Trouble> {
     let mut layout = Layout {
         format: Format::Npz,

@@ -1,5 +1,4 @@
-//! Turns tensors as a header lists them, overlapping or not, into disjoint extents and views. Neighbours: safetensors and
-//! GGUF hand their lists over; the zip formats only borrow `unique` and `dense_strides`. It must not know any format.
+//! Turns tensors as a header lists them, overlapping or not, into disjoint extents and views.
 
 use crate::layout::{Extent, View};
 use mdl_codec::Dtype;
@@ -19,9 +18,9 @@ pub(crate) struct Piece {
 /// Disjoint extents, and the other names of their bytes.
 ///
 /// The rule, which must stay as it is for names to find their delta base: pieces are taken by offset, empty ones first,
-/// then the longest, then the smallest name. A run of pieces that overlap is one extent. Where the first piece spans the
-/// run, it is the extent and the rest are views of it; otherwise the extent is opaque bytes under the smallest name of
-/// the run, and every piece is a view.
+/// then the longest, then the smallest name. A run of pieces that overlap is one extent. Where the first piece spans
+/// the run, it is the extent and the rest are views of it; otherwise the extent is opaque bytes under the smallest name
+/// of the run, and every piece is a view.
 pub(crate) fn resolve(mut pieces: Vec<Piece>) -> (Vec<Extent>, Vec<View>) {
     pieces.sort_by(|a, b| order(a).cmp(&order(b)));
     let mut found = (Vec::new(), Vec::new());

@@ -1,5 +1,4 @@
-//! Reads the header of a safetensors file. Neighbours: `scan` hands it files without a magic; `resolve` sorts out what
-//! overlaps. It must not know what the tensors are for, nor any other format.
+//! Reads the header of a safetensors file.
 
 use crate::bytes::{Trouble, array_at, bad, head, take};
 use crate::check::short;

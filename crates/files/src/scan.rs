@@ -1,5 +1,4 @@
-//! Recognises a file's format and has it scanned. Neighbours: calls every format's room, checks what comes back. It must
-//! not know how any format is laid out beyond its first bytes.
+//! Recognises a file's format and has it scanned.
 
 use crate::bytes::{bad, head};
 use crate::layout::{Format, Layout, ReadAt, ScanError};
@@ -12,8 +11,8 @@ const PICKLE: &[u8] = b"\x80";
 
 /// Finds the tensors of a file.
 ///
-/// Content decides what the file is; the extension of `path_hint` only where content cannot (safetensors has no magic, a
-/// zip cut short has no directory). What is no known container has the plain layout. Only headers, directories and
+/// Content decides what the file is; the extension of `path_hint` only where content cannot (safetensors has no magic,
+/// a zip cut short has no directory). What is no known container has the plain layout. Only headers, directories and
 /// pickles are read, never payloads, and nothing is executed.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! A file as a byte source. Neighbours: callers hand it to `scan`; tests use slices instead. It must not know any format.
+//! A file as a byte source.
 
 use crate::layout::ReadAt;
 use std::fs::File;

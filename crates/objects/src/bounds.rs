@@ -1,7 +1,7 @@
-//! How much a version or tag may say, and what is shown of one that says more. Neighbours: `commit` and `tag` hold it. It must not know
-//! who asks.
+//! How much a version or tag may say, and what is shown of one that says more.
 //!
-//! What is made is bounded; what was made before there were bounds is read as it is, and shown by its beginning where many are.
+//! What is made is bounded; what was made before there were bounds is read as it is, and shown by its beginning where
+//! many are.
 
 use crate::{Commit, ObjectError, Tag};
 

@@ -1,5 +1,4 @@
-//! Commits: one version with its parents, its place in the training run and what storing it cost. Neighbours: points at
-//! a tree and, for per-tensor storage statistics, at a report blob. It must not know how history is walked.
+//! Commits: one version with its parents, its place in the training run and what storing it cost.
 //!
 //! A commit is a list of numbered fields in ascending order, so that later versions can add fields which older readers
 //! carry along untouched.

@@ -1,5 +1,4 @@
-//! Object ids: BLAKE3-256 of the logical content, one hash domain per kind. Neighbours: everything. It must not know how
-//! content is encoded for storage: that never reaches an id (DESIGN section 2).
+//! Object ids: BLAKE3-256 of the logical content, one hash domain per kind.
 
 use crate::Writer;
 use mdl_codec::Dtype;

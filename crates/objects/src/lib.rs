@@ -1,6 +1,5 @@
-//! Ids and exact bytes of what a repository is made of: blob, tensor, manifest, tree, commit, tag. Neighbours: borrows
-//! `Dtype` from `mdl-codec`; `mdl-repo` stores these. It must not know how or where an object is stored, nor any
-//! checkpoint format. The bytes are specified in docs/format.md, "Objects".
+//! Ids and exact bytes of what a repository is made of: blob, tensor, manifest, tree, commit, tag. The bytes are
+//! specified in docs/format.md, "Objects".
 
 mod bounds;
 mod commit;

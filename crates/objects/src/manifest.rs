@@ -1,6 +1,4 @@
 //! Manifests: one checkpoint file as a skeleton (its bytes without the tensors) and the tensors pasted into it.
-//! Neighbours: trees point here; `mdl-repo` cuts files into these. It must not know any checkpoint format: `format` is
-//! a code it carries.
 
 use crate::{Id, ObjectError, Reader, Writer};
 use mdl_codec::Dtype;

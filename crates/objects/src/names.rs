@@ -1,5 +1,4 @@
-//! What a file's tensors are called: the names a user knows, and those of the storages behind them. Neighbours:
-//! `manifest` holds both; `ls`, `cat` and `diff` ask here, so that they agree. It must not know any checkpoint format.
+//! What a file's tensors are called: the names a user knows, and those of the storages behind them.
 
 use crate::{Manifest, TensorRef, ViewRef};
 use std::collections::HashSet;
@@ -17,9 +16,9 @@ pub enum Named<'a> {
 }
 
 impl Manifest {
-    /// Names by which the tensors are listed, in their order. A storage is stored under the name of a tensor on it, so that
-    /// the next version finds its delta base; where that tensor is a view (transposed, a part of the storage), the name
-    /// is the view's, as in the program that wrote the file, and the storage is listed as `NAME#storage`.
+    /// Names by which the tensors are listed, in their order. A storage is stored under the name of a tensor on it, so
+    /// that the next version finds its delta base; where that tensor is a view (transposed, a part of the storage), the
+    /// name is the view's, as in the program that wrote the file, and the storage is listed as `NAME#storage`.
     pub fn listed_names(&self) -> Vec<String> {
         let own = |v: &&ViewRef| self.tensors.get(v.tensor as usize).is_some_and(|t| t.name == v.name);
         let hidden: HashSet<u32> = self.views.iter().filter(own).map(|v| v.tensor).collect();

@@ -1,5 +1,5 @@
-//! Names that must not get onto a disk below a work tree, since a file system or a program there takes them for more than a name.
-//! Neighbours: `tree` refuses what is no name at all; commits and checkouts ask here. It must not know the file system.
+//! Names that must not get onto a disk below a work tree, since a file system or a program there takes them for more
+//! than a name.
 //!
 //! Old trees may hold such names, and stay readable. No new one does, and none is checked out.
 
@@ -8,9 +8,9 @@ use crate::{ObjectError, check_name};
 /// Directories whose contents programs act on: a checked-out `.git/config` runs commands.
 const RESERVED: [&str; 2] = [".git", ".mdl"];
 
-/// Refuses names that no tree takes, and those that are `.git` or `.mdl` by themselves or to a file system that folds case (any), passes
-/// over code points (HFS+), or drops dots and spaces at the end and what follows a colon (NTFS), where `git~1` is another name for
-/// `.git`.
+/// Refuses names that no tree takes, and those that are `.git` or `.mdl` by themselves or to a file system that folds
+/// case (any), passes over code points (HFS+), or drops dots and spaces at the end and what follows a colon (NTFS),
+/// where `git~1` is another name for `.git`.
 ///
 /// # Errors
 /// The reason, with the name.

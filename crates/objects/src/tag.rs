@@ -1,5 +1,4 @@
-//! Annotated tags: a name with a message, pointing at a commit. Neighbours: refs of `mdl-repo` point here or straight at
-//! a commit (a light tag). It must not know refs.
+//! Annotated tags: a name with a message, pointing at a commit.
 
 use crate::{Id, ObjectError, Reader, Signature, Writer};
 

@@ -1,5 +1,4 @@
-//! Trees: one directory of a version. Neighbours: `manifest` and blobs are its files; commits point at the root. It must
-//! not know the file system; it only refuses names that no file system could take safely.
+//! Trees: one directory of a version.
 
 use crate::{Id, ObjectError, Reader, Writer};
 

@@ -1,5 +1,4 @@
-//! The byte-level alphabet of canonical objects: varints, strings, floats. Neighbours: every object of this crate, and
-//! `mdl-repo` for its own small records. It must not know what the bytes mean.
+//! The byte-level alphabet of canonical objects: varints, strings, floats.
 
 use crate::Id;
 use thiserror::Error;

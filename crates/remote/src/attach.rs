@@ -1,8 +1,9 @@
-//! Opens the repository that somebody names or stands in, wherever it keeps its bytes: a work tree may have them in a bucket. Neighbours:
-//! `place` reads URLs, `split` keeps each work tree's HEAD its own. It must not know verbs.
+//! Opens the repository that somebody names or stands in, wherever it keeps its bytes: a work tree may have them in a
+//! bucket.
 //!
-//! Such a work tree has a directory `.mdl` as any other, in it the file `storage`: the URL, and a line feed. What is there besides is
-//! the work tree's own HEAD, which version its files are of, its name in the shared storage, and caches.
+//! Such a work tree has a directory `.mdl` as any other, in it the file `storage`: the URL, and a line feed. What is
+//! there besides is the work tree's own HEAD, which version its files are of, its name in the shared storage, and
+//! caches.
 
 use crate::{lazy::completed, open::open_repo, place::Place, split::Split};
 use mdl_codec::Engine;
@@ -101,7 +102,8 @@ pub fn discover(start: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     }
 }
 
-/// Makes a work tree whose repository keeps its bytes at `url`; one that is there already is joined. Returns whether it was made.
+/// Makes a work tree whose repository keeps its bytes at `url`; one that is there already is joined. Returns whether it
+/// was made.
 ///
 /// # Errors
 /// A URL of a server; another repository is in the directory; the storage cannot be reached.

@@ -1,5 +1,4 @@
-//! Clients of object stores, set up from the environment of each store's own tools. Neighbours: `place` says which bucket. It must not
-//! know what is stored there.
+//! Clients of object stores, set up from the environment of each store's own tools.
 
 use crate::{place::Kind, runtime::choose_tls};
 use mdl_repo::{RepoError, Result};
@@ -62,7 +61,8 @@ fn urls(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Refuses URLs in the environment that a client would end in a panic over, long after it was made. `of` reads a variable.
+/// Refuses URLs in the environment that a client would end in a panic over, long after it was made. `of` reads a
+/// variable.
 pub(crate) fn check(kind: Kind, of: impl Fn(&str) -> Option<String>) -> Result<()> {
     let wrong = |name: &&&str| of(name).is_some_and(|value| !is_url(&value));
     match urls(kind).iter().find(wrong) {

@@ -1,5 +1,4 @@
-//! Tokens for servers: from the environment, or from a file that only its owner can read. Neighbours: `open` asks for one. It must not
-//! print one, nor take one from a URL or a repository's settings.
+//! Tokens for servers: from the environment, or from a file that only its owner can read.
 
 use mdl_repo::{RepoError, Result};
 use serde::Deserialize;

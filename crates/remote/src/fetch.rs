@@ -1,8 +1,7 @@
-//! Brings over what this repository lacks. Neighbours: a `Peer` offers and is read, `partial_pack` keeps what has come, `mdl-repo` checks it
-//! and takes it in. It must not know what the peer is.
+//! Brings over what this repository lacks.
 //!
-//! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; what was pruned noted; refs moved. A kill between any two leaves the
-//! old refs, and parts that need not come again.
+//! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; what was pruned noted; refs
+//! moved. A kill between any two leaves the old refs, and parts that need not come again.
 
 use crate::{
     partial_pack::{self, PartialPack},
@@ -39,15 +38,15 @@ pub struct Received {
 /// Brings over versions: everything that `want` names and this repository lacks. Its `haves` are filled in here.
 ///
 /// # Errors
-/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; the medium failed; `Stopped`.
-/// No ref has moved; what came whole need not come again.
+/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; the medium failed;
+/// `Stopped`. No ref has moved; what came whole need not come again.
 pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Progress) -> Result<Received> {
     if want.haves.is_empty() && !want.tips.is_empty() {
         want.haves = repo.haves(HAVES)?;
     }
     match receive_once(repo, peer, &want, progress) {
-        // Of versions that were pruned here the commits are had, and not all their contents; or a collection there has replaced
-        // the packs that the plan named.
+        // Of versions that were pruned here the commits are had, and not all their contents; or a collection there has
+        // replaced the packs that the plan named.
         Err(RepoError::NotFound { .. }) => {
             want.partial = want.partial || !want.haves.is_empty();
             receive_once(repo, peer, &want, progress)
@@ -137,7 +136,8 @@ fn land(
     Ok(pack)
 }
 
-/// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is returned with it.
+/// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is
+/// returned with it.
 ///
 /// # Errors
 /// Something that they are to hold is not here.

@@ -1,5 +1,4 @@
-//! Brings what a partial repository lacks, when it is needed. Neighbours: `mdl-repo` asks, `fetch` brings. It must not keep anything that is
-//! not in the repository.
+//! Brings what a partial repository lacks, when it is needed.
 
 use crate::{fetch::receive, open, peer::Peer};
 use mdl_codec::Engine;

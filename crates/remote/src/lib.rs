@@ -1,6 +1,4 @@
-//! Other places a repository can be: over HTTP and in object stores; what travels between them, and how. Neighbours: `mdl-repo`
-//! says what there is to send and takes what came; the CLI and the server build on it. It must not know how anything is shown or
-//! asked for, nor how an object is encoded.
+//! Other places a repository can be: over HTTP and in object stores; what travels between them, and how.
 
 mod attach;
 mod clients;

@@ -1,5 +1,4 @@
-//! A repository whose storage can be read and written from here: another directory, a bucket. Neighbours: implements `Peer` over
-//! `mdl-repo` itself; what needs a mind on the other side is done on this one. It must not know what kind of storage it is.
+//! A repository whose storage can be read and written from here: another directory, a bucket.
 
 use crate::{
     partial_pack,
@@ -19,7 +18,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A bundle becomes a pack of its own, and a transfer that was cut off goes on with the next one: about as much is sent twice.
+/// A bundle becomes a pack of its own, and a transfer that was cut off goes on with the next one: about as much is sent
+/// twice.
 const BUNDLE: u64 = 64 << 20;
 /// Bytes of bundles that are checked together: what their deltas stand on is decoded once for all of them.
 const TOGETHER: u64 = 1 << 30;

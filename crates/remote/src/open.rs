@@ -1,4 +1,4 @@
-//! Opens the other side by its URL. Neighbours: `place` reads the URL, `near` and `http` are what comes of it. It must not know verbs.
+//! Opens the other side by its URL.
 
 use crate::{credentials::token_for, http::HttpPeer, near::Near, peer::Peer, place::Place};
 use mdl_codec::Engine;
@@ -18,8 +18,8 @@ pub fn open_repo(place: &Place, engine: Arc<dyn Engine>) -> Result<Repo> {
     }
 }
 
-/// The other side. What is on its way there is put together in `scratch`. `create`: where a bucket has no repository yet one is made,
-/// with this branch.
+/// The other side. What is on its way there is put together in `scratch`. `create`: where a bucket has no repository
+/// yet one is made, with this branch.
 ///
 /// # Errors
 /// There is none; it cannot be reached.

@@ -1,9 +1,8 @@
-//! A bundle that comes in parts: a file of its full length, and a list beside it of how much of each part is there. Neighbours: whoever
-//! receives (`fetch`, the server) writes parts in any order, `mdl-repo` takes the whole in. It must not know what is in it.
+//! A bundle that comes in parts: a file of its full length, and a list beside it of how much of each part is there.
 //!
-//! Each part comes from its start on, and as it comes. Bytes count once they are in the file and then in the list, both handed to the
-//! system: a process that is killed loses none that it counted. After a power cut the file may be wrong where the list says it is
-//! right; the checksums of every object tell, before anything of it counts.
+//! Each part comes from its start on, and as it comes. Bytes count once they are in the file and then in the list, both
+//! handed to the system: a process that is killed loses none that it counted. After a power cut the file may be wrong
+//! where the list says it is right; the checksums of every object tell, before anything of it counts.
 
 use mdl_repo::{Repo, RepoError, Result, pack::PackId, sync::Arrived};
 use std::{

@@ -1,5 +1,4 @@
-//! The other side of a transfer, whatever is in between. Neighbours: `near` is a repository whose storage can be read and written from
-//! here (a directory, a bucket), `http` one behind `mdl serve`; `fetch` and `push` know nothing but this. It must not know verbs.
+//! The other side of a transfer, whatever is in between.
 
 use mdl_objects::Id;
 use mdl_repo::{
@@ -72,21 +71,23 @@ pub trait Peer: Send + Sync {
     /// Bytes that one bundle to it holds at most, as long as no object is larger.
     fn bundle_bytes(&self) -> u64;
 
-    /// Sends bundles, but for what has arrived there already, and has them checked and stored. `read` reads their parts here.
-    /// Returns how many bytes were sent.
+    /// Sends bundles, but for what has arrived there already, and has them checked and stored. `read` reads their parts
+    /// here. Returns how many bytes were sent.
     ///
     /// # Errors
-    /// It refuses what it got; it cannot be reached, or says no; `Stopped`. What has arrived whole need not be sent again.
+    /// It refuses what it got; it cannot be reached, or says no; `Stopped`. What has arrived whole need not be sent
+    /// again.
     fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64>;
 
-    /// Tells it which of the versions that it was sent were pruned here: it is to note that of those whose contents it lacks.
+    /// Tells it which of the versions that it was sent were pruned here: it is to note that of those whose contents it
+    /// lacks.
     ///
     /// # Errors
     /// It cannot be reached, or says no.
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()>;
 
-    /// Moves its refs, one after the other, each by compare-and-swap, once all that they are to hold is seen to be there. Returns
-    /// what became of each.
+    /// Moves its refs, one after the other, each by compare-and-swap, once all that they are to hold is seen to be
+    /// there. Returns what became of each.
     ///
     /// # Errors
     /// Something is missing there: then none was moved. It cannot be reached, or says no.

@@ -1,5 +1,4 @@
-//! Where a repository is, as users write it: a directory, a bucket, a server. Neighbours: `clients` reach a bucket, `object` makes a
-//! storage of it; whoever speaks HTTP takes the URL from here. It must not know what is done there.
+//! Where a repository is, as users write it: a directory, a bucket, a server.
 //!
 //! Credentials come from the environment of each store's own tools, never from a URL, and are in no message.
 

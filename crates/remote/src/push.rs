@@ -1,5 +1,4 @@
-//! Sends what another repository lacks, then moves its refs. Neighbours: `mdl-repo` says what there is to send, a `Peer` takes it. It must
-//! not know what the peer is.
+//! Sends what another repository lacks, then moves its refs.
 
 use crate::{
     near::read_stored,
@@ -46,11 +45,12 @@ pub struct Pushed {
     pub refs: Vec<Outcome>,
 }
 
-/// Sends versions and moves refs. A move that would leave commits behind and is not forced is refused by itself: for it nothing is sent.
+/// Sends versions and moves refs. A move that would leave commits behind and is not forced is refused by itself: for it
+/// nothing is sent.
 ///
 /// # Errors
-/// The other side lacks something in the end, cannot be reached, or says no; the medium failed; `Stopped`. What has arrived there need
-/// not be sent again.
+/// The other side lacks something in the end, cannot be reached, or says no; the medium failed; `Stopped`. What has
+/// arrived there need not be sent again.
 pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
     let (moves, refused) = moves(repo, &there, wishes)?;
@@ -202,8 +202,8 @@ fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>
     Ok(Some(RepoError::NotForward { name, old, new }))
 }
 
-/// Commits of ours that the other side has: its refs, and where those say nothing, our history from the tips back to the first that
-/// it knows.
+/// Commits of ours that the other side has: its refs, and where those say nothing, our history from the tips back to
+/// the first that it knows.
 fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Result<Vec<Id>> {
     let mut out = Vec::new();
     for (_, id) in &there.refs {

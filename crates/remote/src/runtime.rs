@@ -1,8 +1,7 @@
-//! The one runtime on which every request of this crate runs, and how a blocking caller waits for it. Neighbours: everything here
-//! that asks a network. It must not know what is asked.
+//! The one runtime on which every request of this crate runs, and how a blocking caller waits for it.
 //!
-//! Callers are plain threads, or threads that another runtime keeps for blocking work. They hand the future over and wait on a
-//! channel: entering a runtime from within another is a panic, waiting for a channel is not.
+//! Callers are plain threads, or threads that another runtime keeps for blocking work. They hand the future over and
+//! wait on a channel: entering a runtime from within another is a panic, waiting for a channel is not.
 
 use mdl_repo::{RepoError, Result, storage::without_forks};
 use std::{
@@ -39,8 +38,8 @@ fn shared() -> Result<&'static Runtime> {
     })
 }
 
-/// Runs a future to its end on the shared runtime; the calling thread waits. Never to be called from a future that runs there: it
-/// would hold the thread that is to go on.
+/// Runs a future to its end on the shared runtime; the calling thread waits. Never to be called from a future that runs
+/// there: it would hold the thread that is to go on.
 ///
 /// # Errors
 /// There are no threads to be had, or the future panicked.

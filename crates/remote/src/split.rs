@@ -1,5 +1,4 @@
-//! A work tree's view of a shared storage: where HEAD is is each work tree's own. Neighbours: `attach` makes one. It must not know what
-//! the shared storage is.
+//! A work tree's view of a shared storage: where HEAD is is each work tree's own.
 
 use mdl_repo::{
     Result,

@@ -1,4 +1,4 @@
-//! Several things on their way at once. Neighbours: `fetch` and `http` carry parts of bundles with it. It must not know what they are.
+//! Several things on their way at once.
 
 use mdl_repo::{RepoError, Result};
 use std::{

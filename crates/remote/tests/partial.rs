@@ -1,5 +1,4 @@
-//! Partial repositories as the side that gives: what they lack is brought in few steps, or it is said where it is. Neighbours: `transfer`
-//! has whole ones.
+//! Partial repositories as the side that gives: what they lack is brought in few steps, or it is said where it is.
 
 mod support;
 

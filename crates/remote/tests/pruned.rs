@@ -1,5 +1,4 @@
-//! Transfers of histories some of whose versions were pruned: the marks travel, and never cost a receiver what it has. Neighbours:
-//! `transfer` moves whole histories; the tests of the server have the route.
+//! Transfers of histories some of whose versions were pruned: the marks travel, and never cost a receiver what it has.
 
 mod support;
 
@@ -100,7 +99,8 @@ fn what_another_has_pruned_and_we_hold_stays_ours() {
     let ids = ours.train(10);
     send(&ours, &theirs, MAIN, Some(ids[9])).expect("push");
     thin(&theirs, 1);
-    // Of our history they are told commits at growing distances: what lies before their tip they take for unknown to us.
+    // Of our history they are told commits at growing distances: what lies before their tip they take for unknown to
+    // us.
     let ids: Vec<Id> = ids.into_iter().chain(ours.train(5)).collect();
     let held: Vec<_> = ids.iter().map(|id| (*id, files(&ours.repo, id))).collect();
     let want = Want {

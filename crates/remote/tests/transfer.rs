@@ -1,5 +1,5 @@
-//! Transfers between two repositories, with nothing in between: what is carried, what is refused, what a cut or a lie does. Neighbours:
-//! the tests of the server and the command line carry the same over HTTP. It must not test how a plan is written down.
+//! Transfers between two repositories, with nothing in between: what is carried, what is refused, what a cut or a lie
+//! does.
 
 mod support;
 

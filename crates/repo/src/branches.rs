@@ -1,5 +1,4 @@
-//! Branches, tags, reset and merge: what moves refs without new files. Neighbours: refs and history below, checkout for
-//! the work tree. It must not know how objects are stored, but for the one tag object.
+//! Branches, tags, reset and merge: what moves refs without new files.
 
 use crate::{
     RepoError, Result,
@@ -62,8 +61,8 @@ impl Repo {
         )
     }
 
-    /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood (the
-    /// reflog keeps its commits for a while).
+    /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood
+    /// (the reflog keeps its commits for a while).
     ///
     /// # Errors
     /// No such branch; HEAD is on it; unmerged; the medium failed.
@@ -186,8 +185,8 @@ impl Repo {
         Ok(id)
     }
 
-    /// Stores an annotated tag that no ref holds yet: `move_ref` makes it hold, and until then a collector may take it once it
-    /// is old enough. Returns its id.
+    /// Stores an annotated tag that no ref holds yet: `move_ref` makes it hold, and until then a collector may take it
+    /// once it is old enough. Returns its id.
     ///
     /// # Errors
     /// A bad name; no such commit; it was pruned; the medium failed.
@@ -213,8 +212,8 @@ impl Repo {
         Ok(id)
     }
 
-    /// Moves the branch HEAD is on (or a detached HEAD) to a commit. `hard` makes the work tree that version too, losing
-    /// changes; otherwise files are not touched.
+    /// Moves the branch HEAD is on (or a detached HEAD) to a commit. `hard` makes the work tree that version too,
+    /// losing changes; otherwise files are not touched.
     ///
     /// # Errors
     /// Absent objects; the branch moved meanwhile; the medium failed.
@@ -252,8 +251,8 @@ impl Repo {
         Ok(done)
     }
 
-    /// Moves the present branch forward to a commit that builds on it, and the work tree with it. `label` is what the user
-    /// called the commit.
+    /// Moves the present branch forward to a commit that builds on it, and the work tree with it. `label` is what the
+    /// user called the commit.
     ///
     /// # Errors
     /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.

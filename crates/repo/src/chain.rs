@@ -1,11 +1,11 @@
-//! Reads tensors: follows a delta chain to its foot, segment by segment. Neighbours: `odb` finds the payloads, the engine
-//! decodes them. It must not know files or commits.
+//! Reads tensors: follows a delta chain to its foot, segment by segment.
 //!
-//! A delta may stand on its base and on the base's base of the time. As a rule the latter is where the base's chain goes anyway;
-//! a base that was stored anew since has another chain, and then both are followed. Every tensor is decoded once, from the
-//! feet up, and kept only while something above still needs it.
+//! A delta may stand on its base and on the base's base of the time. As a rule the latter is where the base's chain
+//! goes anyway; a base that was stored anew since has another chain, and then both are followed. Every tensor is
+//! decoded once, from the feet up, and kept only while something above still needs it.
 //!
-//! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one encoded.
+//! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
+//! encoded.
 
 mod device;
 mod sound;
@@ -211,8 +211,8 @@ impl TensorReader<'_> {
         self.len
     }
 
-    /// The depth its record states: at least the length of its chain, more where a base was stored anew since. A delta to
-    /// this tensor must state more still.
+    /// The depth its record states: at least the length of its chain, more where a base was stored anew since. A delta
+    /// to this tensor must state more still.
     pub fn stated_depth(&self) -> u8 {
         self.levels[0].at.record.depth
     }
@@ -354,8 +354,8 @@ impl TensorReader<'_> {
         Ok(wanted.map(|level| level.and_then(|l| done.get_mut(l)?.take())))
     }
 
-    /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base that is
-    /// damaged without harm to this tensor is none.
+    /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base
+    /// that is damaged without harm to this tensor is none.
     ///
     /// # Errors
     /// As `stream`.
@@ -439,8 +439,8 @@ impl TensorReader<'_> {
         Ok(out)
     }
 
-    /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by the id;
-    /// what is stored is, once in a process, by its checksums.
+    /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by
+    /// the id; what is stored is, once in a process, by its checksums.
     ///
     /// # Errors
     /// The range leaves the tensor; damaged; the medium failed.

@@ -1,5 +1,4 @@
-//! Checkout: a version's files on disk, without losing what nobody committed. Neighbours: `restore` writes files, `status`
-//! tells what is changed, refs move HEAD. It must not know how a file is stored.
+//! Checkout: a version's files on disk, without losing what nobody committed.
 
 mod disk;
 mod head;
@@ -103,8 +102,8 @@ struct Job<'a> {
 }
 
 impl Repo {
-    /// Writes a version's files below `dir`, which is made if need be. Other files there stay. A file in the way whose bytes
-    /// are in no version that a ref or HEAD reaches is not overwritten unless forced.
+    /// Writes a version's files below `dir`, which is made if need be. Other files there stay. A file in the way whose
+    /// bytes are in no version that a ref or HEAD reaches is not overwritten unless forced.
     ///
     /// # Errors
     /// Files in the way; absent or damaged objects; the medium failed.
@@ -161,9 +160,9 @@ impl Repo {
         written.map(|()| done)
     }
 
-    /// Makes the work tree the version `commit` and points HEAD at `head`. Files that neither version has stay; a file with
-    /// changes that HEAD's version does not hold stops the checkout unless forced. With `only`, those files alone are
-    /// written and HEAD stays.
+    /// Makes the work tree the version `commit` and points HEAD at `head`. Files that neither version has stay; a file
+    /// with changes that HEAD's version does not hold stops the checkout unless forced. With `only`, those files alone
+    /// are written and HEAD stays.
     ///
     /// # Errors
     /// A bare repository; uncommitted changes; absent or damaged objects; `FileKept` where a file was written to

@@ -1,8 +1,7 @@
-//! Commits: files of a directory become a version on a branch. Neighbours: `work` lists, `ingest` stores, `refs` moves.
-//! It must not know how a file is cut or a tensor encoded.
+//! Commits: files of a directory become a version on a branch.
 //!
-//! Order: pack written, synced, renamed, directory synced; then the ref moves by compare-and-swap; then the reply. A kill
-//! between any two leaves the old version plus garbage for `gc`.
+//! Order: pack written, synced, renamed, directory synced; then the ref moves by compare-and-swap; then the reply. A
+//! kill between any two leaves the old version plus garbage for `gc`.
 
 use crate::{
     RepoError, Result,
@@ -41,9 +40,11 @@ pub struct CommitRequest {
     pub message: String,
     /// Branch to commit to, made from HEAD's commit if it does not exist; none for the one HEAD is on.
     pub branch: Option<String>,
-    /// Where the branch (or a detached HEAD) must stand; `Some(None)`: it must have no commit. None: wherever it stands.
+    /// Where the branch (or a detached HEAD) must stand; `Some(None)`: it must have no commit. None: wherever it
+    /// stands.
     pub expects: Option<Option<Id>>,
-    /// Who commits, and when; none for what the settings say, now. The reflog says who as well, but when the branch moved.
+    /// Who commits, and when; none for what the settings say, now. The reflog says who as well, but when the branch
+    /// moved.
     pub author: Option<Signature>,
     /// Training step.
     pub step: Option<u64>,
@@ -148,8 +149,8 @@ impl Repo {
     ///
     /// # Errors
     /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch (or a detached HEAD) moved
-    /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood, unless it was its own move that failed: that may
-    /// have happened, whole.
+    /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood,
+    /// unless it was its own move that failed: that may have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
         self.with_room(progress, || {
             let _lock = self.lock_for(request, progress)?;
@@ -400,7 +401,8 @@ impl Repo {
         let mut files = Files::new();
         for f in list {
             go_on(ingest.progress, STORING)?;
-            // A version of one file goes on from a version of one file, whatever its name: `epoch=1-step=500.ckpt` and the next.
+            // A version of one file goes on from a version of one file, whatever its name: `epoch=1-step=500.ckpt` and
+            // the next.
             let alone = || old.values().next().filter(|_| (list.len(), old.len()) == (1, 1));
             let parent = old.get(&f.rel).or_else(alone);
             let done = match prepared.and_then(|p| Some((p, p.files.get(&f.rel)?))) {
@@ -518,8 +520,9 @@ pub(crate) fn ingest_cached(
     Ok(done)
 }
 
-/// The state of a file whose pages have been written out, and whether writes through memory maps move it from now on. A page that
-/// is written to again before all are out would be left out of that: a file that moves meanwhile is written out once more.
+/// The state of a file whose pages have been written out, and whether writes through memory maps move it from now on. A
+/// page that is written to again before all are out would be left out of that: a file that moves meanwhile is written
+/// out once more.
 fn exposed(path: &Path, rel: &str, patience: Patience, mut before: FileState) -> Result<(FileState, bool)> {
     for _ in 0..WRITE_OUTS {
         let told = expose_writes(path, patience)?;

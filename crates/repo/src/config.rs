@@ -1,5 +1,4 @@
-//! Settings: the repository's `config`, the user's own file, the environment. Neighbours: `repo` loads it, the CLI edits
-//! it. It must not know what a setting is used for beyond its type.
+//! Settings: the repository's `config`, the user's own file, the environment.
 
 use crate::{
     RepoError, Result,

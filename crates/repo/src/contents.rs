@@ -1,5 +1,4 @@
-//! What becomes the files of a version: found on disk, held in memory, or stored before the commit. Neighbours: `commit` and
-//! `stage` take these, `ingest` stores them. It must not know branches or how a tensor is encoded.
+//! What becomes the files of a version: found on disk, held in memory, or stored before the commit.
 
 use crate::{
     RepoError, Result,
@@ -269,8 +268,8 @@ impl Repo {
         Ok(Stored::new((&done, entry.executable), 0, tensors, Vec::new()))
     }
 
-    /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below the
-    /// scratch directory, which is to live as long as the files are wanted.
+    /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below
+    /// the scratch directory, which is to live as long as the files are wanted.
     pub(crate) fn spilled(&self, files: Vec<NewFile>) -> Result<(Vec<WorkFile>, Option<Scratch>)> {
         let mut scratch = None;
         let mut list = Vec::with_capacity(files.len());

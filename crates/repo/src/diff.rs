@@ -1,5 +1,4 @@
-//! Differences between two versions: per file, and per tensor how much moved and how far. Neighbours: trees, manifests,
-//! `chain`, `values`. It must not know the work tree (that is `status`).
+//! Differences between two versions: per file, and per tensor how much moved and how far.
 
 use crate::{
     RepoError, Result,

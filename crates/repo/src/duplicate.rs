@@ -1,5 +1,4 @@
-//! Copies a repository from one storage into another: packs first, then refs. Neighbours: the storage trait only. It must not know
-//! what is in a pack.
+//! Copies a repository from one storage into another: packs first, then refs.
 
 use crate::{
     RepoError, Result, identity,
@@ -16,8 +15,8 @@ const PART: u64 = 8 << 20;
 const VALUES: [Key; 3] = [Key::fixed("config"), Key::fixed("HEAD"), Key::fixed("pruned")];
 
 impl Repo {
-    /// Copies all versions, branches, tags, settings and policies into an empty storage. That is a repository when this is done, and
-    /// none if it is cut off.
+    /// Copies all versions, branches, tags, settings and policies into an empty storage. That is a repository when this
+    /// is done, and none if it is cut off.
     ///
     /// # Errors
     /// The target is a repository already; either medium failed.
@@ -28,7 +27,8 @@ impl Repo {
                 "name another directory",
             ));
         }
-        // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what those point at.
+        // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what
+        // those point at.
         let held = self.write_lock()?;
         let named: Vec<Key> = self.storage().list(&REFS)?.into_iter().map(|s| s.key).collect();
         let keys = VALUES.into_iter().chain(named);

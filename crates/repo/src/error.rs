@@ -1,5 +1,4 @@
-//! What can go wrong in a repository, sorted by what the user can do about it. Neighbours: every file here; the CLI turns
-//! `kind()` into its exit code. It must not know how an error is shown.
+//! What can go wrong in a repository, sorted by what the user can do about it.
 
 use mdl_codec::CodecError;
 use mdl_files::ScanError;

@@ -1,5 +1,4 @@
-//! Runs the user's evaluator: a shell command that looks at a checkpoint and prints a number. Neighbours: `lossy` and `compare` have theirs
-//! judged by it. It must not know what a candidate is.
+//! Runs the user's evaluator: a shell command that looks at a checkpoint and prints a number.
 
 use crate::Evaluator;
 use std::{

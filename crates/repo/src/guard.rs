@@ -1,13 +1,11 @@
-//! What a writer holds from before its first look-up until its last ref has moved. Neighbours: everything that stores objects or
-//! moves refs asks for it, and must show it to publish a pack or move a ref; `gc::condemned` has the list it looks at. It must
-//! not know what is written.
+//! What a writer holds from before its first look-up until its last ref has moved.
 //!
 //! Where locks keep others out it is a lock, and no more. Where they do not, three rules stand in for it
 //! (docs/design/0009-collection-without-locks.md has the proof):
 //!
 //! 1. What was condemned when the writer began is not relied on: it is stored again, or taken off the list first.
-//! 2. Right before a pack becomes visible and before a ref moves the list is read again: if a pack has been condemned since
-//!    for more than half of its grace, or is gone, nothing happens and the writer begins anew.
+//! 2. Right before a pack becomes visible and before a ref moves the list is read again: if a pack has been condemned
+//!    since for more than half of its grace, or is gone, nothing happens and the writer begins anew.
 //! 3. Packs are only deleted once their grace is over and no ref nor any pack that stays needs them.
 
 use crate::{
@@ -54,8 +52,8 @@ impl WriteGuard {
         self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
     }
 
-    /// To be asked right before a pack becomes visible under its name. A pack of the same content, and so of the same name, may
-    /// have been condemned: that is taken back.
+    /// To be asked right before a pack becomes visible under its name. A pack of the same content, and so of the same
+    /// name, may have been condemned: that is taken back.
     ///
     /// # Errors
     /// `Overtaken`, also where that pack is being deleted just now; the medium failed.
@@ -149,8 +147,8 @@ impl Repo {
         Ok(guard)
     }
 
-    /// Makes sure that these objects, as far as they exist, are in packs that are not condemned: packs are taken off the list.
-    /// What an object refers to needs no asking, since no pack is deleted that one which stays needs.
+    /// Makes sure that these objects, as far as they exist, are in packs that are not condemned: packs are taken off
+    /// the list. What an object refers to needs no asking, since no pack is deleted that one which stays needs.
     ///
     /// # Errors
     /// `Overtaken`: one is being deleted; the medium failed.

@@ -1,5 +1,4 @@
-//! Walks the commit graph: newest first, ancestors, merge bases. Neighbours: commits of the odb. It must not know refs'
-//! names or how history is shown.
+//! Walks the commit graph: newest first, ancestors, merge bases.
 
 use crate::{RepoError, Result, repo::Repo};
 use mdl_objects::{Commit, Id, MAX_MESSAGE};
@@ -46,10 +45,11 @@ impl Repo {
         Ok(h)
     }
 
-    /// A page of the history of these commits: at most `limit` of them, and once there is one no more than say `bytes` together (of
-    /// one that says more than any new version the beginning counts: [`Commit::shorten`]), beginning behind the commit `after`, the last of the page
-    /// before (none: the newest). Also returned is the `after` of the next page; none if there is nothing more. As long as the
-    /// starts are the same, pages hold every commit once: of equal times too, the ids decide.
+    /// A page of the history of these commits: at most `limit` of them, and once there is one no more than say `bytes`
+    /// together (of one that says more than any new version the beginning counts: [`Commit::shorten`]), beginning
+    /// behind the commit `after`, the last of the page before (none: the newest). Also returned is the `after` of the
+    /// next page; none if there is nothing more. As long as the starts are the same, pages hold every commit once: of
+    /// equal times too, the ids decide.
     ///
     /// A page costs what it takes to walk from the newest commit to its end.
     ///

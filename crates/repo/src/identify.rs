@@ -1,5 +1,4 @@
-//! What a directory would be as a version, without storing it. Neighbours: `work` lists, `ingest` hashes; `status` asks the same of one
-//! file. It must not write anything but the stat cache.
+//! What a directory would be as a version, without storing it.
 
 use crate::{
     RepoError, Result,
@@ -14,8 +13,8 @@ use mdl_objects::{Entry, Id};
 use std::path::Path;
 
 impl Repo {
-    /// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when they were last
-    /// hashed are not read.
+    /// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when
+    /// they were last hashed are not read.
     ///
     /// # Errors
     /// Damaged or unsuitable files; the medium failed.

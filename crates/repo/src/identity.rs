@@ -1,5 +1,5 @@
-//! A repository's identity: made once, kept in its own storage, and never sent: what a server keeps for one repository it must not
-//! show to the next one of the same name.
+//! A repository's identity: made once, kept in its own storage, and never sent: what a server keeps for one repository
+//! it must not show to the next one of the same name.
 
 use crate::{
     RepoError, Result,
@@ -33,8 +33,8 @@ impl Identity {
         Identity(hash)
     }
 
-    /// That of a local repository from before there were identities: of the file that made it a repository. It is the same whether
-    /// or not it can be written down.
+    /// That of a local repository from before there were identities: of the file that made it a repository. It is the
+    /// same whether or not it can be written down.
     fn of_directory(dir: &Path) -> Option<Identity> {
         let made = fs::metadata(dir.join(FORMAT_KEY.as_str())).ok()?;
         let facts = [made.dev(), made.ino(), made.mtime() as u64, made.mtime_nsec() as u64];
@@ -82,7 +82,8 @@ pub(crate) fn make(storage: &dyn Storage) -> Result<()> {
     storage.put(&KEY, &Identity::random()?.text())
 }
 
-/// The identity that a storage holds; `first` is written down if there is none. Where several do that at once, one wins.
+/// The identity that a storage holds; `first` is written down if there is none. Where several do that at once, one
+/// wins.
 fn load(storage: &dyn Storage, first: Identity) -> Result<Identity> {
     if let Some(bytes) = storage.get(&KEY)? {
         return Identity::parse(&bytes);
@@ -100,8 +101,8 @@ fn is_refused(error: &RepoError) -> bool {
 }
 
 impl Repo {
-    /// Which repository this is. One from before there were identities is given one, now and for good; one that cannot be written to
-    /// has the same each time as long as its files stay where they are.
+    /// Which repository this is. One from before there were identities is given one, now and for good; one that cannot
+    /// be written to has the same each time as long as its files stay where they are.
     ///
     /// # Errors
     /// The identity is damaged; the medium failed, or refuses where nothing else tells the repository from others.

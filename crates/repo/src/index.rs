@@ -1,6 +1,5 @@
-//! The disposable index: which pack holds an object, small commits, the stat cache of the work tree, digests of files by which
-//! others know them. Neighbours: `odb` and `work` ask it first and check every answer. It must not be needed: deleting, corrupting or locking its files only
-//! costs time. `sled` is this file's secret.
+//! The disposable index: which pack holds an object, small commits, the stat cache of the work tree, digests of files
+//! by which others know them. `sled` is this file's secret.
 
 use crate::pack::{Pack, PackId};
 use mdl_objects::Id;
@@ -339,8 +338,8 @@ fn set_aside(dir: &Path) -> Option<()> {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // Unflushed entries are only work to do again, but a clean close makes the next opening quick. sled syncs its file
-        // once more when the last handle goes, and panics if that fails: it must go in here.
+        // Unflushed entries are only work to do again, but a clean close makes the next opening quick. sled syncs its
+        // file once more when the last handle goes, and panics if that fails: it must go in here.
         let parts = self.parts.take();
         let _ = Self::guarded(move || parts.map_or(Ok(0), |p| p.db.flush()));
     }

@@ -1,6 +1,4 @@
-//! The repository: storage, packs, refs, index, transactions, checkout, compaction, collection, checks. Neighbours: joins
-//! `mdl-codec`, `mdl-files` and `mdl-objects`, which do not know each other; the CLI builds on it. It must not know how
-//! anything is shown or asked for.
+//! The repository: storage, packs, refs, index, transactions, checkout, compaction, collection, checks.
 
 mod branches;
 mod chain;

@@ -1,4 +1,4 @@
-//! How the tensors of a file are stored, for listings. Neighbours: manifests, records, tensor headers. It must not decode a tensor.
+//! How the tensors of a file are stored, for listings.
 
 use crate::{Result, chain::TensorReader, repo::Repo};
 use mdl_files::Format;

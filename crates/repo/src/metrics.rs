@@ -1,5 +1,4 @@
-//! Which end of a metric a revision asks for: `@best`, `@worst`, `@min`, `@max`. Neighbours: `revision` walks. It must not
-//! know commits.
+//! Which end of a metric a revision asks for: `@best`, `@worst`, `@min`, `@max`.
 
 use crate::{RepoError, Result};
 

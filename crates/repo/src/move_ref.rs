@@ -1,5 +1,4 @@
-//! One ref moved by its full name: what a client at the other end of a wire asks for. Neighbours: `refs` swaps, `branches` has what
-//! a user at a work tree asks for. It must not move HEAD.
+//! One ref moved by its full name: what a client at the other end of a wire asks for.
 
 use crate::{
     RepoError, Result,
@@ -9,12 +8,12 @@ use crate::{
 use mdl_objects::{Id, Kind, Signature};
 
 impl Repo {
-    /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it stands where it is
-    /// expected. `who` is none for whom the settings name.
+    /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it stands where
+    /// it is expected. `who` is none for whom the settings name.
     ///
     /// # Errors
-    /// `Conflict` where it stands elsewhere; a bad name; a target that is no commit (for a tag: nor a tag of one), or that was
-    /// pruned; deleting the branch HEAD is on; the medium failed.
+    /// `Conflict` where it stands elsewhere; a bad name; a target that is no commit (for a tag: nor a tag of one), or
+    /// that was pruned; deleting the branch HEAD is on; the medium failed.
     pub fn move_ref(
         &self,
         name: &str,

@@ -1,5 +1,4 @@
-//! The object database: finds an object in whichever pack has it and gives back its verified content. Neighbours:
-//! `lookup` says which pack, `payload` unwraps what is in it; everything else above. It must not know refs or the work tree.
+//! The object database: finds an object in whichever pack has it and gives back its verified content.
 
 mod digests;
 mod lookup;
@@ -113,8 +112,8 @@ impl Odb {
         self.refresh();
     }
 
-    /// Runs `f`, and anew if a pack that it read has been replaced since packs were listed: beside a reader that is slow several
-    /// collections may come to an end.
+    /// Runs `f`, and anew if a pack that it read has been replaced since packs were listed: beside a reader that is
+    /// slow several collections may come to an end.
     pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..OVERTAKEN {
             match f() {
@@ -172,8 +171,8 @@ impl Odb {
         Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
     }
 
-    /// Where an object is, if it need not be stored again: a copy that a check could not read, or in a pack that is condemned,
-    /// does not count.
+    /// Where an object is, if it need not be stored again: a copy that a check could not read, or in a pack that is
+    /// condemned, does not count.
     fn stored(&self, id: &Id) -> Result<Option<Location>> {
         let mut state = self.lock();
         let found = match self.look(&mut state, id)? {

@@ -1,5 +1,4 @@
-//! Payloads of everything but tensors: wrapped, unwrapped, verified. Neighbours: packs hold them; the odb, the catalog and
-//! ingest ask. It must not know which pack an object is in. Specified in docs/format.md, "Packs".
+//! Payloads of everything but tensors: wrapped, unwrapped, verified. Specified in docs/format.md, "Packs".
 
 use crate::{
     RepoError, Result,

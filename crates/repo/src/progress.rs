@@ -1,5 +1,4 @@
-//! How long work reports how far it is, and hears that it is to end. Neighbours: commit, checkout, fsck, gc and compact call it;
-//! the faces show it. It must not know how it is shown.
+//! How long work reports how far it is, and hears that it is to end.
 
 use crate::{RepoError, Result};
 
@@ -17,8 +16,9 @@ pub trait Progress: Sync {
     fn gives_up_waiting(&self) -> bool {
         self.stopped()
     }
-    /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must go
-    /// together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it stays so.
+    /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must
+    /// go together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it
+    /// stays so.
     fn stopped(&self) -> bool {
         false
     }

@@ -1,13 +1,12 @@
-//! Reads a part of a file of a version: only what the part touches is decoded. Neighbours: `chain` decodes tensors, `restore` puts
-//! whole files on disk. It must not know refs.
+//! Reads a part of a file of a version: only what the part touches is decoded.
 
 use crate::{RepoError, Result, odb::Odb, restore::gaps};
 use mdl_objects::{Entry, Kind, Manifest, Mode};
 use rayon::prelude::*;
 
 impl Odb {
-    /// Bytes `start..start + len` of a file of a version; less where the file ends before. A tensor of which only a part is
-    /// asked for is not verified by its id, but by the checksums of what it is stored as.
+    /// Bytes `start..start + len` of a file of a version; less where the file ends before. A tensor of which only a
+    /// part is asked for is not verified by its id, but by the checksums of what it is stored as.
     ///
     /// # Errors
     /// A directory; absent or damaged objects; the medium failed.

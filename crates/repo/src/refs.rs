@@ -1,5 +1,4 @@
-//! Refs and HEAD: names that move by compare-and-swap, every move written down in the `log`. Neighbours: `Storage` below,
-//! transactions above. It must not know what a commit holds.
+//! Refs and HEAD: names that move by compare-and-swap, every move written down in the `log`.
 
 mod log;
 mod name;
@@ -140,7 +139,8 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of [`Repo::hold`](crate::Repo::hold) for a commit.
+    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of [`Repo::hold`](crate::Repo::hold)
+    /// for a commit.
     ///
     /// # Errors
     /// `Overtaken`; the medium failed.
@@ -215,7 +215,8 @@ impl Refs {
         }
     }
 
-    /// Another name for the same commit says nothing of what the files are of: where a clone wrote none, they are of none still.
+    /// Another name for the same commit says nothing of what the files are of: where a clone wrote none, they are of
+    /// none still.
     fn note_begin(&self, old: Option<Id>, new: Option<Id>) {
         if old != new {
             self.seen().inspect(|seen| seen.begin(new));
@@ -291,7 +292,8 @@ impl Refs {
         let mut out = Vec::new();
         for stored in self.storage.list(&below)? {
             let value = match self.value(&stored.key) {
-                // A file of another program in the directory or the bucket: neither its name nor what it holds is a ref's.
+                // A file of another program in the directory or the bucket: neither its name nor what it holds is a
+                // ref's.
                 Err(RepoError::Corrupt { .. }) if RefName::parse(stored.key.as_str()).is_err() => None,
                 value => value?,
             };
@@ -302,8 +304,8 @@ impl Refs {
         Ok(out)
     }
 
-    /// Moves (or with `new` none deletes) a ref that stands at `expected` (none: does not exist). What it is to hold was looked up
-    /// or stored under `held`.
+    /// Moves (or with `new` none deletes) a ref that stands at `expected` (none: does not exist). What it is to hold
+    /// was looked up or stored under `held`.
     ///
     /// # Errors
     /// `Overtaken` where a collector may be about to delete that: the ref stands where it stood.

@@ -1,5 +1,4 @@
-//! The repository as one thing: found, made, opened. Neighbours: its verbs live in files of their own (`commit`,
-//! `checkout`, `gc`, ...) as further `impl Repo` blocks. It must not hold any verb itself.
+//! The repository as one thing: found, made, opened.
 
 use crate::{
     RepoError, Result,
@@ -217,7 +216,8 @@ impl Repo {
         })
     }
 
-    /// Has a detached HEAD held by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it shares.
+    /// Has a detached HEAD held by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it
+    /// shares.
     ///
     /// # Errors
     /// The name could be no ref's.

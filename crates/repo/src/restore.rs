@@ -1,5 +1,4 @@
-//! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all. Neighbours:
-//! `chain` decodes tensors; `checkout` decides what is written where. It must not know refs.
+//! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all.
 
 use crate::{RepoError, Result, chain::TensorReader, odb::Odb, progress::Progress, storage::nonce};
 use mdl_objects::{Entry, Kind, Manifest, Mode, TensorRef};

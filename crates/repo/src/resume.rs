@@ -1,10 +1,10 @@
-//! What a run that goes on from a version gets back, told from the names of files and tensors. Neighbours: `commit` asks where the
-//! caller did not say, `mdl-files` lists the tensors of files that are new. It must not read payloads.
+//! What a run that goes on from a version gets back, told from the names of files and tensors.
 //!
-//! Names are those that frameworks write: Hugging Face Trainer (`optimizer.pt`, `rng_state.pth`), Accelerate (`optimizer.bin`,
-//! `random_states_0.pkl`), DeepSpeed (`*_optim_states.pt`), Lightning (`optimizer_states` in a `.ckpt`), Composer (`state.optimizers`,
-//! `rng`), Megatron (`model_optim_rng.pt`, whose name says nothing: what is in it does), `torch.save({"model": ..., "optimizer": ...,
-//! "rng": ...})`. Where names leave it open the lesser label is given: a run must not be told that it resumes exactly when it does not.
+//! Names are those that frameworks write: Hugging Face Trainer (`optimizer.pt`, `rng_state.pth`), Accelerate
+//! (`optimizer.bin`, `random_states_0.pkl`), DeepSpeed (`*_optim_states.pt`), Lightning (`optimizer_states` in a
+//! `.ckpt`), Composer (`state.optimizers`, `rng`), Megatron (`model_optim_rng.pt`, whose name says nothing: what is in
+//! it does), `torch.save({"model": ..., "optimizer": ..., "rng": ...})`. Where names leave it open the lesser label is
+//! given: a run must not be told that it resumes exactly when it does not.
 
 use crate::{
     contents::{Content, NewFile},

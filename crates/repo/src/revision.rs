@@ -1,5 +1,5 @@
 //! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
-//! `main@best(loss)`). Neighbours: refs, reflog, commits; `metrics` knows which way a metric counts. It must not know what is done with the commit.
+//! `main@best(loss)`).
 
 use crate::{
     RepoError, Result, metrics,

@@ -1,12 +1,12 @@
-//! Bytes of a file that is to be stored, wherever they lie. Neighbours: `contents` takes them, `ingest` reads them, and where the engine can
-//! reach a device's memory it leaves tensors there. It must not know formats.
+//! Bytes of a file that is to be stored, wherever they lie.
 
 use mdl_codec::Span;
 use mdl_files::{FileSource, ReadAt};
 
 /// A file to be stored. What lies in a device's memory can be read like everything else: then it is copied.
 pub trait Source: ReadAt {
-    /// The bytes at `offset`, if all of them lie end to end in one device's memory. They stay there as long as the source does.
+    /// The bytes at `offset`, if all of them lie end to end in one device's memory. They stay there as long as the
+    /// source does.
     fn on_device(&self, offset: u64, len: u64) -> Option<Span> {
         let _ = (offset, len);
         None

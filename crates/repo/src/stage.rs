@@ -1,5 +1,4 @@
 //! Stores files ahead of their commit: each rank of a sharded save puts its own, one of them joins all into a version.
-//! Neighbours: `contents` says what a file is, `commit` joins. It must not move a ref.
 
 use crate::{
     ErrorKind, Result,
@@ -22,8 +21,8 @@ const STAGED: Prefix = Prefix::fixed("staged/");
 const HEADER: &str = "mdl staged 1";
 
 impl Repo {
-    /// Stores files durably without making a version of them: differences are taken to the version that `branch` (or HEAD)
-    /// stands at. What is never joined is collected by `gc` once its grace period is over.
+    /// Stores files durably without making a version of them: differences are taken to the version that `branch` (or
+    /// HEAD) stands at. What is never joined is collected by `gc` once its grace period is over.
     ///
     /// # Errors
     /// Damaged or unsuitable files; the medium failed.

@@ -1,9 +1,7 @@
-//! Which version the files of the work tree are of: HEAD's, unless somebody else has moved the branch. Neighbours: `refs` notes what this
-//! work tree's user moves; `status` and `checkout` compare with that version, `commit` refuses where it is not HEAD's. It must not look
-//! at files.
+//! Which version the files of the work tree are of: HEAD's, unless somebody else has moved the branch.
 //!
-//! Without this, a commit made from a work tree after somebody else's push to its branch would put the old contents back on top,
-//! and nobody would be told.
+//! Without this, a commit made from a work tree after somebody else's push to its branch would put the old contents
+//! back on top, and nobody would be told.
 
 use crate::{
     RepoError, Result,

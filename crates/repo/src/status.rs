@@ -1,5 +1,4 @@
-//! What differs between the work tree and a version. Neighbours: `work` lists, `standing` says which, `ingest` hashes; `checkout` asks before it
-//! overwrites. It must not change anything but the stat cache.
+//! What differs between the work tree and a version.
 
 use crate::{
     RepoError, Result,
@@ -38,7 +37,8 @@ impl Change {
 /// What became of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to the version that the files are of ([`Repo::files_of`]: HEAD's, unless somebody else moved it), by path.
+    /// Differences to the version that the files are of ([`Repo::files_of`]: HEAD's, unless somebody else moved it),
+    /// by path.
     pub changes: Vec<(String, Change)>,
     /// Why some of what is there cannot be committed.
     pub problems: Vec<RepoError>,

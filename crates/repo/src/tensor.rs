@@ -1,6 +1,5 @@
-//! Stored tensors: the segments the engine encoded, then a header that says what and where they are. Neighbours: `chain`
-//! resolves bases, `ingest` writes these. It must not know packs or how an engine encodes. Specified in docs/format.md,
-//! "Tensor payloads". The header comes last so that a tensor of any length can be written as a stream.
+//! Stored tensors: the segments the engine encoded, then a header that says what and where they are. Specified in
+//! docs/format.md, "Tensor payloads". The header comes last so that a tensor of any length can be written as a stream.
 
 use mdl_codec::{Dtype, SEGMENT_BYTES};
 use mdl_objects::{Id, Reader, Writer};

@@ -1,5 +1,4 @@
-//! Trees as flat lists of files, and back. Neighbours: `commit` builds, everything that walks a version flattens. It must
-//! not know files on disk.
+//! Trees as flat lists of files, and back.
 
 use crate::{RepoError, Result, ingest::Ingest, odb::Odb};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};

@@ -1,5 +1,5 @@
-//! Elements as numbers: little-endian bytes of any dtype widened to f64, for statistics and listings. Neighbours: `diff`
-//! and the faces. It must never be used to decide what is stored: identity is decided on bytes.
+//! Elements as numbers: little-endian bytes of any dtype widened to f64, for statistics and listings. It must never be
+//! used to decide what is stored: identity is decided on bytes.
 
 use mdl_codec::Dtype;
 
@@ -33,8 +33,8 @@ fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f64>, value: impl Fn([u8; N]
     out.extend(bytes.as_chunks::<N>().0.iter().map(|b| value(*b)));
 }
 
-/// A float of `width` bits with `exp_bits` exponent bits. `ieee`: the top exponent means infinity and NaN; otherwise (e4m3)
-/// there is no infinity and only all ones is NaN.
+/// A float of `width` bits with `exp_bits` exponent bits. `ieee`: the top exponent means infinity and NaN; otherwise
+/// (e4m3) there is no infinity and only all ones is NaN.
 fn small_float(bits: u32, width: u32, exp_bits: u32, ieee: bool) -> f64 {
     let man_bits = width - 1 - exp_bits;
     let (exp_max, man_max) = ((1u32 << exp_bits) - 1, (1u32 << man_bits) - 1);

@@ -1,5 +1,4 @@
-//! Compares a file on disk with a version of it, byte for byte. Neighbours: `restore` streams the version. It must not
-//! write anything.
+//! Compares a file on disk with a version of it, byte for byte.
 
 use crate::{RepoError, Result, progress::Progress, repo::Repo, restore::WriteAt};
 use mdl_files::{FileSource, ReadAt};
@@ -48,8 +47,8 @@ impl WriteAt for Compare<'_> {
 }
 
 impl Repo {
-    /// Compares the file at `path` with file `inner` of a commit; without `inner`, with the one of the same path below the
-    /// work tree, or else the only one of the same name.
+    /// Compares the file at `path` with file `inner` of a commit; without `inner`, with the one of the same path below
+    /// the work tree, or else the only one of the same name.
     ///
     /// # Errors
     /// No such file in the version, or several; absent or damaged objects; the medium failed.

@@ -1,6 +1,6 @@
 """`dcp.json`: what torch's distributed checkpoint says of a checkpoint, as typed JSON, and back.
 
-Neighbours: `dcp` writes and reads the file. Knows no repository. Nothing is unpickled here.
+Nothing is unpickled here.
 
     {"mdl_dcp": 1, "version": null, "storage_meta": {"checkpoint_id": null, "modules": []},
      "entries": {"model.weight": {"dtype": "float32", "size": [8, 4], "chunks": [

@@ -1,8 +1,5 @@
 """Tensors of a load plan, filled from stored parts: what is read at once, what row by row, and where it goes.
 
-Neighbours: `dcp` calls `read` on every rank, `mdl.reading` decodes. Knows no repository and no sharding: requests are
-boxes in stored parts and boxes in tensors of this process.
-
 A part that one request wants as it is stored is decoded into the tensor that is to be filled. A part that is small, or
 needed for the most part, is decoded once into memory of its own; of others only the rows that somebody wants are read.
 """

@@ -1,7 +1,5 @@
 """A rank's part of a save plan as files: which there are, and what is where in them.
 
-Neighbours: `dcp` puts the files, `_dcp_read` reads them. Knows no repository.
-
 Names depend on the state, on how it is sharded and on the rank, and on nothing else: the same part has the same name in
 the same file from save to save.
 """

@@ -1,7 +1,4 @@
-"""Versions as directories, and their files read in blocks.
-
-Neighbours: `fsspec` asks, `mdl.Repo` reads. Knows no names with revisions: paths are those of a tree.
-"""
+"""Versions as directories, and their files read in blocks."""
 
 from __future__ import annotations
 

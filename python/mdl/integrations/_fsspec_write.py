@@ -1,7 +1,5 @@
 """Changes on their way into versions: files that are written, transactions that collect them, and the commit.
 
-Neighbours: `fsspec` hands over what is written and removed. Knows no directories and no listing.
-
 Written files lie on disk, in a directory of the repository that it sweeps, until they are committed or discarded.
 """
 

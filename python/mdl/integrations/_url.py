@@ -1,6 +1,6 @@
 """Names of places in repositories: `mdl://REPOSITORY[@REVISION]/FILE`.
 
-Neighbours: `fsspec` and `dcp` take such names. It looks at directories, and must not open repositories.
+It looks at directories, and must not open repositories.
 
     mdl:///runs/gpt@main~2/model.safetensors     a file of a version
     mdl:///runs/gpt/model.safetensors@main~2     the same: the revision may stand at the end

@@ -3,9 +3,6 @@
     dcp.save({"model": model, "optim": optim}, storage_writer=MdlWriter("runs/gpt", step=step, metrics={"loss": loss}))
     dcp.load({"model": model, "optim": optim}, storage_reader=MdlReader("runs/gpt", "main~2"))
 
-Neighbours: `_dcp_metadata` has the description of a checkpoint, `_dcp_write` a rank's files, `_dcp_read` fills tensors,
-`mdl.Repo` stores. Knows no planner and no kind of sharding.
-
 Every rank puts a shard of its own files, durably and in no version (`Repo.put_shard`); the coordinator joins them into
 one commit when all ranks are done, and only that moves the branch. If a rank dies there is no commit, and `mdl gc`
 collects what was put. All ranks must see the repository's directory. What rank 3 holds of the entry ``model`` is in

@@ -5,9 +5,6 @@
     with fs.transaction:
         fs.put_file("model.safetensors", "/runs/gpt@main/model.safetensors"); fs.rm_file("/runs/gpt@main/old.bin")
 
-Neighbours: `_url` takes names apart and specifies them, `_fsspec_read` lists versions and reads files, `_fsspec_write`
-collects changes and commits them. Knows no file's format.
-
 Names that come back have the revision behind the repository, so what is below a directory begins with its name. Reading
 is of versions, never of the work tree, and only the blocks that hold what is asked for are decoded; a file that is open
 stays the one of its version though the branch moves. Writing goes to branches: one commit for a transaction, for a verb

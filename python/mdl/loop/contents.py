@@ -1,7 +1,4 @@
-"""What a checkpoint of a training loop holds, and which tensors of it go to which file.
-
-Neighbours: `mdl.compressor` commits it, `groups` has rules for its tensors. Knows no policy.
-"""
+"""What a checkpoint of a training loop holds, and which tensors of it go to which file."""
 
 from __future__ import annotations
 

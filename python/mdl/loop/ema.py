@@ -1,7 +1,5 @@
 """The moving average of gradients, on the host: what a search goes by where it prunes and protects by sensitivity.
 
-Neighbours: `mdl.compressor` says when a gradient is complete. Knows no schedule, no repository and no other rank.
-
 Source: Inshrinkerator, section 4.5: EMA = beta * g + (1 - beta) * EMA with beta = 0.9, of the gradient itself, its sign
 kept (the sensitivity |g * w| is taken of the average). Gradients are copied into pinned memory asynchronously, and
 averaged there.

@@ -1,7 +1,6 @@
 """What each parameter is, told from the module tree, as rules of a policy: types of layers are pruned apart.
 
-Neighbours: `mdl.compressor` puts the rules behind the policy's own. Knows no gradients and no repository. Names and
-shapes alone (what `mdl commit` goes by) cannot tell a table of positions from a projection; modules can.
+Names and shapes alone (what `mdl commit` goes by) cannot tell a table of positions from a projection; modules can.
 
 Source: Inshrinkerator, section 4.2 ("per-layer type"). Rules are those of docs/policies.md.
 """

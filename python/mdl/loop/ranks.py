@@ -1,6 +1,6 @@
 """The processes that train one model together: what they say to each other around a checkpoint.
 
-Neighbours: `mdl.compressor` and `trials` speak through this. Knows no model and no search. The first rank leads.
+The first rank leads.
 
 Everything goes over a gloo group of its own, in host memory: it cannot come between the training's own collectives.
 """

@@ -1,7 +1,5 @@
 """Candidates in the live model: their weights copied into its parameters, measured, and the exact ones put back.
 
-Neighbours: `trials` says which candidate; the model is the user's. Knows no search and no repository.
-
 Afterwards every bit is where it was: parameters, buffers, gradients, what is in training mode, random generators. A
 graph that waits for its backward pass does not notice.
 """

@@ -1,8 +1,5 @@
 """The rounds of a search: each rank measures one candidate on its own replica; the first rank asks and decides.
 
-Neighbours: the repository asks `Trials` for numbers, `swap` puts candidates in, `ranks` is the way to the others. Knows
-no policy and no commit.
-
 Source: Inshrinkerator, section 5 ("trials are evaluated in groups of m, the degree of data parallelism").
 
 A round: the leader tells the candidates' directories; ranks that do not see theirs (another machine, no shared file

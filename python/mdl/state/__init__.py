@@ -1,7 +1,4 @@
-"""States: nested values as JSON with references to tensors, and back. No pickle.
-
-Neighbours: `mdl.repo` encodes, `mdl.reading` decodes.
-"""
+"""States: nested values as JSON with references to tensors, and back. No pickle."""
 
 from .decoding import Reference, decode, references
 from .encoding import VERSION, Encoded, Leaf, encode, entry_stems

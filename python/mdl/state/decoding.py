@@ -1,7 +1,7 @@
 """A state from its JSON: nothing is imported or executed on the way back.
 
-Neighbours: `values` has what is single, `mdl.reading` gives tensors. What comes back is what went in: dictionaries with
-their order and any keys, lists, tuples, sets, bytes, all numbers to the last bit, torch's and numpy's types, and ties.
+What comes back is what went in: dictionaries with their order and any keys, lists, tuples, sets, bytes, all numbers to
+the last bit, torch's and numpy's types, and ties.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A nested state as typed JSON with references to tensors.
 
-Neighbours: `values` has what is single, `mdl.tensors` describes leaves, `mdl.containers` makes files. The JSON is
-specified in docs/python-state.md.
+The JSON is specified in docs/python-state.md.
 """
 
 from __future__ import annotations

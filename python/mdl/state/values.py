@@ -1,7 +1,4 @@
-"""Single values that JSON has no type for, both ways, and types that programs register.
-
-Neighbours: `encoding` and `decoding` walk containers and ask here. Knows no tensors and no files.
-"""
+"""Single values that JSON has no type for, both ways, and types that programs register."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-//! What a request for bytes made on the way comes to before they are made: not modified, a part, or all of them. Neighbours: `tensor`
-//! and `checkout`; stored files have `content::respond`. It must not make bytes.
+//! What a request for bytes made on the way comes to before they are made: not modified, a part, or all of them.
 
 use crate::{
     content::{Asked, Part, names, part},

@@ -1,4 +1,4 @@
-//! What two versions' files and tensors have become. Neighbours: `Repo::diff` measures. It must not know how.
+//! What two versions' files and tensors have become.
 
 use super::{entry::Number, gone::heavy};
 use crate::{

@@ -1,4 +1,4 @@
-//! A commit as JSON: the fields and names of `mdl log --json`. Neighbours: `log` and `versions` send it. It must not know routes.
+//! A commit as JSON: the fields and names of `mdl log --json`.
 
 use crate::problem::Result;
 use jiff::{Timestamp, tz::Offset};

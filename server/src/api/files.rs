@@ -1,4 +1,4 @@
-//! A file's bytes at a revision. Neighbours: `content` answers. It must not know how bytes are had.
+//! A file's bytes at a revision.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! Long work for a client that may go away: it hears of it and ends. Neighbours: `diff`, `stats`. It must not know what the work is.
+//! Long work for a client that may go away: it hears of it and ends.
 
 use crate::{
     app::{App, work},
@@ -35,7 +35,8 @@ impl Progress for Watch {
     }
 }
 
-/// Runs what takes memory and time for a client: as many at once as there is memory for, each as long as its request waits.
+/// Runs what takes memory and time for a client: as many at once as there is memory for, each as long as its request
+/// waits.
 ///
 /// # Errors
 /// Those of `f`; 503: too many wait for memory.

@@ -1,4 +1,4 @@
-//! Maintenance over HTTP: jobs are started, watched, cancelled. Neighbours: `jobs` does them. It must not know how.
+//! Maintenance over HTTP: jobs are started, watched, cancelled.
 
 use crate::{
     app::App,

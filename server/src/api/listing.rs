@@ -1,5 +1,4 @@
-//! Files and tensors as JSON: the fields and names of `mdl ls --json`. Neighbours: `versions` sends them. It must not decode a tensor,
-//! nor know routes.
+//! Files and tensors as JSON: the fields and names of `mdl ls --json`.
 
 use super::entry::Number;
 use crate::problem::Result;
@@ -19,7 +18,8 @@ pub(super) struct FileInfo {
     id: String,
     /// `safetensors`, `torch`, `npz`, `npy`, `gguf` or `plain`.
     format: &'static str,
-    /// Tensors, if they were asked for; none although they were: there are too many for this answer (`/tensors` has them).
+    /// Tensors, if they were asked for; none although they were: there are too many for this answer (`/tensors` has
+    /// them).
     tensors: Option<Vec<TensorInfo>>,
     /// Views, likewise.
     views: Option<Vec<ViewInfo>>,

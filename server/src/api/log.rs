@@ -1,5 +1,4 @@
-//! History, newest first, page by page. Neighbours: `Repo::log_page` walks, `entry` says what a commit looks like. It must not know
-//! how history is drawn.
+//! History, newest first, page by page.
 
 use super::entry::{CommitInfo, Notes};
 use crate::{
@@ -52,9 +51,9 @@ struct LogPage {
 
 /// Show the versions that lead to a revision, newest first
 ///
-/// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit. A page may end before its
-/// `limit`, where what the versions say is long: `next` tells whether there is more. Of a version that says more than any that is made
-/// now the beginning is shown (`cut`).
+/// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit. A page may end
+/// before its `limit`, where what the versions say is long: `next` tells whether there is more. Of a version that says
+/// more than any that is made now the beginning is shown (`cut`).
 #[utoipa::path(
     get,
     path = "/repos/{owner}/{name}/log",

@@ -1,5 +1,5 @@
-//! Our own API, version 1: what every verb of the command line does, over HTTP. Neighbours: one file a group of routes; `mdl-repo`
-//! does the work. Routes and their description are one thing (`utoipa`), so that the OpenAPI document cannot lag behind.
+//! Our own API, version 1: what every verb of the command line does, over HTTP. Routes and their description are one
+//! thing (`utoipa`), so that the OpenAPI document cannot lag behind.
 
 mod checkout;
 mod commits;

@@ -1,4 +1,4 @@
-//! The policies that a commit may name. Neighbours: the repository's shelf of policies. It must not know what their keys mean.
+//! The policies that a commit may name.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! Repositories: listed, made, described, set up. Neighbours: the registry. It must not know what is in one.
+//! Repositories: listed, made, described, set up.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! What is stored, added up. Neighbours: `Repo::stats` counts. It must not know packs.
+//! What is stored, added up.
 
 use super::gone::heavy;
 use crate::{

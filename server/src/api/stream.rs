@@ -1,5 +1,4 @@
-//! Bodies of a known length that are made while they are sent. Neighbours: `tensor` and `checkout` make bytes; `content` has the
-//! permits and the channel. It must not know what the bytes are.
+//! Bodies of a known length that are made while they are sent.
 //!
 //! The last piece is held back until the maker says that all went well: a body that is complete is right.
 
@@ -21,7 +20,8 @@ type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 /// A body of `len` bytes, which `make` hands to its sink while it holds `units` of memory for a client.
 ///
 /// # Errors
-/// 503: too many wait for memory. What `make` runs into before its first bytes; a later failure cuts the body off, and the client sees that bytes are missing.
+/// 503: too many wait for memory. What `make` runs into before its first bytes; a later failure cuts the body off, and
+/// the client sees that bytes are missing.
 pub(super) async fn body<F>(app: &App, party: &Party, len: u64, units: u32, make: F) -> Result<Body>
 where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,

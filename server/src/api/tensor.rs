@@ -1,5 +1,4 @@
-//! One tensor's values at a revision, or a slice of them. Neighbours: `mdl_repo::Elements` fetches them, `stream` sends them,
-//! `conditional` says what is wanted. It must not decode more segments than the slice lies in.
+//! One tensor's values at a revision, or a slice of them.
 
 use super::{
     conditional::{Answer, Offer, answer},
@@ -184,7 +183,8 @@ async fn part(app: &App, reader: &Reader, id: Id, start: u64, end: u64) -> Resul
 
 /// Download one tensor, or a slice of it
 ///
-/// Only the segments that hold the slice are decoded. A raw tensor that is asked for as a whole can be had in parts (`Range`).
+/// Only the segments that hold the slice are decoded. A raw tensor that is asked for as a whole can be had in parts
+/// (`Range`).
 #[utoipa::path(
     get,
     path = "/repos/{owner}/{name}/tensor/{rev}/{*path}",

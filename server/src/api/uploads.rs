@@ -181,8 +181,8 @@ async fn show_head(
 
 /// Send a piece
 ///
-/// Whatever arrives counts, even if the connection breaks: ask for `Upload-Offset` and go on from there. A piece for an upload
-/// that another request is still sending to takes it over.
+/// Whatever arrives counts, even if the connection breaks: ask for `Upload-Offset` and go on from there. A piece for an
+/// upload that another request is still sending to takes it over.
 #[utoipa::path(
     patch,
     path = "/repos/{owner}/{name}/uploads/{id}",

@@ -1,5 +1,4 @@
-//! One version: what it says, its files, the tensors of a file. Neighbours: `entry` and `listing` say what they look like. It must not
-//! decode a tensor.
+//! One version: what it says, its files, the tensors of a file.
 
 use super::{
     entry::{CommitInfo, Notes},

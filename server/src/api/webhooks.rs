@@ -1,4 +1,4 @@
-//! Webhooks over HTTP: set, listed, removed. Neighbours: `webhooks` keeps and delivers them. A secret that came in never goes out.
+//! Webhooks over HTTP: set, listed, removed. A secret that came in never goes out.
 
 use crate::{
     app::{App, work},

@@ -1,5 +1,4 @@
-//! Bearer tokens: made, stored as hashes, looked up in constant time. Neighbours: `mdl token` makes and revokes them in
-//! the file that a running server reads anew when it changes. It must not know requests.
+//! Bearer tokens: made, stored as hashes, looked up in constant time.
 
 use super::guard::Marker;
 use crate::{

@@ -1,5 +1,4 @@
-//! Bodies of responses: from a decoded file, as far as it has come, or decoded for this one request. Neighbours: `respond` says which
-//! bytes. It must not know headers.
+//! Bodies of responses: from a decoded file, as far as it has come, or decoded for this one request.
 
 use super::{
     Reader,
@@ -34,7 +33,8 @@ type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 /// Bytes `start..end` of a file.
 ///
 /// # Errors
-/// What can be known before the first byte: absent or damaged objects, I/O errors, too many that wait. Later failures cut the body off.
+/// What can be known before the first byte: absent or damaged objects, I/O errors, too many that wait. Later failures
+/// cut the body off.
 pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64) -> Result<Body> {
     let len = end.saturating_sub(start);
     if len == 0 {
@@ -93,7 +93,8 @@ async fn begun(app: &App, mut pieces: Pieces) -> Result<Body> {
     Ok(counted(app, stream::iter([Ok(first)]).chain(pieces)))
 }
 
-/// Whether waiting for a file that is being decoded is better than decoding a part of it: when it is just about to get there.
+/// Whether waiting for a file that is being decoded is better than decoding a part of it: when it is just about to get
+/// there.
 fn serves(decoded: &Decoded, start: u64, len: u64) -> bool {
     match decoded.state() {
         State::Waiting => false,

@@ -1,8 +1,7 @@
-//! Decoded files on disk, and how far those that are being decoded have come. Neighbours: `fill` decodes into it, `body` reads from
-//! it. It must not know repositories: a file is known by the id of its content.
+//! Decoded files on disk, and how far those that are being decoded have come.
 //!
-//! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes first. Where the disk
-//! takes nothing, files are not cached for a while: requests are answered without.
+//! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes
+//! first. Where the disk takes nothing, files are not cached for a while: requests are answered without.
 
 use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};

@@ -29,8 +29,8 @@ pub struct Decoders(Pool);
 pub struct Permit(#[expect(dead_code, reason = "held")] Share);
 
 impl Decoders {
-    /// As many as fit into so many bytes; at least one whole file at a time. One client holds at most half of them, one repository at
-    /// most three quarters.
+    /// As many as fit into so many bytes; at least one whole file at a time. One client holds at most half of them, one
+    /// repository at most three quarters.
     pub fn new(memory: u64) -> Decoders {
         let all = u32::try_from(memory / UNIT).unwrap_or(1 << 12).clamp(POUR, 1 << 12);
         Decoders(Pool::new(Limits {

@@ -1,5 +1,4 @@
-//! Decodes files into the cache, and finds what their bytes are known by elsewhere. Neighbours: `cache` says who decodes, `mdl-repo`
-//! does it. It must not know requests.
+//! Decodes files into the cache, and finds what their bytes are known by elsewhere.
 
 use super::{
     Reader,
@@ -28,7 +27,8 @@ const AHEAD: usize = 4;
 
 /// A file of the cache that has all bytes or is about to have them; none where there is no room for it.
 ///
-/// Each request waits for memory in its own place, and the first that has it decodes for all: none waits behind another client's.
+/// Each request waits for memory in its own place, and the first that has it decodes for all: none waits behind another
+/// client's.
 ///
 /// # Errors
 /// 503: too many wait already.

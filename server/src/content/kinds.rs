@@ -1,5 +1,4 @@
-//! What a browser is told a file is. Neighbours: `respond`. Files are strangers' work: nothing is called a page, a script or a style
-//! sheet.
+//! What a browser is told a file is. Files are strangers' work: nothing is called a page, a script or a style sheet.
 
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

@@ -1,8 +1,7 @@
-//! Bytes of stored files on their way out: whole or in part, with what caches need to know. Neighbours: routes ask, `mdl-repo`
-//! decodes. It must not know who may ask.
+//! Bytes of stored files on their way out: whole or in part, with what caches need to know.
 //!
-//! A file that is asked for as a whole is decoded once into a cache on disk, and read from there by everybody, also while it is being
-//! decoded. Small parts are decoded by themselves, unless the file is there already.
+//! A file that is asked for as a whole is decoded once into a cache on disk, and read from there by everybody, also
+//! while it is being decoded. Small parts are decoded by themselves, unless the file is there already.
 
 mod body;
 mod cache;
@@ -157,8 +156,8 @@ impl Content {
     }
 }
 
-/// What a file's bytes are known by elsewhere, computed once. Where that takes longer than `wait` it goes on, and there is none yet;
-/// with a `wait` of zero it is not begun.
+/// What a file's bytes are known by elsewhere, computed once. Where that takes longer than `wait` it goes on, and there
+/// is none yet; with a `wait` of zero it is not begun.
 ///
 /// # Errors
 /// Absent or damaged objects; the medium failed.

@@ -1,6 +1,7 @@
-//! Bytes that are made faster than their client takes them. A few pieces wait in memory; where the client has kept its maker waiting for
-//! some time, and others wait for the maker's memory, the rest goes to a file without a name: the maker is done and gives its memory back.
-//! Where there is no room for that, a client that is slower than the least rate while others wait is cut off.
+//! Bytes that are made faster than their client takes them. A few pieces wait in memory; where the client has kept its
+//! maker waiting for some time, and others wait for the maker's memory, the rest goes to a file without a name: the
+//! maker is done and gives its memory back. Where there is no room for that, a client that is slower than the least
+//! rate while others wait is cut off.
 //!
 //! No client has more than a share of the room on disk: it cannot be used up by one.
 

@@ -1,5 +1,4 @@
-//! Which part of a file a request wants (RFC 9110, sections 13 and 14). Neighbours: `respond` asks. It must not know where bytes come
-//! from.
+//! Which part of a file a request wants (RFC 9110, sections 13 and 14).
 
 use http::{HeaderMap, header};
 
@@ -19,8 +18,8 @@ pub enum Part {
     Nothing,
 }
 
-/// The part of `len` bytes that a Range header asks for. What is no range of bytes, or several ranges, is all of it: a server may
-/// answer so.
+/// The part of `len` bytes that a Range header asks for. What is no range of bytes, or several ranges, is all of it: a
+/// server may answer so.
 pub fn part(headers: &HeaderMap, len: u64) -> Part {
     let mut values = headers.get_all(header::RANGE).iter();
     let (Some(value), None) = (values.next(), values.next()) else {

@@ -1,5 +1,4 @@
-//! A commit as the Hugging Face clients send it: JSON documents, one a line, read as they come in. Neighbours: `commit` makes a
-//! version of it. It must not know repositories.
+//! A commit as the Hugging Face clients send it: JSON documents, one a line, read as they come in.
 
 use super::sha256_of;
 use crate::{
@@ -121,7 +120,8 @@ impl Changes {
     /// Reads all lines. Files inside the commit are received.
     ///
     /// # Errors
-    /// A line that is too long or makes no sense; no header; too many files, names or bytes; the client stopped in the middle.
+    /// A line that is too long or makes no sense; no header; too many files, names or bytes; the client stopped in the
+    /// middle.
     pub(super) async fn read<S, E>(stream: S, incoming: &Incoming, holder: &Holder) -> Result<Changes>
     where
         S: Stream<Item = std::result::Result<Bytes, E>>,

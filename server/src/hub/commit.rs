@@ -1,5 +1,4 @@
-//! Commits as the Hugging Face clients make them: changes to what a branch holds. Neighbours: `changes` reads them, `objects` has what
-//! was uploaded before. It must not know how a version is stored.
+//! Commits as the Hugging Face clients make them: changes to what a branch holds.
 
 use super::{
     changes::{Change, Changes},
@@ -213,7 +212,8 @@ impl Job {
         Ok((content, found.size))
     }
 
-    /// Remembers by which hashes the new files are known elsewhere: from what was uploaded, which need not be decoded for it.
+    /// Remembers by which hashes the new files are known elsewhere: from what was uploaded, which need not be decoded
+    /// for it.
     fn remember(&self, id: &Id) {
         let repo = &self.access.repo;
         let files = repo.odb().commit(id).and_then(|c| repo.odb().files(&c.tree));

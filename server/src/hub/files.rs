@@ -1,9 +1,8 @@
-//! A version's files and directories as the Hugging Face clients see them. Neighbours: `tree` and `info` list with this, `content`
-//! knows digests. It must not know requests.
+//! A version's files and directories as the Hugging Face clients see them.
 //!
-//! What is no small text goes as LFS: its `oid` is git's name of the pointer that would stand for it. Where the digests are not
-//! known in time an entry goes without `lfs`, and with digits of our own id for an `oid`: clients want forty, and compare them only
-//! when they are asked to verify.
+//! What is no small text goes as LFS: its `oid` is git's name of the pointer that would stand for it. Where the digests
+//! are not known in time an entry goes without `lfs`, and with digits of our own id for an `oid`: clients want forty,
+//! and compare them only when they are asked to verify.
 
 use crate::{
     app::App,
@@ -159,7 +158,8 @@ pub(super) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Takes what follows `after` (the parts of a path; none: everything) until the page is full. Returns whether there is more.
+    /// Takes what follows `after` (the parts of a path; none: everything) until the page is full. Returns whether there
+    /// is more.
     pub(super) fn fill(&mut self, tree: &Id, prefix: &str, after: Option<&[&str]>) -> mdl_repo::Result<bool> {
         if prefix.bytes().filter(|b| *b == b'/').count() > MAX_DEPTH {
             return Err(mdl_repo::RepoError::corrupt(

@@ -1,5 +1,4 @@
-//! Commits of a model as the Hugging Face clients list them, and which one last changed a file. Neighbours: `mdl-repo` walks. It must
-//! not know what is in a file.
+//! Commits of a model as the Hugging Face clients list them, and which one last changed a file.
 
 use super::{
     files::{self, Found},
@@ -171,8 +170,8 @@ pub(super) async fn list(
     Ok(response)
 }
 
-/// For each file or directory of a version the commit that made it what it is, going back along first parents; none where that
-/// takes too long to find.
+/// For each file or directory of a version the commit that made it what it is, going back along first parents; none
+/// where that takes too long to find.
 pub(super) fn last_commits(repo: &Repo, start: Id, found: &[Found]) -> Result<Vec<Option<Last>>> {
     let end = Instant::now() + PATIENCE;
     let odb = repo.odb();

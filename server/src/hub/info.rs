@@ -1,5 +1,4 @@
-//! Models described and listed as the Hugging Face clients want it. Neighbours: `files` describes what is in one. It must not know
-//! how versions are stored.
+//! Models described and listed as the Hugging Face clients want it.
 
 use super::{
     files::{self, Found, Item, Page},

@@ -1,5 +1,5 @@
-//! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face clients.
-//! Neighbours: `object` moves the bytes, `links` signs the way there. It must not know versions.
+//! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face
+//! clients.
 
 use super::{files::sha256_of, links::SECONDS, object::Named, site::Site};
 use crate::{

@@ -1,5 +1,4 @@
-//! Links that are allowed to upload one object by themselves: the Hugging Face clients send no token with it. Neighbours: `lfs` gives
-//! them out, `object` honours them. It must not know where objects are kept.
+//! Links that are allowed to upload one object by themselves: the Hugging Face clients send no token with it.
 
 use crate::{
     app::App,
@@ -16,7 +15,8 @@ use std::{fmt, fs, path::Path};
 
 const FILE: &str = "links.key";
 const KEY_BYTES: usize = 32;
-/// How long a link is good for: an upload of hundreds of files takes its time, and its last link is as old as its first.
+/// How long a link is good for: an upload of hundreds of files takes its time, and its last link is as old as its
+/// first.
 pub(super) const SECONDS: i64 = 24 * 3600;
 
 /// Makes and checks links. The key is kept, so that a server that was started anew honours those of the one before.

@@ -1,8 +1,7 @@
-//! What the Hugging Face clients and git-lfs ask for: their routes over our repositories. Neighbours: `content` hands files out,
-//! `incoming` takes them in, `mdl-repo` commits. It must not know our own API.
+//! What the Hugging Face clients and git-lfs ask for: their routes over our repositories.
 //!
-//! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the only form in
-//! which they let a parent commit be named. Every revision that is asked for may be such a prefix.
+//! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the
+//! only form in which they let a parent commit be named. Every revision that is asked for may be such a prefix.
 
 mod changes;
 mod commit;

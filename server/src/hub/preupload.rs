@@ -1,5 +1,4 @@
-//! Which files the Hugging Face clients send inside a commit, and which as LFS objects before it. Neighbours: `commit` takes both.
-//! It must not know bytes beyond a sample.
+//! Which files the Hugging Face clients send inside a commit, and which as LFS objects before it.
 
 use super::{
     files::{self, LARGE, hex, is_lfs},
@@ -132,7 +131,8 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
     paths.iter().map(find).collect()
 }
 
-/// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to be decoded.
+/// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to
+/// be decoded.
 async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
     let wait = if is_lfs(entry) {
         Duration::ZERO

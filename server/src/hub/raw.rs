@@ -1,4 +1,4 @@
-//! A file of the server's own disk as a response, whole or in part. Neighbours: `object`. It must not know what the file is.
+//! A file of the server's own disk as a response, whole or in part.
 
 use crate::{
     content::{Asked, Part, part},

@@ -1,5 +1,4 @@
-//! Branches and tags: listed, made, deleted, as the Hugging Face clients do it. Neighbours: `mdl-repo` moves refs. It must not know
-//! what is in a version.
+//! Branches and tags: listed, made, deleted, as the Hugging Face clients do it.
 
 use super::{info::default_branch, short};
 use crate::{

@@ -1,5 +1,4 @@
-//! Who asks, may they, and repositories made the Hugging Face clients' way. Neighbours: the registry, `auth`. It must not know what
-//! is in a repository.
+//! Who asks, may they, and repositories made the Hugging Face clients' way.
 
 use super::site::Site;
 use crate::{

@@ -1,4 +1,4 @@
-//! A file of a version, as the Hugging Face clients fetch it. Neighbours: `content` has the bytes. It must not know ranges or ETags.
+//! A file of a version, as the Hugging Face clients fetch it.
 
 use super::{files, tree::no_entry};
 use crate::{

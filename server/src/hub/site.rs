@@ -1,4 +1,4 @@
-//! Where clients reach this server, for the links in answers. Neighbours: `tree`, `lfs`, `repos`. It must not know what is linked.
+//! Where clients reach this server, for the links in answers.
 
 use crate::{
     app::App,

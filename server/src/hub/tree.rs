@@ -1,5 +1,4 @@
-//! Trees of a version: listed page by page, and paths looked up. Neighbours: `files` walks and describes. It must not know what a
-//! file's bytes are.
+//! Trees of a version: listed page by page, and paths looked up.
 
 use super::{
     files::{self, Found, Item, Page},

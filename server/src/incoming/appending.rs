@@ -1,6 +1,7 @@
 //! Takes the pieces of an upload.
 //!
-//! Whatever arrived before a connection broke counts, to the byte: the client asks how far the upload is and goes on from there.
+//! Whatever arrived before a connection broke counts, to the byte: the client asks how far the upload is and goes on
+//! from there.
 
 use super::uploads::{Upload, Uploads, Writer, missing};
 use crate::{
@@ -29,8 +30,8 @@ impl Uploads {
     /// Appends a piece that belongs at `offset`; `len` is its length, if that is known.
     ///
     /// # Errors
-    /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke off; what
-    /// arrived is not what it was said to be; the medium failed.
+    /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke
+    /// off; what arrived is not what it was said to be; the medium failed.
     pub async fn append<S, E>(
         self: &Arc<Self>,
         repo: &RepoKey,

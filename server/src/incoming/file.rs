@@ -50,7 +50,8 @@ impl Incoming {
     /// Receives a file of at most `max` bytes; `len` is its length, where that is known.
     ///
     /// # Errors
-    /// It is longer, or more than its holder may have; the client stopped in the middle; the medium failed. Nothing is left behind.
+    /// It is longer, or more than its holder may have; the client stopped in the middle; the medium failed. Nothing is
+    /// left behind.
     pub async fn receive<S, E>(&self, holder: &Holder, stream: S, len: Option<u64>, max: u64) -> Result<IncomingFile>
     where
         S: Stream<Item = std::result::Result<Bytes, E>>,

@@ -17,8 +17,8 @@ const EARLIER: [(&str, &str); 3] = [
 /// One that can be made again.
 const CACHE: &str = "whole";
 
-/// Moves what an earlier server kept to the repositories that are there; what is older than the repository of its name was another's,
-/// and is removed. What belongs to a repository that is not there stays where it is.
+/// Moves what an earlier server kept to the repositories that are there; what is older than the repository of its name
+/// was another's, and is removed. What belongs to a repository that is not there stays where it is.
 pub(super) fn migrate(state_dir: &Path, room: &Room, registry: &Registry) {
     let _ = fs::remove_dir_all(state_dir.join(CACHE));
     for (earlier, kind) in EARLIER {

@@ -1,7 +1,9 @@
-//! All bytes on their way in, under one set of limits: files of requests, resumable uploads, LFS objects, packs by parts.
+//! All bytes on their way in, under one set of limits: files of requests, resumable uploads, LFS objects, packs by
+//! parts.
 //!
-//! What is to be written is reserved first (`quota`), counts as long as its file is there (`room`), and is dropped when it was not used
-//! for long. Everything lies below the repository's identity: a successor of the same name sees none of it.
+//! What is to be written is reserved first (`quota`), counts as long as its file is there (`room`), and is dropped when
+//! it was not used for long. Everything lies below the repository's identity: a successor of the same name sees none of
+//! it.
 
 mod appending;
 mod file;
@@ -113,8 +115,8 @@ impl Incoming {
         self.room.recount();
     }
 
-    /// Removes the directories of repositories that another one has replaced, and of those that are gone for a day: a file system
-    /// that was not mounted for a while must not cost what is in them.
+    /// Removes the directories of repositories that another one has replaced, and of those that are gone for a day: a
+    /// file system that was not mounted for a while must not cost what is in them.
     fn sweep_gone(&self, app: &App) {
         for (key, dir) in self.room.repositories() {
             let is_gone = match app.registry().open(&key.name) {

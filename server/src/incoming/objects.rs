@@ -1,7 +1,7 @@
 //! Objects as they were uploaded, by their SHA-256, apart for each repository.
 //!
-//! Once the repository itself has the bytes (it then knows their SHA-256) the raw copy is no longer counted, and goes after a while. What
-//! no version holds goes when it was not asked for as long as the operator said.
+//! Once the repository itself has the bytes (it then knows their SHA-256) the raw copy is no longer counted, and goes
+//! after a while. What no version holds goes when it was not asked for as long as the operator said.
 
 use super::{
     file::IncomingFile,
@@ -101,8 +101,8 @@ impl Objects {
             .map_err(storage_failed)
     }
 
-    /// Removes raw copies that nothing asked for lately: after `keep` where the repository has the bytes, else after `expiry` (none:
-    /// never). Those that the repository has are no longer counted.
+    /// Removes raw copies that nothing asked for lately: after `keep` where the repository has the bytes, else after
+    /// `expiry` (none: never). Those that the repository has are no longer counted.
     pub(super) fn sweep(&self, app: &App, expiry: Option<Duration>) {
         self.sweep_older(app, KEEP, expiry);
     }

@@ -20,8 +20,8 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body whose client may be waited for `patience` in all, and longer by what it sends at `rate` bytes a second; never longer than
-/// `patience` from now.
+/// A body whose client may be waited for `patience` in all, and longer by what it sends at `rate` bytes a second; never
+/// longer than `patience` from now.
 struct Paced {
     body: Body,
     rate: u64,

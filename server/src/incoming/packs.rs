@@ -1,6 +1,7 @@
 //! Packs on their way in by parts, kept over restarts of the server until they are taken in.
 //!
-//! Requests that send parts of one pack share its file; one that nothing writes to is closed after a while, and opened again.
+//! Requests that send parts of one pack share its file; one that nothing writes to is closed after a while, and opened
+//! again.
 
 use super::{
     quota::Holder,

@@ -1,6 +1,7 @@
 //! Files that arrive in pieces, over several requests and runs of the server.
 //!
-//! Two files each: `ID` has the bytes that arrived, and its length is all that is known of how far it is; `ID.json` says what it is to be.
+//! Two files each: `ID` has the bytes that arrived, and its length is all that is known of how far it is; `ID.json`
+//! says what it is to be.
 
 use super::{
     quota::{Holder, NO_TOKEN},
@@ -243,7 +244,8 @@ impl Uploads {
     /// Takes a whole upload for use.
     ///
     /// # Errors
-    /// There is none of the name; it is not whole; it is not what it was said to be; another request has it; the medium failed.
+    /// There is none of the name; it is not whole; it is not what it was said to be; another request has it; the medium
+    /// failed.
     pub fn take(&self, repo: &RepoKey, id: &str) -> Result<Taken> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;

@@ -1,7 +1,8 @@
-//! The open connections: how many there are in all and from each client, and which of them are idle and give way to others.
+//! The open connections: how many there are in all and from each client, and which of them are idle and give way to
+//! others.
 //!
-//! A connection is idle from when it was accepted until its first request, and between two requests: then it may be closed at any
-//! time. While a request is answered it may not.
+//! A connection is idle from when it was accepted until its first request, and between two requests: then it may be
+//! closed at any time. While a request is answered it may not.
 
 use ipnet::IpNet;
 use std::{
@@ -118,7 +119,8 @@ impl Connections {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is closed.
+    /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is
+    /// closed.
     ///
     /// # Errors
     /// The client has as many as it may have, and none of them is idle.

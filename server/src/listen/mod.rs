@@ -1,6 +1,7 @@
 //! Connections: accepted, bounded, encrypted where there is a certificate, timed out, and let go when the server stops.
 //!
-//! HTTP/1.1 only: what the clients of model hubs speak, and fewer ways to make a server work for nothing than HTTP/2 has.
+//! HTTP/1.1 only: what the clients of model hubs speak, and fewer ways to make a server work for nothing than HTTP/2
+//! has.
 
 mod connections;
 mod socket;
@@ -195,7 +196,8 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut stream = TimeoutStream::new(stream);
-    // Only for writing: while a commit is compressed, its client rightly sends nothing. Bodies have a layer of their own.
+    // Only for writing: while a commit is compressed, its client rightly sends nothing. Bodies have a layer of their
+    // own.
     stream.set_write_timeout(Some(app.options().stall_timeout));
     let state = seat.state();
     let service = service_fn(move |request: hyper::Request<Incoming>| {

@@ -1,5 +1,5 @@
-//! The stylesheet and the script: parts of the program, under names that change with them, so that browsers may keep them for good.
-//! Neighbours: `layout` links them. It must not know pages.
+//! The stylesheet and the script: parts of the program, under names that change with them, so that browsers may keep
+//! them for good.
 
 use crate::routes::{Need, Routes};
 use axum::{

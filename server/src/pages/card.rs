@@ -1,5 +1,4 @@
-//! The model card: a README's front matter as a table, its Markdown as HTML that can do no harm. Neighbours: the overview shows it;
-//! `ammonia` is what makes it safe. It must not know repositories beyond where their files are.
+//! The model card: a README's front matter as a table, its Markdown as HTML that can do no harm.
 
 use super::{layout::scroll, text};
 use ammonia::Builder;
@@ -85,7 +84,8 @@ fn front_matter(source: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Keys that stand at the line's front, with all that is below them as text. That is not all of YAML, but what cards have.
+/// Keys that stand at the line's front, with all that is below them as text. That is not all of YAML, but what cards
+/// have.
 fn pairs(matter: &str) -> Vec<(String, String)> {
     let mut out: Vec<(String, String)> = Vec::new();
     for line in matter.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')) {

@@ -1,4 +1,4 @@
-//! Commands to copy: how this version gets into other programs. Neighbours: the overview shows them. It must not know what they do.
+//! Commands to copy: how this version gets into other programs.
 
 use super::text;
 use crate::{app::App, proxies::base_url, registry::RepoName};

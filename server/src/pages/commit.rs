@@ -1,5 +1,4 @@
-//! One version: what it says, what was measured, which files changed, what its tensors took. Neighbours: `tensors` has the report.
-//! It must not compare tensors' values: that is `compare`.
+//! One version: what it says, what was measured, which files changed, what its tensors took.
 
 use super::{
     layout::{Frame, Tab, base, page, pager, scroll},

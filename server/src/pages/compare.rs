@@ -1,5 +1,4 @@
-//! Two versions side by side: which layers moved, which files and tensors differ. Neighbours: `computing` makes the comparison, `heat`
-//! draws it. It must not wait for a long one: the page then comes again by itself.
+//! Two versions side by side: which layers moved, which files and tensors differ.
 
 use super::{
     computing::{Comparison, Comparisons, Standing},

@@ -1,7 +1,8 @@
-//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way for each client.
-//! Neighbours: `compare` asks, `Repo::diff` does the work. It must not know how they are shown.
+//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way for
+//! each client.
 //!
-//! Each takes a share of the memory to decode in, as all that decodes, and is given up when its page is not looked at any more.
+//! Each takes a share of the memory to decode in, as all that decodes, and is given up when its page is not looked at
+//! any more.
 
 use crate::{
     app::{App, work},

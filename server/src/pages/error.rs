@@ -1,5 +1,4 @@
-//! Around every page: headers that hold it together, and errors as pages where a browser asks. Neighbours: `Problem` is what went
-//! wrong, `layout` shows it. It must not know which page it was.
+//! Around every page: headers that hold it together, and errors as pages where a browser asks.
 
 use super::{
     layout::{Frame, page},

@@ -1,5 +1,4 @@
-//! Directories and files of a version; of a checkpoint its tensors, of a short text its lines. Neighbours: trees, manifests and
-//! records of `mdl-repo`; `/resolve/` gives the bytes. It must not decode a tensor.
+//! Directories and files of a version; of a checkpoint its tensors, of a short text its lines.
 
 use super::{
     layout::{Frame, Tab, base, page, pager, scroll},

@@ -1,5 +1,4 @@
-//! Draws the commit graph in lanes, a piece of SVG for each row of a table. Neighbours: `log` feeds it commits, children before
-//! parents. It must not know what a commit is beyond its id and its parents' ids.
+//! Draws the commit graph in lanes, a piece of SVG for each row of a table.
 
 use maud::{Markup, html};
 use mdl_objects::Id;
@@ -115,8 +114,8 @@ impl Lanes {
         }
     }
 
-    /// The lanes below a commit: its first parent takes its place, further parents open lanes beside it, unless some other lane
-    /// waits for them already.
+    /// The lanes below a commit: its first parent takes its place, further parents open lanes beside it, unless some
+    /// other lane waits for them already.
     fn after(&mut self, column: usize, colour: usize, parents: &[Id]) -> Vec<Lane> {
         let before = std::mem::take(&mut self.open);
         let mut next: Vec<Lane> = Vec::with_capacity(before.len() + parents.len());

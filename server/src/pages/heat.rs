@@ -1,5 +1,4 @@
-//! Which layers changed how much: tensors by layer and kind, coloured by relative change. Neighbours: `compare` has the differences.
-//! It must not know repositories.
+//! Which layers changed how much: tensors by layer and kind, coloured by relative change.
 
 use super::{layout::scroll, text};
 use maud::{Markup, html};

@@ -1,5 +1,4 @@
-//! What every page has around its content: landmarks, the way back, tabs of a repository, who is signed in. Neighbours: all pages.
-//! It must not know what a page shows.
+//! What every page has around its content: landmarks, the way back, tabs of a repository, who is signed in.
 
 use super::{assets, text};
 use crate::{auth::Caller, registry::RepoName};

@@ -1,5 +1,4 @@
-//! History, newest first, with the graph beside it. Neighbours: `Repo::history` walks, `graph` draws. It must not walk further than
-//! a page: the next page begins at the commits that this one's lanes wait for.
+//! History, newest first, with the graph beside it.
 
 use super::{
     graph::{Lanes, MAX_LANES, Row},

@@ -1,5 +1,4 @@
-//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only. Neighbours:
-//! `auth` checks tokens and keeps sessions. It must not keep tokens.
+//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only.
 
 use super::{
     layout::{Frame, page},

@@ -1,8 +1,7 @@
-//! Pages for people: repositories, history, files, comparisons, drawn on the server. Neighbours: `mdl-repo` has what they show, `auth`
-//! says who may look. They must not change anything in a repository.
+//! Pages for people: repositories, history, files, comparisons, drawn on the server.
 //!
-//! Each file gathers plain data first and then writes markup from it. Markup escapes by itself; the one place that passes HTML
-//! on is `card`, behind a sanitiser.
+//! Each file gathers plain data first and then writes markup from it. Markup escapes by itself; the one place that
+//! passes HTML on is `card`, behind a sanitiser.
 
 mod assets;
 mod card;

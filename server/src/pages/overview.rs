@@ -1,5 +1,4 @@
-//! A repository at a glance: what it is, how it went, how to get it. Neighbours: `card`, `plot`, `log` and `commands` make the parts.
-//! It must not walk more history than `series` does.
+//! A repository at a glance: what it is, how it went, how to get it.
 
 use super::{
     card::{self, Card, Links},

@@ -1,7 +1,7 @@
-//! Line plots as SVG, each with its numbers in a table behind it. Neighbours: `series` has the numbers, `scale` the axes. It must not
-//! know what they mean.
+//! Line plots as SVG, each with its numbers in a table behind it.
 //!
-//! Lines are drawn in a box that stretches; text and points are placed in percent, so that they keep their size at any width.
+//! Lines are drawn in a box that stretches; text and points are placed in percent, so that they keep their size at any
+//! width.
 
 use super::{
     layout::scroll,

@@ -1,4 +1,4 @@
-//! Branches and tags: listed, and as labels of commits. Neighbours: refs of `mdl-repo`. It must not know the pages that show them.
+//! Branches and tags: listed, and as labels of commits.
 
 use super::{layout::base, text};
 use crate::{problem::Result, registry::RepoName};

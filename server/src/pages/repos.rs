@@ -1,4 +1,4 @@
-//! `/`: the repositories that the caller may see. Neighbours: the registry. It must not know what is in one.
+//! `/`: the repositories that the caller may see.
 
 use super::{
     layout::{Frame, base, page, pager, scroll},

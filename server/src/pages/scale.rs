@@ -1,5 +1,4 @@
-//! Axes: where a value lies between the least and the greatest, and which round values to write beside it. Neighbours: `plot`. It
-//! must not know SVG.
+//! Axes: where a value lies between the least and the greatest, and which round values to write beside it.
 
 use super::text;
 

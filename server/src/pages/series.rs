@@ -1,5 +1,4 @@
-//! Numbers of the last versions that lead to a commit, for plots. Neighbours: the overview asks; commits have the numbers. It must
-//! not know how they are drawn.
+//! Numbers of the last versions that lead to a commit, for plots.
 
 use crate::{problem::Result, registry::RepoName};
 use mdl_objects::{Commit, Id};

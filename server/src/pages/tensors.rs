@@ -1,5 +1,4 @@
-//! What a commit's new tensors took: by scheme and one by one. Neighbours: the commit's report blob; `commit` shows it. It must not
-//! decode a tensor.
+//! What a commit's new tensors took: by scheme and one by one.
 
 use super::{layout::scroll, text};
 use crate::problem::Result;

@@ -1,8 +1,7 @@
-//! Text and numbers as pages show them. Neighbours: every page; `amounts` has what the command line shows too. It must not know
-//! markup.
+//! Text and numbers as pages show them.
 //!
-//! What comes from a repository is anybody's: control characters and marks that turn the direction of writing are spelled out, and
-//! nothing is longer than a page has room for.
+//! What comes from a repository is anybody's: control characters and marks that turn the direction of writing are
+//! spelled out, and nothing is longer than a page has room for.
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};

@@ -8,7 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A repository at its name. A successor of the same name has another identity; a copy of the same identity has another name.
+/// A repository at its name. A successor of the same name has another identity; a copy of the same identity has another
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RepoKey {
     /// What it is called.

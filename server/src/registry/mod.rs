@@ -1,5 +1,4 @@
-//! The repositories that are served: `owner/name`, found, made, kept open while they are used. Neighbours: `home` says
-//! where they are, every route asks for one. It must not know who may see which.
+//! The repositories that are served: `owner/name`, found, made, kept open while they are used.
 
 mod freshness;
 mod home;
@@ -183,7 +182,8 @@ impl Registry {
             Err(RepoError::NotFound { .. }) => Err(missing(name)),
             Err(e) => Err(e.into()),
             Ok(repo) => {
-                // Asked for here, where a request may wait for the disk. What is wrong with it is told to those who need it.
+                // Asked for here, where a request may wait for the disk. What is wrong with it is told to those who
+                // need it.
                 let _ = repo.identity();
                 Ok(repo)
             }
@@ -246,8 +246,8 @@ impl Registry {
         }
     }
 
-    /// The open handle, as a few `stat`s of the disk of this machine tell; none: only [`Registry::open`] can tell, which
-    /// may wait for a disk or a network.
+    /// The open handle, as a few `stat`s of the disk of this machine tell; none: only [`Registry::open`] can tell,
+    /// which may wait for a disk or a network.
     pub(crate) fn unchanged(&self, name: &RepoName) -> Option<(Arc<Repo>, State)> {
         let (repo, state) = {
             let mut open = self.opened();

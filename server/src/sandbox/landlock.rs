@@ -42,7 +42,8 @@ fn restrict(needs: &Needs) -> Result<Status, RulesetError> {
     })
 }
 
-/// All that is done in directories of repositories: no programs are run there, no devices, sockets, pipes or links made.
+/// All that is done in directories of repositories: no programs are run there, no devices, sockets, pipes or links
+/// made.
 fn written() -> BitFlags<AccessFs> {
     AccessFs::ReadFile
         | AccessFs::ReadDir

@@ -1,7 +1,8 @@
-//! What the process may open, for as long as it runs: what it serves, its own directory, and what libraries need. Nothing else, whatever
-//! a request talks it into: the kernel refuses (Landlock, Linux 5.13 and later).
+//! What the process may open, for as long as it runs: what it serves, its own directory, and what libraries need.
+//! Nothing else, whatever a request talks it into: the kernel refuses (Landlock, Linux 5.13 and later).
 //!
-//! It is put up before there is a second thread, and holds for all that are started later. No program can be started, either.
+//! It is put up before there is a second thread, and holds for all that are started later. No program can be started,
+//! either.
 
 #[cfg(target_os = "linux")]
 mod landlock;

@@ -1,5 +1,5 @@
-//! What a server opens: its repositories and its own directory, and what libraries open for it to resolve names, trust certificates,
-//! and know the machine.
+//! What a server opens: its repositories and its own directory, and what libraries open for it to resolve names, trust
+//! certificates, and know the machine.
 
 use super::Needs;
 use crate::{
@@ -30,8 +30,8 @@ const NAMES: [&str; 5] = [
     "/etc/host.conf",
     "/etc/gai.conf",
 ];
-/// Certificates that webhooks and buckets are checked against: those that everybody may read, not the directories of private keys
-/// beside them.
+/// Certificates that webhooks and buckets are checked against: those that everybody may read, not the directories of
+/// private keys beside them.
 const AUTHORITIES: [&str; 7] = [
     "/etc/ssl/certs",
     "/etc/ssl/cert.pem",
@@ -138,8 +138,8 @@ fn credentials() -> Vec<PathBuf> {
     at_home.chain(files).chain(tokens).collect()
 }
 
-/// Directories elsewhere that links in the root lead to: owners, repositories, and what is directly inside of these (packs on another
-/// disk, say).
+/// Directories elsewhere that links in the root lead to: owners, repositories, and what is directly inside of these
+/// (packs on another disk, say).
 fn links_out_of(root: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for owner in children(root) {

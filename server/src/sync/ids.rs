@@ -1,5 +1,4 @@
-//! Which of these objects are lacking here, which of these commits do refs reach: ids in, ids out, as bare bytes. Neighbours:
-//! `mdl-repo` knows. It must not know why somebody asks.
+//! Which of these objects are lacking here, which of these commits do refs reach: ids in, ids out, as bare bytes.
 
 use super::{OCTETS, gather};
 use crate::{

@@ -1,6 +1,4 @@
-//! Clone, fetch and push over HTTP: the server's side of the sync protocol. Neighbours: `api` nests the routes, `mdl-repo` says what
-//! there is to send and takes in what came, `incoming` keeps the parts. It must not know what is in a pack. Specified in
-//! docs/protocol.md.
+//! Clone, fetch and push over HTTP: the server's side of the sync protocol. Specified in docs/protocol.md.
 
 mod ids;
 mod offer;

@@ -1,5 +1,4 @@
-//! Plans: what the repository has of what somebody wants. Neighbours: `mdl-repo` makes them, `whole` keeps tensors that were encoded
-//! anew. It must not know what the other side lacks.
+//! Plans: what the repository has of what somebody wants.
 
 use super::{OCTETS, ids_of};
 use crate::{
@@ -50,7 +49,8 @@ struct SyncWant {
     /// Single objects, wanted without anything they name; at most 65,536.
     #[serde(default)]
     objects: Vec<String>,
-    /// Commits that the one who asks has, with all their history and contents; at most 65,536. Unknown ones are passed over.
+    /// Commits that the one who asks has, with all their history and contents; at most 65,536. Unknown ones are passed
+    /// over.
     #[serde(default)]
     haves: Vec<String>,
     /// Of the haves only the commits are sure to be there.
@@ -148,8 +148,9 @@ fn told(repo: &Repo, error: RepoError) -> Problem {
 
 /// Have tensors encoded to stand alone
 ///
-/// For one who lacks what they are differences to. They are put into a pack that is kept for a day, longer where it is asked for
-/// again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer then.
+/// For one who lacks what they are differences to. They are put into a pack that is kept for a day, longer where it is
+/// asked for again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer
+/// then.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/whole",

@@ -143,8 +143,8 @@ fn hash(headers: &HeaderMap) -> Result<[u8; 32]> {
 
 /// Send a part of a pack, or the rest of one
 ///
-/// In any order, several at a time, and again if the answer was lost. What has come of a part stays when the line breaks: ask what is
-/// missing, and send from there on.
+/// In any order, several at a time, and again if the answer was lost. What has come of a part stays when the line
+/// breaks: ask what is missing, and send from there on.
 #[utoipa::path(
     put,
     path = "/repos/{owner}/{name}/sync/packs/{id}/parts/{part}",
@@ -273,8 +273,9 @@ impl Coming {
 
 /// Take in packs that were sent
 ///
-/// Every object in them is checked and decoded before any of it counts; a delta's base may be in another of the packs, or here. 409 with
-/// `X-Error-Code: PartsMissing`: something has not arrived. When the answer was lost, the same request gets it again.
+/// Every object in them is checked and decoded before any of it counts; a delta's base may be in another of the packs,
+/// or here. 409 with `X-Error-Code: PartsMissing`: something has not arrived. When the answer was lost, the same
+/// request gets it again.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/packs/take",

@@ -1,5 +1,4 @@
-//! Marks of versions that were pruned where they come from: without them what was not sent would be missing. Neighbours: `mdl-repo` takes
-//! over those that are true here, `refs` moves come after. It must not know which are.
+//! Marks of versions that were pruned where they come from: without them what was not sent would be missing.
 
 use crate::{
     api,
@@ -61,8 +60,8 @@ fn read(asked: SyncMark) -> Result<(Id, PrunedMark)> {
 
 /// Note which versions were pruned where they come from
 ///
-/// After their commits were sent, before refs move. A mark counts only for a commit that is here without its contents and that no ref
-/// reaches yet; others are passed over. Asking again does no more.
+/// After their commits were sent, before refs move. A mark counts only for a commit that is here without its contents
+/// and that no ref reaches yet; others are passed over. Asking again does no more.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/pruned",

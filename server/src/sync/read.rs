@@ -1,7 +1,7 @@
-//! Bytes of packs, as many ranges as a client likes in one answer. Neighbours: plans said where they lie, `whole` has packs of its own.
-//! It must not know what the bytes are.
+//! Bytes of packs, as many ranges as a client likes in one answer.
 //!
-//! Everything is looked at before the first byte: what can be refused is refused with words. A later failure cuts the body off.
+//! Everything is looked at before the first byte: what can be refused is refused with words. A later failure cuts the
+//! body off.
 
 use super::OCTETS;
 use crate::{
@@ -166,8 +166,8 @@ impl Reading {
 
 /// Bytes of packs
 ///
-/// The ranges end to end, and nothing else. 404 with `X-Error-Code: PackGone` says that a pack has been replaced since the plan was
-/// made: ask for a new plan.
+/// The ranges end to end, and nothing else. 404 with `X-Error-Code: PackGone` says that a pack has been replaced since
+/// the plan was made: ask for a new plan.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/read",

@@ -1,5 +1,4 @@
-//! Where branches and tags stand, and moves of several at once. Neighbours: `mdl-repo` looks whether all is here and swaps, `events`
-//! hears of what moved. It must not know how the objects came.
+//! Where branches and tags stand, and moves of several at once.
 
 use super::{PROTOCOL, Serving, theirs};
 use crate::{
@@ -147,8 +146,8 @@ fn read(asked: SyncMove) -> Result<RefMove> {
 
 /// Move branches and tags
 ///
-/// Each by compare-and-swap, once all that they are to hold is seen to be here; if something is missing none is moved, and the answer
-/// is 404. A move that has happened already is reported as done: the same request can be sent again.
+/// Each by compare-and-swap, once all that they are to hold is seen to be here; if something is missing none is moved,
+/// and the answer is 404. A move that has happened already is reported as done: the same request can be sent again.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/refs",

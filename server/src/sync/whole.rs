@@ -1,5 +1,5 @@
-//! Packs of tensors that were encoded anew for somebody who lacks their bases: short-lived, below the server's own directory.
-//! Neighbours: `offer` has them made, `read` reads them. It must not know who asked, nor touch a repository's own packs.
+//! Packs of tensors that were encoded anew for somebody who lacks their bases: short-lived, below the server's own
+//! directory.
 
 use crate::{app::App, auth::Access, problem::Result, registry::RepoKey, state};
 use mdl_objects::Id;

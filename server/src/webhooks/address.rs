@@ -1,5 +1,5 @@
-//! Which addresses a webhook may go to: public ones. Whoever may set a webhook must not get this machine to talk to its neighbours.
-//! Neighbours: `deliver` connects, `webhooks` looks at URLs. It must not know what is sent.
+//! Which addresses a webhook may go to: public ones. Whoever may set a webhook must not get this machine to talk to its
+//! neighbours.
 
 use crate::problem::{Problem, Result};
 use reqwest::{
@@ -89,8 +89,8 @@ pub fn check(text: &str, private: bool) -> Result<Url> {
     }
 }
 
-/// Looks names up, and gives an answer only where every address is a public one. Connections go to the addresses it gave:
-/// nobody asks again.
+/// Looks names up, and gives an answer only where every address is a public one. Connections go to the addresses it
+/// gave: nobody asks again.
 #[derive(Clone, Copy, Debug)]
 pub struct Guarded {
     /// Whether addresses that are not public will do.

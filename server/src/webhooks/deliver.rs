@@ -1,8 +1,7 @@
-//! Tells webhooks of moved refs, in the background. Neighbours: `events` says what moved, `address` where it may go. It must not know
-//! requests; what the other side answers is not read.
+//! Tells webhooks of moved refs, in the background.
 //!
-//! A repository, and all of one owner, have a share of the deliveries under way and of those that wait: receivers that are slow or dead
-//! make no other's wait.
+//! A repository, and all of one owner, have a share of the deliveries under way and of those that wait: receivers that
+//! are slow or dead make no other's wait.
 
 use super::{Webhook, WebhookDelivery, address};
 use crate::{

@@ -10,8 +10,8 @@ use std::time::UNIX_EPOCH;
 const KEPT_MS: i64 = 24 * 3600 * 1000;
 
 impl All {
-    /// Gives webhooks that have only a name to the repository that they were set for, and drops those of repositories that have been gone
-    /// for long. Returns whether anything changed.
+    /// Gives webhooks that have only a name to the repository that they were set for, and drops those of repositories
+    /// that have been gone for long. Returns whether anything changed.
     pub(super) fn look_after(&mut self, registry: &Registry, now: i64) -> bool {
         let mut changed = false;
         for of_repo in &mut self.repositories {

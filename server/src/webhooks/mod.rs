@@ -1,5 +1,4 @@
-//! Others who want to hear of moved refs: kept in a private file of the server's own. Neighbours: `deliver` tells them, `address` says
-//! where they may be, `api::webhooks` are the routes. It must not know how refs move.
+//! Others who want to hear of moved refs: kept in a private file of the server's own.
 
 pub mod address;
 mod deliver;
@@ -161,7 +160,8 @@ fn matches(glob: &str, name: &str) -> std::result::Result<bool, globset::Error> 
 }
 
 impl Webhooks {
-    /// The webhooks in a state directory. Those from before there were identities go to the repositories that they were set for.
+    /// The webhooks in a state directory. Those from before there were identities go to the repositories that they were
+    /// set for.
     pub fn new(state: &Path, registry: &Registry) -> Webhooks {
         let webhooks = Webhooks {
             file: state.join(FILE),

@@ -1,4 +1,5 @@
-//! Pages: each answers, says nothing that would run, and shows what is there. What names and messages hold is anybody's.
+//! Pages: each answers, says nothing that would run, and shows what is there. What names and messages hold is
+//! anybody's.
 
 use crate::support::{Root, safetensors};
 use axum::{Router, body::Body};

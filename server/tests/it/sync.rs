@@ -1,5 +1,4 @@
-//! Clone, fetch and push against a server that listens: what is carried, what a cut costs, who may, what is refused. Neighbours: the
-//! tests of `mdl-remote` have the same without a network.
+//! Clone, fetch and push against a server that listens: what is carried, what a cut costs, who may, what is refused.
 
 use crate::support::{
     Root, commit,
@@ -264,7 +263,8 @@ fn a_bundle_that_was_cut_off_goes_on_with_what_is_missing() {
     assert_eq!(reads.load(Ordering::SeqCst) as u64, all - 2);
     let size: u64 = bundles.iter().map(|b| b.size).sum();
     assert_eq!(sent, size - 2 * PART, "of {size}");
-    // A lost answer: the same request gets it again; a server that was killed after it took them in is told that nothing is lacking.
+    // A lost answer: the same request gets it again; a server that was killed after it took them in is told that
+    // nothing is lacking.
     let packs: Vec<Value> = bundles
         .iter()
         .map(|b| json!({"id": b.id.to_string(), "size": b.size}))

@@ -3,8 +3,6 @@
     python -m fault.life SYSTEM TASK ORDER HOME        (with tests/bench on PYTHONPATH)
 
 Every checkpoint that is durable is told as a line of JSON on standard output: whoever reads them decides when to kill.
-Neighbours: `fault_bench.py` starts and kills this; models and data are those of `quality.tasks`, whose batches depend
-on the step alone, so that a run without loss ends with the same bits whether it was killed or not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-//! `mdl cat`: one tensor, as numbers that sum it up or as bytes. Neighbours: `Elements` of `mdl-repo` fetch what part is wanted,
-//! `stats` sums up. It must not read more of a tensor than was asked for.
+//! `mdl cat`: one tensor, as numbers that sum it up or as bytes.
 
 mod stats;
 
@@ -22,8 +21,8 @@ use std::{
 /// Show one tensor: statistics, or its values as bytes
 ///
 /// min, max, mean and std are over finite elements; NaN and infinite ones are counted. A slice decodes only the 8 MiB
-/// segments that hold it. A tensor that is a view (transposed, part of a larger storage) comes as the view; the storage is
-/// NAME#storage. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
+/// segments that hold it. A tensor that is a view (transposed, part of a larger storage) comes as the view; the storage
+/// is NAME#storage. Types numpy lacks (bf16, f8) become raw items ('V2', 'V1') in .npy files: view them with ml_dtypes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -42,8 +41,8 @@ pub struct Args {
     /// Write a numpy .npy file.
     #[arg(long)]
     npy: bool,
-    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, negative ones counted from the end, and `...`
-    /// once; axes left out are whole. Steps are 1 or more.
+    /// Only a part: for every axis START:STOP, START:STOP:STEP or an index, negative ones counted from the end, and
+    /// `...` once; axes left out are whole. Steps are 1 or more.
     #[arg(long, value_name = "SLICE", allow_hyphen_values = true)]
     slice: Option<Slice>,
     /// Write to FILE instead of standard output.

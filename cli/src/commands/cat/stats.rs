@@ -1,4 +1,4 @@
-//! Sums up elements as they come by. Neighbours: `mdl_repo::to_f64` widens them. It must not hold more than a batch.
+//! Sums up elements as they come by.
 
 use mdl_codec::Dtype;
 use mdl_repo::to_f64;

@@ -1,5 +1,4 @@
-//! `mdl compare`: compression systems side by side on checkpoints. Neighbours: `mdl_repo::compare` measures; `show` makes tables, JSON and
-//! CSV of it, `plot` pictures. It must not know how a system works.
+//! `mdl compare`: compression systems side by side on checkpoints.
 
 mod plot;
 mod show;
@@ -17,13 +16,14 @@ use std::{path::PathBuf, time::Duration};
 
 /// Compare compression systems on checkpoint files: ratio, error, quality, speed
 ///
-/// Ratios are of bytes that a system really emits and that were decoded again; speeds are of one run over all threads. Several
-/// checkpoints are a history: each is encoded against what the system decoded of the one before. Vectors, small and integer
-/// tensors are lossless for every system; an optimizer's moments are left out. No repository is needed.
+/// Ratios are of bytes that a system really emits and that were decoded again; speeds are of one run over all threads.
+/// Several checkpoints are a history: each is encoded against what the system decoded of the one before. Vectors, small
+/// and integer tensors are lossless for every system; an optimizer's moments are left out. No repository is needed.
 ///
-/// Systems: lossless (mdl's own), zstd; adaptive (Check-N-Run), uniform (QD-compressor), kmeans (GOBO), lc (LC-Checkpoint),
-/// delta-dnn, int8, nf4, fp4, neuzip-lossy, paper (Inshrinkerator); bins, lattice (mdl's own). Settings follow a colon:
-/// uniform:bits=4, adaptive:bits=4,steps=100, kmeans:bins=16, paper:bins=8,prune=0.2,protect=0.005, lattice:step=0.5,scale=model.
+/// Systems: lossless (mdl's own), zstd; adaptive (Check-N-Run), uniform (QD-compressor), kmeans (GOBO), lc
+/// (LC-Checkpoint), delta-dnn, int8, nf4, fp4, neuzip-lossy, paper (Inshrinkerator); bins, lattice (mdl's own).
+/// Settings follow a colon: uniform:bits=4, adaptive:bits=4,steps=100, kmeans:bins=16,
+/// paper:bins=8,prune=0.2,protect=0.005, lattice:step=0.5,scale=model.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl compare model.safetensors\n  mdl compare step-100.safetensors step-200.safetensors --systems paper,bins,lattice\n  \

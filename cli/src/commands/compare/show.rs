@@ -1,4 +1,4 @@
-//! The comparison as a table, as JSON and as CSV. Neighbours: `render` has tables and numbers. It must not measure anything.
+//! The comparison as a table, as JSON and as CSV.
 
 use super::{Results, Row};
 use crate::{

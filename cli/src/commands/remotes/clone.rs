@@ -1,5 +1,4 @@
-//! `mdl clone`: a repository from another place. Neighbours: `fetch` beside it brings everything over, `Repo::checkout` writes the files.
-//! It must not know what a place is reached by.
+//! `mdl clone`: a repository from another place.
 
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
 use crate::{
@@ -24,8 +23,9 @@ use std::{
 
 /// Make a repository from another place: a directory, a bucket or a server's repository
 ///
-/// A clone that was cut off goes on where it was when the same command is run again. With --depth or --only the clone is partial:
-/// it has every commit, and of the contents what was asked for; the rest is fetched when a command needs it.
+/// A clone that was cut off goes on where it was when the same command is run again. With --depth or --only the clone
+/// is partial: it has every commit, and of the contents what was asked for; the rest is fetched when a command needs
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -40,15 +40,15 @@ pub struct Args {
     /// Branch to work on. Default: the one HEAD is on there.
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
-    /// Contents of only this many generations, and of one branch (that of --branch, or the one HEAD is on there) without tags; older
-    /// ones are fetched when they are needed, other branches and tags by `mdl fetch REMOTE NAME`.
+    /// Contents of only this many generations, and of one branch (that of --branch, or the one HEAD is on there)
+    /// without tags; older ones are fetched when they are needed, other branches and tags by `mdl fetch REMOTE NAME`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
     /// With --depth: all branches and tags, each with contents of N generations.
     #[arg(long, requires = "depth")]
     no_single_branch: bool,
-    /// Contents of only these files (FILE) or tensors (FILE:TENSOR), as globs; others are fetched when they are needed. May be
-    /// repeated. No files are checked out.
+    /// Contents of only these files (FILE) or tensors (FILE:TENSOR), as globs; others are fetched when they are
+    /// needed. May be repeated. No files are checked out.
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
     /// Make a repository without a work tree, in DIR itself.
@@ -216,8 +216,8 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
     Ok(repo)
 }
 
-/// Whether an earlier try ended before it could leave its mark, or say where it clones from: there is a store in which nothing was put
-/// yet, and nothing else.
+/// Whether an earlier try ended before it could leave its mark, or say where it clones from: there is a store in which
+/// nothing was put yet, and nothing else.
 fn is_unmarked(dir: &Path) -> bool {
     let names = |dir: &Path| -> Option<Vec<OsString>> {
         let entries = fs::read_dir(dir).ok()?;

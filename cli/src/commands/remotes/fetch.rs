@@ -1,4 +1,4 @@
-//! `mdl fetch`: what another place has that this one lacks. Neighbours: `mdl-remote` receives. It must not touch branches or files.
+//! `mdl fetch`: what another place has that this one lacks.
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
 use crate::{context::Context, errors::Result};
@@ -7,12 +7,12 @@ use std::io::Write;
 
 /// Bring over versions from another place, and note where its branches stand
 ///
-/// Only what is lacking is carried, as it is stored there: deltas travel as deltas. Everything is decoded and hashed before it
-/// counts. A transfer that was cut off goes on where it was when the command is run again. Branches of the place are noted as
-/// REMOTE/BRANCH; your own branches and files stay as they are (see `mdl pull`).
+/// Only what is lacking is carried, as it is stored there: deltas travel as deltas. Everything is decoded and hashed
+/// before it counts. A transfer that was cut off goes on where it was when the command is run again. Branches of the
+/// place are noted as REMOTE/BRANCH; your own branches and files stay as they are (see `mdl pull`).
 ///
-/// In a clone of one branch (`mdl clone --depth`) only that branch comes where none is named; others and tags come by their names.
-/// What comes to a partial clone has its contents as far as --depth and --only of the clone say.
+/// In a clone of one branch (`mdl clone --depth`) only that branch comes where none is named; others and tags come by
+/// their names. What comes to a partial clone has its contents as far as --depth and --only of the clone say.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl fetch\n  mdl fetch origin main\n  mdl log origin/main")]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `mdl ls-remote`: the branches and tags of another place. Neighbours: the other side tells them. It must not fetch anything.
+//! `mdl ls-remote`: the branches and tags of another place.
 
 use super::{elsewhere, is_url, named, peer};
 use crate::{context::Context, errors::Result};

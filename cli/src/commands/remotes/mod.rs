@@ -1,5 +1,4 @@
-//! The verbs that deal with other places, and what they share: which place, what of it, how it is told. Neighbours: `mdl-remote` carries
-//! and asks, the settings know the places. It must not know what a place is reached by.
+//! The verbs that deal with other places, and what they share: which place, what of it, how it is told.
 
 pub mod clone;
 pub mod fetch;

@@ -1,5 +1,4 @@
-//! Which place is meant, by a name or a URL, and what to say of it where it fails. Neighbours: the settings know the names; the verbs beside
-//! this ask here. It must not ask a place for anything.
+//! Which place is meant, by a name or a URL, and what to say of it where it fails.
 
 use super::{remote::kept, scratch};
 use crate::{
@@ -58,8 +57,8 @@ pub fn named_or_url(repo: &Repo, text: Option<&str>) -> Result<(Option<String>, 
     }
 }
 
-/// An error of another place, with the next step that is true there: what is not found there is not to be looked for here. `place` is
-/// a remote's name, or a URL.
+/// An error of another place, with the next step that is true there: what is not found there is not to be looked for
+/// here. `place` is a remote's name, or a URL.
 pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
     move |error| {
         let hint = match &error {

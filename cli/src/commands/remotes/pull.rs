@@ -1,4 +1,4 @@
-//! `mdl pull`: fetches, then moves the present branch forward. Neighbours: `fetch` beside it, `Repo::merge`. It must not combine tensors.
+//! `mdl pull`: fetches, then moves the present branch forward.
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
 use crate::{

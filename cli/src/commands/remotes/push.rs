@@ -1,4 +1,4 @@
-//! `mdl push`: sends versions to another place and moves its branches. Neighbours: `mdl-remote` sends. It must not move branches here.
+//! `mdl push`: sends versions to another place and moves its branches.
 
 use super::{
     elsewhere, is_url, moves_json, named_or_url, peer, tell_moves,
@@ -19,9 +19,9 @@ use std::{io::Write, mem};
 
 /// Send versions to another place and move its branches there
 ///
-/// Only what the other side lacks is sent, as it is stored here. Its branches move last, by compare-and-swap: of several that
-/// push at once one wins. A branch moves only forward; --force-with-lease lets it leave commits behind if it still stands where
-/// it was last seen. A push that was cut off goes on where it was when the command is run again.
+/// Only what the other side lacks is sent, as it is stored here. Its branches move last, by compare-and-swap: of
+/// several that push at once one wins. A branch moves only forward; --force-with-lease lets it leave commits behind if
+/// it still stands where it was last seen. A push that was cut off goes on where it was when the command is run again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -1,4 +1,4 @@
-//! `mdl remote`: the other places a repository knows. Neighbours: the settings hold them. It must not reach for any of them.
+//! `mdl remote`: the other places a repository knows.
 
 use crate::{context::Context, errors::Result};
 use mdl_remote::place::Place;
@@ -105,7 +105,8 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
     told(context, &name, &remote)
 }
 
-/// The new name comes first and the old one goes last: a place without which versions would be lost is never without a name.
+/// The new name comes first and the old one goes last: a place without which versions would be lost is never without a
+/// name.
 fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (old, remote) = super::named(&repo, Some(old))?;

@@ -1,5 +1,4 @@
-//! What a push is to do: the refs that were named, as full names there and what they are to hold. Neighbours: `push` carries them out.
-//! It must not send anything.
+//! What a push is to do: the refs that were named, as full names there and what they are to hold.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
@@ -84,7 +83,8 @@ fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
     Ok((full, Some(id)))
 }
 
-/// What is to go. What a name means is for the refs there to say: those here may be others, or none. `remote` is for the hint.
+/// What is to go. What a name means is for the refs there to say: those here may be others, or none. `remote` is for
+/// the hint.
 pub fn deleted(there: &Advertised, refs: &[String], remote: &str) -> Result<Vec<Wish>> {
     let mut out: Vec<Wish> = Vec::new();
     for text in refs {

@@ -1,5 +1,4 @@
-//! What lies in the watched directory, as a look from outside tells: names, sizes, times. Neighbours: `settle` compares one look with the
-//! next, `name` reads what names say. It must not open files.
+//! What lies in the watched directory, as a look from outside tells: names, sizes, times.
 
 use super::name::Place;
 use crate::commands::shared::glob;
@@ -66,7 +65,8 @@ pub fn is_temporary(name: &str) -> bool {
     starts || name.ends_with(".tmp") || name.ends_with(".incomplete") || name.contains(".part")
 }
 
-/// Looks at the directory. Hidden entries and links are passed over; what a link points at is an entry itself or is elsewhere.
+/// Looks at the directory. Hidden entries and links are passed over; what a link points at is an entry itself or is
+/// elsewhere.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -115,7 +115,8 @@ fn wanted(name: &str, is_dir: bool, patterns: &[String]) -> bool {
     kind && chosen && !name.starts_with('.')
 }
 
-/// The stamp of a directory or file; none if it is gone. Temporary files count: as long as one grows, somebody is writing. Ours do not.
+/// The stamp of a directory or file; none if it is gone. Temporary files count: as long as one grows, somebody is
+/// writing. Ours do not.
 ///
 /// # Errors
 /// The medium failed.

@@ -1,5 +1,4 @@
-//! Which checkpoints a branch holds already: the commits themselves remember, so that nothing else must be kept. Neighbours: `take` asks
-//! before it commits. It must not look at the watched directory.
+//! Which checkpoints a branch holds already: the commits themselves remember, so that nothing else must be kept.
 
 use mdl_objects::{Commit, Id};
 use mdl_repo::{RefName, Repo, Result, Step};

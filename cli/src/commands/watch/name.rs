@@ -1,5 +1,4 @@
-//! What the name of a checkpoint says of its place in the run: step, epoch, or just a number. Neighbours: `trainer` knows better where there
-//! is a `trainer_state.json`. It must not look at files.
+//! What the name of a checkpoint says of its place in the run: step, epoch, or just a number.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Removes originals that the repository holds for certain. Neighbours: `Repo::verify` compares bytes, `known` knows the commits. It must
-//! not remove what differs in a byte, what is newest, or what the framework may still want.
+//! Removes originals that the repository holds for certain.
 //!
-//! An original is moved aside before it goes, so that a listing of the directory never shows half of one. A kill in between leaves it
-//! aside: the next run looks at it again. It goes file by file, and only what was compared: a directory that holds anything else stays.
+//! An original is moved aside before it goes, so that a listing of the directory never shows half of one. A kill in
+//! between leaves it aside: the next run looks at it again. It goes file by file, and only what was compared: a
+//! directory that holds anything else stays.
 
 use super::{
     find::{Found, stamp},
@@ -29,7 +29,8 @@ pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> Ha
     stay
 }
 
-/// Removes an original if every byte of it can be had from the commit, and the branch still has that; else says why it stays.
+/// Removes an original if every byte of it can be had from the commit, and the branch still has that; else says why it
+/// stays.
 ///
 /// # Errors
 /// The repository or the medium failed; the original stays.
@@ -88,8 +89,9 @@ impl WriteAt for Nowhere {
     }
 }
 
-/// Restores every file of the version and compares it with the original; why they are not the same. Files of a lossy version are not the
-/// original's: there every object must be what its id says, and the original what it was when its version was made.
+/// Restores every file of the version and compares it with the original; why they are not the same. Files of a lossy
+/// version are not the original's: there every object must be what its id says, and the original what it was when its
+/// version was made.
 fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<Option<String>> {
     let commit = repo.odb().commit(id)?;
     let files = repo.odb().files(&commit.tree)?;
@@ -119,7 +121,8 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
     }
 }
 
-/// Deals with originals that a killed run left aside: those of which nothing is left but what a version holds go, the others come back.
+/// Deals with originals that a killed run left aside: those of which nothing is left but what a version holds go, the
+/// others come back.
 ///
 /// # Errors
 /// The repository or the medium failed.

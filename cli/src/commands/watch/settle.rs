@@ -1,5 +1,5 @@
-//! When a checkpoint is completely written, as far as looking from outside tells: it was renamed into place, or nothing in it changes any
-//! more. Neighbours: `find` looks, `whole` reads what has settled. It must not read a clock or a file.
+//! When a checkpoint is completely written, as far as looking from outside tells: it was renamed into place, or nothing
+//! in it changes any more.
 
 use super::find::{Found, Stamp};
 use std::{
@@ -41,7 +41,8 @@ impl Settling {
         }
     }
 
-    /// Takes a look; what is to be read now, in the order of training. `age` says for how long an entry that is new to us was left alone.
+    /// Takes a look; what is to be read now, in the order of training. `age` says for how long an entry that is new to
+    /// us was left alone.
     pub fn look(&mut self, now: Duration, found: &[Found], age: impl Fn(&Found) -> Duration) -> Vec<Found> {
         let names: HashSet<&str> = found.iter().map(|f| f.name.as_str()).collect();
         self.seen.retain(|name, _| names.contains(name.as_str()));
@@ -74,7 +75,8 @@ impl Settling {
         self.ready(now, found)
     }
 
-    /// Whether this is what had a temporary name a look ago, with all that was in it then: an inode alone may have been given to another.
+    /// Whether this is what had a temporary name a look ago, with all that was in it then: an inode alone may have been
+    /// given to another.
     fn was_renamed(&self, f: &Found) -> bool {
         let same = |before: &Stamp| {
             let file = before.len() == 1 && f.stamp.len() == 1;
@@ -104,8 +106,8 @@ impl Settling {
         }
     }
 
-    /// It could not be taken: whether that is news. One that was only renamed must settle after all; `again`: it is tried again once it was
-    /// left alone as long once more, without that when it changes.
+    /// It could not be taken: whether that is news. One that was only renamed must settle after all; `again`: it is
+    /// tried again once it was left alone as long once more, without that when it changes.
     pub fn failed(&mut self, name: &str, now: Duration, why: &str, again: bool) -> bool {
         let Some(seen) = self.seen.get_mut(name) else {
             return false;

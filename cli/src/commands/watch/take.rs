@@ -1,5 +1,4 @@
-//! Commits one checkpoint that has settled. Neighbours: `whole` reads headers, `known` knows the branch, `Repo::commit` stores. It must not
-//! print.
+//! Commits one checkpoint that has settled.
 
 use super::{
     Watch,
@@ -120,8 +119,8 @@ impl Watch {
         }
     }
 
-    /// Takes the commit back if files went, came or changed while it was made: it may lack some, or have some of before and some of after.
-    /// A checkpoint that was deleted only after it had been read is a good version.
+    /// Takes the commit back if files went, came or changed while it was made: it may lack some, or have some of before
+    /// and some of after. A checkpoint that was deleted only after it had been read is a good version.
     fn torn(&self, repo: &Repo, found: &Found, done: &Committed, commit: &Commit) -> Result<Option<Taken>> {
         let now = stamp(&found.path).map_err(RepoError::io(format!("cannot look at {}", found.path.display())))?;
         if now.as_ref() == Some(&found.stamp) {

@@ -1,5 +1,4 @@
-//! How a watch tells what happens: a line for people, a document of one line for programs, at once. Neighbours: `render`. It must not decide
-//! what is worth telling.
+//! How a watch tells what happens: a line for people, a document of one line for programs, at once.
 
 use crate::{
     context::Context,

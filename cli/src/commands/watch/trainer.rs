@@ -1,5 +1,4 @@
-//! What Hugging Face's Trainer wrote down beside a checkpoint. Neighbours: `name` knows less. It must not fail: a file that cannot be read
-//! says nothing.
+//! What Hugging Face's Trainer wrote down beside a checkpoint.
 
 use super::name::Place;
 use serde_json::Value;

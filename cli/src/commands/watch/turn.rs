@@ -1,5 +1,4 @@
-//! What happens after each look: what is ready is taken, told, and in the end cleared up. Neighbours: `settle` says what is ready, `take`
-//! commits, `remove` removes. It must not end the watch for what is wrong with one checkpoint.
+//! What happens after each look: what is ready is taken, told, and in the end cleared up.
 
 use super::{
     Watch,
@@ -20,7 +19,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long ago a checkpoint was last touched, by this machine's clock. A copy may keep the times of its original, but not that of the inode.
+/// How long ago a checkpoint was last touched, by this machine's clock. A copy may keep the times of its original, but
+/// not that of the inode.
 fn age(found: &Found) -> Duration {
     let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
     let inode =
@@ -34,7 +34,8 @@ fn age(found: &Found) -> Duration {
 }
 
 impl Watch {
-    /// Looks at the directory. One that is not there may still be made, or its file system come back: that is said, and waited for.
+    /// Looks at the directory. One that is not there may still be made, or its file system come back: that is said, and
+    /// waited for.
     pub fn look(&mut self, dir: &Path, patterns: &[String]) -> Result<Look> {
         let failed = match look(dir, patterns) {
             Ok(look) => {

@@ -1,5 +1,5 @@
-//! Whether the files of a checkpoint that has settled are whole: every container scans undamaged, and every shard that an index names is
-//! there. Neighbours: `mdl-files` scans. It must not read payloads.
+//! Whether the files of a checkpoint that has settled are whole: every container scans undamaged, and every shard that
+//! an index names is there.
 
 use super::find::{Found, is_temporary};
 use mdl_files::{FileSource, ScanError, scan};

@@ -1,5 +1,4 @@
-//! A repository in a temporary directory, the program run in it, and masks for what differs from run to run. Neighbours:
-//! every test beside this folder. It must not check anything itself.
+//! A repository in a temporary directory, the program run in it, and masks for what differs from run to run.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

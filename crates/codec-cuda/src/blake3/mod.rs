@@ -1,5 +1,4 @@
-//! BLAKE3 in derive-key mode of what is on the device. Neighbours: the `blake3` crate has the context's key, short inputs and the
-//! root; the kernels hash chunks and make the tree below the root. It must not know what is hashed, or why.
+//! BLAKE3 in derive-key mode of what is on the device.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Bytes into segments. Neighbours: `encode` goes the other way, `mdl_codec` reads the headers. It must not trust a byte of them.
+//! Bytes into segments.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session};

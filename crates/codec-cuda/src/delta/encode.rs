@@ -1,4 +1,4 @@
-//! Segments into bytes. Neighbours: `decode` goes the other way. It must not know what a plan weighs.
+//! Segments into bytes.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
@@ -14,7 +14,8 @@ use rayon::prelude::*;
 const COUNT: Kernel = Kernel::new("delta", "delta_count");
 const SCAN: Kernel = Kernel::new("delta", "delta_scan");
 const EMIT: Kernel = Kernel::new("delta", "delta_emit");
-/// Warps, and so tiles, of a block of threads that counts: many, since its table of counts is cleared and added up once.
+/// Warps, and so tiles, of a block of threads that counts: many, since its table of counts is cleared and added up
+/// once.
 const COUNTERS: usize = 16;
 /// Bytes of the counts of an exponent.
 const ROW: usize = 4 * 256;

@@ -1,8 +1,8 @@
-//! Scheme "delta" on the device. Neighbours: `mdl_codec::seams::delta` plans and writes headers, `rans` codes the symbols,
-//! `kernels/delta.cu` does the passes. It must not know when a difference is worth it.
+//! Scheme "delta" on the device.
 //!
-//! Encoding passes over the data twice: the first pass counts symbols by exponent, and how many raw bits every tile would have with
-//! each number of bits in the class; what the plan then picks, the second pass makes, every tile at its place.
+//! Encoding passes over the data twice: the first pass counts symbols by exponent, and how many raw bits every tile
+//! would have with each number of bits in the class; what the plan then picks, the second pass makes, every tile at its
+//! place.
 
 mod decode;
 mod encode;

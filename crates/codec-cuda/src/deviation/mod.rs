@@ -1,5 +1,4 @@
-//! How far a reconstruction that is on the device is from its tensor. Neighbours: `mdl_codec::quant::Deviation` says in which order
-//! sums are made and ends the tree, the kernel begins it. It must not know how a reconstruction came to be.
+//! How far a reconstruction that is on the device is from its tensor.
 
 #[cfg(test)]
 mod tests;
@@ -15,8 +14,8 @@ const THREADS: u32 = 512;
 /// Elements of a block of threads: 16 runs.
 pub(crate) const PART: usize = 1 << 16;
 
-/// What `deviation_of_parts` makes `Deviation::between` of, bit for bit. The parts of a tensor's pieces are those of the tensor, where all
-/// pieces but the last are whole parts.
+/// What `deviation_of_parts` makes `Deviation::between` of, bit for bit. The parts of a tensor's pieces are those of
+/// the tensor, where all pieces but the last are whole parts.
 pub(crate) fn parts(session: &Session, raw: Numbers<'_>, rec: View<'_>) -> Result<Vec<Deviation>> {
     Ok(parts_of_all(session, &[(raw, rec)])?.pop().unwrap_or_default())
 }

@@ -1,8 +1,8 @@
-//! Kernels from text to a device's machine code, and where that is kept. Neighbours: `cuda` loads it, `kernels` has the text. It must not
-//! need a device: tests compile for devices that nobody has here. One of the rooms with unsafe code.
+//! Kernels from text to a device's machine code, and where that is kept. One of the rooms with unsafe code.
 //!
-//! NVRTC makes machine code (cubin) for one architecture, so that no driver is too old for its PTX. What was made is kept below the
-//! user's cache directory by the hash of text, options and architecture; with it there, NVRTC is not needed at all.
+//! NVRTC makes machine code (cubin) for one architecture, so that no driver is too old for its PTX. What was made is
+//! kept below the user's cache directory by the hash of text, options and architecture; with it there, NVRTC is not
+//! needed at all.
 
 use crate::error::{DeviceError, Result};
 use crate::kernels::source;
@@ -232,8 +232,8 @@ mod tests {
     const THREADS: u32 = 512;
     const WIDE: &str = "sketch_pack";
 
-    /// A block has 65,536 registers, dealt out to warps by eights a thread, and 48 KiB of shared memory: a launch that needs more fails, and
-    /// not before it is tried.
+    /// A block has 65,536 registers, dealt out to warps by eights a thread, and 48 KiB of shared memory: a launch that
+    /// needs more fails, and not before it is tried.
     fn fits_a_block(log: &str) {
         let before = |line: &str, unit: &str| -> Option<u32> {
             let (head, _) = line.split_once(unit)?;

@@ -1,5 +1,5 @@
-//! A GPU through cudarc: driver and compiler are found at run time, so that the same binary runs without either. Neighbours: `compile`
-//! makes the machine code. It must not know what a kernel computes. One of the rooms with unsafe code.
+//! A GPU through cudarc: driver and compiler are found at run time, so that the same binary runs without either. One of
+//! the rooms with unsafe code.
 
 use super::profile::{Profile, Timed};
 use super::{Arg, COPY, Driver, Stream, Traffic, compile};
@@ -59,7 +59,8 @@ impl fmt::Debug for Cuda {
     }
 }
 
-/// What this thread had current, which it has again when this is dropped: PyTorch takes it for the device that its user chose.
+/// What this thread had current, which it has again when this is dropped: PyTorch takes it for the device that its user
+/// chose.
 struct Before(Option<sys::CUcontext>);
 
 impl Before {
@@ -272,7 +273,8 @@ impl Driver for Cuda {
         self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_up(from.len());
-        // SAFETY: the invariant of addresses. Pageable bytes are staged before this returns; pinned ones outlive the stream's work.
+        // SAFETY: the invariant of addresses. Pageable bytes are staged before this returns; pinned ones outlive the
+        // stream's work.
         unsafe { result::memcpy_htod_async(to, from, lines.stream.cu_stream()) }.map_err(failed)
     }
 
@@ -361,8 +363,8 @@ impl Bounce {
             // SAFETY: plain pinned memory, freed when this is dropped.
             None => *self.0.insert(unsafe { result::malloc_host(2 * HALF, 0) }?),
         };
-        // SAFETY: `pinned` has two halves; each is read only after the stream was waited for, and written by the device only after it was
-        // read. `from` is as long as `to` by the invariant of addresses.
+        // SAFETY: `pinned` has two halves; each is read only after the stream was waited for, and written by the device
+        // only after it was read. `from` is as long as `to` by the invariant of addresses.
         unsafe {
             let half =
                 |i: usize, len: usize| std::slice::from_raw_parts_mut(pinned.cast::<u8>().add(i % 2 * HALF), len);

@@ -1,5 +1,4 @@
-//! Memory, streams and launches of a device. Neighbours: `cuda` is a GPU, `shim` the same kernels on the processor; `session` is what
-//! the rooms above work with. It must not know what a kernel computes.
+//! Memory, streams and launches of a device.
 
 pub(crate) mod compile;
 pub(crate) mod cuda;
@@ -29,9 +28,9 @@ pub(crate) enum Arg {
 
 /// What a device must be able to do. Work on a stream is asynchronous where nothing else is said.
 ///
-/// Invariant of all addresses: they are of memory that `alloc` gave, or that the engine's caller vouches for, and the length that goes
-/// with them lies in it. `Session` keeps it for its buffers; a kernel touches no more than the comment above it says, which the
-/// room that launches it has checked.
+/// Invariant of all addresses: they are of memory that `alloc` gave, or that the engine's caller vouches for, and the
+/// length that goes with them lies in it. `Session` keeps it for its buffers; a kernel touches no more than the comment
+/// above it says, which the room that launches it has checked.
 pub(crate) trait Driver: Send + Sync + Debug {
     /// Name for people, such as `cuda:0 (NVIDIA H100 80GB HBM3, sm_90)`.
     fn name(&self) -> String;
@@ -39,7 +38,8 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn alloc(&self, len: usize) -> Result<u64>;
     /// Gives memory back; nothing that uses it may be under way.
     fn free(&self, address: u64);
-    /// Nobody needs what memory holds any more: a driver for tests spoils it, so that whoever reads it all the same gives itself away.
+    /// Nobody needs what memory holds any more: a driver for tests spoils it, so that whoever reads it all the same
+    /// gives itself away.
     fn spoil(&self, _address: u64, _len: usize) {}
     /// A new stream.
     fn stream(&self) -> Result<Stream>;

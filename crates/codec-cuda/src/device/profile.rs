@@ -1,5 +1,4 @@
-//! What was timed on a device, while somebody wants to know. Neighbours: the drivers write it down, measurements read it. It must not know
-//! how time is taken.
+//! What was timed on a device, while somebody wants to know.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

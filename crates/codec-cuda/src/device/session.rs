@@ -1,8 +1,7 @@
-//! A stream and the memory that is used on it. Neighbours: the rooms that launch kernels borrow one for a piece of work. It must not
-//! know what the memory holds.
+//! A stream and the memory that is used on it.
 //!
-//! Buffers go back to the session when they are dropped, and are handed out again without waiting: everything that touches them is on
-//! one stream, in order.
+//! Buffers go back to the session when they are dropped, and are handed out again without waiting: everything that
+//! touches them is on one stream, in order.
 
 use super::{Arg, Driver, Stream};
 use crate::error::{DeviceError, Result};

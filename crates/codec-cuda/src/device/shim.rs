@@ -1,5 +1,5 @@
-//! The kernels on the processor: compiled as C++, one fiber for each of a block's threads, blocks in turn. Neighbours: `shim/shim.cpp`
-//! runs them. Slow, and blind to races; for tests of everything else. One of the rooms with unsafe code.
+//! The kernels on the processor: compiled as C++, one fiber for each of a block's threads, blocks in turn. Slow, and
+//! blind to races; for tests of everything else. One of the rooms with unsafe code.
 
 use super::profile::{Profile, Timed};
 use super::{Arg, COPY, Driver, Stream, Traffic};
@@ -28,7 +28,8 @@ pub(crate) struct Shim {
 }
 
 const ALIGN: usize = 256;
-/// What fresh memory, and memory that was given back, is filled with, so that a kernel that reads what nobody wrote gives itself away.
+/// What fresh memory, and memory that was given back, is filled with, so that a kernel that reads what nobody wrote
+/// gives itself away.
 const POISON: u8 = 0xA5;
 
 impl Shim {

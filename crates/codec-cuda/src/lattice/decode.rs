@@ -1,5 +1,4 @@
-//! Segments back to reconstructions. Neighbours: `mdl_codec::seams::lattice` reads headers, the kernels are in `lattice_decode.cu`. It
-//! must not trust what it decodes.
+//! Segments back to reconstructions.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns, refused};
@@ -23,8 +22,8 @@ const TABLE: usize = 4 * 4096;
 /// Decodes segments of the three lattice schemes into their `out`.
 ///
 /// # Errors
-/// [`DeviceError::Corrupt`] where one does not decode; what was written is then unspecified. Relatives that are missing or of another
-/// length.
+/// [`DeviceError::Corrupt`] where one does not decode; what was written is then unspecified. Relatives that are missing
+/// or of another length.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     for jobs in jobs.chunks(ROWS) {
         batch(session, jobs)?;

@@ -1,5 +1,4 @@
-//! Reconstructions to segments. Neighbours: `symbols` turns them into symbols and counts, `mdl_codec` decides from the counts,
-//! `crate::rans` makes the streams. It must not look at values.
+//! Reconstructions to segments.
 
 use super::symbols::{Coded, Subject, look};
 use super::words::{Layout, Load};
@@ -23,8 +22,8 @@ const JOBS: usize = 2048;
 /// How a segment came to be stored, and its bytes, scheme byte first.
 pub(crate) type Segment = (Scheme, Vec<u8>);
 
-/// Encodes segments on the lattices of their hints, with the relatives where that pays: what `CpuEngine::encode_as` gives for a
-/// lattice. None where the values are not on the lattice, or the CPU would refuse for another reason.
+/// Encodes segments on the lattices of their hints, with the relatives where that pays: what `CpuEngine::encode_as`
+/// gives for a lattice. None where the values are not on the lattice, or the CPU would refuse for another reason.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
     let mut out = Vec::with_capacity(jobs.len());
     for jobs in jobs.chunks(JOBS) {

@@ -1,4 +1,4 @@
-//! Tensors to reconstructions. Neighbours: `mdl_codec::quant::lattice` says which lattice. It must not know the parent.
+//! Tensors to reconstructions.
 
 use super::words::{Load, Placed};
 use super::{FOUR, THREADS, columns, refused};

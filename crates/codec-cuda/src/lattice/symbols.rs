@@ -1,5 +1,4 @@
-//! Segments as symbols in raw contexts, counted. Neighbours: `encode` decides what becomes of them; the kernels are in `lattice.cu`. It
-//! must not know tables.
+//! Segments as symbols in raw contexts, counted.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns};

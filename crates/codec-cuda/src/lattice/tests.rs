@@ -1,4 +1,4 @@
-//! The device against the CPU, byte by byte. Neighbours: every file of this room. It must not know a format.
+//! The device against the CPU, byte by byte.
 
 use super::{decode, encode, quantise};
 use crate::device::session::{Buffer, Session};
@@ -271,7 +271,8 @@ fn every_size_and_dtype_is_coded_as_the_cpu_does() {
 fn matrices_with_factors_and_columns_of_all_kinds_are_coded_as_the_cpu_does() {
     for (k, dtype) in DTYPES.into_iter().enumerate() {
         let mut cases = Vec::new();
-        // Columns that are averaged one at a time or four, fewer than a group has, more than are kept; parts that begin anywhere.
+        // Columns that are averaged one at a time or four, fewer than a group has, more than are kept; parts that begin
+        // anywhere.
         for (i, (shape, start, n)) in [
             ([3000, 7], 0, 21_000),
             ([900, 33], 1000, 20_001),

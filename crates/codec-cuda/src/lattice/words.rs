@@ -1,5 +1,4 @@
-//! Pieces of lattices as kernels read them, and room for lists that one buffer holds. Neighbours: `quantise`, `encode` and `decode` lay out
-//! their structures with it. It must not launch anything.
+//! Pieces of lattices as kernels read them, and room for lists that one buffer holds.
 
 use crate::device::session::{Buffer, Session};
 use crate::error::Result;

@@ -1,5 +1,5 @@
-//! A lossy commit of a whole model whose weights, and whose last commit, are on the device: when the weights may change again, and when all
-//! is done. Neighbours: the rooms of this crate do the work, as the house does it for a configuration of bins. It must not write anything.
+//! A lossy commit of a whole model whose weights, and whose last commit, are on the device: when the weights may change
+//! again, and when all is done.
 
 use super::figures::refused;
 use super::{Bench, Figure, News, data, median, runs};

@@ -1,5 +1,4 @@
-//! Tensors that look like a trained network's, and what they were some steps before. Neighbours: `figures`, `schemes` and `commit` work on
-//! them. It must not know what is measured.
+//! Tensors that look like a trained network's, and what they were some steps before.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;
@@ -41,8 +40,8 @@ fn shape(seed: u64, i: u64) -> f64 {
     normal(seed, i) * if wide { 2.0 } else { 1.0 } / 1.3f64.sqrt()
 }
 
-/// A tensor of `n` numbers (or a pattern that it repeats), `steps` steps into training: each moves every number by about `step` times the
-/// tensor's spread.
+/// A tensor of `n` numbers (or a pattern that it repeats), `steps` steps into training: each moves every number by
+/// about `step` times the tensor's spread.
 pub(super) fn tensor(dtype: Dtype, n: usize, seed: u64, steps: u32, step: f64) -> Vec<u8> {
     let n = n.min(PATTERN);
     let scale = scale(seed);

@@ -1,5 +1,4 @@
-//! The passes that no segment comes from: counting, quantising, comparing, hashing. Neighbours: `data` makes the tensors, the rooms of
-//! this crate do the work. It must not encode.
+//! The passes that no segment comes from: counting, quantising, comparing, hashing.
 
 use super::{Bench, News, data};
 use crate::error::{DeviceError, Result};
@@ -23,7 +22,8 @@ pub(super) fn bins_of(sketch: &Sketch) -> Result<(Cuts, Codebook)> {
     Ok((cuts, book))
 }
 
-/// A lattice for an f32 tensor made with this seed: steps of about an eighth of its spread, rows and columns of unlike weight.
+/// A lattice for an f32 tensor made with this seed: steps of about an eighth of its spread, rows and columns of unlike
+/// weight.
 pub(super) fn lattice_of(bytes: usize, seed: u64) -> Result<Lattice> {
     let rows = bytes / 4 / ROW;
     let factor = |i: usize| [0x3F80u16, 0x4000, 0x3F00, 0x3F80][i % 4];

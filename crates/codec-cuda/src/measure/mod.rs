@@ -1,10 +1,10 @@
-//! What the engine does on a device, timed: passes, schemes and a whole lossy commit, each beside a copy inside the device's memory.
-//! Neighbours: `examples/gpu_bench.rs` prints it; `data` makes tensors, `figures` and `schemes` time them, `commit` a model. It must
-//! not be used by anything that works: it changes without notice.
+//! What the engine does on a device, timed: passes, schemes and a whole lossy commit, each beside a copy inside the
+//! device's memory.
 //!
-//! A figure has two times, both medians: what its kernels take, from events around every launch, and what the whole call takes on the
-//! clock, with everything that the host does in between and all that goes over the bus. They come from different runs, so that the events
-//! do not slow the clock down. Between launches a device that waits for the host adds a few microseconds to each kernel's time.
+//! A figure has two times, both medians: what its kernels take, from events around every launch, and what the whole
+//! call takes on the clock, with everything that the host does in between and all that goes over the bus. They come
+//! from different runs, so that the events do not slow the clock down. Between launches a device that waits for the
+//! host adds a few microseconds to each kernel's time.
 
 mod commit;
 mod data;
@@ -48,7 +48,8 @@ pub struct Figure {
     pub name: String,
     /// Bytes of the tensor.
     pub bytes: u64,
-    /// Bytes that cannot but be read and written: the tensor and, where one is made, the other tensor. Compressed bytes are not counted.
+    /// Bytes that cannot but be read and written: the tensor and, where one is made, the other tensor. Compressed
+    /// bytes are not counted.
     pub moved: u64,
     /// Runs.
     pub runs: usize,

@@ -1,5 +1,4 @@
-//! Schemes: tensors to encodings and back. Neighbours: `data` and `figures` make the tensors, `batch` and the schemes' rooms do the work;
-//! what is decoded is compared. It must not know how a scheme works.
+//! Schemes: tensors to encodings and back.
 
 use super::{Bench, Figure, News, data, figures, same};
 use crate::batch::{self, Job};
@@ -13,7 +12,8 @@ use mdl_codec::{CpuEngine, Device, Dtype, Held, Resident, SEGMENT_BYTES, Scheme,
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far a step moves lossless weights, and quantised ones (which are committed less often), in parts of their spread.
+/// How far a step moves lossless weights, and quantised ones (which are committed less often), in parts of their
+/// spread.
 const STEP: f64 = 1e-3;
 const MOVE: f64 = 0.02;
 /// Tensors of an engine's call are so many times longer: it cuts them into pieces that it works on side by side.

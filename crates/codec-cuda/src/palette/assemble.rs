@@ -1,8 +1,7 @@
-//! Headers from the host and blocks on the device become segments on the host. Neighbours: `encode` has the pieces, `crate::copy` moves
-//! them. It must not know what is in them.
+//! Headers from the host and blocks on the device become segments on the host.
 //!
-//! Blocks are put in their places on the device, with gaps where the host has something to say: every compressed byte crosses the bus once, into
-//! the segment that it belongs to.
+//! Blocks are put in their places on the device, with gaps where the host has something to say: every compressed byte
+//! crosses the bus once, into the segment that it belongs to.
 
 use super::Layout;
 use crate::copy;

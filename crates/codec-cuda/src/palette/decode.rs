@@ -1,5 +1,4 @@
-//! Reads palettes. Neighbours: `open` has read the headers, `kernels/palette_decode.cu` does the passes. It must not trust the blocks: what
-//! is wrong with them shows on the device.
+//! Reads palettes.
 
 use super::open::{Open, open};
 use super::{FLOAT, Layout, THREADS, Tiles, WIDE, device_table, levels, pair, shape};

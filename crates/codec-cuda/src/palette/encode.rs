@@ -1,5 +1,4 @@
-//! Writes palettes. Neighbours: `look`, `strays` and `plan` prepare, `rans` codes, `assemble` brings the pieces home. It must not look at an
-//! element itself.
+//! Writes palettes.
 
 use super::assemble::{self, Block};
 use super::look::{Looked, Segment, look};
@@ -20,8 +19,8 @@ const CONTEXTS: Kernel = Kernel::new("palette", "palette_contexts");
 /// A scheme, and the bytes of a segment in it, that of the scheme first.
 pub(crate) type Encoding = (Scheme, Vec<u8>);
 
-/// Encodes segments by the values of their samples, with their relatives as context where that pays; scheme byte first. Nothing where a
-/// sample has no palette.
+/// Encodes segments by the values of their samples, with their relatives as context where that pays; scheme byte first.
+/// Nothing where a sample has no palette.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
     if jobs
         .iter()

@@ -1,5 +1,4 @@
-//! The pass over elements: symbols, places, raw contexts and their counts. Neighbours: `encode` asks for it, `strays` and `plan` go on.
-//! It must not know what the counts are for.
+//! The pass over elements: symbols, places, raw contexts and their counts.
 
 use super::{FLOAT, Layout, THREADS, Tiles, device_table, levels, pair};
 use crate::device::Arg;

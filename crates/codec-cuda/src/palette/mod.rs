@@ -1,9 +1,8 @@
-//! Schemes "palette", "palette delta" and "palette delta 2" on the device. Neighbours: `mdl_codec::seams::palette` finds tables, plans and
-//! reads headers; `rans` codes; `kernels/palette*.cu` pass over the elements. It must not decide anything that shows in the bytes.
+//! Schemes "palette", "palette delta" and "palette delta 2" on the device.
 //!
-//! Encoding is one pass over the elements and their relatives (`look`: symbols, places, contexts, counts), one over the symbols of blocks
-//! with exceptions (`strays`), and, after the host's decision (`plan`), one that makes contexts; then the streams. Decoding is the same
-//! backwards. Tables, counts and compressed bytes go over the bus, nothing else.
+//! Encoding is one pass over the elements and their relatives (`look`: symbols, places, contexts, counts), one over the
+//! symbols of blocks with exceptions (`strays`), and, after the host's decision (`plan`), one that makes contexts; then
+//! the streams. Decoding is the same backwards. Tables, counts and compressed bytes go over the bus, nothing else.
 
 mod assemble;
 mod decode;
@@ -21,7 +20,8 @@ pub(crate) use encode::encode;
 use crate::kernels::Kernel;
 use mdl_codec::seams::palette::Table;
 
-/// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after the other.
+/// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after
+/// the other.
 const THREADS: u32 = 256;
 const WIDE: u32 = 512;
 /// Numbers of a block of the format, as encoders cut.
@@ -89,8 +89,8 @@ fn levels(values: usize) -> u32 {
     values.next_power_of_two().ilog2()
 }
 
-/// A table as `PaletteTable` reads it: 256 bounds as a tree in level order from 1 on, 256 values, as monotone integers; then the values as
-/// bits.
+/// A table as `PaletteTable` reads it: 256 bounds as a tree in level order from 1 on, 256 values, as monotone integers;
+/// then the values as bits.
 fn device_table(table: &Table, out: &mut Vec<u8>) {
     let wide = table.number_bytes() == 8;
     let mut number = |v: i64| match wide {

@@ -1,5 +1,4 @@
-//! Headers of palettes, read by the codec's own reader. Neighbours: `decode` does the rest on the device. It must not let anything pass
-//! that a kernel relies on: every context has its table, every place and raw context its context.
+//! Headers of palettes, read by the codec's own reader.
 
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;

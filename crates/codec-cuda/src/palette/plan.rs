@@ -1,5 +1,4 @@
-//! From counts to plans, by the codec's own rules. Neighbours: `look` and `strays` counted; `mdl_codec::seams::palette` decides. It must not
-//! have rules of its own.
+//! From counts to plans, by the codec's own rules.
 
 use super::look::{Counts, Segment};
 use super::strays::Summary;

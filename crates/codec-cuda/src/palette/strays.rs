@@ -1,5 +1,4 @@
-//! Numbers that are none of the values: their bytes, and with two relatives their differences to the parent's. Neighbours: `look` counted
-//! them, `plan` asks what the differences cost, `encode` puts bytes or raw bits behind the streams. It must not choose between these.
+//! Numbers that are none of the values: their bytes, and with two relatives their differences to the parent's.
 
 use super::look::{Looked, Segment};
 use super::{BLOCK_LOG, Layout, WIDE, shape};

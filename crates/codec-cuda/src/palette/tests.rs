@@ -1,5 +1,4 @@
-//! Palettes on the device against those of the processor. Neighbours: `testing`; `damaged` has what is no palette any more. Every dtype, size
-//! and scheme.
+//! Palettes on the device against those of the processor. Every dtype, size and scheme.
 
 mod damaged;
 
@@ -14,7 +13,8 @@ fn dtypes() -> impl Iterator<Item = Dtype> {
     Dtype::ALL.into_iter().filter(|d| d.size() > 1)
 }
 
-/// Weights after a walk of so many steps, in `bins` uneven bins; every `protect`-th is left as it is. As elements of the dtype.
+/// Weights after a walk of so many steps, in `bins` uneven bins; every `protect`-th is left as it is. As elements of
+/// the dtype.
 fn quantised(dtype: Dtype, n: usize, bins: i32, steps: u64, protect: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(n * dtype.size());
     let (mut first, mut walk) = (Noise(77), (1..=steps).map(|s| Noise(s * 977)).collect::<Vec<_>>());

@@ -1,5 +1,4 @@
-//! Puts segments together on the device. Neighbours: `mdl_codec::seams::Reader` reads headers and finds the parts of blocks; `rans` and `huffman`
-//! decode planes. It must not trust a byte: what kernels index by comes from lengths that were checked here, or on the device before.
+//! Puts segments together on the device.
 
 use super::{codec, cut_words, groups, launch, launch_sizes, pair, place, tiles};
 use crate::device::session::{Buffer, Session, View};

@@ -1,5 +1,4 @@
-//! Takes segments apart on the device and codes their planes. Neighbours: `mdl_codec::seams::Coding` decides from the counts; `exceptions` here
-//! lists what is outside the window. It must not decode, nor look at a tensor's bytes on the host.
+//! Takes segments apart on the device and codes their planes.
 
 use super::item::{Item, lengths};
 use super::{ALIGN, codec, groups, launch_sizes, place};
@@ -25,7 +24,8 @@ const TILE: usize = 16_384;
 /// Lanes of a stream.
 const LANES: u32 = 32;
 
-/// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment without bytes.
+/// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment
+/// without bytes.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Vec<Option<Vec<u8>>>> {
     let full: Vec<_> = jobs.iter().filter(|(e, _)| e.raw.len() > 0).collect();
     let mut at = 0;

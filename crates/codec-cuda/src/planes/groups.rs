@@ -1,5 +1,4 @@
-//! Low bytes in groups that share a count of trailing zeros: packed, and found again. Neighbours: `encode` and `decode` ask; `planes.cu` takes
-//! the counts and puts groups back. It must not know how the counts are coded.
+//! Low bytes in groups that share a count of trailing zeros: packed, and found again.
 
 use super::decode::{self, Plane, uploaded};
 use super::item::Item;
@@ -71,7 +70,8 @@ pub(super) fn pack<'s>(
     Ok((room, found))
 }
 
-/// Finds where the groups of low bytes begin, and that they are all there. Gives memory, and in it the place of each item's first.
+/// Finds where the groups of low bytes begin, and that they are all there. Gives memory, and in it the place of each
+/// item's first.
 pub(super) fn find<'s>(
     session: &'s Session,
     items: &[decode::Item<'_>],

@@ -1,5 +1,4 @@
-//! A segment that is encoded, and where its parts lie on the device. Neighbours: `encode`, `exceptions` and `groups` work on it. It must not
-//! know how planes are coded.
+//! A segment that is encoded, and where its parts lie on the device.
 
 use super::{ALIGN, cut_words, pair};
 use crate::device::session::{Buffer, View};
@@ -22,7 +21,8 @@ pub(super) struct Item<'a> {
     pub counts: usize,
 }
 
-/// Lengths of an item's symbols, fields and low planes or counts; the latter are none where the bytes of the segment are the plane.
+/// Lengths of an item's symbols, fields and low planes or counts; the latter are none where the bytes of the segment
+/// are the plane.
 pub(super) fn lengths(plan: Plan, size: usize, n: usize) -> [usize; 3] {
     let pitch = n.next_multiple_of(ALIGN);
     let low = match plan.low(size) {

@@ -1,7 +1,7 @@
-//! The scheme "planes" on the device: a segment on its own. Neighbours: `mdl_codec::seams` plans, decides and parses; `rans` and `huffman`
-//! code the planes; `encode` and `decode` here do the passes over data. It must not choose a plan.
+//! The scheme "planes" on the device: a segment on its own.
 //!
-//! Every pass is one launch over all segments (and one for each size of number): a list of tiles says which block of threads does what.
+//! Every pass is one launch over all segments (and one for each size of number): a list of tiles says which block of
+//! threads does what.
 
 mod decode;
 mod encode;

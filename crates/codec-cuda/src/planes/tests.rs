@@ -1,4 +1,4 @@
-//! Bytes of the device against the processor's, both ways. Neighbours: `encode`, `decode`. It must not be in any binary.
+//! Bytes of the device against the processor's, both ways.
 
 use super::{decode, encode};
 use crate::device::session::{Buffer, Session, View};
@@ -25,7 +25,8 @@ fn narrow(dtype: Dtype, v: f32) -> Vec<u8> {
     }
 }
 
-/// Segments of `n` elements that look like what there is: weights, with odd numbers between them, clean stretches, noise, constants.
+/// Segments of `n` elements that look like what there is: weights, with odd numbers between them, clean stretches,
+/// noise, constants.
 fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut noise = Noise(seed | 1);
     let size = dtype.size();

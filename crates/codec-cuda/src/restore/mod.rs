@@ -1,5 +1,4 @@
-//! Weights that are on the device straight to their reconstruction there. Neighbours: `mdl_codec::quant` decides what every key becomes,
-//! `table` makes that small enough for a block of threads to keep, the kernels look it up. It must not know codebooks or levels.
+//! Weights that are on the device straight to their reconstruction there.
 
 mod table;
 #[cfg(test)]
@@ -33,8 +32,8 @@ pub(crate) struct Job<'a> {
     pub out: View<'a>,
 }
 
-/// `mdl_codec::quant::restore`: writes what the weights become to `out`. False: there are NaNs or infinities (as f32) and the tensor
-/// must stay lossless; what was written is of no use.
+/// `mdl_codec::quant::restore`: writes what the weights become to `out`. False: there are NaNs or infinities (as f32)
+/// and the tensor must stay lossless; what was written is of no use.
 ///
 /// # Errors
 /// Where the processor's refuses, too: unlike lengths, a dtype that is not quantised, a bin that is missing.

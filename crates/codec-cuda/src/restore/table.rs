@@ -1,5 +1,4 @@
-//! What every key becomes, small enough for shared memory. Neighbours: `mdl_codec::seams` has the words of all 65,536 keys, the kernels
-//! read this. It must not know why a key becomes what it does.
+//! What every key becomes, small enough for shared memory.
 
 use mdl_codec::Dtype;
 use mdl_codec::quant::{Codebook, Cuts, Grid};
@@ -13,8 +12,8 @@ const ENTRIES: usize = 8832;
 /// Length of a table.
 pub(super) const BYTES: usize = 4 * LINES + 2 * ENTRIES;
 
-/// Lines of u32 (first entry, and above it the part of the key that is added to it: 15, or 0 where all keys of the line become the same),
-/// then entries of u16. None where there are more than fit, which no codebook brings about.
+/// Lines of u32 (first entry, and above it the part of the key that is added to it: 15, or 0 where all keys of the line
+/// become the same), then entries of u16. None where there are more than fit, which no codebook brings about.
 pub(super) fn table(dtype: Dtype, cuts: &Cuts, codebook: &Codebook) -> Option<Vec<u8>> {
     let words = restore_words(dtype, Grid::of(dtype).ok()?, cuts, codebook);
     // A float that is finite has no such upper half.

@@ -1,8 +1,7 @@
-//! Sketches of tensors that are on the device: counts of keys, of sensitivities, of what is left for the bins. Neighbours:
-//! `mdl_codec::quant` says what a sketch is and what follows from one, the kernels count. It must not know what a sketch is for.
+//! Sketches of tensors that are on the device: counts of keys, of sensitivities, of what is left for the bins.
 //!
-//! Where neither magnitude nor sensitivity fits a block's window the counters in memory are touched directly: right in any case, slow
-//! only for numbers that are spread over more than 47 octaves (f16: over 6).
+//! Where neither magnitude nor sensitivity fits a block's window the counters in memory are touched directly: right in
+//! any case, slow only for numbers that are spread over more than 47 octaves (f16: over 6).
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -50,8 +49,8 @@ pub(crate) fn survey(session: &Session, pairs: &[(Numbers<'_>, Numbers<'_>)]) ->
     count(session, SURVEY, &jobs)
 }
 
-/// `mdl_codec::quant::rest` with a gradient: sketches of the weights that are neither pruned nor protected. (Without a gradient
-/// `rest_of` makes it from the sketch.)
+/// `mdl_codec::quant::rest` with a gradient: sketches of the weights that are neither pruned nor protected. (Without a
+/// gradient `rest_of` makes it from the sketch.)
 pub(crate) fn rest(session: &Session, jobs: &[(Numbers<'_>, Numbers<'_>, Cuts)]) -> Result<Vec<Sketch>> {
     let jobs = jobs
         .iter()
@@ -157,7 +156,8 @@ fn count(session: &Session, kernel: Kernel, jobs: &[Job<'_>]) -> Result<Vec<[Ske
     Ok(out)
 }
 
-/// The words of `SketchJob` for every block: enough blocks to fill a device, parts long enough to be worth a block's counters.
+/// The words of `SketchJob` for every block: enough blocks to fill a device, parts long enough to be worth a block's
+/// counters.
 fn blocks(jobs: &[Job<'_>], slices: &[Slice], rows: impl Fn(usize) -> [u64; 2]) -> Vec<[u64; 8]> {
     let size = |s: &Slice| jobs[s.job].weights.0.size();
     let total: usize = slices.iter().map(|s| s.len * size(s)).sum();

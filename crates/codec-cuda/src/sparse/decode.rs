@@ -1,4 +1,4 @@
-//! Bytes into segments. Neighbours: `encode` goes the other way, `mdl_codec` reads headers and lists. It must not trust a byte of them.
+//! Bytes into segments.
 
 use crate::copy;
 use crate::device::session::Session;

@@ -1,4 +1,4 @@
-//! Segments into bytes. Neighbours: `decode` goes the other way. It must not know how lists are coded.
+//! Segments into bytes.
 
 use crate::device::session::Session;
 use crate::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refused};

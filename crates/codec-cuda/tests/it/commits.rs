@@ -118,7 +118,8 @@ impl Noise {
     }
 }
 
-/// A model at a step: weights of which some move, levels of a quantiser, something constant, a tensor that never changes.
+/// A model at a step: weights of which some move, levels of a quantiser, something constant, a tensor that never
+/// changes.
 fn model(step: u64, n: usize) -> Tensors {
     let mut first = Noise(7);
     let mut weights: Vec<f32> = (0..n)

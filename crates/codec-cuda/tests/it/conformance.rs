@@ -1,8 +1,8 @@
-//! What every engine must do, run on each there is: the processor's plain code, the kernels on the shim, and a GPU where there is one
-//! (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
+//! What every engine must do, run on each there is: the processor's plain code, the kernels on the shim, and a GPU
+//! where there is one (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
 //!
-//! `MDL_CONFORMANCE=gpu` leaves all but the GPU out, `MDL_CONFORMANCE_SIZES=small` whatever is long: for a run under a sanitizer.
-//! `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
+//! `MDL_CONFORMANCE=gpu` leaves all but the GPU out, `MDL_CONFORMANCE_SIZES=small` whatever is long: for a run under a
+//! sanitizer. `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail where they cannot go on")]
 
 use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params, Reason};

@@ -28,7 +28,8 @@ pub fn segments(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
         .map(move |at| at..len.min(at + SEGMENT_BYTES))
 }
 
-/// The f32 tensors of a safetensors file that are not kept lossless. Enough of JSON for headers that writers really make.
+/// The f32 tensors of a safetensors file that are not kept lossless. Enough of JSON for headers that writers really
+/// make.
 pub fn load(path: &str) -> Vec<Tensor> {
     let file = std::fs::read(path).expect("a readable file");
     let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;

@@ -7,8 +7,8 @@ use mdl_codec::{CpuEngine, Encoded, Engine, Relatives};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Seconds of processor time by name; of a stage that ran twice in a round, the less. Wall time would favour short stages on a
-/// busy machine: they fit between two interruptions.
+/// Seconds of processor time by name; of a stage that ran twice in a round, the less. Wall time would favour short
+/// stages on a busy machine: they fit between two interruptions.
 #[derive(Default)]
 pub struct Clock(Vec<(&'static str, f64)>);
 

@@ -1,5 +1,4 @@
-//! What the measurements share: reading safetensors files of f32. Neighbours: the examples beside it. It must not serve
-//! anything else: `mdl-files` is what reads files.
+//! What the measurements share: reading safetensors files of f32.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,7 @@
-//! The same work as `rans`, `bitplane`, `float` and `low`, eight to 32 elements at a time. Neighbours: only `simd` calls
-//! this, and only where the processor has AVX2. It must not give other bytes than its portable doubles: tests compare.
+//! The same work as `rans`, `bitplane`, `float` and `low`, eight to 32 elements at a time.
 //!
-//! All `unsafe` of the crate is here and at the calls in `simd`. Two invariants carry it: the processor has AVX2 and POPCNT
-//! (the caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).
+//! All `unsafe` of the crate is here and at the calls in `simd`. Two invariants carry it: the processor has AVX2 and
+//! POPCNT (the caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).
 
 mod offsets;
 mod parts;

@@ -1,5 +1,4 @@
-//! The lattice's offsets, eight at a time. Neighbours: `crate::quant::lattice::cells` is the portable double, `simd` calls. It must
-//! not give other bits than the double does: integers until the last two steps, which are exact.
+//! The lattice's offsets, eight at a time.
 
 use std::arch::x86_64::*;
 

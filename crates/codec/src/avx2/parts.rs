@@ -1,5 +1,4 @@
-//! A float's parts and the bit planes of its fields, 32 elements at a time. Neighbours: `float`, `bitplane` and `low` are
-//! the portable doubles, `simd` calls. It must not give other bytes than they do.
+//! A float's parts and the bit planes of its fields, 32 elements at a time.
 
 use crate::float::Cut;
 use crate::low;

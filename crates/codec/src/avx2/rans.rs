@@ -1,5 +1,4 @@
-//! Interleaved rANS, eight lanes a vector and four vectors a group. Neighbours: `crate::rans` is the portable double and has
-//! the tables, `simd` calls. It must not give other bytes than the double does.
+//! Interleaved rANS, eight lanes a vector and four vectors a group.
 //!
 //! A group's four steps are written out one by one: as a loop over an array the compiler keeps the states in memory.
 
@@ -13,7 +12,8 @@ const RESERVE: usize = 128;
 /// For every mask of lanes that need a word: byte shuffle that deals 16-bit words to those lanes, the last word first.
 static DEAL: [[u8; 16]; 256] = shuffles(true);
 
-/// For every mask of lanes that give a word away: byte shuffle that moves those words to the front, the last lane's first.
+/// For every mask of lanes that give a word away: byte shuffle that moves those words to the front, the last lane's
+/// first.
 static COLLECT: [[u8; 16]; 256] = shuffles(false);
 
 const fn shuffles(deal: bool) -> [[u8; 16]; 256] {
@@ -57,8 +57,8 @@ fn store(state: &mut [u32; LANES], x: [__m256i; 4]) {
 /// Encodes whole groups, last first, and appends their words to `out`.
 ///
 /// # Safety
-/// AVX2 and POPCNT; `symbols` is whole groups; with `CTX`, `ctx` is at least as long and below the table's contexts; the table
-/// has a context.
+/// AVX2 and POPCNT; `symbols` is whole groups; with `CTX`, `ctx` is at least as long and below the table's contexts;
+/// the table has a context.
 #[target_feature(enable = "avx2,popcnt")]
 pub(crate) unsafe fn rans_encode<const CTX: bool>(
     table: &EncTable,
@@ -76,8 +76,8 @@ pub(crate) unsafe fn rans_encode<const CTX: bool>(
             unsafe { out.set_len(at) };
             out.reserve(2 * LANES * RESERVE + 16);
         }
-        // SAFETY: 32 symbols (and contexts) from the group's start on are inside the slices; the group has room for two bytes a
-        // symbol and 16 more, and each step takes at most 16.
+        // SAFETY: 32 symbols (and contexts) from the group's start on are inside the slices; the group has room for two
+        // bytes a symbol and 16 more, and each step takes at most 16.
         unsafe {
             let s = symbols.as_ptr().add(g * LANES);
             let c = if CTX { ctx.as_ptr().add(g * LANES) } else { s };
@@ -96,7 +96,8 @@ pub(crate) unsafe fn rans_encode<const CTX: bool>(
 /// Encodes one symbol on each of eight lanes `x`; their words go to `room[*at..]`. Returns the new states.
 ///
 /// # Safety
-/// AVX2 and POPCNT; eight symbols at `symbols` and, with `CTX`, contexts at `ctx`, all with entries in `packed`; 16 bytes of room.
+/// AVX2 and POPCNT; eight symbols at `symbols` and, with `CTX`, contexts at `ctx`, all with entries in `packed`; 16
+/// bytes of room.
 #[target_feature(enable = "avx2,popcnt")]
 #[inline]
 unsafe fn encode_step<const CTX: bool>(
@@ -161,8 +162,8 @@ pub(crate) unsafe fn rans_decode<const CTX: bool>(
     let (mut done, mut left) = (0usize, words.len());
     let [mut x0, mut x1, mut x2, mut x3] = load(state);
     while out.len() - done >= LANES && left >= 2 * LANES {
-        // SAFETY: `ctx` is as long as `out`, which has 32 more bytes; 64 bytes of words are left, and each step takes at most
-        // 16 of them.
+        // SAFETY: `ctx` is as long as `out`, which has 32 more bytes; 64 bytes of words are left, and each step takes
+        // at most 16 of them.
         unsafe {
             let c = if CTX { ctx.as_ptr().add(done) } else { words.as_ptr() };
             let (s0, s1, s2, s3);
@@ -219,8 +220,9 @@ unsafe fn decode_step<const CTX: bool>(
     (symbols, _mm256_blendv_epi8(y, refilled, needs))
 }
 
-/// The entries of eight slots. A gather takes a sixth longer on Zen 3 than loads one by one; moving each lane to a general
-/// register on its own is slower, too: two move at once, and the empty barrier keeps the compiler from splitting them.
+/// The entries of eight slots. A gather takes a sixth longer on Zen 3 than loads one by one; moving each lane to a
+/// general register on its own is slower, too: two move at once, and the empty barrier keeps the compiler from
+/// splitting them.
 ///
 /// # Safety
 /// AVX2 and POPCNT; the table at `slots` has every one of the slots.

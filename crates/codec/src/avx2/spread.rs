@@ -1,5 +1,4 @@
-//! The inner loop of exact clustering, four cuts at a time. Neighbours: `crate::quant::cluster` is the portable double, `simd`
-//! calls. It must not give another answer than the double: the same operations in the same order, the lowest of equals.
+//! The inner loop of exact clustering, four cuts at a time.
 
 use std::arch::x86_64::*;
 

@@ -1,10 +1,9 @@
-//! Places in a palette to numbers, 32 at a time. Neighbours: `crate::palette::values` is the portable double, `simd` calls. It
-//! must not give other bytes than the double does.
+//! Places in a palette to numbers, 32 at a time.
 
 use std::arch::x86_64::*;
 
-/// Numbers of 4 bytes whose lower halves are zero, by their places among at most 32 upper halves; whole groups of 32 of them.
-/// Returns how many were written. A place beyond the list gives anything.
+/// Numbers of 4 bytes whose lower halves are zero, by their places among at most 32 upper halves; whole groups of 32 of
+/// them. Returns how many were written. A place beyond the list gives anything.
 ///
 /// # Safety
 /// The processor has AVX2.

@@ -1,10 +1,10 @@
-//! Check-N-Run's quantiser (NSDI '22; "Adaptive" in Inshrinkerator's comparison): an asymmetric uniform quantiser whose range each
-//! row finds by greedy search, packed. Neighbours: `packed`. It uses no parent: the paper's delta is for embedding tables whose rows
-//! are mostly untouched, which other networks' are not (A.2).
+//! Check-N-Run's quantiser (NSDI '22; "Adaptive" in Inshrinkerator's comparison): an asymmetric uniform quantiser whose
+//! range each row finds by greedy search, packed. It uses no parent: the paper's delta is for embedding tables whose
+//! rows are mostly untouched, which other networks' are not (A.2).
 //!
-//! The search is that of Guan et al., "Post-training 4-bit quantization on embedding tables" (arXiv 1911.02079), section 3, which
-//! Check-N-Run names: from the row's extremes, the end is moved in by one of `steps` parts whose move gives the smaller squared
-//! error, until the range has shrunk by the share `range`; the best range seen is taken.
+//! The search is that of Guan et al., "Post-training 4-bit quantization on embedding tables" (arXiv 1911.02079),
+//! section 3, which Check-N-Run names: from the row's extremes, the end is moved in by one of `steps` parts whose move
+//! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::packed::{self, count, get_f32, kept, numbers, row};

@@ -1,8 +1,8 @@
-//! Inshrinkerator (SoCC '24) as its paper has it (`paper`), and with exact clustering and this house's coder (`bins`). Neighbours: all
-//! of `quant`. It must not know how a configuration is chosen.
+//! Inshrinkerator (SoCC '24) as its paper has it (`paper`), and with exact clustering and this house's coder (`bins`).
 //!
-//! Readings: a codebook for each tensor; sensitivity takes part in protecting, and in pruning where gradients are given (the paper
-//! takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately" (section 6).
+//! Readings: a codebook for each tensor; sensitivity takes part in protecting, and in pruning where gradients are given
+//! (the paper takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately"
+//! (section 6).
 
 use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
 use super::packed::count;

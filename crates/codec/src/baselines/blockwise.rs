@@ -1,9 +1,9 @@
-//! Block-wise absmax types: INT8, NF4 and FP4, the quantisation baselines of NeuZip (arXiv 2410.20650, section 3.3). Neighbours:
-//! `packed`. No entropy coder, no parent, as in bitsandbytes.
+//! Block-wise absmax types: INT8, NF4 and FP4, the quantisation baselines of NeuZip (arXiv 2410.20650, section 3.3). No
+//! entropy coder, no parent, as in bitsandbytes.
 //!
-//! INT8: a scale for each row (LLM.int8(), arXiv 2208.07339; its outlier columns are of activations). NF4 and FP4 (QLoRA, arXiv
-//! 2305.14314, section 3 and appendix E): a scale for each block of 64, `double` keeps those scales in 8 bits themselves, in blocks of
-//! 256 around their mean.
+//! INT8: a scale for each row (LLM.int8(), arXiv 2208.07339; its outlier columns are of activations). NF4 and FP4
+//! (QLoRA, arXiv 2305.14314, section 3 and appendix E): a scale for each block of 64, `double` keeps those scales in 8
+//! bits themselves, in blocks of 256 around their mean.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::packed::{self, count, get_f32, kept, numbers, row};

@@ -1,9 +1,10 @@
-//! Delta-DNN (ICPP '20): the difference to the parent's reconstruction in uniform steps whose size bounds the error, then a strong
-//! general compressor. Neighbours: `packed`. It must not know what made the parent.
+//! Delta-DNN (ICPP '20): the difference to the parent's reconstruction in uniform steps whose size bounds the error,
+//! then a strong general compressor.
 //!
-//! `M = floor((A - B) / (2 log(1 + bound)) + 1/2)` (its section 4.2), so that no number is further than `log(1 + bound)` away: here that
-//! is checked and numbers that rounding carries beyond it are kept whole. The paper chooses among zstd and LZMA; this is zstd at a
-//! level near LZMA's strength. Its search for the bound is the caller's (`--at-error`). Without a parent B is 0.
+//! `M = floor((A - B) / (2 log(1 + bound)) + 1/2)` (its section 4.2), so that no number is further than `log(1 +
+//! bound)` away: here that is checked and numbers that rounding carries beyond it are kept whole. The paper chooses
+//! among zstd and LZMA; this is zstd at a level near LZMA's strength. Its search for the bound is the caller's
+//! (`--at-error`). Without a parent B is 0.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::lc::before;

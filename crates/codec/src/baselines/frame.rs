@@ -1,5 +1,5 @@
-//! What all systems share: which tensors they may touch, the container of what they emit, and what they remember of the parent.
-//! Neighbours: each system is a [`Coder`] of one tensor; `knobs` makes them. It must not know how a system works.
+//! What all systems share: which tensors they may touch, the container of what they emit, and what they remember of the
+//! parent.
 
 use super::table::{self, Entry, How};
 use crate::bits::{Cursor, put_varint};
@@ -110,8 +110,8 @@ impl System {
         &self.name
     }
 
-    /// Encodes a checkpoint, against the decoded parent if there is one. Names must be unique; runs on all threads of the current
-    /// pool.
+    /// Encodes a checkpoint, against the decoded parent if there is one. Names must be unique; runs on all threads of
+    /// the current pool.
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where shape, dtype and bytes of a tensor disagree, or a setting does not fit.
@@ -218,7 +218,8 @@ impl System {
     }
 }
 
-/// The engine's segments of a tensor, each after its length; `base` is as long. `lattice`: what the elements lie on, if they do.
+/// The engine's segments of a tensor, each after its length; `base` is as long. `lattice`: what the elements lie on, if
+/// they do.
 pub(super) fn segments(
     dtype: Dtype,
     raw: &[u8],

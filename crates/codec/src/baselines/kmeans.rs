@@ -1,9 +1,10 @@
-//! GOBO (MICRO '20; "KMeans" in Inshrinkerator's comparison, Table 12): what is unlikely under the layer's own bell is kept in full,
-//! the rest is clustered by least absolute error, packed. Neighbours: `packed`. It uses no parent; GOBO has no delta.
+//! GOBO (MICRO '20; "KMeans" in Inshrinkerator's comparison, Table 12): what is unlikely under the layer's own bell is
+//! kept in full, the rest is clustered by least absolute error, packed. It uses no parent; GOBO has no delta.
 //!
-//! Centres begin as means of runs of equal length of the sorted numbers and move to the means of what is nearest to them, until the
-//! sum of distances no longer falls: GOBO's rule, here with the soft end of Inshrinkerator's A.2 (a gain below 0.1 %, my reading). Over
-//! sorted numbers and running sums this gives GOBO's own result in a small fraction of its time.
+//! Centres begin as means of runs of equal length of the sorted numbers and move to the means of what is nearest to
+//! them, until the sum of distances no longer falls: GOBO's rule, here with the soft end of Inshrinkerator's A.2 (a
+//! gain below 0.1 %, my reading). Over sorted numbers and running sums this gives GOBO's own result in a small fraction
+//! of its time.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::packed::{self, count, get_f32, kept, numbers};
@@ -96,7 +97,8 @@ impl Bell {
     /// Whether the log density is at least `threshold`: then a number is within a distance of the mean.
     fn within(self, threshold: f64) -> impl Fn(f32) -> bool {
         let peak = -(self.deviation.ln() + 0.5 * std::f64::consts::TAU.ln());
-        // A constant layer has no outliers; nor has one so wide that all density is below the threshold, where all would be.
+        // A constant layer has no outliers; nor has one so wide that all density is below the threshold, where all
+        // would be.
         let reach = match 2.0 * (peak - threshold) {
             r if self.deviation > 0.0 && r > 0.0 => r.sqrt() * self.deviation,
             _ => f64::INFINITY,

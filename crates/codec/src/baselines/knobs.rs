@@ -1,5 +1,4 @@
-//! Systems by name and settings: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`. Neighbours: every system has its settings
-//! here, with their defaults and, coarse to fine, the ladder that a search walks. It must not know how they work.
+//! Systems by name and settings: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
 
 use super::adaptive::Adaptive;
 use super::bins::Bins;
@@ -153,8 +152,8 @@ fn bins(k: &mut Knobs) -> Result<Bins, String> {
     })
 }
 
-/// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already gives. Systems
-/// without such a setting have a ladder of one.
+/// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already
+/// gives. Systems without such a setting have a ladder of one.
 ///
 /// # Errors
 /// As [`system`].

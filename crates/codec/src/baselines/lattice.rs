@@ -1,5 +1,4 @@
-//! The lattice as a system: a step for each tensor, shaped by rows and columns where gradients are given. Neighbours: `quant::lattice`
-//! does the work. It must not know what the step is good for.
+//! The lattice as a system: a step for each tensor, shaped by rows and columns where gradients are given.
 
 use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
 use super::packed::count;

@@ -1,9 +1,8 @@
-//! LC-Checkpoint (ICML '20, "On efficient constructions of checkpoints"): the difference to the parent's reconstruction in buckets by
-//! sign and exponent, the buckets of the largest exponents promoted, Huffman. Neighbours: `quant::paper` codes bucket numbers. It must
-//! not know what made the parent.
+//! LC-Checkpoint (ICML '20, "On efficient constructions of checkpoints"): the difference to the parent's reconstruction
+//! in buckets by sign and exponent, the buckets of the largest exponents promoted, Huffman.
 //!
-//! A bucket stands for the middle between its least and largest number; "priority promotion" to b bits keeps 2^b - 1 buckets and
-//! makes the rest 0. Without a parent the difference is the tensor itself.
+//! A bucket stands for the middle between its least and largest number; "priority promotion" to b bits keeps 2^b - 1
+//! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::packed::{count, get_f32, kept, numbers};

@@ -1,6 +1,6 @@
-//! Compression systems under one roof, so that a comparison counts real bytes: rivals as their papers describe them, and this
-//! house's own. Neighbours: `quant` has the quantisers, `crate::engine` the lossless coder. Nothing stores anything with it:
-//! formats here may change with every version, and it must not know files or evaluators.
+//! Compression systems under one roof, so that a comparison counts real bytes: rivals as their papers describe them,
+//! and this house's own. Nothing stores anything with it: formats here may change with every version, and it must not
+//! know files or evaluators.
 //!
 //! | system | what | knobs |
 //! |---|---|---|
@@ -16,8 +16,9 @@
 //! | `bins` | the same with exact clustering and this house's coder | `bins`, `embedding`, `prune`, `protect`, `weight` |
 //! | `lattice` | an absolute lattice and its coder | `step`, `scale`, `sensitivity` |
 //!
-//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`crate::quant::stays_lossless`]), coded by the
-//! engine, and pay for the same table of names and shapes. So a ratio differs by what a system does to matrices.
+//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`crate::quant::stays_lossless`]),
+//! coded by the engine, and pay for the same table of names and shapes. So a ratio differs by what a system does to
+//! matrices.
 
 mod adaptive;
 mod bins;

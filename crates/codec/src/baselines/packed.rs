@@ -1,5 +1,4 @@
-//! Indices in a fixed number of bits, numbers of a tensor as f32 and back. Neighbours: every system that has no entropy coder. It must
-//! not know what an index means.
+//! Indices in a fixed number of bits, numbers of a tensor as f32 and back.
 
 use super::frame::{Kept, Tensor};
 use crate::bits::{BitReader, BitWriter, Cursor};

@@ -1,5 +1,4 @@
-//! The systems without loss: the engine itself, and zstd. Neighbours: `frame` codes by the engine whatever a system does not take.
-//! It must not know any quantiser.
+//! The systems without loss: the engine itself, and zstd.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use crate::{CodecError, Dtype};

@@ -1,4 +1,4 @@
-//! The table of tensors at the head of a frame. Neighbours: `frame` reads and writes it. It must not know what a body holds.
+//! The table of tensors at the head of a frame.
 
 use crate::bits::{Cursor, put_varint};
 use crate::{CodecError, Dtype};

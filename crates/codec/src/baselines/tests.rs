@@ -1,4 +1,5 @@
-//! One suite for every system: what is emitted comes back as the system says, whatever the tensors; and what each paper promises.
+//! One suite for every system: what is emitted comes back as the system says, whatever the tensors; and what each paper
+//! promises.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -1,11 +1,11 @@
-//! QD-compressor (ICCD '21), as Inshrinkerator compares with it ("Uniform", section 8.2 and appendix A.2): as many uniform bins as a
-//! layer's entropy asks for, cyclic differences to the parent's bins, Huffman. Neighbours: `quant::paper` codes levels. It must not
-//! know other layers but through the plan.
+//! QD-compressor (ICCD '21), as Inshrinkerator compares with it ("Uniform", section 8.2 and appendix A.2): as many
+//! uniform bins as a layer's entropy asks for, cyclic differences to the parent's bins, Huffman.
 //!
-//! Readings: a layer's entropy is that of its histogram in `max` uniform bins between its extremes; the layer of least entropy gets
-//! `min` bins, the one of most `max`, the others powers of two in between by interpolation. Where the bin count of a layer changes,
-//! the ring has the larger count (the fix of A.2). Without a parent the levels are Huffman-coded, too; `coder=packed` leaves them in
-//! whole bits, which is what the papers' one-shot ratios (4.00, 4.57: 8 and 7 bits) say was done there.
+//! Readings: a layer's entropy is that of its histogram in `max` uniform bins between its extremes; the layer of least
+//! entropy gets `min` bins, the one of most `max`, the others powers of two in between by interpolation. Where the bin
+//! count of a layer changes, the ring has the larger count (the fix of A.2). Without a parent the levels are
+//! Huffman-coded, too; `coder=packed` leaves them in whole bits, which is what the papers' one-shot ratios (4.00, 4.57:
+//! 8 and 7 bits) say was done there.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use super::packed::{self, count, get_f32, kept, numbers};

@@ -1,5 +1,4 @@
-//! How often symbols occur, by context. Neighbours: `find` asks for a sample, `encode` for a segment. It must not know what a
-//! context costs.
+//! How often symbols occur, by context.
 
 use super::lookup::turn_back;
 use crate::coder::Histogram;
@@ -14,7 +13,8 @@ pub(super) fn alone(symbols: &[u8]) -> ByExponent {
     by
 }
 
-/// Counts of symbols in the context of places, all below `values`: places are turned into symbols when they are counted.
+/// Counts of symbols in the context of places, all below `values`: places are turned into symbols when they are
+/// counted.
 pub(super) fn joint(symbols: &[u8], places: &[u8], values: usize) -> ByExponent {
     // Two counters, so that equal neighbours wait less for each other.
     let width = values + 1;

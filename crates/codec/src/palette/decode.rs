@@ -1,5 +1,4 @@
-//! Reads palettes. Neighbours: `rans` decodes the symbols, `blocks` finds the blocks. It must not trust a byte of what it
-//! reads.
+//! Reads palettes.
 
 use super::lookup::Nearest;
 use super::values::{self, turn_all};

@@ -1,5 +1,4 @@
-//! The distinct numbers of a sample and how often each occurs. Neighbours: `find` asks. It must not take long to give up: almost
-//! every tensor has far too many.
+//! The distinct numbers of a sample and how often each occurs.
 
 use crate::diff::Numbers;
 
@@ -8,8 +7,8 @@ const SLOTS: usize = 1 << 12;
 /// Most distinct numbers that are ever counted.
 pub(super) const MOST: usize = SLOTS / 2;
 
-/// Numbers and counts, in no order that means anything; `None` once there are more than `most(i)` distinct ones (at most
-/// [`MOST`]) among the first `i + 1`.
+/// Numbers and counts, in no order that means anything; `None` once there are more than `most(i)` distinct ones (at
+/// most [`MOST`]) among the first `i + 1`.
 pub(super) fn distinct(numbers: Numbers, part: &[u8], most: impl Fn(usize) -> usize) -> Option<Vec<(u64, u32)>> {
     let mut slots = vec![0u16; SLOTS];
     let mut found: Vec<(u64, u32)> = Vec::with_capacity(64);

@@ -1,5 +1,4 @@
-//! Writes palettes. Neighbours: `find` has the table, `plan` decides, `rans` codes, `blocks` cuts. It must not decide whether a palette
-//! is worth it.
+//! Writes palettes.
 
 use super::family::Family;
 use super::lookup::Nearest;
@@ -14,8 +13,8 @@ use crate::scratch::with_scratch;
 use crate::{Relatives, Scheme, rans, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme byte first.
-/// Nothing where the sample has no palette.
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme
+/// byte first. Nothing where the sample has no palette.
 pub(crate) fn encode(
     simd: Simd,
     numbers: Numbers,

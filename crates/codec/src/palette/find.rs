@@ -1,5 +1,4 @@
-//! Whether a segment has few values, and which. Neighbours: `estimate` asks for the cost of a sample, `encode` for the table
-//! of the whole. It must not take long to say no: almost every tensor is a no.
+//! Whether a segment has few values, and which.
 
 use super::distinct::distinct;
 use super::lookup::Nearest;

@@ -1,5 +1,5 @@
-//! Answers of a palette's table by the upper 16 bits of a number, where all numbers with those bits have the same answer.
-//! Neighbours: `encode` and `decode` look up every element. It must not answer otherwise than the table does.
+//! Answers of a palette's table by the upper 16 bits of a number, where all numbers with those bits have the same
+//! answer.
 
 use super::Table;
 use crate::diff::Numbers;
@@ -128,8 +128,8 @@ impl<'a> Nearest<'a> {
     }
 }
 
-/// What a table of keys says of all numbers of `raw`. In a group with a key that is [`MIXED`], or with bits of `low` set,
-/// `ask` answers instead.
+/// What a table of keys says of all numbers of `raw`. In a group with a key that is [`MIXED`], or with bits of `low`
+/// set, `ask` answers instead.
 #[inline(always)]
 fn look_up<const N: usize>(
     raw: &[u8],

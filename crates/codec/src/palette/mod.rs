@@ -1,11 +1,9 @@
-//! Schemes "palette" and "palette delta": a tensor of few distinct values (a quantiser's levels, whatever made them) as a table
-//! of values and entropy-coded indices; with a base, in the context of where the base's value falls in the same table.
-//! Neighbours: `find` makes the table, `plan` decides what is done with it, `encode` and `decode` do it, `family` where there are two relatives, `estimate` asks what
-//! it would cost. It must not know how
-//! the values came about.
+//! Schemes "palette" and "palette delta": a tensor of few distinct values (a quantiser's levels, whatever made them) as
+//! a table of values and entropy-coded indices; with a base, in the context of where the base's value falls in the same
+//! table.
 //!
-//! Coding a level in the context of the parent's level is Inshrinkerator's rearrangement (section 6, Algorithms 5 and 6)
-//! without moving data; taking the context from the parent's *value* needs neither its codebook nor its bin count.
+//! Coding a level in the context of the parent's level is Inshrinkerator's rearrangement (section 6, Algorithms 5 and
+//! 6) without moving data; taking the context from the parent's *value* needs neither its codebook nor its bin count.
 
 mod count;
 mod decode;
@@ -50,7 +48,8 @@ impl Table {
         self.values.len() as u8
     }
 
-    /// For every index but the first, the least monotone integer that is nearer to it than to the one before (or as near).
+    /// For every index but the first, the least monotone integer that is nearer to it than to the one before (or as
+    /// near).
     pub fn bounds(&self) -> Vec<i64> {
         let middle = |p: &[u64]| {
             let (a, b) = (self.numbers.ordered(p[0]), self.numbers.ordered(p[1]));

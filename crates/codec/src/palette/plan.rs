@@ -1,5 +1,4 @@
-//! What is decided about a segment's symbols once they are counted: contexts, tables, the scheme, the header. Neighbours: `encode` counts
-//! here, an engine elsewhere counts on its own; `family::plan` is the same for two relatives. It must not see an element.
+//! What is decided about a segment's symbols once they are counted: contexts, tables, the scheme, the header.
 
 use super::family;
 use super::lookup::turn;
@@ -110,7 +109,8 @@ impl Plan {
         }
     }
 
-    /// By counts of symbols: a row of one more than there are values without a base, such a row for each place with one.
+    /// By counts of symbols: a row of one more than there are values without a base, such a row for each place with
+    /// one.
     pub fn of_counts(table: &Table, counts: &[u32], with_base: bool) -> Plan {
         let values = table.values.len();
         let (mut alone, mut joint) = ([0u32; 256], ByExponent::new());
@@ -134,7 +134,8 @@ impl Plan {
         self.with_base
     }
 
-    /// Whether two relatives are better for a segment of `n` numbers, so many of them exceptions with `zero` low bytes of zeros.
+    /// Whether two relatives are better for a segment of `n` numbers, so many of them exceptions with `zero` low bytes
+    /// of zeros.
     pub fn loses_to(&self, family: &FamilyPlan, table: &Table, n: usize, exceptions: usize, zero: u8) -> bool {
         let each = table.numbers.size - usize::from(zero);
         let bytes = exceptions * each + Grid::new(n).blocks() * rans::STATE_BYTES;

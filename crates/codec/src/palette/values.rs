@@ -1,5 +1,4 @@
-//! Symbols in contexts to places in the table, and places to numbers, many at a time. Neighbours: `encode` and `decode` call,
-//! `crate::avx2` has the fast double of [`numbers`]. It must not know streams.
+//! Symbols in contexts to places in the table, and places to numbers, many at a time.
 
 use super::Table;
 use crate::simd::Simd;

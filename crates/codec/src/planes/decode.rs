@@ -1,5 +1,4 @@
-//! Reads segments of the scheme "planes". Neighbours: `pieces` and `blocks` find the parts; `coder`, `bitplane` and `low` read them, `simd`
-//! joins them. It must not trust a byte of what it reads.
+//! Reads segments of the scheme "planes".
 
 use super::{Pieces, Plan};
 use crate::bits::Cursor;

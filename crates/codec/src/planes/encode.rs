@@ -1,5 +1,4 @@
-//! Writes segments of the scheme "planes". Neighbours: `float`, `bitplane` and `low` make the parts, `coder` codes them,
-//! `blocks` cuts. It must not choose the plan.
+//! Writes segments of the scheme "planes".
 
 use super::Plan;
 use crate::bits::put_varint;
@@ -11,13 +10,15 @@ use crate::simd::{CHUNK, Simd};
 use crate::{CodecError, Dtype, Scheme, low};
 use rayon::prelude::*;
 
-/// From twice so many elements on, the heads of every second chunk are counted, from four times on of every fourth, and so on.
+/// From twice so many elements on, the heads of every second chunk are counted, from four times on of every fourth, and
+/// so on.
 const COUNTED: usize = 1 << 18;
 /// At least one chunk in so many is counted.
 const SPARSEST: usize = 8;
 
-/// How many chunks there are to one whose heads are counted. A table from 2^18 counts costs 0.007 % more than an exact one,
-/// and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a place.
+/// How many chunks there are to one whose heads are counted. A table from 2^18 counts costs 0.007 % more than an exact
+/// one, and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a
+/// place.
 pub fn stride(plan: Plan, n: usize) -> usize {
     if plan.cut.is_some_and(Cut::windowed) {
         (n / COUNTED).clamp(1, SPARSEST)
@@ -115,8 +116,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Leaves out the rarest symbols at both ends: below one in 57,344 (4096 * 14) elements, the 1/4096 of probability that
-    /// a symbol takes at least costs all others more than listing it. Moves their counts to the exceptions'.
+    /// Leaves out the rarest symbols at both ends: below one in 57,344 (4096 * 14) elements, the 1/4096 of probability
+    /// that a symbol takes at least costs all others more than listing it. Moves their counts to the exceptions'.
     fn trim(counts: &mut Counts) -> Self {
         let n: u64 = counts.iter().map(|&c| u64::from(c)).sum();
         let rare = |s: &usize| u64::from(counts[*s]) * 57_344 < n;

@@ -1,6 +1,5 @@
 //! Scheme "planes": a segment on its own. Floats are cut into symbol, raw field and low bytes; anything else into its
-//! bytes. Here is the plan that the header states. Neighbours: `encode` and `decode` follow it, `estimate` makes it. It must not
-//! know of a base.
+//! bytes. Here is the plan that the header states.
 
 mod decode;
 mod encode;

@@ -1,5 +1,4 @@
-//! Finds the parts of a block of the scheme "planes" without decoding them. Neighbours: `decode` here and the engines elsewhere decode them.
-//! It must not trust a byte of what it reads.
+//! Finds the parts of a block of the scheme "planes" without decoding them.
 
 use super::Plan;
 use crate::bits::Cursor;

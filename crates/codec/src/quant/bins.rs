@@ -1,5 +1,4 @@
-//! Codebook, levels, reconstruction. Neighbours: `cluster` and `kmeans` place the centres, `partition` says which
-//! numbers the bins are for. It must not know how levels or reconstructions are stored.
+//! Codebook, levels, reconstruction.
 //!
 //! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone
 //! (and on its sensitivity, where that is known).
@@ -101,11 +100,11 @@ impl Codebook {
         values.windows(2).map(|pair| pair[0] + pair[1]).collect()
     }
 
-    /// Calls `f` with the finite keys in runs that share a level: their class's, or the bin nearest to their representative
-    /// ([`Grid::value`]), or [`NO_BIN`].
+    /// Calls `f` with the finite keys in runs that share a level: their class's, or the bin nearest to their
+    /// representative ([`Grid::value`]), or [`NO_BIN`].
     ///
-    /// Along the keys of one sign, ascending, come the pruned ones, then bin after bin, then the protected ones: so the end of a
-    /// run is found by halving.
+    /// Along the keys of one sign, ascending, come the pruned ones, then bin after bin, then the protected ones: so the
+    /// end of a run is found by halving.
     pub(super) fn runs(&self, grid: Grid, cuts: &Cuts, mut f: impl FnMut(Range<usize>, u16)) {
         let (bins, borders) = (self.bits.len() as u16, self.borders());
         let level = |key: u16| match cuts.of_key(grid, key) {

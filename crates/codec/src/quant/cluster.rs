@@ -1,5 +1,4 @@
-//! Exact k-means on a line, by dynamic programming. Neighbours: `points` has the data, `priced` is the short cut, `kmeans` is
-//! the paper's randomised reference, `bins` rounds the centres. It must not know where the points come from.
+//! Exact k-means on a line, by dynamic programming.
 //!
 //! An optimal clustering cuts sorted points into runs, and the best cut before a run moves right as the run's end does,
 //! so that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al.,
@@ -149,8 +148,8 @@ impl Sums {
     }
 }
 
-/// Of equally long lists before, weight, first and second, the place with the least `before + spread(whole - the others)`, and
-/// that sum; the lowest of equals.
+/// Of equally long lists before, weight, first and second, the place with the least `before + spread(whole - the
+/// others)`, and that sum; the lowest of equals.
 #[inline]
 pub(crate) fn least_spread(parts: [&[f64]; 4], whole: [f64; 3]) -> (usize, f64) {
     let columns = parts[0].iter().zip(parts[1]).zip(parts[2]).zip(parts[3]);

@@ -1,5 +1,4 @@
-//! A configuration of the quantiser and the space of them. Neighbours: `partition` and `bins` obey it; a search walks
-//! it from outside. It must not know how a configuration is judged.
+//! A configuration of the quantiser and the space of them.
 
 use super::{MAX_BINS, Role};
 use crate::CodecError;

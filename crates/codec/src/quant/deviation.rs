@@ -1,12 +1,11 @@
-//! How far a reconstruction is from its tensor. Neighbours: `numbers` widens elements; engines elsewhere add up the same way. It must
-//! not know how a reconstruction came to be.
+//! How far a reconstruction is from its tensor.
 //!
-//! Sums of floats depend on their order, so the order is part of the definition; it is one that many threads can follow. Elements are
-//! widened to f64, which is exact. They are taken in runs of 4,096 (the last may be shorter). In a run, partial sum l of 32 starts at +0
-//! and adds the squares of elements l, l + 32, l + 64 and so on, in this order, each square rounded by itself. Then partial sum l
-//! gets l + 16 added for each l below 16, then l + 8 below 8, and so on by 4, 2 and 1: number 0 is the run's sum. The runs' sums are added
-//! in pairs of neighbours, one left over going on as it is; the sums of these in pairs again, until one is left. A sum that is no
-//! number is the NaN of [`f64::NAN`].
+//! Sums of floats depend on their order, so the order is part of the definition; it is one that many threads can
+//! follow. Elements are widened to f64, which is exact. They are taken in runs of 4,096 (the last may be shorter). In a
+//! run, partial sum l of 32 starts at +0 and adds the squares of elements l, l + 32, l + 64 and so on, in this order,
+//! each square rounded by itself. Then partial sum l gets l + 16 added for each l below 16, then l + 8 below 8, and so
+//! on by 4, 2 and 1: number 0 is the run's sum. The runs' sums are added in pairs of neighbours, one left over going on
+//! as it is; the sums of these in pairs again, until one is left. A sum that is no number is the NaN of [`f64::NAN`].
 
 use super::Values;
 use super::numbers::{from_bf16, from_f16};

@@ -1,5 +1,4 @@
-//! The paper's weighted k-means++ and Lloyd's iteration, as a reference and for warm starts. Neighbours: `points` has
-//! the data, `cluster` is exact and what is used otherwise. It must not know where the points come from.
+//! The paper's weighted k-means++ and Lloyd's iteration, as a reference and for warm starts.
 //!
 //! Algorithm 3 says "distance"; Proposition A.2 rests on Arthur and Vassilvitskii's theorem, which needs its square. So
 //! the square it is.

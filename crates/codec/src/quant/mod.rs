@@ -1,5 +1,4 @@
-//! The quantiser: numbers in, levels and a reconstruction out. Neighbours: `mdl-repo` chooses the configuration and
-//! stores the reconstruction's bytes like any other tensor. It must not know how they are stored, or what a file is.
+//! The quantiser: numbers in, levels and a reconstruction out.
 //!
 //! Follows Inshrinkerator (SoCC '24, sections 4.1 to 4.4, appendix A.3) in the order of work below. Statistics run over
 //! keys (the upper 16 bits of a number) and everything that decides a level is exact or done in a stated order of IEEE

@@ -1,9 +1,9 @@
-//! NeuZip's lossy variant: few mantissa bits, blocks scaled so that their largest number is exact. Neighbours: `numbers` reads and
-//! writes; whoever asks stores the reconstruction like any tensor. It must not know how that is done.
+//! NeuZip's lossy variant: few mantissa bits, blocks scaled so that their largest number is exact.
 //!
-//! NeuZip (arXiv 2410.20650), section 2.3: the exponent is kept (and entropy-coded), sign and the k highest mantissa bits take 1 + k
-//! bits, k of 0, 1 or 3 so that they fill bytes; a block is normalised by the mantissa of its largest number, "while ignoring
-//! the exponent", so that the number that matters most suffers no rounding. The coefficient takes 8 bits: it is a bf16's mantissa.
+//! NeuZip (arXiv 2410.20650), section 2.3: the exponent is kept (and entropy-coded), sign and the k highest mantissa
+//! bits take 1 + k bits, k of 0, 1 or 3 so that they fill bytes; a block is normalised by the mantissa of its largest
+//! number, "while ignoring the exponent", so that the number that matters most suffers no rounding. The coefficient
+//! takes 8 bits: it is a bf16's mantissa.
 
 use super::Values;
 use super::numbers::{put_all, to_bf16};
@@ -42,8 +42,8 @@ fn check(keep: u32, block: usize) -> Result<(), CodecError> {
     ))
 }
 
-/// Exponents, signs and mantissas of a tensor (f64, f32, f16 or bf16). Numbers are rounded to nearest, ties to even; the largest of
-/// a block keeps 8 significant bits. `None` for NaNs and infinities (as f32).
+/// Exponents, signs and mantissas of a tensor (f64, f32, f16 or bf16). Numbers are rounded to nearest, ties to even;
+/// the largest of a block keeps 8 significant bits. `None` for NaNs and infinities (as f32).
 ///
 /// # Errors
 /// [`CodecError::BadInput`] unless `keep` is in [`KEPT`] and `block` in [`BLOCKS`].
@@ -100,8 +100,8 @@ fn code(x: f32, keep: u32) -> Code {
 /// The numbers that codes stand for, as little-endian elements of `dtype`; zero has no sign.
 ///
 /// # Errors
-/// [`CodecError::BadInput`] for `keep` and `block` as in [`quantise`], dtypes that are no such floats, and as many coefficients as
-/// there are not blocks.
+/// [`CodecError::BadInput`] for `keep` and `block` as in [`quantise`], dtypes that are no such floats, and as many
+/// coefficients as there are not blocks.
 pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Result<Vec<u8>, CodecError> {
     check(keep, block)?;
     super::Grid::of(dtype)?;

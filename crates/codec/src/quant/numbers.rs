@@ -1,5 +1,4 @@
-//! Floats as 16-bit keys, as f32 and as bf16. Neighbours: everything in `quant` reads and writes numbers through this.
-//! It must not know what is done with them.
+//! Floats as 16-bit keys, as f32 and as bf16.
 
 use crate::{CodecError, Dtype};
 

@@ -1,5 +1,4 @@
-//! Which numbers are pruned, quantised or protected. Neighbours: `sketch` gives the thresholds, `roles` the groups,
-//! `bins` quantises the middle part. It must not know of codebooks.
+//! Which numbers are pruned, quantised or protected.
 //!
 //! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer;
 //! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
@@ -62,8 +61,9 @@ impl Survey {
         Ok(Verdict::Counted)
     }
 
-    /// Counts a tensor whose gradient is not known from its sketch. A caller that keeps the sketch (a few dozen KiB) until the thresholds
-    /// are known gets the codebook's points from it by [`rest_of`], without reading the tensor again.
+    /// Counts a tensor whose gradient is not known from its sketch. A caller that keeps the sketch (a few dozen KiB)
+    /// until the thresholds are known gets the codebook's points from it by [`rest_of`], without reading the tensor
+    /// again.
     pub fn add_sketch(&mut self, role: Role, sketch: &Sketch) -> Verdict {
         if sketch.non_finite() > 0 {
             return Verdict::Lossless;
@@ -201,8 +201,8 @@ impl Cuts {
     }
 }
 
-/// The decisions by magnitude of a grid's keys without sign, up to that of infinity, for another engine: keys from the second border
-/// on are protected, of the others those below the first are pruned.
+/// The decisions by magnitude of a grid's keys without sign, up to that of infinity, for another engine: keys from the
+/// second border on are protected, of the others those below the first are pruned.
 pub fn class_borders(cuts: &Cuts, grid: Grid) -> [u16; 2] {
     // Keys ascend with magnitude.
     let first = |beyond: &dyn Fn(Class) -> bool| {
@@ -230,8 +230,8 @@ pub(crate) enum Class {
     Protect,
 }
 
-/// A sketch of the sensitivities |g w| of a tensor, each computed in f32, on [`Grid::F32`]. What is no number is counted, too, all NaNs
-/// as one key.
+/// A sketch of the sensitivities |g w| of a tensor, each computed in f32, on [`Grid::F32`]. What is no number is
+/// counted, too, all NaNs as one key.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the gradient has another number of elements.

@@ -1,5 +1,4 @@
-//! Weighted points on a line, what k-means works on. Neighbours: `cluster` and `kmeans` place centres among them;
-//! `bins` makes them from a sketch. It must not know how centres are chosen.
+//! Weighted points on a line, what k-means works on.
 
 use super::Sketch;
 use crate::CodecError;

@@ -1,9 +1,9 @@
-//! Exact k-means on a line by a price for each cluster: the fast way, where it works. Neighbours: `cluster` has the sums, asks
-//! here first and fills layers where this gives up. It must not return anything that is not proved optimal.
+//! Exact k-means on a line by a price for each cluster: the fast way, where it works.
 //!
-//! With a price on every cluster, the number of clusters need not be kept track of: one pass finds the cuts that make cost plus
-//! price least. If those happen to be k clusters, no other k clusters cost less, as they would pay the same price (weak
-//! duality). The cost of the best k clusters is convex in k, so some price gives k unless two numbers of clusters tie.
+//! With a price on every cluster, the number of clusters need not be kept track of: one pass finds the cuts that make
+//! cost plus price least. If those happen to be k clusters, no other k clusters cost less, as they would pay the same
+//! price (weak duality). The cost of the best k clusters is convex in k, so some price gives k unless two numbers of
+//! clusters tie.
 
 use super::Points;
 use super::cluster::Sums;
@@ -47,8 +47,8 @@ pub(super) fn best_cuts(simd: Simd, points: &Points, sums: &Sums, k: usize) -> O
     None
 }
 
-/// What one cluster more is worth where k are many (Panter and Dite, 1951): a sixth of (the integral of the cube root of the
-/// density, over k), cubed. Only a start: nothing but the number of passes hangs on it.
+/// What one cluster more is worth where k are many (Panter and Dite, 1951): a sixth of (the integral of the cube root
+/// of the density, over k), cubed. Only a start: nothing but the number of passes hangs on it.
 fn guess(points: &Points, k: usize) -> f64 {
     let (values, weights) = (points.values(), points.weights());
     let mut integral = 0.0;
@@ -66,11 +66,11 @@ fn cube_root(x: f64) -> f64 {
     y - (y - x / (y * y)) / 3.0
 }
 
-/// `cost[j]`: the least cost of the first j points in any number of clusters, at a price for each; `cut[j]`: where the last of
-/// them begins, the lowest of equals.
+/// `cost[j]`: the least cost of the first j points in any number of clusters, at a price for each; `cut[j]`: where the
+/// last of them begins, the lowest of equals.
 fn pass(simd: Simd, sums: &Sums, price: f64, cost: &mut [f64], cut: &mut [u32]) {
-    // The best cut moves right as the end does. To beat the last one, the points before a cut have to cost less than `limit`,
-    // and what points cost rises with their number.
+    // The best cut moves right as the end does. To beat the last one, the points before a cut have to cost less than
+    // `limit`, and what points cost rises with their number.
     let (mut from, mut to) = (0, 0);
     for end in 1..cost.len() {
         let limit = cost[from] + sums.cost(from, end);

@@ -1,9 +1,8 @@
-//! Numbers straight to their reconstruction, without levels in between. Neighbours: `bins` has the codebook and the same in two
-//! steps, which this must agree with byte for byte. It must not know how reconstructions are stored.
+//! Numbers straight to their reconstruction, without levels in between.
 //!
-//! A number without a gradient becomes what its key says: one look-up in a table of 65,536 words, of which the few thousand that
-//! weights touch stay in the cache. The upper half of a word is the element's upper (or only) 16 bits; the lower half is 0, or
-//! says that the key alone does not settle it.
+//! A number without a gradient becomes what its key says: one look-up in a table of 65,536 words, of which the few
+//! thousand that weights touch stay in the cache. The upper half of a word is the element's upper (or only) 16 bits;
+//! the lower half is 0, or says that the key alone does not settle it.
 
 use super::numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16};
 use super::partition::{BLOCK, same_length};
@@ -18,8 +17,8 @@ pub const NON_FINITE: u32 = 2;
 /// In a word: a bin is needed and there is none.
 pub const NO_BIN: u32 = 4;
 
-/// Writes what [`quantise`] and then [`reconstruct`] give for `weights` to `out`, which is as long as they are; much faster where
-/// there is no gradient.
+/// Writes what [`quantise`] and then [`reconstruct`] give for `weights` to `out`, which is as long as they are; much
+/// faster where there is no gradient.
 ///
 /// False: the tensor has NaNs or infinities (as f32) and must stay lossless; what was written is of no use.
 ///

@@ -1,5 +1,4 @@
-//! What a tensor is for, told from its name and shape. Neighbours: `partition` prunes by role, `config` gives
-//! embeddings their own bins. It must not match globs or read a model's configuration: names are all it has.
+//! What a tensor is for, told from its name and shape.
 //!
 //! Knows the names of Hugging Face, timm, torchvision, llama (Meta's, Hugging Face's, GGUF's), GPT-2, nanoGPT, BERT and
 //! T5.
@@ -33,8 +32,8 @@ pub struct Override {
     pub role: Role,
 }
 
-/// Tensors below this many elements stay lossless: they weigh nothing and bear little. (At 4,096 a small conv net's shortcuts and head were
-/// half of every delta.)
+/// Tensors below this many elements stay lossless: they weigh nothing and bear little. (At 4,096 a small conv net's
+/// shortcuts and head were half of every delta.)
 const FEW: u64 = 1024;
 
 /// Whether a tensor is not quantised at all: fewer than two dimensions, fewer than 1024 elements, or a role (norm,

@@ -1,5 +1,4 @@
-//! How often each key occurs: the quantile sketch. Neighbours: `partition` takes thresholds from it, `points` clusters
-//! its cells. It must not know what a tensor is for.
+//! How often each key occurs: the quantile sketch.
 //!
 //! Stands in for the paper's DDSketch (section 4.3, Algorithm 1): the same relative error guarantee, but with the
 //! float's own exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8

@@ -1,5 +1,4 @@
-//! Growing a tree of contexts from counts: best split first, tables counted, while that saves bits and tables are left. Neighbours:
-//! encoders count, a tree is what comes out. It must not use floating point: two engines must agree on every split.
+//! Growing a tree of contexts from counts: best split first, tables counted, while that saves bits and tables are left.
 
 use super::{Axes, Limits, Part, Tree, each, halves};
 use crate::log2::{COST_BITS, entropy, log2};

@@ -1,5 +1,4 @@
-//! Which raw contexts share a table: a decision tree over three axes. Neighbours: `grow` makes one; `quant::lattice` and `palette`
-//! say what their axes are, write it and read it. It must not know what a symbol or an axis means.
+//! Which raw contexts share a table: a decision tree over three axes.
 //!
 //! A tree costs a byte a node, where a list of a thousand contexts' tables would cost more than a small tensor.
 

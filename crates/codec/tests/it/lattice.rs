@@ -1,5 +1,5 @@
-//! Lattices through the engine: with a hint the smaller of lattice and ordinary scheme is kept, a hint that is wrong changes
-//! nothing, and a stored segment gives its hint back.
+//! Lattices through the engine: with a hint the smaller of lattice and ordinary scheme is kept, a hint that is wrong
+//! changes nothing, and a stored segment gives its hint back.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

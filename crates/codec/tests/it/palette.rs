@@ -1,4 +1,5 @@
-//! Tensors of few values: found by themselves, stored near their entropy, and a quantiser's moves near the conditional one.
+//! Tensors of few values: found by themselves, stored near their entropy, and a quantiser's moves near the conditional
+//! one.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -23,7 +24,8 @@ fn bell(seed: u64, i: usize) -> f64 {
         / 208.0
 }
 
-/// Levels of `n` weights after a walk of `steps` small steps, in `bins` uneven bins; every `protect`-th is left as it is, in bf16.
+/// Levels of `n` weights after a walk of `steps` small steps, in `bins` uneven bins; every `protect`-th is left as it
+/// is, in bf16.
 fn quantised(n: usize, bins: i32, steps: usize, protect: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 * n);
     for i in 0..n {

@@ -1,8 +1,7 @@
-//! The stack machine. Neighbours: `values` holds what it builds; `ops` is the table of codes. It must not know what any
-//! global means.
+//! The stack machine.
 //!
-//! Every opcode consumes at least one byte and touches each stacked value once, so the time is linear in the pickle. The
-//! memory is bounded by [`max_cells`]: a copy from the memo is a reference, never a copy of what it refers to.
+//! Every opcode consumes at least one byte and touches each stacked value once, so the time is linear in the pickle.
+//! The memory is bounded by [`max_cells`]: a copy from the memo is a reference, never a copy of what it refers to.
 
 use super::values::{Bag, Graph, Node, Span, Value};
 use super::{Lost, ops};

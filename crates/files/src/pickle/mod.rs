@@ -1,5 +1,5 @@
-//! A restricted pickle reader: it runs the stack machine far enough to see which value hangs where, resolves no name and
-//! executes nothing. Neighbours: `torch` looks for tensors in the graph it returns. It must not know tensors or zips.
+//! A restricted pickle reader: it runs the stack machine far enough to see which value hangs where, resolves no name
+//! and executes nothing.
 
 mod machine;
 mod ops;

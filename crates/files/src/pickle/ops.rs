@@ -1,5 +1,4 @@
-//! The opcodes of pickle protocols 0 to 5. Neighbours: `machine` has the state they act on. It must not know what any
-//! value means.
+//! The opcodes of pickle protocols 0 to 5.
 
 use super::Lost;
 use super::machine::Machine;

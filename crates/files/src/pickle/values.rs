@@ -1,5 +1,4 @@
-//! The values a pickle builds, as a graph of small cells that point into the pickle's bytes. Neighbours: `machine` builds
-//! it. It must not know opcodes.
+//! The values a pickle builds, as a graph of small cells that point into the pickle's bytes.
 
 use std::borrow::Cow;
 

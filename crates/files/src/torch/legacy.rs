@@ -1,10 +1,9 @@
-//! Finds the tensors of a file that `torch.save` wrote before it wrote zips. Neighbours: `scan` recognises the magic with
-//! it; `pickle`, `names` and `storages` as for the zip. It must not know how a pickle is laid out beyond the magic.
+//! Finds the tensors of a file that `torch.save` wrote before it wrote zips.
 //!
-//! The file is five pickles (magic, version, system, object, storage keys) and, for each key in the order of the list, the
-//! number of elements (i64, always little-endian) and the elements. Nothing says how long a pickle is, so each is run in
-//! a window that grows until it holds the STOP. The keys are addresses and so is their order in the file: names and the
-//! numbering of equal ones go by the order in which the object mentions the storages.
+//! The file is five pickles (magic, version, system, object, storage keys) and, for each key in the order of the list,
+//! the number of elements (i64, always little-endian) and the elements. Nothing says how long a pickle is, so each is
+//! run in a window that grows until it holds the STOP. The keys are addresses and so is their order in the file: names
+//! and the numbering of equal ones go by the order in which the object mentions the storages.
 
 use super::storages::{Finds, Found, Storage};
 use super::{MAX_PICKLE, names, sort, storages};

@@ -1,6 +1,4 @@
-//! Finds the tensors of a PyTorch zip archive (`torch.save`, TorchScript). Neighbours: `archive` hands it the directory,
-//! `pickle` runs the pickles, `tensors` recognises what they describe, `names` says where it hangs, `storages` joins that
-//! with the entries. It must not know how a zip or a pickle is laid out.
+//! Finds the tensors of a PyTorch zip archive (`torch.save`, TorchScript).
 
 pub(crate) mod legacy;
 mod names;

@@ -1,6 +1,5 @@
 //! Walks a pickle's values from the root and names every tensor by the way to it: `model.encoder.weight`,
-//! `optimizer.state.0.exp_avg`. Neighbours: `tensors` recognises them, `storages` takes what is found. It must not know
-//! zip entries.
+//! `optimizer.state.0.exp_avg`.
 //!
 //! The walk is breadth first and enters every container once, by the shortest way, so shared and cyclic values cost no
 //! more than they occupy. Ways that are too deep or too long give no name; the storage then goes by its entry.
@@ -15,8 +14,8 @@ const MAX_DEPTH: u32 = 100;
 const MAX_NAME: usize = 1024;
 /// A dict key beyond this is an object's address, as old optimizers used them; the next run will have others.
 const MAX_NUMBER: i64 = u32::MAX as i64;
-/// Named tensors may occupy so many times the pickle's bytes: more than any real one needs, less than a hostile one could
-/// ask for by recalling one tensor under one long key again and again.
+/// Named tensors may occupy so many times the pickle's bytes: more than any real one needs, less than a hostile one
+/// could ask for by recalling one tensor under one long key again and again.
 const BUDGET: usize = 16;
 const ALLOWANCE: usize = 64 << 10;
 const TENSOR_COST: usize = 64;

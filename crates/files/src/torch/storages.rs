@@ -1,5 +1,4 @@
-//! Makes an extent and views of each storage, from what the pickle said about it. Neighbours: `names` collects the finds,
-//! the scans push every storage of a file through here. It must not know pickles.
+//! Makes an extent and views of each storage, from what the pickle said about it.
 
 use super::tensors::{StorageRef, Tensor};
 use crate::layout::{Extent, Layout, View};

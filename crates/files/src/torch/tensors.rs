@@ -1,5 +1,4 @@
 //! Recognises tensors and storages among a pickle's values, by the names of the functions that would rebuild them.
-//! Neighbours: `names` asks it about every value it meets. It must not know zip entries, and calls nothing.
 
 use crate::pickle::{Graph, Node, Span, Value};
 use mdl_codec::Dtype;

@@ -1,5 +1,4 @@
-//! The CRC-32 of every stored entry, and where the archive keeps it. Neighbours: `entries` walks the directory. It must not know why a
-//! payload was changed.
+//! The CRC-32 of every stored entry, and where the archive keeps it.
 
 use super::end::End;
 use super::entries::{STREAMED, place, record};

@@ -1,5 +1,4 @@
-//! Finds where a zip archive's directory is, by the records at the archive's end. Neighbours: `entries` reads the directory.
-//! It must not know what the directory says.
+//! Finds where a zip archive's directory is, by the records at the archive's end.
 
 use super::MAX_DIRECTORY;
 use crate::bytes::{Trouble, bad, take, u16_at, u32_at, u64_at};

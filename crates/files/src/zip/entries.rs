@@ -1,5 +1,4 @@
-//! Walks a zip directory and checks every entry against its local header. Neighbours: `end` says where the directory is.
-//! It must not know what the entries hold.
+//! Walks a zip directory and checks every entry against its local header.
 
 use super::Entry;
 use super::end::End;

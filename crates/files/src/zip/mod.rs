@@ -1,5 +1,4 @@
-//! Reads the directory of a zip archive. Neighbours: `end` finds the directory, `entries` walks it; `archive` decides what
-//! the archive is. It must not know what the entries hold, and never reads a payload.
+//! Reads the directory of a zip archive.
 
 mod checksums;
 mod end;

@@ -1,5 +1,4 @@
-//! Where a repository behind `mdl serve` is: from the URL that people write to the one that requests go to. Neighbours: `wire` asks there.
-//! It must not ask anything.
+//! Where a repository behind `mdl serve` is: from the URL that people write to the one that requests go to.
 
 use mdl_repo::{RepoError, Result};
 use reqwest::header::HeaderValue;

@@ -1,5 +1,4 @@
-//! What a server says that is no success, as an error of this side. Neighbours: `wire` got it, `mod` has outcomes of single refs. It must
-//! not know what was asked for.
+//! What a server says that is no success, as an error of this side.
 
 use mdl_objects::Id;
 use mdl_repo::{HEADS, RepoError, TAGS, sync::RefMove};

@@ -1,5 +1,4 @@
-//! HTTP clients: how long they wait for what, and for how long they pause between two tries. Neighbours: `wire` asks with them. It must
-//! not know what is asked for.
+//! HTTP clients: how long they wait for what, and for how long they pause between two tries.
 
 use super::address::Address;
 use crate::runtime;

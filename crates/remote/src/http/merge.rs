@@ -1,4 +1,4 @@
-//! Several plans as one. Neighbours: `mod` asks in pieces where it wants more than a server takes at once. It must not know why.
+//! Several plans as one.
 
 use mdl_repo::{
     pack::{PackId, Record},

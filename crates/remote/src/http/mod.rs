@@ -1,5 +1,4 @@
-//! A repository behind `mdl serve`. Neighbours: implements `Peer`; `wire` makes single requests, `send` carries bundles. It must not know
-//! how the server does what it is asked. The protocol is specified in docs/protocol.md.
+//! A repository behind `mdl serve`. The protocol is specified in docs/protocol.md.
 
 mod address;
 mod answer;

@@ -1,5 +1,4 @@
-//! How often and for how long something is tried again. Neighbours: `wire` and whoever goes on where a try broke off. It must not know
-//! what is tried.
+//! How often and for how long something is tried again.
 
 use super::{
     answer::Refused,

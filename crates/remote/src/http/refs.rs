@@ -1,5 +1,4 @@
-//! Where the refs at a server stand, what it is told before they move, and moves of several. Neighbours: `wire` asks, `answer` makes errors of refusals. It must not know
-//! what a ref holds.
+//! Where the refs at a server stand, what it is told before they move, and moves of several.
 
 use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
 use crate::peer::{Advertised, nonsense};

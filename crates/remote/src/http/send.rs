@@ -1,5 +1,4 @@
-//! Carries bundles to a server: the parts that it lacks, several at a time, then has all of them taken in. Neighbours: `wire` makes the
-//! requests, the server keeps the parts. It must not know what is in a bundle.
+//! Carries bundles to a server: the parts that it lacks, several at a time, then has all of them taken in.
 
 use super::{
     HttpPeer, JSON, MAX_JSON, OCTETS, parse,

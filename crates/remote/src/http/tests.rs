@@ -1,5 +1,4 @@
-//! The client against a server that lies, stumbles or is of another time. Neighbours: `wire` and `mod` are asked; the true server has
-//! tests of its own. It must not need a network beyond this machine.
+//! The client against a server that lies, stumbles or is of another time.
 
 use super::HttpPeer;
 use crate::peer::Peer;

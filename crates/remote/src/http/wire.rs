@@ -1,5 +1,4 @@
-//! One request, tried again where that may help. Neighbours: `address` says where, `answer` makes errors of refusals. It must not know
-//! what is asked for.
+//! One request, tried again where that may help.
 //!
 //! Every call of the protocol may be made again when its answer was lost; so all of them are.
 
@@ -117,8 +116,8 @@ impl Wire {
         }
     }
 
-    /// Bytes as they come, `call.max` of them; the calling thread takes them. Where the line breaks, `rest` says what to ask for after
-    /// so many bytes.
+    /// Bytes as they come, `call.max` of them; the calling thread takes them. Where the line breaks, `rest` says what
+    /// to ask for after so many bytes.
     pub fn stream(&self, rest: &dyn Fn(u64) -> Call, take: &mut Take<'_>) -> Asked<()> {
         let (mut came, mut patience) = (0, Patience::new(false));
         loop {

@@ -1,5 +1,4 @@
-//! A bounded cache of blocks of keys that never change, in memory; what many threads miss at once is asked for once. Neighbours: `read`
-//! asks here first and brings what it fetched. It must not know how a block is fetched.
+//! A bounded cache of blocks of keys that never change, in memory; what many threads miss at once is asked for once.
 //!
 //! Nothing here is relied on: what was dropped or never came is fetched again.
 
@@ -104,8 +103,8 @@ impl Blocks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of the blocks that a read wants. If it is to be fetched, so are those after it that are wanted too and,
-    /// where the one before it was read, some that will be.
+    /// The first of the blocks that a read wants. If it is to be fetched, so are those after it that are wanted too
+    /// and, where the one before it was read, some that will be.
     pub(super) fn ask(&self, key: &Arc<str>, wanted: Range<u64>) -> Ask<'_> {
         let name = (key.clone(), wanted.start);
         let mut state = self.lock();

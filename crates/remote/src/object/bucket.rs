@@ -1,5 +1,4 @@
-//! A bucket: keys become paths below a prefix, values come and go whole. Neighbours: every room here asks through it; `failure` says
-//! what went wrong. It must not know what a key is for.
+//! A bucket: keys become paths below a prefix, values come and go whole.
 
 use super::failure::{absent, cut_short, failed};
 use bytes::Bytes;

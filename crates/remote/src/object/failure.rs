@@ -1,5 +1,4 @@
-//! What a store's failures mean to the user. Neighbours: every room here that asks the store. It must not know what was asked, only
-//! how to say it.
+//! What a store's failures mean to the user.
 
 use mdl_repo::RepoError;
 use object_store::Error;

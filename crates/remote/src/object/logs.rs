@@ -1,8 +1,8 @@
-//! Logs: what many processes append to, kept as one object per append beside a base. Neighbours: `bucket` reads and writes the
-//! objects. It must not know what a line means.
+//! Logs: what many processes append to, kept as one object per append beside a base.
 //!
-//! The pieces of `logs/X` are `logs/X.d/TIME-NONCE`; a log is its base, then its pieces in the order of their names. TIME is milliseconds
-//! in hex, later than that of every piece which was there before: a clock that is behind must not put a move before the one it follows.
+//! The pieces of `logs/X` are `logs/X.d/TIME-NONCE`; a log is its base, then its pieces in the order of their names.
+//! TIME is milliseconds in hex, later than that of every piece which was there before: a clock that is behind must not
+//! put a move before the one it follows.
 
 use super::{
     bucket::{Bucket, fresh_nonce},
@@ -134,8 +134,8 @@ pub(super) async fn replace(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<
     remove_all(bucket, old).await
 }
 
-/// Puts another base in the place of all that a log is, if that is `expected`. What is appended meanwhile stays, behind the base. A kill
-/// leaves the new base and the old pieces: lines twice, none less.
+/// Puts another base in the place of all that a log is, if that is `expected`. What is appended meanwhile stays, behind
+/// the base. A kill leaves the new base and the old pieces: lines twice, none less.
 pub(super) async fn swap(bucket: &Bucket, key: &str, expected: Option<Bytes>, new: Option<Bytes>) -> Result<Swap> {
     let log = read(bucket, key, MAX_VALUE).await?;
     if log.joined.as_deref() != expected.as_deref() {

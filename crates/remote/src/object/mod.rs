@@ -1,8 +1,7 @@
-//! Storage in a bucket of an object store. Neighbours: implements `mdl_repo::storage::Storage`; `place` makes the clients. It must not
-//! know whose store it is, nor what a key means beyond what never changes (`packs/`) and what is appended to (`logs/`).
+//! Storage in a bucket of an object store.
 //!
-//! A bucket has no locks: `excludes` says so, and a collector there condemns first and deletes a time of grace later. What a call
-//! reports as done is what the store acknowledged.
+//! A bucket has no locks: `excludes` says so, and a collector there condemns first and deletes a time of grace later.
+//! What a call reports as done is what the store acknowledged.
 
 mod blocks;
 mod bucket;
@@ -69,8 +68,8 @@ struct Open;
 impl Guard for Open {}
 
 impl ObjectStorage {
-    /// Keys below `prefix` of a bucket. `store` may ask again by itself; `once` is a client of the same bucket that never does.
-    /// `shown` is the URL for messages, without credentials.
+    /// Keys below `prefix` of a bucket. `store` may ask again by itself; `once` is a client of the same bucket that
+    /// never does. `shown` is the URL for messages, without credentials.
     pub fn new(store: Arc<dyn ObjectStore>, once: Arc<dyn ObjectStore>, prefix: &str, shown: &str) -> ObjectStorage {
         ObjectStorage {
             bucket: Bucket::new(store, once, prefix, shown),

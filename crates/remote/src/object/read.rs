@@ -1,5 +1,5 @@
-//! Reading ranges: through the block cache where a key never changes and the range is short, straight from the store otherwise.
-//! Neighbours: `blocks` holds, `bucket` fetches. It must not know what the bytes mean.
+//! Reading ranges: through the block cache where a key never changes and the range is short, straight from the store
+//! otherwise.
 
 use super::{
     blocks::{Ask, BLOCK, Blocks},

@@ -1,11 +1,12 @@
-//! Compare-and-swap by conditional put, and what is done when the store's answer does not arrive. Neighbours: `bucket` reads values
-//! with their versions. It must not know what a value means.
+//! Compare-and-swap by conditional put, and what is done when the store's answer does not arrive.
 //!
-//! A put goes out through the client that never asks again by itself: were a put that succeeded repeated, the refusal of the repetition
-//! would look like somebody else's move. Each swap signs its value with a nonce. Whatever the answer was, unless it was a plain
-//! yes, the object is read back: our nonce there, or named by the value after it, means that it happened.
+//! A put goes out through the client that never asks again by itself: were a put that succeeded repeated, the refusal
+//! of the repetition would look like somebody else's move. Each swap signs its value with a nonce. Whatever the answer
+//! was, unless it was a plain yes, the object is read back: our nonce there, or named by the value after it, means that
+//! it happened.
 //!
-//! Object stores remove unconditionally only, so a value that is removed becomes a tombstone by the same conditional put.
+//! Object stores remove unconditionally only, so a value that is removed becomes a tombstone by the same conditional
+//! put.
 
 use super::{
     bucket::{Bucket, Value, fresh_nonce, signed, unsupported},
@@ -140,7 +141,8 @@ impl Attempt<'_> {
         if now.nonce.as_deref() == nonce || now.after.as_deref() == nonce {
             return true;
         }
-        // Everybody here signs: a value without a signature lies in a store that keeps none, and is all there is to go by.
+        // Everybody here signs: a value without a signature lies in a store that keeps none, and is all there is to go
+        // by.
         now.nonce.is_none() && self.lost.is_some() && now.bytes == self.new
     }
 

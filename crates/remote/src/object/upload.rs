@@ -1,8 +1,7 @@
-//! Uploads: spooled until their name is known, then sent as one put or in parts. Neighbours: `bucket` has the clients, `logs` takes what
-//! goes to a log. It must not know what is sent.
+//! Uploads: spooled until their name is known, then sent as one put or in parts.
 //!
-//! An upload that dies with its process leaves nothing here (the spool file has no name) and perhaps parts in the bucket, which no
-//! listing shows; a lifecycle rule of the bucket removes those.
+//! An upload that dies with its process leaves nothing here (the spool file has no name) and perhaps parts in the
+//! bucket, which no listing shows; a lifecycle rule of the bucket removes those.
 
 use super::{bucket::Bucket, failure::failed, logs, read::immutable};
 use crate::runtime::block_on;
@@ -28,8 +27,8 @@ const PARTS: u64 = 10_000;
 /// Bytes of parts that may be on their way at once, and how many parts these are at most.
 const ON_THE_WAY: u64 = 64 << 20;
 const AT_ONCE: u64 = 4;
-/// An object that came to its name by now is not sent again. An older one is: a collector may have condemned it, and goes by
-/// the time of the last write.
+/// An object that came to its name by now is not sent again. An older one is: a collector may have condemned it, and
+/// goes by the time of the last write.
 const RECENT: Duration = Duration::from_secs(3600);
 
 /// Bytes that wait for their name.

@@ -1,5 +1,4 @@
-//! The one suite of all storages, run on buckets: in memory, in an S3 store that the environment names, behind faults. Neighbours:
-//! `support/conformance.rs` of `mdl-repo` has the promises. It must not know how they are kept.
+//! The one suite of all storages, run on buckets: in memory, in an S3 store that the environment names, behind faults.
 
 #[path = "../../../repo/tests/it/support/conformance.rs"]
 mod promises;

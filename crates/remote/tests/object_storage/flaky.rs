@@ -1,5 +1,5 @@
-//! An object store that fails on purpose, below `ObjectStorage`: answers that do not come, puts that come late, replies that end early.
-//! Neighbours: wraps a bucket in memory. It must not know what is stored.
+//! An object store that fails on purpose, below `ObjectStorage`: answers that do not come, puts that come late, replies
+//! that end early.
 
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream, stream::BoxStream};

@@ -1,4 +1,4 @@
-//! Storage in buckets, from outside: one file per promise. Neighbours: `mdl-remote`. It must not reach into the crate's rooms.
+//! Storage in buckets, from outside: one file per promise.
 
 mod buckets;
 mod flaky;

@@ -1,5 +1,4 @@
-//! Packs: sent once; ranges of them asked for once, ahead, and again if a reply was cut short. Neighbours: `flaky` counts and cuts. It
-//! must not know how the cache is kept.
+//! Packs: sent once; ranges of them asked for once, ahead, and again if a reply was cut short.
 
 use super::flaky::{Flaky, Plan};
 use mdl_repo::storage::Key;

@@ -1,5 +1,4 @@
-//! A put whose answer did not come is looked for: found, sent again, or said to be unknown. Neighbours: `flaky` loses the answers. It must
-//! not know how a put is recognised.
+//! A put whose answer did not come is looked for: found, sent again, or said to be unknown.
 
 use super::flaky::{Flaky, Plan};
 use mdl_repo::storage::Key;

@@ -1,5 +1,4 @@
-//! What the tests of this crate share: repositories with histories of small models, and a peer that fails on purpose. Neighbours: every
-//! test beside it. It must not assert anything about a transfer itself.
+//! What the tests of this crate share: repositories with histories of small models, and a peer that fails on purpose.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use mdl_codec::{CpuEngine, Engine};

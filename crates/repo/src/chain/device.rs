@@ -1,5 +1,4 @@
-//! A tensor and what it stands on, decoded in a device's memory. Neighbours: `chain` found the levels, the engine's device decodes. It must
-//! not copy a decoded byte to the host.
+//! A tensor and what it stands on, decoded in a device's memory.
 
 use super::TensorReader;
 use mdl_codec::{CodecError, Device, Held, Span, Stored, scheme_of};
@@ -9,7 +8,8 @@ use mdl_objects::{Id, Kind, tensor_head};
 pub(crate) type HeldPair = (Box<dyn Held>, Option<Box<dyn Held>>);
 
 impl TensorReader<'_> {
-    /// The whole tensor in the device's memory and, `with_base`, what it was stored against; both verified by their ids. None: damaged.
+    /// The whole tensor in the device's memory and, `with_base`, what it was stored against; both verified by their
+    /// ids. None: damaged.
     ///
     /// # Errors
     /// [`CodecError::Device`]: it has no room, or a pack has moved; the host is asked then.

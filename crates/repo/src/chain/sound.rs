@@ -1,8 +1,8 @@
-//! Looks once at the stored bytes of what is then read in parts. Neighbours: `chain` reads the parts, packs have the checksums, the
-//! `Odb` remembers what was found sound. It must not decode.
+//! Looks once at the stored bytes of what is then read in parts.
 //!
-//! A part of a tensor cannot be verified by the tensor's id, which covers the whole; but each payload has a checksum. So before
-//! the first part is used the payload is read through, a piece at a time, as are those of all that it stands on.
+//! A part of a tensor cannot be verified by the tensor's id, which covers the whole; but each payload has a checksum.
+//! So before the first part is used the payload is read through, a piece at a time, as are those of all that it stands
+//! on.
 
 use super::TensorReader;
 use crate::{
@@ -64,7 +64,8 @@ impl Odb {
 }
 
 impl TensorReader<'_> {
-    /// Makes sure, once in a process, that what the tensor is stored as is what was written: to be asked before parts are used.
+    /// Makes sure, once in a process, that what the tensor is stored as is what was written: to be asked before parts
+    /// are used.
     ///
     /// # Errors
     /// Damaged; the medium failed.

@@ -1,5 +1,4 @@
-//! Where a version's files lie on disk, and what is there now. Neighbours: `checkout` decides what to do about it. It must
-//! not know versions beyond the names of their files.
+//! Where a version's files lie on disk, and what is there now.
 
 use crate::{RepoError, Result, restore::Temporary, tree::Files, work::WorkFile};
 use std::{
@@ -21,8 +20,8 @@ pub fn check_path(rel: &str) -> Result<()> {
     })
 }
 
-/// Where a tree's path lies below `root`. Trees of older programs may hold unsafe names, which are refused here, and so is a
-/// symbolic link on the way, which would lead the write out of `root`.
+/// Where a tree's path lies below `root`. Trees of older programs may hold unsafe names, which are refused here, and so
+/// is a symbolic link on the way, which would lead the write out of `root`.
 pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
     check_path(rel)?;
     let mut path = root.to_owned();
@@ -40,7 +39,8 @@ pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Refuses a file where a version's path wants a directory, unless it goes itself: once others have been written it is too late.
+/// Refuses a file where a version's path wants a directory, unless it goes itself: once others have been written it is
+/// too late.
 pub(super) fn refuse_file_above(root: &Path, rel: &str, goes: impl Fn(&str) -> bool) -> Result<()> {
     for (i, _) in rel.match_indices('/') {
         let (above, path) = (&rel[..i], root.join(&rel[..i]));

@@ -1,5 +1,4 @@
-//! Whether bytes on disk are in a version, so that overwriting them loses nothing. Neighbours: `checkout` asks; refs,
-//! history and trees answer. It must not write anything.
+//! Whether bytes on disk are in a version, so that overwriting them loses nothing.
 
 use crate::{
     RepoError, Result,
@@ -64,7 +63,8 @@ impl Repo {
         }))
     }
 
-    /// The file as it is, if that is what a version holds. What is remembered of it is not asked, since it is about to go.
+    /// The file as it is, if that is what a version holds. What is remembered of it is not asked, since it is about to
+    /// go.
     pub(super) fn clean(&self, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
         let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
             return Ok(None);
@@ -73,8 +73,8 @@ impl Repo {
         Ok(found.filter(|now| (now.file, now.executable) == ((old.mode, old.id), old.executable)))
     }
 
-    /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not enough:
-    /// they may be what a commit left that did not come about, and go with the next collection.
+    /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not
+    /// enough: they may be what a commit left that did not come about, and go with the next collection.
     pub(super) fn in_no_version(&self, files: HashMap<String, (Mode, Id)>) -> Result<Vec<String>> {
         let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
         let mut seen = HashSet::new();

@@ -1,5 +1,5 @@
-//! Puts a file where another is, or takes one away, where that is what was looked at. What was written to meanwhile comes back under
-//! its name: a file is exchanged first and looked at then, when no name leads to it any more.
+//! Puts a file where another is, or takes one away, where that is what was looked at. What was written to meanwhile
+//! comes back under its name: a file is exchanged first and looked at then, when no name leads to it any more.
 
 use super::{Expected, known::Read};
 use crate::{RepoError, Result, restore::Temporary, work::FileState};
@@ -139,7 +139,8 @@ fn visible(aside: &Path, path: &Path) -> Result<PathBuf> {
     Ok(aside.to_owned())
 }
 
-/// Whether a file is what it was, as its state and its executable bit tell. A rename moves the inode's own time and no byte.
+/// Whether a file is what it was, as its state and its executable bit tell. A rename moves the inode's own time and no
+/// byte.
 pub(super) fn is_same(path: &Path, seen: &Read) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(m) if (m.permissions().mode() & 0o100 != 0) != seen.executable => Ok(false),

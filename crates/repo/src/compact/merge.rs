@@ -1,5 +1,4 @@
-//! Merges packs: which ones, into what, and when the old ones may go. Neighbours: `reach` copies; `compact` drives. It must
-//! not decode anything.
+//! Merges packs: which ones, into what, and when the old ones may go.
 
 use crate::{
     Result,

@@ -1,8 +1,8 @@
-//! Compaction: short delta chains for the versions people read, few packs instead of many. Neighbours: `rebase` encodes
-//! tensors anew, `merge` copies packs together, `reach` has the records. It must not change an id, nor drop an object.
+//! Compaction: short delta chains for the versions people read, few packs instead of many.
 //!
-//! New packs are written while commits go on. Only the deletion of packs whose every object has been seen in another one
-//! keeps everybody out, and it looks again before it deletes. A kill anywhere leaves objects twice, never less than once.
+//! New packs are written while commits go on. Only the deletion of packs whose every object has been seen in another
+//! one keeps everybody out, and it looks again before it deletes. A kill anywhere leaves objects twice, never less than
+//! once.
 
 mod merge;
 mod rebase;
@@ -32,8 +32,8 @@ pub struct CompactOptions {
     pub dry_run: bool,
 }
 
-/// What a compaction did, or would do. As JSON it is what `mdl compact --json` prints and what the server's job ends with:
-/// quantities are named as everywhere there (docs/cli-json.md).
+/// What a compaction did, or would do. As JSON it is what `mdl compact --json` prints and what the server's job ends
+/// with: quantities are named as everywhere there (docs/cli-json.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompactReport {
     /// Whether nothing was changed.
@@ -62,9 +62,9 @@ fn larger_first(s: &Stored) -> Reverse<u64> {
 }
 
 impl Repo {
-    /// Encodes tensors anew whose chains are too long (those of branch tips beyond 1 delta, of tags beyond 4, all others
-    /// beyond `delta.max_depth`), or that are stored as differences to tensors of pruned versions only, and merges small packs.
-    /// A second run does nothing.
+    /// Encodes tensors anew whose chains are too long (those of branch tips beyond 1 delta, of tags beyond 4, all
+    /// others beyond `delta.max_depth`), or that are stored as differences to tensors of pruned versions only, and
+    /// merges small packs. A second run does nothing.
     ///
     /// # Errors
     /// Damaged packs, refs or objects; the medium failed; `Stopped`. Nothing is lost on any error.

@@ -1,8 +1,7 @@
-//! Shortens delta chains: decides which tensors are encoded anew and does it. Neighbours: `reach` has the records, `chain`
-//! decodes, the engine encodes; `compact` drives. It must not delete anything.
+//! Shortens delta chains: decides which tensors are encoded anew and does it.
 //!
-//! A tensor encoded anew is whole, or a delta to a tensor further down its own chain, and states one more than that one's
-//! depth: less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
+//! A tensor encoded anew is whole, or a delta to a tensor further down its own chain, and states one more than that
+//! one's depth: less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
 use crate::{
     RepoError, Result,
@@ -38,8 +37,8 @@ pub(super) struct Rebase {
 }
 
 impl Rebase {
-    /// Walks all chains from their feet up and notes where one grows past its limit, and where one stands on tensors that
-    /// nothing but pruned versions (`pruned`) names.
+    /// Walks all chains from their feet up and notes where one grows past its limit, and where one stands on tensors
+    /// that nothing but pruned versions (`pruned`) names.
     ///
     /// # Errors
     /// Absent or damaged objects; the medium failed.
@@ -194,8 +193,8 @@ impl Chain {
         }
     }
 
-    /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's foot if the chain would get too
-    /// long; whole where there is none.
+    /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's foot if the chain would get
+    /// too long; whole where there is none.
     fn moved(n: u32, under: Option<(u32, &Chain)>, limit: u64, below: &Chain) -> (Option<u32>, Chain) {
         let base = under
             .filter(|_| limit > 0)

@@ -1,5 +1,4 @@
-//! A checkpoint's files with a reconstruction in place of its tensors. Neighbours: `evaluate` shows them to a command. It must not know
-//! how tensors were found.
+//! A checkpoint's files with a reconstruction in place of its tensors.
 
 use super::Checkpoint;
 use crate::{RepoError, Result};

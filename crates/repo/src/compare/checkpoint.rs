@@ -1,4 +1,4 @@
-//! Checkpoint files in memory. Neighbours: `mdl-files` scans, `candidate` writes them again. It must not know any system.
+//! Checkpoint files in memory.
 
 use crate::{RepoError, Result};
 use mdl_codec::Dtype;
@@ -80,9 +80,9 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 impl Checkpoint {
-    /// Reads a file or a directory of files. A tensor's name is its name in its file where one file has tensors, else the file's name
-    /// goes before it; so versions whose one file is called differently still are each other's parents. Moments of an optimizer
-    /// (`moment_of`) are left out: no system here is made for them.
+    /// Reads a file or a directory of files. A tensor's name is its name in its file where one file has tensors, else
+    /// the file's name goes before it; so versions whose one file is called differently still are each other's parents.
+    /// Moments of an optimizer (`moment_of`) are left out: no system here is made for them.
     ///
     /// # Errors
     /// What cannot be read, a damaged checkpoint, no tensors at all.

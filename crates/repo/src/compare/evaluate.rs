@@ -1,5 +1,4 @@
-//! A command that says how good a checkpoint is. Neighbours: `candidate` writes the files it looks at, `crate::evaluator` runs
-//! it. It must not know what it measures.
+//! A command that says how good a checkpoint is.
 
 use super::{Checkpoint, candidate};
 use crate::{CommandEvaluator, RepoError, Result};
@@ -27,8 +26,8 @@ pub enum Verdict {
 }
 
 impl Evaluator {
-    /// Writes the reconstruction as files, runs the command and removes the files. A command that fails, takes too long or says
-    /// something else than a finite number gives no quality.
+    /// Writes the reconstruction as files, runs the command and removes the files. A command that fails, takes too long
+    /// or says something else than a finite number gives no quality.
     ///
     /// # Errors
     /// Files that cannot be written, or have checksums.

@@ -1,4 +1,4 @@
-//! One system on one checkpoint. Neighbours: `checkpoint` has the tensors, `search` asks many times. It must not know evaluators.
+//! One system on one checkpoint.
 
 use super::Checkpoint;
 use crate::{RepoError, Result};

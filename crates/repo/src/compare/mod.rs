@@ -1,6 +1,5 @@
-//! Compression systems side by side on checkpoint files: what they emit, how wrong they are, how fast, and what an evaluator says.
-//! Neighbours: `mdl_codec::baselines` has the systems, `mdl-files` finds tensors; `mdl compare` shows the results. It needs no
-//! repository and must not know how a version is stored.
+//! Compression systems side by side on checkpoint files: what they emit, how wrong they are, how fast, and what an
+//! evaluator says. It needs no repository and must not know how a version is stored.
 //!
 //! Everything is in memory: a checkpoint, its encoding and its reconstruction at a time.
 

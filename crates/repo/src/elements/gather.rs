@@ -1,8 +1,8 @@
-//! Fetches chosen elements of a stored tensor in row-major order. Neighbours: `chain` decodes segments, `slice` says what is
-//! chosen. It must not know what the bytes are for.
+//! Fetches chosen elements of a stored tensor in row-major order.
 //!
-//! Runs of bytes are gathered in batches, and each batch decodes a segment once, however the view walks across the tensor: the work is
-//! bounded by what is handed on and what is stored, not by their product with the number of elements.
+//! Runs of bytes are gathered in batches, and each batch decodes a segment once, however the view walks across the
+//! tensor: the work is bounded by what is handed on and what is stored, not by their product with the number of
+//! elements.
 
 use super::{Axis, Elements};
 use crate::{RepoError, Result, chain::TensorReader, odb::Odb};
@@ -15,8 +15,9 @@ const PIECES: usize = 1 << 20;
 type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
 
 impl Elements {
-    /// Hands the chosen elements to `sink` in order, little-endian, row by row. A whole tensor is verified by its id on the way;
-    /// of a part, only the segments that hold it are decoded. However much is chosen, the memory that this takes is bounded.
+    /// Hands the chosen elements to `sink` in order, little-endian, row by row. A whole tensor is verified by its id on
+    /// the way; of a part, only the segments that hold it are decoded. However much is chosen, the memory that this
+    /// takes is bounded.
     ///
     /// # Errors
     /// Axes that are not the tensor's; absent or damaged objects; whatever `sink` returns.
@@ -54,7 +55,8 @@ impl Elements {
         }
     }
 
-    /// Innermost axes that lie side by side in the tensor make one run of bytes; the axes left have a count and a stride.
+    /// Innermost axes that lie side by side in the tensor make one run of bytes; the axes left have a count and a
+    /// stride.
     fn runs(&self, axes: &[Axis]) -> (u64, Vec<(u64, u64)>) {
         let mut outer: Vec<(u64, u64)> = axes
             .iter()
@@ -144,7 +146,8 @@ impl<'a> Batch<'a> {
     }
 
     fn hand_on(&mut self, sink: Sink<'_>) -> Result<()> {
-        // Their order does not matter, they know their places; where the tensor is walked along, they are in this one already.
+        // Their order does not matter, they know their places; where the tensor is walked along, they are in this one
+        // already.
         self.pieces.sort_by_key(|p| p.segment);
         self.out.clear();
         self.out.resize(self.len, 0);

@@ -1,5 +1,4 @@
-//! Elements of a stored tensor, or of a view of one: all of them or a part, and the heads of the files that hold such. Neighbours:
-//! `slice` reads what part is wanted, `gather` fetches it. It must not know revisions, nor where the bytes go.
+//! Elements of a stored tensor, or of a view of one: all of them or a part, and the heads of the files that hold such.
 
 mod gather;
 mod npy;
@@ -14,8 +13,8 @@ use crate::{RepoError, Result};
 use mdl_codec::Dtype;
 use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
 
-/// Bytes that a view may show in any case, and times the bytes that are stored: a view may show one element many times (as
-/// `torch.expand` makes them), and so a small file more than any machine can send.
+/// Bytes that a view may show in any case, and times the bytes that are stored: a view may show one element many times
+/// (as `torch.expand` makes them), and so a small file more than any machine can send.
 const SHOWN_ANYWAY: u64 = 64 << 20;
 const TIMES_STORED: u64 = 16;
 
@@ -98,7 +97,8 @@ impl Elements {
         })
     }
 
-    /// The elements that go by a name in a file: a tensor, or a view of one. `path` is what the file is called in errors.
+    /// The elements that go by a name in a file: a tensor, or a view of one. `path` is what the file is called in
+    /// errors.
     ///
     /// # Errors
     /// There is none; a view that leaves its tensor.

@@ -1,4 +1,4 @@
-//! The header of a numpy .npy file. Neighbours: the elements follow. It must not know where they come from.
+//! The header of a numpy .npy file.
 
 use mdl_codec::Dtype;
 
@@ -24,8 +24,8 @@ fn descr(dtype: Dtype) -> &'static str {
     }
 }
 
-/// Head of a .npy file of these elements, row by row: magic, version and description, padded so that they begin at a multiple
-/// of 64.
+/// Head of a .npy file of these elements, row by row: magic, version and description, padded so that they begin at a
+/// multiple of 64.
 pub fn npy_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
     let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
     let comma = if shape.len() == 1 { "," } else { "" };

@@ -1,5 +1,4 @@
-//! The header of a safetensors file. Neighbours: the tensors' bytes follow, one after the other. It must not know where they come
-//! from.
+//! The header of a safetensors file.
 
 use crate::{RepoError, Result};
 use mdl_codec::Dtype;
@@ -31,11 +30,12 @@ fn code(dtype: Dtype) -> Option<&'static str> {
     })
 }
 
-/// Head of a safetensors file of these tensors, whose bytes follow in this order without gaps: a length of 8 bytes and a JSON
-/// document, padded to a multiple of 8.
+/// Head of a safetensors file of these tensors, whose bytes follow in this order without gaps: a length of 8 bytes and
+/// a JSON document, padded to a multiple of 8.
 ///
 /// # Errors
-/// A type that the format lacks; a name that it keeps for itself, or that two tensors have; a file longer than 64 bits can say.
+/// A type that the format lacks; a name that it keeps for itself, or that two tensors have; a file longer than 64 bits
+/// can say.
 pub fn safetensors_header(tensors: &[(&str, Dtype, &[u64])]) -> Result<Vec<u8>> {
     let (mut header, mut at) = (Map::new(), 0u64);
     for &(name, dtype, shape) in tensors {

@@ -1,8 +1,7 @@
-//! Decodes every copy of every object and hashes it. Neighbours: `reach` has the records, the engine decodes; `fsck` reports.
-//! It must not know refs.
+//! Decodes every copy of every object and hashes it.
 //!
-//! Tensors are taken by families: one stored whole and all its deltas, decoded segment by segment down the tree, so that
-//! each payload is decoded once however long the chains are, and few segments are in memory.
+//! Tensors are taken by families: one stored whole and all its deltas, decoded segment by segment down the tree, so
+//! that each payload is decoded once however long the chains are, and few segments are in memory.
 
 use super::{Bad, is_node};
 use crate::{
@@ -18,8 +17,8 @@ use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Copies of objects, of all these, that do not decode to what their id says. What stands on a tensor that is not among them is
-/// passed over.
+/// Copies of objects, of all these, that do not decode to what their id says. What stands on a tensor that is not among
+/// them is passed over.
 pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
     let (tensors, others): (Vec<Slot>, Vec<Slot>) =
         sound.into_iter().partition(|s| catalog.record(*s).kind == Kind::Tensor);

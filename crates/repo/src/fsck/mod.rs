@@ -1,6 +1,4 @@
-//! The check of everything stored. Neighbours: `packs` reads every byte, `decode` every object, `trace` finds what is missing
-//! and who is affected. It must not repair anything; it
-//! leaves a list of what cannot be read, so that the next commit of the same content stores it again.
+//! The check of everything stored.
 
 mod decode;
 mod packs;
@@ -97,17 +95,17 @@ impl Bad {
 }
 
 impl Repo {
-    /// Checks what is stored. `quick`: every pack's trailer and footer, the checksum of every stored payload, and that refs
-    /// make sense. Otherwise also decodes and hashes every object, and follows every reference from the refs, HEAD and the
-    /// reflog. Damage is reported, not an error, and does not end the check; copies that cannot be read are remembered, and
-    /// stored again by the next commit that has their content.
+    /// Checks what is stored. `quick`: every pack's trailer and footer, the checksum of every stored payload, and that
+    /// refs make sense. Otherwise also decodes and hashes every object, and follows every reference from the refs, HEAD
+    /// and the reflog. Damage is reported, not an error, and does not end the check; copies that cannot be read are
+    /// remembered, and stored again by the next commit that has their content.
     ///
     /// # Errors
     /// The packs or refs cannot be listed; `Stopped`.
     pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
         let storage = &*self.storage;
-        // Collectors stay out (a medium that cannot be locked cannot be collected either). Roots come first: whatever they
-        // reach is in a pack that is listed afterwards.
+        // Collectors stay out (a medium that cannot be locked cannot be collected either). Roots come first: whatever
+        // they reach is in a pack that is listed afterwards.
         let _guard = storage.lock_shared().ok();
         let roots = self.roots(Some(i64::MIN))?;
         let catalog = Catalog::read(storage, |_| ())?;
@@ -220,8 +218,8 @@ fn logical(catalog: &Catalog) -> u64 {
     slots.map(|s| catalog.record(s).logical).fold(0, u64::saturating_add)
 }
 
-/// One problem for each damaged copy; returns which objects cannot be read for it: the object, unless readers take another
-/// copy, and every tensor with it in its chain.
+/// One problem for each damaged copy; returns which objects cannot be read for it: the object, unless readers take
+/// another copy, and every tensor with it in its chain.
 fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap<u32, Vec<usize>> {
     // By the copy that a reader takes for what they are differences to.
     let mut dependents: HashMap<Slot, Vec<Slot>> = HashMap::new();

@@ -1,5 +1,4 @@
-//! Checks stored bytes: each pack's first bytes and the checksum of every payload. Neighbours: packs below; `fsck` reports.
-//! It must not know what a payload decodes to.
+//! Checks stored bytes: each pack's first bytes and the checksum of every payload.
 
 use super::{Bad, Problem, problem};
 use crate::{

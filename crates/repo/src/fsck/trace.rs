@@ -1,5 +1,5 @@
-//! Follows every reference from the roots: finds what is missing, and for all damage the commits, files and tensors where it
-//! shows. Neighbours: `reach` has the objects; `fsck` reports. It must not read tensors beyond their headers.
+//! Follows every reference from the roots: finds what is missing, and for all damage the commits, files and tensors
+//! where it shows.
 
 mod look;
 

@@ -1,9 +1,9 @@
-//! The list of packs that are to be deleted: what makes many deletions one step. Neighbours: `gc` and `compact` write it, `guard`
-//! reads it for writers, the catalog knows what is on it. It must not know why a pack was condemned.
+//! The list of packs that are to be deleted: what makes many deletions one step.
 //!
-//! Where locks keep others out the list exists only while packs are being deleted: everything that is kept is in other packs
-//! before it is written, and a writer first finishes the deletion. Where they do not it stays, and a pack first *waits* on it
-//! for a time of grace, then *goes*. What goes may be there or not, and may have lost what it refers to: nothing is built on it.
+//! Where locks keep others out the list exists only while packs are being deleted: everything that is kept is in other
+//! packs before it is written, and a writer first finishes the deletion. Where they do not it stays, and a pack first
+//! *waits* on it for a time of grace, then *goes*. What goes may be there or not, and may have lost what it refers to:
+//! nothing is built on it.
 
 use crate::{
     RepoError, Result,
@@ -181,8 +181,8 @@ impl Seen {
     }
 }
 
-/// Makes a change to the list as it is when the change is written, and returns what it then is. Within `f` the change that is
-/// being made has the number `change + 1`; an `f` that fails must not have changed anything.
+/// Makes a change to the list as it is when the change is written, and returns what it then is. Within `f` the change
+/// that is being made has the number `change + 1`; an `f` that fails must not have changed anything.
 ///
 /// # Errors
 /// What `f` says; the list is damaged; the medium failed: then the change was made or it was not.

@@ -1,8 +1,8 @@
-//! Garbage collection: deletes what no ref, HEAD or reflog can reach. Neighbours: `plan` decides, `condemned` deletes,
-//! `reach` marks and copies. It must not decode tensors, nor change what an object is.
+//! Garbage collection: deletes what no ref, HEAD or reflog can reach.
 //!
-//! Where locks keep others out the order is: kept objects of a mixed pack are durable in a new pack; then the old packs are condemned, all at once; then they
-//! are deleted one by one. A kill anywhere leaves every reachable object readable, and the next writer finishes.
+//! Where locks keep others out the order is: kept objects of a mixed pack are durable in a new pack; then the old packs
+//! are condemned, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object
+//! readable, and the next writer finishes.
 
 pub(crate) mod condemned;
 mod phases;
@@ -37,11 +37,12 @@ const WHAT: &str = "the collection";
 pub struct GcOptions {
     /// Only say what would be done.
     pub dry_run: bool,
-    /// Neither the reflog nor the grace period keeps anything, of pruned versions neither. Moves in the reflog that name
-    /// what is deleted go with it.
+    /// Neither the reflog nor the grace period keeps anything, of pruned versions neither. Moves in the reflog that
+    /// name what is deleted go with it.
     pub prune_now: bool,
-    /// How long what nothing reaches stays; none for `gc.grace_hours`. Where locks keep nobody out no writer may take longer
-    /// than half of it from its first look to its ref's move, and with none at all nobody may write beside the collection.
+    /// How long what nothing reaches stays; none for `gc.grace_hours`. Where locks keep nobody out no writer may take
+    /// longer than half of it from its first look to its ref's move, and with none at all nobody may write beside the
+    /// collection.
     pub grace: Option<Duration>,
 }
 
@@ -72,8 +73,8 @@ pub struct GcReport {
     pub packs_deleted: u64,
     /// Packs whose reachable objects moved to a new one.
     pub packs_rewritten: u64,
-    /// Packs that were condemned: what was in them and is kept is elsewhere, and a later collection deletes them. None where
-    /// locks keep others out: packs are then deleted at once.
+    /// Packs that were condemned: what was in them and is kept is elsewhere, and a later collection deletes them. None
+    /// where locks keep others out: packs are then deleted at once.
     pub packs_condemned: u64,
     /// Bytes of these.
     #[serde(rename = "condemned_bytes")]
@@ -92,13 +93,14 @@ pub struct GcReport {
 }
 
 impl Repo {
-    /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in a
-    /// pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to, except that of a
-    /// version pruned at least `gc.grace_hours` ago only the commit is held on to.
+    /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in
+    /// a pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to, except that of
+    /// a version pruned at least `gc.grace_hours` ago only the commit is held on to.
     ///
     /// # Errors
-    /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit, tree or manifest: then nothing is deleted,
-    /// since what lies behind is unknown. The medium failed. `Stopped`: garbage is left, as much as there was or less.
+    /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit,
+    /// tree or manifest: then nothing is deleted, since what lies behind is unknown. The medium failed. `Stopped`:
+    /// garbage is left, as much as there was or less.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         if !self.storage.excludes() {
             return self.gc_in_phases(options, progress);
@@ -111,8 +113,8 @@ impl Repo {
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
         let roots = self.roots(since)?.complete()?;
         let horizon = horizon(options, self.grace(options.grace));
-        // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an earlier
-        // collection left is smaller than what it came from.
+        // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an
+        // earlier collection left is smaller than what it came from.
         let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
@@ -284,8 +286,8 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
     }
 }
 
-/// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their time of
-/// grace is over.
+/// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their
+/// time of grace is over.
 ///
 /// # Errors
 /// As `gc`.

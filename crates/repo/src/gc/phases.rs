@@ -1,10 +1,9 @@
-//! Collection where no lock keeps writers out: packs are condemned first, and deleted by a later collection once their time of
-//! grace is over and nothing needs them. Neighbours: `plan` decides, `condemned` has the list, `guard` is what writers do about
-//! it. It must not know which storage this is.
+//! Collection where no lock keeps writers out: packs are condemned first, and deleted by a later collection once their
+//! time of grace is over and nothing needs them.
 //!
-//! Everything hangs on one key, the list, and on when it is swapped: what is to be deleted is decided by a swap of the very
-//! list that the packs were sorted by, so that of two collectors, or of a collector and a writer that takes a pack off the
-//! list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
+//! Everything hangs on one key, the list, and on when it is swapped: what is to be deleted is decided by a swap of the
+//! very list that the packs were sorted by, so that of two collectors, or of a collector and a writer that takes a pack
+//! off the list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
 
 use super::{
     GcOptions, GcReport, WHAT,
@@ -138,7 +137,8 @@ impl Repo {
             return Ok(());
         }
         for (pack, s) in &packs {
-            // After three quarters of the grace others may take it up, and then a pack of this name may be written again.
+            // After three quarters of the grace others may take it up, and then a pack of this name may be written
+            // again.
             if s.grace_ms > 0 && now_ms().saturating_sub(at_ms) > s.grace_ms / 4 {
                 return Err(RepoError::Overtaken);
             }
@@ -156,7 +156,8 @@ impl Repo {
         .map(drop)
     }
 
-    /// Takes the condemned packs off the list that hold something which the roots reach: for who is about to build on it.
+    /// Takes the condemned packs off the list that hold something which the roots reach: for who is about to build on
+    /// it.
     ///
     /// # Errors
     /// As marking; `Overtaken` where one is being deleted.

@@ -1,5 +1,4 @@
-//! Decides what a collection keeps and which packs go. Neighbours: `reach` marks, `gc` carries the plan out. It must not
-//! change anything.
+//! Decides what a collection keeps and which packs go.
 
 use super::{GcOptions, WHAT};
 use crate::{
@@ -39,8 +38,8 @@ pub(super) fn horizon(options: &GcOptions, grace: Duration) -> SystemTime {
 }
 
 impl Plan {
-    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog, needs
-    /// it. The newest that there is.
+    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
+    /// needs it. The newest that there is.
     ///
     /// # Errors
     /// The medium failed.
@@ -163,8 +162,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Which of some condemned packs can be deleted: those that hold nothing which is kept, or which any pack that stays needs,
-    /// those that are only now to be condemned among them: somebody may be building on these.
+    /// Which of some condemned packs can be deleted: those that hold nothing which is kept, or which any pack that
+    /// stays needs, those that are only now to be condemned among them: somebody may be building on these.
     ///
     /// # Errors
     /// The medium failed.

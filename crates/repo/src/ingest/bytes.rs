@@ -1,5 +1,4 @@
-//! Bytes that are no tensor: the gaps between extents, cut into chunks by content. Neighbours: `ingest` above. It must not
-//! know checkpoint formats.
+//! Bytes that are no tensor: the gaps between extents, cut into chunks by content.
 
 use super::{SMALL_FILE, Sink};
 use crate::{Result, odb::Odb, pack::NewObject, payload::wrap};

@@ -1,5 +1,4 @@
-//! What a quantiser says about the tensors it made: on which lattice each lies. Neighbours: the lossy commit fills it in,
-//! `tensors` passes it to the engine. It must not decide anything: a hint that is wrong is no more than useless.
+//! What a quantiser says about the tensors it made: on which lattice each lies.
 
 use mdl_codec::quant::lattice::Lattice;
 use mdl_files::Extent;

@@ -1,6 +1,4 @@
-//! Turns files into objects: hashing, deduplication, choice of delta base, encoding, writing to the pack. Neighbours:
-//! `mdl-files` finds the tensors, the engine encodes them, `commit` drives this for a tree. It must not know refs or
-//! commits.
+//! Turns files into objects: hashing, deduplication, choice of delta base, encoding, writing to the pack.
 
 mod bytes;
 mod device;

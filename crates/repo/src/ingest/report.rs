@@ -1,5 +1,4 @@
-//! Per-tensor storage statistics of one commit. Neighbours: `tensors` fills it, `commit` stores it as a blob, `stats` and
-//! the faces read it. It must not know how a tensor is encoded.
+//! Per-tensor storage statistics of one commit.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
-//! Tensors: read, hashed, and where new encoded against the parent's tensor of the same name. Neighbours: `ingest` above,
-//! `chain` for bases, the engine. It must not know checkpoint formats.
+//! Tensors: read, hashed, and where new encoded against the parent's tensor of the same name.
 //!
 //! Small tensors go through memory in batches, read once; a large one is read twice (hashed, then encoded and hashed
 //! again), so that memory stays bounded and unchanged tensors cost only their hash.
@@ -192,8 +191,9 @@ impl Ingest<'_> {
         Ok(id)
     }
 
-    /// Has the parent's tensors brought into a partial repository, all at once and before threads of the pool look for them: what
-    /// brings them works on that pool, and would wait for ever for threads that wait for it. What cannot be had is no base.
+    /// Has the parent's tensors brought into a partial repository, all at once and before threads of the pool look for
+    /// them: what brings them works on that pool, and would wait for ever for threads that wait for it. What cannot be
+    /// had is no base.
     fn bring_bases<'e>(&self, tensors: impl Iterator<Item = (&'e Extent, &'e Id)>, bases: &Bases) {
         let others = tensors.filter_map(|(e, own)| bases.get(&e.name).filter(|id| *id != own));
         let _ = self.odb.prefetch(others.copied());
@@ -363,7 +363,8 @@ impl Base<'_> {
 }
 
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
-/// that cannot be read is none: the commit must not fail for damage elsewhere. Nor is one that may be about to be deleted.
+/// that cannot be read is none: the commit must not fail for damage elsewhere. Nor is one that may be about to be
+/// deleted.
 pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;

@@ -1,9 +1,9 @@
-//! Which step each weight's lattice has, apart from the knob that all share. Neighbours: `sensitivity` says what matters, `make` turns
-//! the knob, `record` keeps the allocation. It must not know gates.
+//! Which step each weight's lattice has, apart from the knob that all share.
 //!
-//! Between tensors steps go with sqrt(deviation / rms gradient), scaled so that the knob's zero is the weights' own deviation (geometric
-//! means over the elements); within a tensor rows and columns get factors of sensitivity^(-1/3)
-//! (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that moves makes every delta larger.
+//! Between tensors steps go with sqrt(deviation / rms gradient), scaled so that the knob's zero is the weights' own
+//! deviation (geometric means over the elements); within a tensor rows and columns get factors of sensitivity^(-1/3)
+//! (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that moves makes every
+//! delta larger.
 
 use super::model::{Model, Part};
 use super::sensitivity::{Sensitivity, widen};
@@ -90,8 +90,8 @@ fn deviation(values: &[f32]) -> f64 {
     square.sqrt()
 }
 
-/// The allocation as bytes (docs/format.md, "Allocation"): for each tensor the length of its label (u32) and the label; step (i16), numbers of
-/// rows' and columns' factors (u32 each), and the factors (bf16).
+/// The allocation as bytes (docs/format.md, "Allocation"): for each tensor the length of its label (u32) and the label;
+/// step (i16), numbers of rows' and columns' factors (u32 each), and the factors (bf16).
 pub(crate) fn to_bytes(allocation: &Allocation) -> Vec<u8> {
     let mut out = Vec::new();
     for (label, params) in allocation {

@@ -1,8 +1,7 @@
-//! Thresholds and codebooks of a configuration of bins, for a whole model. Neighbours: `make` quantises with them, `record` keeps the
-//! codebooks for the next commit. It must not know what a configuration costs.
+//! Thresholds and codebooks of a configuration of bins, for a whole model.
 //!
-//! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins everywhere but in
-//! embeddings).
+//! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
+//! everywhere but in embeddings).
 
 use super::keys::Book;
 use super::make::values_of;
@@ -38,8 +37,8 @@ struct Counted {
     survey: Survey,
     /// Whether gradients were counted.
     with_gradients: bool,
-    /// Of what can be quantised, a sketch for each role and grid of keys: cuts are made by both, and nothing is lost in it that a second
-    /// pass without gradients would find.
+    /// Of what can be quantised, a sketch for each role and grid of keys: cuts are made by both, and nothing is lost
+    /// in it that a second pass without gradients would find.
     sketches: Vec<(Role, Sketch)>,
     /// Parts that have to stay lossless.
     lossless: HashSet<usize>,
@@ -133,7 +132,8 @@ fn from_bits(bits: &[u16]) -> Vec<f64> {
         .collect()
 }
 
-/// Hands every weight that is not left out to `each`, with its number, and with its gradient where a source of these is given.
+/// Hands every weight that is not left out to `each`, with its number, and with its gradient where a source of these is
+/// given.
 fn weights(
     model: &Model,
     sensitivity: Option<&Sensitivity>,

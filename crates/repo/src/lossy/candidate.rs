@@ -1,5 +1,4 @@
-//! Candidate directories: what a checkout would give if the candidate were committed. Neighbours: `make` fills them, an evaluator looks
-//! at them, the commit takes its files from the one that won. It must not know what is put into the files.
+//! Candidate directories: what a checkout would give if the candidate were committed.
 //!
 //! Files that no candidate changes are symbolic links to where they are.
 
@@ -35,7 +34,8 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> RepoError + use<> {
 }
 
 impl Scratch {
-    /// A fresh directory beside the repository's objects; among the temporary ones for a repository without a directory.
+    /// A fresh directory beside the repository's objects; among the temporary ones for a repository without a
+    /// directory.
     pub fn new(repo: &Repo) -> Result<Scratch> {
         // In both cases a directory that holds nothing else: what is old there is removed.
         let root = repo
@@ -128,7 +128,8 @@ fn place(dir: &Path, rel: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Links the files that are not in `dir` yet: to where they were `replaced`, by their name in the tree, else to the user's.
+/// Links the files that are not in `dir` yet: to where they were `replaced`, by their name in the tree, else to the
+/// user's.
 pub(crate) fn link_rest(dir: &Path, list: &[WorkFile], replaced: &HashMap<String, PathBuf>) -> Result<()> {
     for file in list {
         let path = dir.join(&file.rel);

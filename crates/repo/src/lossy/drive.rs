@@ -1,5 +1,5 @@
-//! The search of one commit: both families against the gate, the smaller one that passes wins, every bit stays where none does.
-//! Neighbours: `families` walk, `hearing` is one run, `trials` judges, `record` remembers. It must not know how a candidate is made.
+//! The search of one commit: both families against the gate, the smaller one that passes wins, every bit stays where
+//! none does.
 
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;
@@ -78,8 +78,9 @@ struct Found {
 }
 
 impl Repo {
-    /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint lies in, if it is
-    /// one; `parent` the version to go on from; `resumed` the one that training was restored from since.
+    /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
+    /// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
+    /// since.
     pub(crate) fn prepare(
         &self,
         list: &[WorkFile],
@@ -176,7 +177,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Where the exact checkpoint lies as a checkout would give it: where it is, unless the directory holds more, or moments were replaced.
+    /// Where the exact checkpoint lies as a checkout would give it: where it is, unless the directory holds more, or
+    /// moments were replaced.
     fn exact_dir(&self, source: &Path, scratch: &Scratch) -> Result<PathBuf> {
         let whole = self.list.iter().all(|f| source.join(&f.rel) == f.path);
         if self.before.files.is_empty() && whole && source.is_dir() {

@@ -1,5 +1,4 @@
-//! The two families of quantisers on their ladders, and the paper's cube. Neighbours: `drive` has the setting and compares what comes out,
-//! `hearing` answers, `mdl_codec::quant::search` walks. It must not know how a candidate is made.
+//! The two families of quantisers on their ladders, and the paper's cube.
 
 use super::drive::Setting;
 use super::hearing::{Halt, Hearing};
@@ -168,7 +167,8 @@ impl Setting<'_> {
     }
 }
 
-/// Looks for a rung that is smaller than what passed already: no finer one can win, so there is one trial unless that passes.
+/// Looks for a rung that is smaller than what passed already: no finer one can win, so there is one trial unless that
+/// passes.
 fn overtake<T: Trials<i32>>(
     trials: &mut T,
     ladder: Ladder,

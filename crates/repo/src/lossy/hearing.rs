@@ -1,7 +1,7 @@
-//! One run of the search over what is known of candidates. Neighbours: `trials` has the table and measures, `knobs` asks, `drive` starts run
-//! after run until one needs nothing that is unknown. It must not decide what to try.
+//! One run of the search over what is known of candidates.
 //!
-//! A run sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess, ahead of it.
+//! A run sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
+//! ahead of it.
 
 use super::make::Choice;
 use super::trials::{Court, Trial};

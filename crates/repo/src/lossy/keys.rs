@@ -1,4 +1,4 @@
-//! The keys of a policy's text, as TOML has them. Neighbours: `policy` reads and checks the whole. It must not decide anything.
+//! The keys of a policy's text, as TOML has them.
 
 use mdl_codec::quant::{Config, Metric};
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! A search's keys put for choices: the lattice's knob (`Steps`), numbers of bins (`Rungs`), the paper's cube (`Points`). Neighbours: the
-//! searches of `mdl_codec::quant::search` ask through these, `hearing` answers. It must not know what a candidate came to, or why.
+//! A search's keys put for choices: the lattice's knob (`Steps`), numbers of bins (`Rungs`), the paper's cube
+//! (`Points`).
 
 use super::hearing::{Halt, Hearing};
 use super::keys::{BinsPolicy, Book};

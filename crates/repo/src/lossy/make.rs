@@ -1,5 +1,5 @@
-//! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and what storing them
-//! would take. Neighbours: `drive` chooses, `quantise` does one tensor, `candidate` has the directory. It must not know gates.
+//! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and
+//! what storing them would take.
 
 use super::allocate::Allocation;
 use super::bins::{Books, Shelves, needs_gradients};
@@ -124,7 +124,8 @@ impl Maker<'_> {
         let raw = self.model.read(part)?;
         let label = self.model.label(part);
         let extent = &part.extent;
-        // What the repository has costs nothing as it is: a checked-out version that is committed again stays what it was.
+        // What the repository has costs nothing as it is: a checked-out version that is committed again stays what it
+        // was.
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
         if self.odb.contains(&id)? {
             return Ok(());

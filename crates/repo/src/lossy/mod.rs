@@ -1,10 +1,10 @@
-//! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and good enough by a contract.
-//! Neighbours: `mdl_codec::quant` has quantisers and searches, `commit` stores what comes out like any other files. It must not know refs,
-//! packs or how anything is shown.
+//! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and good enough by a
+//! contract.
 //!
-//! Rooms: `policy` (its text's `keys`) says what may be tried and lost, `shelf` keeps policies in the repository. `model` lists the tensors,
-//! `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks. `make` makes a candidate in a
-//! `candidate` directory, sized against its decoded `relatives`, `trials` has it judged. `drive` searches through the `families` and their `knobs`, each run a `hearing` of what is
+//! Rooms: `policy` (its text's `keys`) says what may be tried and lost, `shelf` keeps policies in the repository.
+//! `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and
+//! codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded `relatives`, `trials` has
+//! it judged. `drive` searches through the `families` and their `knobs`, each run a `hearing` of what is
 //! known. `record` is what a commit remembers of all that.
 
 mod allocate;
@@ -43,8 +43,8 @@ use std::path::{Path, PathBuf};
 
 /// Measures checkpoints.
 pub trait Evaluator {
-    /// The quality of the checkpoint whose files `dir` holds, as one number. None where it could not be measured (it failed, took too
-    /// long, gave NaN): a candidate is then rejected.
+    /// The quality of the checkpoint whose files `dir` holds, as one number. None where it could not be measured (it
+    /// failed, took too long, gave NaN): a candidate is then rejected.
     fn evaluate(&mut self, dir: &Path) -> Option<f64>;
 
     /// Whether whoever measures has given up on the commit: nothing is then committed.
@@ -52,8 +52,8 @@ pub trait Evaluator {
         false
     }
 
-    /// How many checkpoints it measures side by side. With more than one, candidates that the search may ask for next are measured beside
-    /// the one that it asks for; what is committed stays the same.
+    /// How many checkpoints it measures side by side. With more than one, candidates that the search may ask for next
+    /// are measured beside the one that it asks for; what is committed stays the same.
     fn width(&self) -> usize {
         1
     }

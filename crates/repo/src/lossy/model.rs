@@ -1,8 +1,7 @@
-//! The tensors of a checkpoint, each with what may become of it. Neighbours: `mdl-files` finds them, `policy` has the user's rules,
-//! `make` works through the list. It must not know configurations.
+//! The tensors of a checkpoint, each with what may become of it.
 //!
-//! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*: the name and shape
-//! that roles, rules and matrices go by.
+//! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*:
+//! the name and shape that roles, rules and matrices go by.
 
 use super::keys::Moments;
 use super::policy::{Policy, Verdict};
@@ -17,8 +16,8 @@ use mdl_codec::quant::{Role, stays_lossless};
 use mdl_files::{Extent, FileSource, Layout, ReadAt, ScanError, scan};
 use std::path::Path;
 
-/// The moment that a tensor is by its name, and the name without the part that says so: that of its weight, or of its parameter's place
-/// in the optimizer.
+/// The moment that a tensor is by its name, and the name without the part that says so: that of its weight, or of its
+/// parameter's place in the optimizer.
 pub(crate) fn moment(name: &str) -> Option<(String, Moment)> {
     let found = moment_of(name)?;
     let parts: Vec<&str> = name.split(['.', '|', '/']).collect();
@@ -66,7 +65,8 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Scans the files that are to be committed. Damaged ones have no parts: the commit refuses or takes them as they are.
+    /// Scans the files that are to be committed. Damaged ones have no parts: the commit refuses or takes them as they
+    /// are.
     pub fn scan(list: &[WorkFile], policy: &Policy) -> Result<Model> {
         let mut model = Model {
             files: Vec::new(),

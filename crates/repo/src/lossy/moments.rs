@@ -1,4 +1,4 @@
-//! Optimizer moments under a policy. Neighbours: `mdl_codec::quant::moments` quantises, `candidate` has the files. It must not know weights.
+//! Optimizer moments under a policy.
 
 use super::candidate::Draft;
 use super::keys::Moments;
@@ -27,8 +27,8 @@ pub(crate) struct Replaced {
 /// A reconstruction, and the lattice it lies on.
 type Rec = (Vec<u8>, Option<Lattice>);
 
-/// Writes the files that hold moments, with reconstructions in their place, below `dir`. Moments that cannot be quantised (NaN,
-/// infinities, a negative v) stay as they are.
+/// Writes the files that hold moments, with reconstructions in their place, below `dir`. Moments that cannot be
+/// quantised (NaN, infinities, a negative v) stay as they are.
 pub(crate) fn replace(engine: &dyn Engine, model: &Model, dir: &Path, spec: Moments) -> Result<Replaced> {
     let mut out = Replaced::default();
     let is_moment = |p: &&Part| matches!(p.treatment, Treatment::Moment(_));

@@ -1,7 +1,7 @@
-//! Policies: what a lossy commit may try, and what it must keep. Neighbours: `shelf` keeps them, `drive` obeys. It must not know
-//! files or tensors beyond their names.
+//! Policies: what a lossy commit may try, and what it must keep.
 //!
-//! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that was made under it.
+//! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
+//! was made under it.
 
 use super::keys::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use crate::{RepoError, Result};

@@ -1,5 +1,5 @@
-//! The quality record of a commit: the contract, what was measured, and where the next search begins, so that any clone goes on from it.
-//! Neighbours: `drive` fills it, `commit` stores it, the faces show it. It must not know how a search goes.
+//! The quality record of a commit: the contract, what was measured, and where the next search begins, so that any clone
+//! goes on from it.
 
 use super::bins::Books;
 use crate::{RepoError, Result};

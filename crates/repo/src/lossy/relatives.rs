@@ -1,8 +1,7 @@
-//! Decoded tensors that candidates are sized against. Neighbours: `make` asks once a tensor and candidate; `ingest` decodes. It must not know
-//! what a candidate is.
+//! Decoded tensors that candidates are sized against.
 //!
-//! The parent's tensor and its own base are the same for all candidates of a search, and the end of a chain: decoded for each candidate
-//! they would make a commit dearer with every commit before it.
+//! The parent's tensor and its own base are the same for all candidates of a search, and the end of a chain: decoded
+//! for each candidate they would make a commit dearer with every commit before it.
 
 use super::model::Part;
 use crate::ingest::Pair;

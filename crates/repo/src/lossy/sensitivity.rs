@@ -1,9 +1,9 @@
-//! How much each weight matters: the gradient's moving average from a file, or Adam's v where the checkpoint has it. Neighbours:
-//! `allocate` shapes the lattice by it, `make` protects and prunes by it. It must not know policies.
+//! How much each weight matters: the gradient's moving average from a file, or Adam's v where the checkpoint has it.
 //!
-//! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and `wte.weight`). A moment that
-//! only has its parameter's place in the optimizer (`state.3.exp_avg_sq`) is matched where its shape leaves no choice: the order of
-//! parameters is not that of a file's tensors, groups of parameters change it too, and among layers of one shape nothing would show it.
+//! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and
+//! `wte.weight`). A moment that only has its parameter's place in the optimizer (`state.3.exp_avg_sq`) is matched where
+//! its shape leaves no choice: the order of parameters is not that of a file's tensors, groups of parameters change it
+//! too, and among layers of one shape nothing would show it.
 
 use super::model::{Model, Part, moment};
 use crate::{RepoError, Result, values::to_f64};
@@ -33,8 +33,8 @@ fn is_place(weight: &str) -> bool {
     !last.is_empty() && last.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Second moments known by their place, by their shape: those whose shape one moment and one other tensor have. None at all where some
-/// moment's shape is no tensor's, for then the optimizer is not this model's.
+/// Second moments known by their place, by their shape: those whose shape one moment and one other tensor have. None at
+/// all where some moment's shape is no tensor's, for then the optimizer is not this model's.
 fn alone_in_shape(parts: &[Part]) -> HashMap<Vec<usize>, usize> {
     let (mut tensors, mut found) = (HashMap::new(), HashMap::<_, Vec<usize>>::new());
     let mut seen = HashSet::new();

@@ -1,6 +1,5 @@
-//! Policies in the repository: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in the reflog and what
-//! a commit was made under is never guessed. Neighbours: `policy` reads the text, refs and packs keep it. It must not know what a policy
-//! says.
+//! Policies in the repository: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in
+//! the reflog and what a commit was made under is never guessed.
 
 use super::policy::{BUILT_IN, Policy};
 use crate::{
@@ -68,8 +67,8 @@ impl Repo {
         String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
     }
 
-    /// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where it has a `/` or ends
-    /// in `.toml`.
+    /// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where
+    /// it has a `/` or ends in `.toml`.
     ///
     /// # Errors
     /// There is none; it is wrong; the medium failed.

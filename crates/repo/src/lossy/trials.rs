@@ -1,5 +1,4 @@
-//! Candidates on trial: each is made, sized and judged once, several side by side where the evaluator can. Neighbours: `make` makes them,
-//! `hearing` runs the search on what is known here. It must not decide what to try.
+//! Candidates on trial: each is made, sized and judged once, several side by side where the evaluator can.
 
 use super::Evaluator;
 use super::candidate::Scratch;

@@ -1,5 +1,4 @@
-//! What other tools call a file: its SHA-256, and its id in git. Neighbours: the index remembers, the faces compute. It must not be
-//! needed: what is not remembered is computed again.
+//! What other tools call a file: its SHA-256, and its id in git.
 
 use super::Odb;
 use crate::index::Digests;

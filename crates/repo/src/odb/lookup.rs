@@ -1,8 +1,8 @@
-//! Which pack has an object: the packs there are, the index over them, and all their footers where the index cannot tell.
-//! Neighbours: `odb` above, packs and the index below. It must not read a payload.
+//! Which pack has an object: the packs there are, the index over them, and all their footers where the index cannot
+//! tell.
 //!
-//! What the index has is checked against the pack's footer; what it lacks is believed only where a wrong "no" costs no more
-//! than storing an object again.
+//! What the index has is checked against the pack's footer; what it lacks is believed only where a wrong "no" costs no
+//! more than storing an object again.
 
 use super::{
     Location, Odb,

@@ -1,5 +1,4 @@
-//! What a partial repository does about an object that it does not hold: it has it brought. Neighbours: look-ups ask here before they say
-//! that there is none; whoever opens the repository says who brings. It must not know where from.
+//! What a partial repository does about an object that it does not hold: it has it brought.
 
 use super::Odb;
 use crate::Result;

@@ -1,6 +1,4 @@
-//! The list of copies that a check could not read. Neighbours: `fsck` writes it; look-ups and the catalog take such a copy
-//! only where there is no other, and a writer stores such an object again. It must not make anything worse: the list is
-//! advice, one that is lost or damaged is empty, and nothing is deleted for being on it.
+//! The list of copies that a check could not read.
 
 use crate::{
     Result,

@@ -1,4 +1,4 @@
-//! The bytes of a pack: records, footer, trailer. Neighbours: `reader` and `writer`. It must not know storage.
+//! The bytes of a pack: records, footer, trailer.
 
 use crate::{
     RepoError, Result,

@@ -1,5 +1,4 @@
-//! Packs: immutable files of encoded objects with an index at their end. Neighbours: `Storage` below, `odb` above. It must
-//! not know what the payloads decode to. Specified in docs/format.md, "Packs".
+//! Packs: immutable files of encoded objects with an index at their end. Specified in docs/format.md, "Packs".
 
 mod format;
 mod reader;

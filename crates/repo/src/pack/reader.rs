@@ -1,5 +1,4 @@
-//! Opens packs: checks trailer and footer, finds records, reads payloads. Neighbours: `format`, `Storage`. It must not know
-//! what a payload means.
+//! Opens packs: checks trailer and footer, finds records, reads payloads.
 
 use super::format::{PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer};
 use crate::{RepoError, Result, storage::Storage};

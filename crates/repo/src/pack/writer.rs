@@ -1,5 +1,4 @@
-//! Writes a pack: payloads stream out, the footer follows, the name is known last. Neighbours: `format`, `Storage`. It
-//! must not know what a payload means.
+//! Writes a pack: payloads stream out, the footer follows, the name is known last.
 
 use super::format::{self, MAGIC, PackId, Record, encode_footer, encode_trailer, version};
 use crate::{
@@ -139,10 +138,12 @@ impl PackWriter {
         self.records.is_empty()
     }
 
-    /// Writes footer and trailer and makes the pack durable and visible. What its objects refer to was looked up under `held`.
+    /// Writes footer and trailer and makes the pack durable and visible. What its objects refer to was looked up under
+    /// `held`.
     ///
     /// # Errors
-    /// `Overtaken` where a collector may be about to delete that: there is no pack. The medium failed: there is no pack, or a whole one.
+    /// `Overtaken` where a collector may be about to delete that: there is no pack. The medium failed: there is no
+    /// pack, or a whole one.
     pub fn finish(mut self, held: &WriteGuard) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let footer = encode_footer(&records);

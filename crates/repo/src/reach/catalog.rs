@@ -1,5 +1,4 @@
-//! Every pack and every copy of every object, with the copy that readers would take. Neighbours: packs below; the marking
-//! walk and the maintenance verbs above. It must not know refs, nor what objects say.
+//! Every pack and every copy of every object, with the copy that readers would take.
 //!
 //! It reads footers from storage itself instead of asking the odb, whose footers may be older than the files.
 
@@ -76,8 +75,8 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads every footer. Of several copies with the same depth one that is not condemned is preferred, then the one in the
-    /// pack that `order` puts first. Packs whose deletion was decided are not there.
+    /// Reads every footer. Of several copies with the same depth one that is not condemned is preferred, then the one
+    /// in the pack that `order` puts first. Packs whose deletion was decided are not there.
     ///
     /// # Errors
     /// The packs cannot be listed. What cannot be read is in `damaged`.

@@ -1,5 +1,4 @@
-//! Copies payloads from pack to pack as they are, verified on the way. Neighbours: `gc` and `compact` choose what; packs
-//! below. It must not decode anything.
+//! Copies payloads from pack to pack as they are, verified on the way.
 
 use super::catalog::{Catalog, Slot};
 use crate::{

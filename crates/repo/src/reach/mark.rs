@@ -1,5 +1,4 @@
-//! Marks what can be reached: objects point at objects, tensors at their delta bases. Neighbours: `catalog` has the
-//! records, `mdl-objects` parses. It must not know refs, nor what becomes of what is not marked.
+//! Marks what can be reached: objects point at objects, tensors at their delta bases.
 
 use super::catalog::{Catalog, Slot};
 use crate::{RepoError, Result, error::bad_object, storage::Storage};

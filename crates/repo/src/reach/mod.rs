@@ -1,5 +1,4 @@
-//! Reachability: what exists in the packs, what the refs hold on to, and how one becomes the other. Neighbours: `gc`, `fsck`,
-//! `compact` and `stats` ask; packs, refs and objects answer. It must not decide what is done with what it finds.
+//! Reachability: what exists in the packs, what the refs hold on to, and how one becomes the other.
 
 mod catalog;
 mod copy;

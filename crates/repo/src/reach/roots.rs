@@ -1,5 +1,4 @@
-//! Where reachability begins: refs, HEAD, the reflog. Neighbours: `refs` below, the maintenance verbs above. It must not
-//! know objects.
+//! Where reachability begins: refs, HEAD, the reflog.
 
 use crate::{
     RepoError, Result,
@@ -89,7 +88,8 @@ impl Repo {
         out.note("HEAD", head);
         let Some(since) = since else { return Ok(out) };
         let mut logged = self.refs.logged()?;
-        // Collections by others cannot shorten a log that is not in the storage; what it holds of its own a ref's log there holds too.
+        // Collections by others cannot shorten a log that is not in the storage; what it holds of its own a ref's log
+        // there holds too.
         logged.retain(|name| *name != HEAD || !self.refs.head_is_held());
         for name in logged {
             match self.refs.reflog(&name) {

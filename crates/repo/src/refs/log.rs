@@ -1,7 +1,7 @@
-//! The reflog: every move of a ref, and of HEAD, written down. Neighbours: `refs` logs and moves. It must not move anything.
+//! The reflog: every move of a ref, and of HEAD, written down.
 //!
-//! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not part
-//! of the chain that ends at the ref's present value, and reading follows that chain.
+//! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not
+//! part of the chain that ends at the ref's present value, and reading follows that chain.
 
 use super::{HEAD, RefName, Refs, name::logs};
 use crate::{RepoError, Result};
@@ -82,8 +82,8 @@ fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
 impl Refs {
     /// Logs a move of HEAD that has happened.
     pub(super) fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
-        // An error here would say that nothing happened, and the move would be made twice. Both commits are named by other
-        // lines: the branch's, and the one that brought HEAD to the old commit.
+        // An error here would say that nothing happened, and the move would be made twice. Both commits are named by
+        // other lines: the branch's, and the one that brought HEAD to the old commit.
         let _ = self.log(&HEAD, old, new, who, message);
     }
 
@@ -120,8 +120,8 @@ impl Refs {
         Ok(listed.iter().filter_map(|s| RefName::of_log(&s.key)).collect())
     }
 
-    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps writers out;
-    /// where that cannot be done, a log that grows meanwhile stays as it is.
+    /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps
+    /// writers out; where that cannot be done, a log that grows meanwhile stays as it is.
     ///
     /// # Errors
     /// The medium failed: the log is the old one or the shortened one.

@@ -1,5 +1,4 @@
-//! What refs are called: full names that are looked up, made of names that users give. Neighbours: `refs` takes nothing else; revisions,
-//! servers and commands parse what they are given. It must not know which refs exist.
+//! What refs are called: full names that are looked up, made of names that users give.
 
 use super::{HEADS, REMOTES, TAGS};
 use crate::{
@@ -100,7 +99,8 @@ impl RefName {
         &self.0
     }
 
-    /// Where its moves are written down. One flat file per ref: `a` and `a/b` may both have had a log. Ref names hold no '%'.
+    /// Where its moves are written down. One flat file per ref: `a` and `a/b` may both have had a log. Ref names hold
+    /// no '%'.
     pub(super) fn log_key(&self) -> Result<Key> {
         LOGS.key(&self.0.replace('/', "%2F"))
     }

@@ -1,9 +1,8 @@
-//! What HEAD's commit was when the user of this work tree last moved it: what the files here are of. Neighbours: `refs` notes its own
-//! moves, `status`, `commit` and `checkout` ask. It must not decide anything.
+//! What HEAD's commit was when the user of this work tree last moved it: what the files here are of.
 //!
-//! Others move branches too: pushes to this repository, and work trees that share its storage. Handles that work for them note nothing,
-//! so that what is noted falls behind, and a commit can tell. Before a move both its ends are noted: a kill between a move and its note
-//! leaves one that is right. What cannot be read is taken for unknown.
+//! Others move branches too: pushes to this repository, and work trees that share its storage. Handles that work for
+//! them note nothing, so that what is noted falls behind, and a commit can tell. Before a move both its ends are noted:
+//! a kill between a move and its note leaves one that is right. What cannot be read is taken for unknown.
 
 use mdl_objects::Id;
 use std::{
@@ -75,7 +74,8 @@ impl Seen {
 
     fn write(&self, all: &[Option<Id>], durable: bool) {
         let text: String = all.iter().map(line).collect();
-        // A note that is not written refuses a commit that could have been made: the user says which version is meant, and goes on.
+        // A note that is not written refuses a commit that could have been made: the user says which version is meant,
+        // and goes on.
         let _ = self.replace(&text, durable);
     }
 

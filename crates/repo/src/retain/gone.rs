@@ -1,5 +1,5 @@
-//! What the record means for everything that walks versions: whose contents need not be there, and the files of a version or
-//! why there are none. Neighbours: `record` has the marks, `reach` walks. It must not change anything.
+//! What the record means for everything that walks versions: whose contents need not be there, and the files of a
+//! version or why there are none.
 
 use super::record::Pruned;
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 use mdl_objects::{Commit, Id, Kind, Tag};
 use std::collections::HashSet;
 
-/// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no name
-/// points at, and those pruned ones whose contents are no longer there.
+/// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
+/// name points at, and those pruned ones whose contents are no longer there.
 ///
 /// # Errors
 /// The medium failed; a tag is damaged.
@@ -111,7 +111,8 @@ impl Repo {
         Ok(false)
     }
 
-    /// Refuses to give a name to a version that was pruned: once the name has moved on, nothing would keep its contents.
+    /// Refuses to give a name to a version that was pruned: once the name has moved on, nothing would keep its
+    /// contents.
     ///
     /// # Errors
     /// It was pruned; a damaged record; the medium failed.

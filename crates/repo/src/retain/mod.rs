@@ -1,9 +1,7 @@
-//! Retention: `prune` lets go of the contents of versions that no rule keeps, and takes that back. Neighbours: `rules` choose,
-//! `survey` knows what else keeps a version, `record` remembers, `gone` tells collections and readers. It must not delete
-//! anything (`gc` does), nor change a commit: ids have been handed out, and history stays whole.
+//! Retention: `prune` lets go of the contents of versions that no rule keeps, and takes that back.
 //!
-//! Before a version is pruned everything that stays is looked for in the packs, by their footers: what cannot be shown to be
-//! there does not count as kept, and then nothing is pruned.
+//! Before a version is pruned everything that stays is looked for in the packs, by their footers: what cannot be shown
+//! to be there does not count as kept, and then nothing is pruned.
 
 mod gone;
 mod record;
@@ -52,8 +50,8 @@ pub struct PruneReport {
     pub undecided: Vec<String>,
     /// Bytes that `gc` frees for the pruned versions once `gc.grace_hours` have passed, by the packs as they are.
     pub freed_bytes: u64,
-    /// Bytes of tensors that no version that stays has, but what it has is stored as a difference to them: `compact` stores it
-    /// otherwise, and then `gc` frees these too.
+    /// Bytes of tensors that no version that stays has, but what it has is stored as a difference to them: `compact`
+    /// stores it otherwise, and then `gc` frees these too.
     pub base_bytes: u64,
 }
 
@@ -80,16 +78,16 @@ pub struct KeptVersion {
 }
 
 impl Repo {
-    /// Prunes versions that no rule keeps: of one branch, or of all. Tips of branches, what tags and HEAD point at, what a run
-    /// resumed from within `gc.grace_hours`, and what a branch that is not pruned holds stays. A version on several branches
-    /// goes only if each of them lets it go.
+    /// Prunes versions that no rule keeps: of one branch, or of all. Tips of branches, what tags and HEAD point at,
+    /// what a run resumed from within `gc.grace_hours`, and what a branch that is not pruned holds stays. A version on
+    /// several branches goes only if each of them lets it go.
     ///
     /// # Errors
-    /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is pruned);
-    /// damaged refs or packs; the medium failed.
+    /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is
+    /// pruned); damaged refs or packs; the medium failed.
     pub fn prune(&self, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
-        // Collectors stay out, so that what is looked for now is there when the record says what may go. To look, a medium
-        // that cannot be locked will do.
+        // Collectors stay out, so that what is looked for now is there when the record says what may go. To look, a
+        // medium that cannot be locked will do.
         let held = match options.dry_run {
             true => self.storage.lock_shared().ok().map(WriteGuard::alone),
             false => Some(self.write_lock()?),

@@ -1,8 +1,7 @@
-//! The record of pruned versions: one small key, changed only by compare-and-swap. Neighbours: `retain` adds and takes back,
-//! `gone` says what follows for collections. It must not know rules, nor what a version holds.
+//! The record of pruned versions: one small key, changed only by compare-and-swap.
 //!
-//! One key for all: pruning many versions is one step, a reader needs one read, and whoever loses a swap reads again and
-//! makes the same change to what is there now, so that nobody's change is lost.
+//! One key for all: pruning many versions is one step, a reader needs one read, and whoever loses a swap reads again
+//! and makes the same change to what is there now, so that nobody's change is lost.
 
 use crate::{
     RepoError, Result,
@@ -31,8 +30,8 @@ pub struct PrunedMark {
 const LONGEST: usize = 1000;
 
 impl PrunedMark {
-    /// As it travels. Rules may name thousands of steps, and each version has them; nobody may send what a terminal obeys, nor
-    /// what was pruned tomorrow.
+    /// As it travels. Rules may name thousands of steps, and each version has them; nobody may send what a terminal
+    /// obeys, nor what was pruned tomorrow.
     #[must_use]
     pub fn short(&self) -> PrunedMark {
         let plain = |c: char| if c.is_control() { ' ' } else { c };

@@ -1,5 +1,4 @@
-//! Which versions of a branch its rules keep: pure, over steps, times and metrics. Neighbours: `survey` lists the versions,
-//! `metrics` knows which way a metric counts. It must not know commits, refs or storage, nor the present time.
+//! Which versions of a branch its rules keep: pure, over steps, times and metrics.
 //!
 //! The rules have the names and meanings of Orbax' preservation policies.
 

@@ -1,5 +1,4 @@
-//! Which versions there are, and why each is kept: rules branch by branch, names, other branches, resumed runs. Neighbours:
-//! `rules` choose, history and refs are walked, `retain` acts. It must not know packs, nor change anything.
+//! Which versions there are, and why each is kept: rules branch by branch, names, other branches, resumed runs.
 
 use super::{Retention, record::Pruned, rules::Facts};
 use crate::{
@@ -25,8 +24,8 @@ pub(super) struct Survey {
 }
 
 impl Repo {
-    /// Looks at one branch, or at all. A version goes only if every branch that reaches it lets it go: one that is not pruned
-    /// lets nothing go.
+    /// Looks at one branch, or at all. A version goes only if every branch that reaches it lets it go: one that is not
+    /// pruned lets nothing go.
     ///
     /// # Errors
     /// No such branch; rules that make no sense; damaged refs or commits; the medium failed.

@@ -1,5 +1,4 @@
-//! Moves the ref to what a session has decided on, for itself or for a finisher that died, and says so in its state. Neighbours:
-//! `join` decides, `commit` moves. It must not make a commit.
+//! Moves the ref to what a session has decided on, for itself or for a finisher that died, and says so in its state.
 
 use super::{
     Keys,

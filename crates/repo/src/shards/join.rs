@@ -1,5 +1,4 @@
-//! Joins what the ranks of a session have put into one version. Neighbours: `commit` writes it, `state` decides which one it is,
-//! `finish` moves the ref. It must not read a payload.
+//! Joins what the ranks of a session have put into one version.
 
 use super::{
     Keys,
@@ -37,13 +36,13 @@ struct Records {
 }
 
 impl Repo {
-    /// Makes one version of what the ranks of a session have put, and moves the branch to it. A session that is finished
-    /// gives the version that it became, however often it is asked and whatever else is said of it.
+    /// Makes one version of what the ranks of a session have put, and moves the branch to it. A session that is
+    /// finished gives the version that it became, however often it is asked and whatever else is said of it.
     ///
     /// # Errors
     /// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
-    /// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict` and
-    /// others as in `commit`. Whatever the error, the call may be made again.
+    /// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict`
+    /// and others as in `commit`. Whatever the error, the call may be made again.
     pub fn join_shards(&self, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
         let keys = Keys::of(&request.session)?;
         let storage = &*self.storage;

@@ -1,4 +1,4 @@
-//! Which sessions there are, and how far each is. Neighbours: `record` and `state` are read. It must not change anything.
+//! Which sessions there are, and how far each is.
 
 use super::{
     Keys, SHARDS, parts,

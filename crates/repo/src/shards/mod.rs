@@ -1,26 +1,28 @@
-//! Sharded commits: ranks on many hosts each put their own files, one finishing call joins them into one version. Neighbours:
-//! `ingest` stores what a rank puts, `commit` makes the version, `gc` sweeps what is left. It must not know how many
-//! hosts there are, nor how ranks talk to each other.
+//! Sharded commits: ranks on many hosts each put their own files, one finishing call joins them into one version.
 //!
-//! A session is a name that the ranks agree on. Under `shards/<session>/` are a record for each rank, written when all that it
-//! names is durable, and `state`, which decides: it changes by compare-and-swap only, and goes
+//! A session is a name that the ranks agree on. Under `shards/<session>/` are a record for each rank, written when all
+//! that it names is durable, and `state`, which decides: it changes by compare-and-swap only, and goes
 //!
 //! ```text
 //! absent, or collecting(token)  --join-->  decided(commit, ref, where it stood)  --the ref moves-->  settled(commit)
 //! ```
 //!
 //! What a kill leaves, step by step:
-//! - `put` before its record: packs that nothing names, garbage once their time of grace is over. After it: the rank has put.
-//! - `join` before it swaps `state` to decided: a pack with a commit that nothing names, garbage; the session is as it was.
-//! - after that swap, before the ref moves: every later `join` reads which commit it is, and moves the ref for the dead one.
+//! - `put` before its record: packs that nothing names, garbage once their time of grace is over. After it: the rank
+//!   has put.
+//! - `join` before it swaps `state` to decided: a pack with a commit that nothing names, garbage; the session is as it
+//!   was.
+//! - after that swap, before the ref moves: every later `join` reads which commit it is, and moves the ref for the dead
+//!   one.
 //! - after the ref moved: `state` does not say so yet, but the ref or its log does; a later `join` only notes it.
 //! - once `state` says that it is settled the records are deleted; those that a kill leaves are swept by `gc`.
 //!
-//! Two `join`s at once make two commits, and one swap wins; the other one takes the winner's. A `put` that comes between a `join`'s
-//! reading of the records and its swap changes the token, so that the swap loses and the `join` reads again: a rank that was told
-//! "done" is in the version with what it put last. Where the ref was moved by somebody else meanwhile, the commit is given up
-//! (`state` goes back to collecting, and names it), and the next `join` makes one that follows what is there now. It first looks
-//! whether one that was given up got onto the ref after all, by the hand of a finisher that had been asleep: at most one is on it.
+//! Two `join`s at once make two commits, and one swap wins; the other one takes the winner's. A `put` that comes
+//! between a `join`'s reading of the records and its swap changes the token, so that the swap loses and the `join`
+//! reads again: a rank that was told "done" is in the version with what it put last. Where the ref was moved by
+//! somebody else meanwhile, the commit is given up (`state` goes back to collecting, and names it), and the next `join`
+//! makes one that follows what is there now. It first looks whether one that was given up got onto the ref after all,
+//! by the hand of a finisher that had been asleep: at most one is on it.
 
 mod finish;
 mod join;

@@ -1,5 +1,4 @@
-//! A rank puts its files: stored like those of a commit, then written down. Neighbours: `ingest` stores, `record` is what is
-//! written, `state` says whether it is too late. It must not know other ranks, nor move a ref.
+//! A rank puts its files: stored like those of a commit, then written down.
 
 use super::{
     Keys,
@@ -75,12 +74,12 @@ struct Put {
 }
 
 impl Repo {
-    /// Stores a rank's files durably, for `join_shards` to make a version of. What is never joined is collected by `gc` once
-    /// its time of grace is over.
+    /// Stores a rank's files durably, for `join_shards` to make a version of. What is never joined is collected by `gc`
+    /// once its time of grace is over.
     ///
     /// # Errors
-    /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a bad
-    /// name; the medium failed: the rank has put what it had put before, or this.
+    /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
+    /// bad name; the medium failed: the rank has put what it had put before, or this.
     pub fn put_shard(&self, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
         let keys = Keys::of(&request.session)?;
         self.with_room(progress, || self.put_shard_once(&keys, request, progress))

@@ -1,5 +1,4 @@
-//! What a rank has put, as it is written down: its files and what storing them took. Neighbours: `put` writes records, `join`
-//! and `list` read them. It must not know what a session has decided.
+//! What a rank has put, as it is written down: its files and what storing them took.
 
 use super::Keys;
 use crate::{RepoError, Result, contents::Stored, storage::Storage};

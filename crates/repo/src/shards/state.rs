@@ -1,5 +1,4 @@
-//! The one key of a session that decides: still collecting, or which commit it became. Neighbours: `put` and `join` change it, by
-//! compare-and-swap only. It must not know what is in a shard, nor move a ref.
+//! The one key of a session that decides: still collecting, or which commit it became.
 
 use super::{
     Keys,

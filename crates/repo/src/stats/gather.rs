@@ -1,5 +1,4 @@
-//! Adds up objects for `stats`. Neighbours: `reach` has the records; `stats` names the numbers. It must not read tensors
-//! beyond their headers and the first byte of each segment.
+//! Adds up objects for `stats`.
 
 use super::{BranchStats, NameStats, Stats};
 use crate::{

@@ -1,5 +1,4 @@
-//! Where the bytes are: by branch, file, tensor, kind, scheme and chain depth. Neighbours: `reach` has the records, `gather`
-//! adds them up. It must not change anything, nor know how numbers are shown.
+//! Where the bytes are: by branch, file, tensor, kind, scheme and chain depth.
 
 mod gather;
 mod names;

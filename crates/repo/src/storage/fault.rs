@@ -1,8 +1,7 @@
-//! Storage that fails on purpose: kills, full disks, input/output errors at a chosen change. Neighbours: wraps any `Storage`;
-//! tests count the changes of an operation and let it fail at each. It must not know what a key means.
+//! Storage that fails on purpose: kills, full disks, input/output errors at a chosen change.
 //!
-//! The model: what a storage call reported as done survives a kill, everything else is as if it had not happened, except
-//! that an append may leave a part of its bytes. An upload that was not finished is gone.
+//! The model: what a storage call reported as done survives a kill, everything else is as if it had not happened,
+//! except that an append may leave a part of its bytes. An upload that was not finished is gone.
 
 use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload};
 use crate::{RepoError, Result};
@@ -14,7 +13,8 @@ use std::{
     },
 };
 
-/// What goes wrong, and at which change (counted from 1; every upload, write, finish, swap, append, delete and sweep is one).
+/// What goes wrong, and at which change (counted from 1; every upload, write, finish, swap, append, delete and sweep is
+/// one).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// From here on nothing works, as if the process were gone. The change itself does not happen.

@@ -1,5 +1,4 @@
-//! What stored values are called: keys and prefixes that stay below the root of a storage, whatever they were made of. Neighbours:
-//! every `Storage` takes them. It must not know what a key means, nor where a storage is.
+//! What stored values are called: keys and prefixes that stay below the root of a storage, whatever they were made of.
 
 use crate::{RepoError, Result};
 use mdl_objects::Id;
@@ -12,8 +11,8 @@ use std::{
 /// Bytes of a key at most: what object stores take.
 const MAX: usize = 1024;
 
-/// The name of a stored value: parts with `/` between them, none of which is empty, `.` or `..`, and no NUL, control character or
-/// backslash anywhere.
+/// The name of a stored value: parts with `/` between them, none of which is empty, `.` or `..`, and no NUL, control
+/// character or backslash anywhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Cow<'static, str>);
 

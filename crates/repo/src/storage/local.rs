@@ -1,5 +1,4 @@
-//! Storage in a local directory: temporary file, fsync, rename, fsync of the directory. Neighbours: the `Storage` trait
-//! it implements. It must not know what a key means.
+//! Storage in a local directory: temporary file, fsync, rename, fsync of the directory.
 //!
 //! Locks are advisory file locks, which the system drops when their process ends: there are no stale locks.
 
@@ -41,8 +40,8 @@ pub(super) fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
     options.custom_flags(flags.bits().cast_signed())
 }
 
-/// Whether there is no value, and no failure: a directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is none, and a
-/// name that the file system could not hold is nobody's.
+/// Whether there is no value, and no failure: a directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is
+/// none, and a name that the file system could not hold is nobody's.
 fn is_absence(e: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
@@ -80,8 +79,8 @@ fn sync_dir(path: &Path) -> Result<()> {
         .map_err(failed("sync", path))
 }
 
-/// Has a file end with `tail` after its first `len` bytes, and all of it durable. While the medium takes the bytes, which is the long
-/// part, the file stays as it was: whoever is killed then can go on with it.
+/// Has a file end with `tail` after its first `len` bytes, and all of it durable. While the medium takes the bytes,
+/// which is the long part, the file stays as it was: whoever is killed then can go on with it.
 fn end_with(file: &File, len: u64, tail: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     if file.metadata()?.len() == len + tail.len() as u64 {
@@ -402,8 +401,8 @@ impl Storage for LocalStorage {
     }
 }
 
-/// What was seen of a file that a directory lists. One that went away between listing and looking was deleted by somebody:
-/// not there. Any other failure is one: a ref that cannot be seen still holds its commits.
+/// What was seen of a file that a directory lists. One that went away between listing and looking was deleted by
+/// somebody: not there. Any other failure is one: a ref that cannot be seen still holds its commits.
 fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Ok(found) => Ok(Some(found)),

@@ -1,5 +1,4 @@
-//! Storage in memory, for tests and throw-away repositories. Neighbours: the `Storage` trait it implements. It must not
-//! know what a key means.
+//! Storage in memory, for tests and throw-away repositories.
 
 use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, too_large};
 use crate::{RepoError, Result};

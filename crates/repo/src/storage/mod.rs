@@ -1,5 +1,4 @@
-//! The byte-level storage trait: keys, ranges, durable puts, compare-and-swap. Neighbours: `local` and `memory` implement
-//! it here, object stores elsewhere; packs and refs are built on it. It must not know what any byte means.
+//! The byte-level storage trait: keys, ranges, durable puts, compare-and-swap.
 //!
 //! Keys are `/`-separated names such as `packs/1f..e0` or `refs/heads/main`. What a call reports as done is durable.
 
@@ -79,8 +78,8 @@ pub trait Upload: Send {
     /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
     ///
     /// # Errors
-    /// The medium failed: under the key is what was there before, or everything written (perhaps not yet durably); never
-    /// a part.
+    /// The medium failed: under the key is what was there before, or everything written (perhaps not yet durably);
+    /// never a part.
     fn finish(self: Box<Self>, key: &Key) -> Result<()>;
 }
 
@@ -140,12 +139,12 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn upload(&self) -> Result<Box<dyn Upload>>;
 
-    /// Takes over the first `len` bytes of a file, followed by `tail`, as the value of a key: durable and visible at once or not at
-    /// all. The file is gone afterwards.
+    /// Takes over the first `len` bytes of a file, followed by `tail`, as the value of a key: durable and visible at
+    /// once or not at all. The file is gone afterwards.
     ///
     /// # Errors
-    /// The medium failed: under the key is what was there before, or all of it; the first `len` bytes are in the file, or under
-    /// the key.
+    /// The medium failed: under the key is what was there before, or all of it; the first `len` bytes are in the file,
+    /// or under the key.
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
         copy_in(self.upload()?, file, len, tail, key)
     }
@@ -166,8 +165,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed: the value is the old one or the new one, and which is not known.
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
-    /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/` are
-    /// appended to: where nothing can be appended, these are kept in pieces.
+    /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/`
+    /// are appended to: where nothing can be appended, these are kept in pieces.
     ///
     /// # Errors
     /// The medium failed.
@@ -179,8 +178,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn delete(&self, key: &Key) -> Result<()>;
 
-    /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and mean
-    /// nothing: a collector then condemns first and deletes a time of grace later.
+    /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and
+    /// mean nothing: a collector then condemns first and deletes a time of grace later.
     fn excludes(&self) -> bool {
         true
     }
@@ -197,8 +196,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// The medium failed.
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
 
-    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. Where locks exclude
-    /// nobody, dead is what no writer can still be at.
+    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. Where locks
+    /// exclude nobody, dead is what no writer can still be at.
     ///
     /// # Errors
     /// The medium failed.

@@ -1,8 +1,9 @@
-//! Takes in packs that came from elsewhere: each object's stored bytes are checked, each is decoded and hashed, and only then does any
-//! of it count. Neighbours: `overlay` shows what arrived as if it were stored, `fsck` checks it. It must not move a ref.
+//! Takes in packs that came from elsewhere: each object's stored bytes are checked, each is decoded and hashed, and
+//! only then does any of it count.
 //!
-//! What is here already is not taken in again. How many deltas a tensor is away from one stored whole is counted anew: the other side's
-//! chains are not ours. What is new can only stand on what is new or on what was there before, so chains still end.
+//! What is here already is not taken in again. How many deltas a tensor is away from one stored whole is counted anew:
+//! the other side's chains are not ours. What is new can only stand on what is new or on what was there before, so
+//! chains still end.
 
 use super::overlay::{Guest, Overlay};
 use crate::{
@@ -59,8 +60,9 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `take_in`, of what others push. Refuses new directories that hold names which must not get onto a disk, so that no
-    /// checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode to any number.
+    /// As `take_in`, of what others push. Refuses new directories that hold names which must not get onto a disk, so
+    /// that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode to any
+    /// number.
     ///
     /// # Errors
     /// As `take_in`; `UnsafePath`; more bytes.
@@ -68,12 +70,12 @@ impl Repo {
         self.take(arrived, Some(most), progress)
     }
 
-    /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they are as they
-    /// were, or stored.
+    /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they
+    /// are as they were, or stored.
     ///
     /// # Errors
-    /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not here: then
-    /// nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
+    /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
+    /// here: then nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, None, progress)
     }
@@ -274,8 +276,8 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     Ok(fresh)
 }
 
-/// Packs in such an order that what a tensor stands on is in the same one or in one before: a kill between two leaves no tensor
-/// without its base.
+/// Packs in such an order that what a tensor stands on is in the same one or in one before: a kill between two leaves
+/// no tensor without its base.
 fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let numbered = || fresh.iter().enumerate();
     let homes: HashMap<Id, usize> = numbered()

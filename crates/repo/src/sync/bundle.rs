@@ -1,7 +1,7 @@
-//! A bundle: a pack that does not exist yet, told by what it will hold and where that lies now. Neighbours: `lacking` says what goes
-//! in, whoever carries bytes reads any part of it. It must not read anything itself.
+//! A bundle: a pack that does not exist yet, told by what it will hold and where that lies now.
 //!
-//! The same objects make the same bundle, byte for byte, on both sides and every time: a transfer that was cut off goes on.
+//! The same objects make the same bundle, byte for byte, on both sides and every time: a transfer that was cut off goes
+//! on.
 
 use super::lacking::Needed;
 use crate::pack::{MAGIC, PackId, Record, encode_tail};
@@ -56,13 +56,14 @@ struct Source {
     len: u64,
 }
 
-/// Of a pack that gives at least this much of one depth a bundle is made by itself: it stays the same whatever else comes to be
-/// needed, so that parts of it which have arrived still serve.
+/// Of a pack that gives at least this much of one depth a bundle is made by itself: it stays the same whatever else
+/// comes to be needed, so that parts of it which have arrived still serve.
 const OF_ITS_OWN: u64 = 8 << 20;
 
 impl Needed {
-    /// Bundles of about `limit` bytes of payload at most; one object is never cut. What a tensor is a difference to is in the same
-    /// bundle or in one before: stored one after the other, no kill in between leaves a tensor without its base.
+    /// Bundles of about `limit` bytes of payload at most; one object is never cut. What a tensor is a difference to is
+    /// in the same bundle or in one before: stored one after the other, no kill in between leaves a tensor without its
+    /// base.
     pub fn bundles(&self, limit: u64) -> Vec<Bundle> {
         let mut records = self.records.clone();
         // Depth falls strictly from a delta to what it stands on.

@@ -1,5 +1,4 @@
-//! The last step of a transfer: refs come to hold on to what arrived, once all of it is seen to be there. Neighbours: `arrive` has
-//! stored it, `refs` move by compare-and-swap. It must not fetch anything.
+//! The last step of a transfer: refs come to hold on to what arrived, once all of it is seen to be there.
 
 use crate::{
     RepoError, Result,
@@ -38,7 +37,8 @@ impl Repo {
         self.connect(tips, partial, progress).map(drop)
     }
 
-    /// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here all the same.
+    /// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here
+    /// all the same.
     fn connect(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
         let mut whole = Vec::new();
         let held = self.held()?;
@@ -125,8 +125,8 @@ impl Repo {
     /// Moves refs, one after the other, to what has arrived. Returns what became of each.
     ///
     /// # Errors
-    /// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands elsewhere; a
-    /// move that is not forward and not forced; a bad name; the medium failed.
+    /// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands
+    /// elsewhere; a move that is not forward and not forced; a bad name; the medium failed.
     pub fn receive_refs(
         &self,
         moves: &[RefMove],

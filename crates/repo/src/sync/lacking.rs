@@ -1,5 +1,4 @@
-//! Takes out of a plan what one side needs of it. Neighbours: `plan` has the records, `bundle` puts them together. It must not know
-//! how one finds out what is lacking.
+//! Takes out of a plan what one side needs of it.
 
 use super::plan::Plan;
 use crate::{
@@ -9,8 +8,8 @@ use crate::{
 use mdl_objects::Id;
 use std::collections::{HashMap, HashSet};
 
-/// Of a tensor whose chain would come along with it, the chain may be this much longer than its foot (in quarters of it) before
-/// the tensor is rather asked for whole: encoding anew costs the other side time.
+/// Of a tensor whose chain would come along with it, the chain may be this much longer than its foot (in quarters of
+/// it) before the tensor is rather asked for whole: encoding anew costs the other side time.
 const CHAIN_QUARTERS: u64 = 5;
 
 /// What is to be carried.
@@ -18,7 +17,8 @@ const CHAIN_QUARTERS: u64 = 5;
 pub struct Needed {
     /// Objects with the packs they lie in.
     pub records: Vec<(PackId, Record)>,
-    /// Tensors among them that would rather be whole: what they are differences to is not needed for itself, and weighs more.
+    /// Tensors among them that would rather be whole: what they are differences to is not needed for itself, and
+    /// weighs more.
     pub heavy: Vec<Id>,
 }
 

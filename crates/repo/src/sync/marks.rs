@@ -1,5 +1,4 @@
-//! What is on record of pruned versions when versions arrive. Neighbours: `connect` moves refs, `retain` keeps the record. It must not let
-//! the mark of somebody else cost anything that is here: collections take the contents of what is marked.
+//! What is on record of pruned versions when versions arrive.
 
 use crate::{
     Result,
@@ -11,8 +10,9 @@ use mdl_objects::{Id, Kind};
 use std::collections::HashSet;
 
 impl Repo {
-    /// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark counts only for a
-    /// commit that is here without its contents. It counts for none that a ref reaches: of those our own record is right.
+    /// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark
+    /// counts only for a commit that is here without its contents. It counts for none that a ref reaches: of those our
+    /// own record is right.
     ///
     /// # Errors
     /// The record is damaged; damaged refs; absent or damaged commits; the medium failed.
@@ -36,14 +36,15 @@ impl Repo {
         retain::change(&held, self.storage(), |p| {
             fresh.iter().for_each(|(id, mark)| p.note(*id, mark));
         })?;
-        // Somebody may be bringing the contents. They look at the record after they stored them, we look at them after the record:
-        // one of the two sees the other.
+        // Somebody may be bringing the contents. They look at the record after they stored them, we look at them after
+        // the record: one of the two sees the other.
         self.odb().refresh();
         let fresh: Vec<Id> = fresh.into_iter().map(|(id, _)| id).collect();
         self.unmark(&held, &fresh)
     }
 
-    /// Takes the marks off those of these versions that are whole: they have come anew, and whoever brought them wants them kept.
+    /// Takes the marks off those of these versions that are whole: they have come anew, and whoever brought them wants
+    /// them kept.
     pub(super) fn unmark(&self, held: &WriteGuard, commits: &[Id]) -> Result<()> {
         let mut whole = HashSet::new();
         for id in commits {

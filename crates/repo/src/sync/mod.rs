@@ -1,6 +1,5 @@
-//! What travels between repositories: which objects one lacks that another has, how their encoded bytes are put together, and how
-//! what arrived is checked before it counts. Neighbours: `mdl-remote` carries the bytes and asks; `odb`, `reach` and `fsck` answer.
-//! It must not know how bytes get from one place to another. Specified in docs/protocol.md.
+//! What travels between repositories: which objects one lacks that another has, how their encoded bytes are put
+//! together, and how what arrived is checked before it counts. Specified in docs/protocol.md.
 
 mod arrive;
 mod bundle;

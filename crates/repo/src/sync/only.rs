@@ -1,11 +1,10 @@
-//! Which files and tensors of a version somebody wants: `FILE` or `FILE:TENSOR`, both as globs. Neighbours: `select` asks of every name.
-//! It must not know objects.
+//! Which files and tensors of a version somebody wants: `FILE` or `FILE:TENSOR`, both as globs.
 
 use crate::{RepoError, Result};
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A choice of files and tensors. Of a file that is chosen by some of its tensors only those are wanted, and not what lies between
-/// them.
+/// A choice of files and tensors. Of a file that is chosen by some of its tensors only those are wanted, and not what
+/// lies between them.
 #[derive(Clone, Debug)]
 pub struct Only {
     text: Vec<String>,
@@ -28,7 +27,8 @@ fn glob(text: &str, separators: bool) -> Result<GlobMatcher> {
 }
 
 impl Only {
-    /// What any of these patterns matches. `*` matches within a directory, `**` across; in a tensor's name it matches dots too.
+    /// What any of these patterns matches. `*` matches within a directory, `**` across; in a tensor's name it matches
+    /// dots too.
     ///
     /// # Errors
     /// A pattern that is none.

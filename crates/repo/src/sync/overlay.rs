@@ -1,5 +1,4 @@
-//! A storage with packs in it that are not there yet: so that what arrived is read like what is stored, before it is. Neighbours:
-//! `arrive` checks through it. It must not write.
+//! A storage with packs in it that are not there yet: so that what arrived is read like what is stored, before it is.
 
 use crate::{
     RepoError, Result,

@@ -1,5 +1,5 @@
-//! A plan: the objects that one side offers, and where in its packs their encoded bytes lie. Neighbours: `select` makes one, `lacking`
-//! takes out of it what the other side needs. It must not know why an object is offered. Specified in docs/protocol.md, "Plans".
+//! A plan: the objects that one side offers, and where in its packs their encoded bytes lie. Specified in
+//! docs/protocol.md, "Plans".
 
 use crate::{
     RepoError, Result,

@@ -1,6 +1,4 @@
-//! Which objects versions need that somebody with other versions may lack. Neighbours: history and trees say what a version names,
-//! the odb where it lies; `plan` is what becomes of it. It must not know what the other side really lacks: it is told only what that
-//! side says it has, and `lacking` takes out the rest there.
+//! Which objects versions need that somebody with other versions may lack.
 
 use super::{
     only::Only,
@@ -38,7 +36,8 @@ pub struct Want {
 }
 
 impl Repo {
-    /// The objects asked for, but those of versions that the other side has, and everything their tensors are differences to.
+    /// The objects asked for, but those of versions that the other side has, and everything their tensors are
+    /// differences to.
     ///
     /// # Errors
     /// A tip or object that is not here; absent or damaged objects; the medium failed; `Stopped`.
@@ -47,8 +46,8 @@ impl Repo {
         offered.map_err(|e| self.elsewhere(e))
     }
 
-    /// Says of something that a partial repository lacks where it is. Commits it has all: one that it lacks is none of its. Where
-    /// somebody brings what is lacking, the error is theirs.
+    /// Says of something that a partial repository lacks where it is. Commits it has all: one that it lacks is none of
+    /// its. Where somebody brings what is lacking, the error is theirs.
     fn elsewhere(&self, error: RepoError) -> RepoError {
         let mut remotes = self.config().remotes().into_values();
         let source = remotes.find(|r| r.partial && !self.odb().is_supplied());

@@ -1,5 +1,4 @@
-//! Encodes tensors to stand alone, for one who lacks what they are differences to. Neighbours: `compact` encodes anew; whoever carries
-//! bytes says where to. It must not change the repository: what it writes is somebody else's, and short-lived.
+//! Encodes tensors to stand alone, for one who lacks what they are differences to.
 
 use super::plan::{Offer, Plan};
 use crate::{

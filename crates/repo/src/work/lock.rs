@@ -1,4 +1,5 @@
-//! The lock of a work tree: one command at a time changes its files or where HEAD points, or takes its files for a commit.
+//! The lock of a work tree: one command at a time changes its files or where HEAD points, or takes its files for a
+//! commit.
 
 use crate::{RepoError, Result, progress::Progress, repo::Repo};
 use std::{

@@ -1,5 +1,4 @@
-//! The work tree: which files there are, and what they are as objects. Neighbours: `ingest` hashes files, the index
-//! remembers their state, `commit`, `status` and `checkout` ask. It must not know refs.
+//! The work tree: which files there are, and what they are as objects.
 
 mod lock;
 mod pages;

@@ -1,5 +1,6 @@
-//! Writes through memory maps, made visible in a file's times. Linux moves the times at the first write to a page that is clean, and
-//! at no later one until the page was written out: so pages are written out before a file's state is taken for anything.
+//! Writes through memory maps, made visible in a file's times. Linux moves the times at the first write to a page that
+//! is clean, and at no later one until the page was written out: so pages are written out before a file's state is
+//! taken for anything.
 
 use crate::{RepoError, Result};
 use rustix::fs::fstatfs;
@@ -18,7 +19,8 @@ const BY_PAGES: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 /// How long writing out may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It is begun, which already protects the pages; a page that is on its way to the disk this very moment may be missed.
+    /// It is begun, which already protects the pages; a page that is on its way to the disk this very moment may be
+    /// missed.
     Begin,
     /// All pages are written out.
     Wait,

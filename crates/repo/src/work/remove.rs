@@ -1,5 +1,5 @@
-//! Removes a directory or file whose bytes were compared with a version: file by file, and only what was compared. Whatever else turns
-//! up stays, and comes back under its name.
+//! Removes a directory or file whose bytes were compared with a version: file by file, and only what was compared.
+//! Whatever else turns up stays, and comes back under its name.
 
 use super::stat::FileState;
 use crate::{RepoError, Result};
@@ -18,7 +18,8 @@ pub const REMOVING: &str = ".mdl-removing-";
 /// Directories inside directories that are looked into.
 const DEPTH: usize = 64;
 
-/// Files below a directory, hidden ones and other repositories' included, with their states; a file is the only one, with an empty name.
+/// Files below a directory, hidden ones and other repositories' included, with their states; a file is the only one,
+/// with an empty name.
 pub type Compared = BTreeMap<String, FileState>;
 
 /// What became of it.
@@ -110,7 +111,8 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
     }
 }
 
-/// Deletes the files aside that are what was compared, and the directories that this leaves empty; the rest goes back to `path`.
+/// Deletes the files aside that are what was compared, and the directories that this leaves empty; the rest goes back
+/// to `path`.
 ///
 /// # Errors
 /// The medium failed.

@@ -1,6 +1,5 @@
-//! The stat cache: a file that looks as it did need not be hashed again. Neighbours: the index keeps it. It must not be
-//! trusted for files written to in the moment they were hashed (git's "racy" entries): those are not remembered. Nor are files whose
-//! times do not tell of writes through memory maps (`pages`).
+//! The stat cache: a file that looks as it did need not be hashed again. Nor are files whose times do not tell of
+//! writes through memory maps (`pages`).
 
 use super::pages::{Patience, expose_writes};
 use crate::{RepoError, Result, ingest::Ingested, odb::Odb};
@@ -39,7 +38,8 @@ impl FileState {
         Ok(FileState::from(&found))
     }
 
-    /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps too.
+    /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps
+    /// too.
     ///
     /// # Errors
     /// It cannot be read.
@@ -70,8 +70,8 @@ impl FileState {
         self.age_ns() > SETTLED_NS
     }
 
-    /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's time
-    /// and no byte: whoever commits links to files that are rotated away meanwhile sees that all the time.
+    /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's
+    /// time and no byte: whoever commits links to files that are rotated away meanwhile sees that all the time.
     pub fn written_since(&self, earlier: &FileState) -> bool {
         let linked = FileState {
             ctime_ns: earlier.ctime_ns,

@@ -1,5 +1,4 @@
-//! Lists the files below a directory that a commit takes. Neighbours: `.mdlignore` by the `ignore` crate. It must not
-//! read files.
+//! Lists the files below a directory that a commit takes.
 
 use super::remove::REMOVING;
 use crate::{RepoError, Result, repo::DIR};
@@ -102,8 +101,8 @@ fn is_ours(name: &OsStr) -> bool {
     matches!(name.to_str(), Some(DIR | ".git")) || name.as_bytes().starts_with(REMOVING.as_bytes())
 }
 
-/// Whether a file has the name of one that a checkout is writing: `.mdl-`, a process id, `-`, a number, and perhaps `-` and
-/// more. Nothing looser: a file of the user's that is passed over is not committed.
+/// Whether a file has the name of one that a checkout is writing: `.mdl-`, a process id, `-`, a number, and perhaps `-`
+/// and more. Nothing looser: a file of the user's that is passed over is not committed.
 fn is_temporary(name: &OsStr) -> bool {
     let number = |text: Option<&[u8]>| text.is_some_and(|t| !t.is_empty() && t.iter().all(u8::is_ascii_digit));
     name.as_bytes().strip_prefix(b".mdl-").is_some_and(|rest| {

@@ -1,5 +1,4 @@
-//! Digests that others know files by: remembered in the index, and never needed. Neighbours: `mdl-repo` from outside. It must not
-//! compute a digest.
+//! Digests that others know files by: remembered in the index, and never needed.
 
 use crate::support::{Place, place};
 use mdl_objects::{Id, Kind};

@@ -1,5 +1,4 @@
-//! Parts of tensors: what numpy would choose, in pieces of bounded length. Neighbours: `mdl-repo` from outside. It must not know
-//! segments.
+//! Parts of tensors: what numpy would choose, in pieces of bounded length.
 
 use crate::support::{Noise, Place, le, place, shaped};
 use mdl_objects::{Manifest, TensorRef, ViewRef};

@@ -1,4 +1,4 @@
-//! Commits of files that are not on disk: held in memory, or staged before. Neighbours: `support`.
+//! Commits of files that are not on disk: held in memory, or staged before.
 
 use crate::support::{engine, place};
 use mdl_repo::RefName;

@@ -1,5 +1,4 @@
-//! History in pages: together they are the history, whatever the clocks said. Neighbours: `mdl-repo` from outside. It must not know how
-//! a walk goes on.
+//! History in pages: together they are the history, whatever the clocks said.
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind, Signature};

@@ -1,5 +1,5 @@
-//! Files handed on in order: what `pour` gives is what `restore` writes, for files of every make, and never wrong bytes with a
-//! good end. Neighbours: `mdl-repo` from outside. It must not know how anything is stored.
+//! Files handed on in order: what `pour` gives is what `restore` writes, for files of every make, and never wrong bytes
+//! with a good end.
 
 use crate::support::{Noise, safetensors};
 use mdl_codec::CpuEngine;

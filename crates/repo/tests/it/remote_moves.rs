@@ -1,5 +1,4 @@
-//! Moves that a client asks for from afar: refs by their full names, commits that expect the branch where it was seen. Neighbours:
-//! `refs` tests what a user at a work tree asks for. It must not test how a ref is stored.
+//! Moves that a client asks for from afar: refs by their full names, commits that expect the branch where it was seen.
 
 use crate::support::{Place, place};
 use mdl_objects::{Id, Kind, Signature};

@@ -1,5 +1,4 @@
-//! The rules of retention as properties, over versions from thin air. Neighbours: `Retention`, which is pure. It must not need
-//! a repository.
+//! The rules of retention as properties, over versions from thin air.
 
 use mdl_repo::{BestMode, Facts, Retention};
 use proptest::{collection::vec, option, prelude::*};

@@ -1,5 +1,4 @@
-//! Sharded commits: many ranks at once, ranks that die, are late or start again, finishers that die or come twice. Neighbours:
-//! `support`; `FaultStorage` is the storage that dies.
+//! Sharded commits: many ranks at once, ranks that die, are late or start again, finishers that die or come twice.
 
 use crate::support::{Noise, engine, safetensors};
 use mdl_objects::Id;
@@ -441,8 +440,8 @@ fn a_branch_that_cannot_be_made_does_not_end_the_session() {
 
 type Operation<'a> = dyn Fn(&Repo) -> Result<()> + 'a;
 
-/// Lets an operation die, or fail, at every change it makes; `check` is told what is left and how it ended, then the operation
-/// is done again, and at last what it left is collected.
+/// Lets an operation die, or fail, at every change it makes; `check` is told what is left and how it ended, then the
+/// operation is done again, and at last what it left is collected.
 fn sweep(scene: &MemoryStorage, operation: &Operation<'_>, check: &dyn Fn(&Repo, bool), end: &dyn Fn(&Repo, &str)) {
     let counted = FaultStorage::new(Arc::new(duplicate(scene)), None);
     operation(&open(counted.clone())).expect("works without a fault");

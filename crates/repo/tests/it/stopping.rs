@@ -1,5 +1,4 @@
-//! Long work that nobody wants any more: it ends at every step it asks at, and what it leaves is sound. Neighbours: `mdl-repo` from
-//! outside. It must not know what the steps are.
+//! Long work that nobody wants any more: it ends at every step it asks at, and what it leaves is sound.
 
 use crate::support::{Noise, engine, safetensors};
 use mdl_objects::Id;
@@ -107,8 +106,8 @@ fn versions(repo: &Repo) -> Versions {
         .collect()
 }
 
-/// Stops the work at every step it asks at; each time all is there, the check finds nothing, and the work can be done anew.
-/// Returns how often it was stopped.
+/// Stops the work at every step it asks at; each time all is there, the check finds nothing, and the work can be done
+/// anew. Returns how often it was stopped.
 fn stopped_everywhere(work: impl Fn(&Repo, &dyn Progress) -> Result<()>, look: impl Fn(&Repo)) -> u64 {
     let given = given();
     let right = versions(&open(&given));

@@ -1,5 +1,4 @@
-//! Files of a version as a tar: ustar, and pax records where a name or a length does not fit. Neighbours: `Odb::pour` has the bytes.
-//! It must not hold them.
+//! Files of a version as a tar: ustar, and pax records where a name or a length does not fit.
 
 use super::stream::Sink;
 use crate::problem::{Problem, Result};

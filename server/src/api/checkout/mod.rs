@@ -1,5 +1,4 @@
-//! A version as one stream: its files as a tar, or its tensors as a safetensors file. Neighbours: `archive` and `gather` lay it out,
-//! `stream` sends it. It must not hold a file in memory.
+//! A version as one stream: its files as a tar, or its tensors as a safetensors file.
 
 mod archive;
 mod gather;
@@ -100,9 +99,9 @@ impl Layout {
 
 /// Download a version
 ///
-/// `tar`: its files, the executable bit kept, all with the time of the commit; the same version is the same archive, byte for byte.
-/// `safetensors`: all tensors of its files under their names, as one file; where files share a name, it has `PATH:` in front in each.
-/// A tensor that several names share is there once for each.
+/// `tar`: its files, the executable bit kept, all with the time of the commit; the same version is the same archive,
+/// byte for byte. `safetensors`: all tensors of its files under their names, as one file; where files share a name, it
+/// has `PATH:` in front in each. A tensor that several names share is there once for each.
 #[utoipa::path(
     get,
     path = "/repos/{owner}/{name}/checkout/{rev}",

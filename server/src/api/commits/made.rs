@@ -1,5 +1,4 @@
-//! What is answered about a commit that was made: as `mdl commit --json` says it. Neighbours: the commit as it is stored. It must not
-//! know how it came, so that an answer given twice is the same.
+//! What is answered about a commit that was made: as `mdl commit --json` says it.
 
 use crate::problem::Result;
 use mdl_objects::{Commit, Id, Resume};

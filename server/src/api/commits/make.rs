@@ -1,5 +1,4 @@
-//! Makes the commit that came in. Neighbours: `receive` has the files, `replay` knows whether it was made before, `mdl-repo` makes it.
-//! It must not know how it came.
+//! Makes the commit that came in.
 
 use super::{
     meta::{Base, FromUpload, Meta},

@@ -1,4 +1,4 @@
-//! What is said of a commit that comes over HTTP. Neighbours: `receive` reads it, `make` carries it out. It must not know how it came.
+//! What is said of a commit that comes over HTTP.
 
 use crate::problem::{Problem, Result};
 use http::StatusCode;
@@ -55,7 +55,8 @@ pub(super) struct Meta {
     /// Anything else worth keeping.
     #[serde(default)]
     pub meta: BTreeMap<String, String>,
-    /// Where the branch must stand: a commit's id, or null for a branch that must not have a commit. Left out: wherever it stands.
+    /// Where the branch must stand: a commit's id, or null for a branch that must not have a commit. Left out:
+    /// wherever it stands.
     #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$")]
     pub expected: Option<Option<String>>,

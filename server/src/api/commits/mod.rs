@@ -1,5 +1,4 @@
-//! `POST .../commits`: a version over HTTP. Neighbours: `receive` takes it in, `replay` knows it if it came before, `make` makes it. It
-//! must not know how files are stored.
+//! `POST .../commits`: a version over HTTP.
 
 mod made;
 mod make;
@@ -48,7 +47,8 @@ struct CommitQuery {
     meta: Option<String>,
 }
 
-/// A commit as a form: first `meta`, then files, each as a part `file` whose filename is its path in the version; or all as one part `tar`.
+/// A commit as a form: first `meta`, then files, each as a part `file` whose filename is its path in the version; or
+/// all as one part `tar`.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only described")]
 struct CommitForm {
@@ -61,8 +61,9 @@ struct CommitForm {
 
 /// Commit
 ///
-/// Files come as a form (`meta` first), as a tar with `?meta=`, or were uploaded before and are named in a JSON body. Nothing changes
-/// unless all of it arrived. With `Idempotency-Key` it can be sent again: what was committed before is answered with 200.
+/// Files come as a form (`meta` first), as a tar with `?meta=`, or were uploaded before and are named in a JSON body.
+/// Nothing changes unless all of it arrived. With `Idempotency-Key` it can be sent again: what was committed before is
+/// answered with 200.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/commits",
@@ -118,8 +119,8 @@ async fn create(
                 files: intake.files,
                 key: key.map(|k| (k, print)),
             };
-            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the permit:
-            // whoever waits here keeps nobody from other repositories.
+            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the
+            // permit: whoever waits here keeps nobody from other repositories.
             let alone = app.commit_lock().lock(access.key()?).await;
             let turn = app
                 .commits()

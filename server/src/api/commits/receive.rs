@@ -1,4 +1,5 @@
-//! A commit as it comes in: what is said of it, then its files, in one of three forms. `incoming` has the bytes, `tar` takes archives apart.
+//! A commit as it comes in: what is said of it, then its files, in one of three forms. `incoming` has the bytes, `tar`
+//! takes archives apart.
 
 use super::{meta::Meta, tar::Archive};
 use crate::{
@@ -257,8 +258,8 @@ fn unreadable(error: &axum::extract::multipart::MultipartError, head: &AtomicU64
     }
 }
 
-/// The parser of parts takes whatever is there before it looks at it, and holds everything until a part's headers are whole. So it
-/// gets a little at a time, and between the contents of two parts no more than `head` says.
+/// The parser of parts takes whatever is there before it looks at it, and holds everything until a part's headers are
+/// whole. So it gets a little at a time, and between the contents of two parts no more than `head` says.
 fn bounded<S>(bytes: S, head: Arc<AtomicU64>) -> impl Stream<Item = std::result::Result<Bytes, String>> + Send + 'static
 where
     S: Stream<Item = std::result::Result<Bytes, axum::Error>> + Send + 'static,

@@ -1,8 +1,7 @@
-//! A commit that is sent again because its answer was lost is not made again. Neighbours: `make` looks before it commits. It must not
-//! know how a commit came.
+//! A commit that is sent again because its answer was lost is not made again.
 //!
-//! The key is in the commit itself, next to hashes of what was sent with it: whatever happens to the server, a version that is there has
-//! its key, and one that is not there has none. Only the last commits of a branch are looked at.
+//! The key is in the commit itself, next to hashes of what was sent with it: whatever happens to the server, a version
+//! that is there has its key, and one that is not there has none. Only the last commits of a branch are looked at.
 
 use super::{
     meta::{IDEMPOTENCY, Meta},

@@ -1,5 +1,4 @@
-//! A tar archive as it comes in, one file after the other. Neighbours: `receive` keeps the files. It must not unpack anything: what
-//! is a file is handed on, what is a directory is passed over, all else is refused.
+//! A tar archive as it comes in, one file after the other.
 //!
 //! ustar, GNU's long names and pax. Nothing is held in memory but one header and one name, whatever the archive says.
 

@@ -1,4 +1,4 @@
-//! Branches and tags: what there is. Neighbours: `moving` moves them. It must not know what a commit holds.
+//! Branches and tags: what there is.
 
 mod moving;
 

@@ -1,5 +1,4 @@
-//! Branches and tags moved by compare-and-swap. Neighbours: `Repo::move_ref` swaps, `events` hears of it. It must not know what a commit
-//! holds, nor move HEAD.
+//! Branches and tags moved by compare-and-swap.
 
 use super::Kind;
 use crate::{
@@ -71,7 +70,8 @@ struct RefChange {
 }
 /// Make or move a branch or tag
 ///
-/// A compare-and-swap: where the ref does not hold what is expected, nothing happens, and the answer is 409 with what was found.
+/// A compare-and-swap: where the ref does not hold what is expected, nothing happens, and the answer is 409 with what
+/// was found.
 #[utoipa::path(
     put,
     path = "/repos/{owner}/{name}/refs/{kind}/{ref}",

@@ -8,8 +8,9 @@ use mdl_server::{Options, Rates, router};
 use std::path::{Path, PathBuf};
 use tower::ServiceExt;
 
-/// Ways to ask for whole files and tensors: what is complete was verified by its id. Slices and ranges are not among them: of a tensor in
-/// several segments a part cannot be verified, and its encoding notices only some damage (docs/http-api.md, "Bytes").
+/// Ways to ask for whole files and tensors: what is complete was verified by its id. Slices and ranges are not among
+/// them: of a tensor in several segments a part cannot be verified, and its encoding notices only some damage
+/// (docs/http-api.md, "Bytes").
 const BYTES: [&str; 6] = [
     "/files/main/model.safetensors",
     "/tensor/main/model.safetensors?name=big",

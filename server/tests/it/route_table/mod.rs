@@ -1,4 +1,5 @@
-//! Every route, asked by every kind of caller about every kind of repository: the answer follows from what the route says it needs.
+//! Every route, asked by every kind of caller about every kind of repository: the answer follows from what the route
+//! says it needs.
 
 mod site;
 

@@ -1,4 +1,4 @@
-//! A server that listens, and the client's side of it. Neighbours: `support` makes the app. It must not assert anything about answers.
+//! A server that listens, and the client's side of it.
 
 use super::{Root, entry};
 use mdl_objects::Id;

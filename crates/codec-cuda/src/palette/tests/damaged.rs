@@ -1,5 +1,4 @@
-//! Damaged palettes, and what goes over the bus. Neighbours: `super` makes the segments. Whatever the bytes say, the device does as the
-//! processor does.
+//! Damaged palettes, and what goes over the bus. Whatever the bytes say, the device does as the processor does.
 
 use super::{Case, decode, encode, family, put};
 use crate::device::session::{Buffer, Lane, Session};

@@ -1,5 +1,4 @@
-//! Reads palettes with two relatives. Neighbours: `lanes` decodes the symbols, `blocks` finds the blocks. It must not trust a
-//! byte of what it reads.
+//! Reads palettes with two relatives.
 
 use super::super::Table;
 use super::super::decode::Part;

@@ -1,5 +1,4 @@
-//! Writes palettes with two relatives. Neighbours: `plan` decides by what is counted here, `palette::encode` asks what this would cost;
-//! `lanes` codes, `blocks` cuts. It must not decide whether it is worth it.
+//! Writes palettes with two relatives.
 
 use super::super::lookup::{Nearest, each, turn_back};
 use super::plan::Plan;

@@ -1,10 +1,9 @@
-//! Scheme "palette delta 2": levels in the context of what parent and grandparent have there, seen from the child's own table.
-//! Neighbours: `lookup` finds places, `crate::tree` merges contexts, `plan` decides, `encode` and `decode` do segments. It must not know
-//! codebooks or bin counts other than the child's.
+//! Scheme "palette delta 2": levels in the context of what parent and grandparent have there, seen from the child's own
+//! table.
 //!
-//! A table for each pair of places would not fit a cache, nor pay for itself: a tree over the parent's place, its last move, and
-//! whether it is a level at all leaves at most 32. Numbers that are no level (Inshrinkerator protects up to 1 %) are coded as small
-//! differences to the parent's, which are no levels either as a rule.
+//! A table for each pair of places would not fit a cache, nor pay for itself: a tree over the parent's place, its last
+//! move, and whether it is a level at all leaves at most 32. Numbers that are no level (Inshrinkerator protects up to 1
+//! %) are coded as small differences to the parent's, which are no levels either as a rule.
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! What is decided about a segment with two relatives once its symbols are counted: the tree of contexts, tables, lanes, the header.
-//! Neighbours: `encode` counts here, an engine elsewhere counts on its own; `palette::plan` compares. It must not see an element.
+//! What is decided about a segment with two relatives once its symbols are counted: the tree of contexts, tables,
+//! lanes, the header.
 
 use super::super::Table;
 use super::super::plan::Head;
@@ -21,8 +21,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// By counts of symbols, a row of one more than there are values for each raw context; of the strangers' symbols; and by the bytes
-    /// of their raw bits over all blocks.
+    /// By counts of symbols, a row of one more than there are values for each raw context; of the strangers' symbols;
+    /// and by the bytes of their raw bits over all blocks.
     pub fn of_counts(table: &Table, counts: Vec<u32>, strangers: [u32; 256], low: usize) -> Plan {
         let counts = Counts {
             axes: axes(table),

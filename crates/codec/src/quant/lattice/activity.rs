@@ -1,10 +1,8 @@
-//! What the elements before a group say about it: how far levels moved lately, and in the same column. Neighbours: `encode` and
-//! `decode` run it group by group in step; `tree` merges what it says. It must not look inside the group (its 32 elements are
-//! decoded at once) nor outside the block.
+//! What the elements before a group say about it: how far levels moved lately, and in the same column.
 //!
-//! Everything is in 1/256 of a level. Two averages: of the groups before (each weighs half of the next), and of the column (a
-//! sixteenth for the newest). A column here is a place modulo the smallest multiple of the matrix's columns that is at least 32,
-//! so that a group never meets a column twice.
+//! Everything is in 1/256 of a level. Two averages: of the groups before (each weighs half of the next), and of the
+//! column (a sixteenth for the newest). A column here is a place modulo the smallest multiple of the matrix's columns
+//! that is at least 32, so that a group never meets a column twice.
 
 use crate::rans::LANES;
 
@@ -37,7 +35,8 @@ pub fn period(cols: usize, n: usize) -> usize {
 }
 
 impl Activity {
-    /// At the start of a block of `n` elements of a matrix of `cols` columns (at least 1); steps of activity are below `steps`.
+    /// At the start of a block of `n` elements of a matrix of `cols` columns (at least 1); steps of activity are below
+    /// `steps`.
     pub(super) fn new(cols: usize, n: usize, steps: usize) -> Self {
         Activity {
             lately: 0,

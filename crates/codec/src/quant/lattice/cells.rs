@@ -1,10 +1,10 @@
-//! Cells of a lattice and the arithmetic in them. Neighbours: `params` says which lattice; `quantise` rounds whole tensors, `encode`
-//! and `decode` code the levels. It must not know the parent.
+//! Cells of a lattice and the arithmetic in them.
 //!
 //! All arithmetic is f32, each operation rounded to nearest, ties to even, in the order written here, none fused:
-//! `x = w / d; x = x - o; q = round(x)` and `y = q + o; y = y * d`. With |q| below 2^20 the level comes back from y exactly: the
-//! roundings add up to less than 5/16 of a cell. In f16 and bf16 y is rounded once more, to the number nearest to it; w is such a
-//! number, too, and within half a cell of y, so that the level comes back here as well. (Ties could spoil it: it is checked.)
+//! `x = w / d; x = x - o; q = round(x)` and `y = q + o; y = y * d`. With |q| below 2^20 the level comes back from y
+//! exactly: the roundings add up to less than 5/16 of a cell. In f16 and bf16 y is rounded once more, to the number
+//! nearest to it; w is such a number, too, and within half a cell of y, so that the level comes back here as well.
+//! (Ties could spoil it: it is checked.)
 
 use super::CHUNK;
 use super::params::{Params, factor, matrix, power};
@@ -26,8 +26,8 @@ pub struct Lattice {
     pub(super) known: Range<usize>,
     /// Factor of each row from that of the first known element on, or none.
     pub(super) rows: Vec<f32>,
-    /// Factor of each column from that of the first known element on, going round, or none. Of more columns than there are
-    /// known elements only as many as these.
+    /// Factor of each column from that of the first known element on, going round, or none. Of more columns than there
+    /// are known elements only as many as these.
     pub(super) factors: Vec<f32>,
     pub(super) seed: Option<u64>,
 }
@@ -49,8 +49,9 @@ impl Cells {
     }
 }
 
-/// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2 (not):
-/// splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's complement number.
+/// The offsets of the elements at `2 * pair` and `2 * pair + 1`, in multiples of 2^-24 from -1/2 (included) to 1/2
+/// (not): splitmix64's output number `pair + 1` from `seed`, its bits 40 to 63 and 16 to 39, each read as a two's
+/// complement number.
 #[inline(always)]
 pub(crate) fn offsets(seed: u64, pair: u64) -> [f32; 2] {
     let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -1,5 +1,4 @@
-//! Bytes back to a segment of a reconstruction, group by group. Neighbours: `encode` wrote them. It must not trust them: any bytes
-//! end in an error or in some values of the lattice.
+//! Bytes back to a segment of a reconstruction, group by group.
 
 use super::activity::Activity;
 use super::cells::{Lattice, number};
@@ -138,8 +137,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Decodes the elements of `range` into `out`; `relatives` are those that the scheme needs and no others, of the whole
-    /// segment.
+    /// Decodes the elements of `range` into `out`; `relatives` are those that the scheme needs and no others, of the
+    /// whole segment.
     pub(crate) fn decode(
         &self,
         simd: Simd,

@@ -1,5 +1,4 @@
-//! A segment of a reconstruction to bytes. Neighbours: `symbols` makes the symbols, `crate::tree` merges their contexts,
-//! `crate::lanes` codes. It must not know what a symbol means.
+//! A segment of a reconstruction to bytes.
 
 use super::cells::Lattice;
 use super::symbols::{Block, axes};
@@ -13,8 +12,9 @@ use crate::tree::{Axes, Counts, Tree};
 use crate::{CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme, lanes, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the relatives as
-/// contexts where that pays; scheme byte first. They may have any values. Without a base a grandparent is not looked at.
+/// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the relatives
+/// as contexts where that pays; scheme byte first. They may have any values. Without a base a grandparent is not looked
+/// at.
 ///
 /// The bytes depend on nothing else, neither threads nor machine.
 ///
@@ -60,7 +60,8 @@ pub(crate) fn encode(
     Ok((scheme, out))
 }
 
-/// How many elements a segment of `bytes` bytes has, if it may be encoded on the hint's lattice with relatives of these lengths.
+/// How many elements a segment of `bytes` bytes has, if it may be encoded on the hint's lattice with relatives of these
+/// lengths.
 ///
 /// # Errors
 /// Lengths or dtypes that disagree; no elements.
@@ -127,8 +128,8 @@ impl Plan {
         }
     }
 
-    /// Whether it leaves so much of `n` elements that one without relatives is worth a look: a parent that has nothing to do with its
-    /// child costs more than none; one that helps leaves few bits.
+    /// Whether it leaves so much of `n` elements that one without relatives is worth a look: a parent that has nothing
+    /// to do with its child costs more than none; one that helps leaves few bits.
     pub fn is_poor(&self, n: usize) -> bool {
         self.cost > (n as u64) << COST_BITS
     }

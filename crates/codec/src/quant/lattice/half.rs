@@ -1,5 +1,4 @@
-//! Floats of 2 and 4 bytes as f32 and back. Neighbours: `cells` and `known` read tensors through it. It must not know what the
-//! numbers mean; to f32 is exact, from f32 is to nearest, ties to even.
+//! Floats of 2 and 4 bytes as f32 and back.
 
 use crate::Dtype;
 
@@ -65,7 +64,8 @@ fn from_f16(h: u16) -> f32 {
     let magnitude = if m >= 0x7c00 {
         0x7f80_0000 | (m & 0x3ff) << 13
     } else {
-        // The exponents' biases differ by 112; a product with a power of two is exact, also from below the normal range.
+        // The exponents' biases differ by 112; a product with a power of two is exact, also from below the normal
+        // range.
         (f32::from_bits(m << 13) * f32::from_bits((127 + 112) << 23)).to_bits()
     };
     f32::from_bits(sign | magnitude)

@@ -1,5 +1,4 @@
-//! A segment's own share of a lattice's parameters, so that it decodes without the tensor's. Neighbours: `encode` writes it,
-//! `decode` and `hint` read it, `params` says what is valid. It must not trust what it reads.
+//! A segment's own share of a lattice's parameters, so that it decodes without the tensor's.
 //!
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 

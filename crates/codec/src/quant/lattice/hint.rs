@@ -1,5 +1,4 @@
-//! What an encoder is told: on which lattice a segment lies. Neighbours: `header` reads it back from an encoded segment, which
-//! is how a tensor is encoded anew without any other record. It must not promise that the elements do lie there.
+//! What an encoder is told: on which lattice a segment lies.
 
 use super::cells::Lattice;
 use super::header;

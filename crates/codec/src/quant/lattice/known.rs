@@ -1,8 +1,8 @@
-//! What the parent and the grandparent say about elements that are not decoded yet. Neighbours: `encode` and `decode` ask, `tree`
-//! merges what it says. It must not know the child, and must be right about any parent: NaN, infinite, far away.
+//! What the parent and the grandparent say about elements that are not decoded yet.
 //!
-//! The prediction is the level of the cell that the parent's value falls into. Its place inside that cell and its last move
-//! (parent minus grandparent) are signed; everything is mirrored so that the first of them that says anything is positive.
+//! The prediction is the level of the cell that the parent's value falls into. Its place inside that cell and its last
+//! move (parent minus grandparent) are signed; everything is mirrored so that the first of them that says anything is
+//! positive.
 
 use super::cells::{Cells, Lattice, place, round};
 use super::half::widen;
@@ -40,7 +40,8 @@ impl Known {
         })
     }
 
-    /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Known` have the same of them.
+    /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Known` have the
+    /// same of them.
     #[inline(always)]
     pub(super) fn look(&mut self, of: &Lattice, start: usize, n: usize, parent: Option<&[u8]>, grand: Option<&[u8]>) {
         of.cells(start, n, &mut self.cells);

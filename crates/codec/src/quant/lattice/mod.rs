@@ -1,15 +1,15 @@
-//! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent. Neighbours:
-//! `crate::rans` codes, `crate::blocks` cuts. It must not know who picks the step, or whether the result is good enough.
+//! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent.
 //!
-//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it, `hint` which
-//! one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says what some elements need of it, `quantise` rounds. `known` is what parent and grandparent say about an element, `activity` what the
-//! elements before it say, `symbols` puts both together, `crate::tree` merges contexts to at most 16, `encode` and `decode` do
-//! segments.
+//! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it,
+//! `hint` which one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says
+//! what some elements need of it, `quantise` rounds. `known` is what parent and grandparent say about an element,
+//! `activity` what the elements before it say, `symbols` puts both together, `crate::tree` merges contexts to at most
+//! 16, `encode` and `decode` do segments.
 //!
-//! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone drops small
-//! consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn after each
-//! restore does not. Why steps in proportion to sensitivity^(-1/3): it equalises what a row costs and what it harms, as
-//! reverse water-filling does for weights whose rate is far below one bit.
+//! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone
+//! drops small consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn
+//! after each restore does not. Why steps in proportion to sensitivity^(-1/3): it equalises what a row costs and what
+//! it harms, as reverse water-filling does for weights whose rate is far below one bit.
 
 pub(crate) mod activity;
 pub(crate) mod cells;

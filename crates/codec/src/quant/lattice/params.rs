@@ -1,7 +1,7 @@
-//! What a lattice is: the step of every element and the seed of the offsets. Neighbours: `cells` works with it. It must not know
-//! how a step was chosen; it can turn sensitivities into factors.
+//! What a lattice is: the step of every element and the seed of the offsets.
 //!
-//! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to f32.
+//! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to
+//! f32.
 
 use super::half::to_bf16;
 use crate::CodecError;
@@ -33,8 +33,8 @@ const CLIP: i64 = 3 * 16;
 /// Most factors of one axis.
 const FACTORS_MAX: usize = 1 << 22;
 
-/// A lattice, apart from the tensor's dtype and shape. A tensor is seen as a matrix: its first axis gives the rows, all others
-/// together the columns; a tensor of one axis (or none) is one row.
+/// A lattice, apart from the tensor's dtype and shape. A tensor is seen as a matrix: its first axis gives the rows, all
+/// others together the columns; a tensor of one axis (or none) is one row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     /// Step of the tensor in sixteenths of an octave: 2^(step / 16), in the tensor's unit; from -1280 to 1280.
@@ -76,8 +76,9 @@ pub(super) fn factor(bits: u16) -> Option<f32> {
     (0.0625..=16.0).contains(&v).then_some(v)
 }
 
-/// Factors in proportion to `mean^(-1/3)`, their geometric mean 1, rounded to half octaves (finer ones gain nothing and cost more than
-/// they do, since every segment carries its factors), at most 3 octaves away from 1, then rounded to bf16. Means of 0 (rows that no gradient reaches) get 8, broken ones 1; neither counts in the mean. Only
+/// Factors in proportion to `mean^(-1/3)`, their geometric mean 1, rounded to half octaves (finer ones gain nothing and
+/// cost more than they do, since every segment carries its factors), at most 3 octaves away from 1, then rounded to
+/// bf16. Means of 0 (rows that no gradient reaches) get 8, broken ones 1; neither counts in the mean. Only
 /// integers decide.
 fn factors(means: &[f64]) -> Vec<u16> {
     let usable = |m: f64| m.is_normal() && m > 0.0;
@@ -102,8 +103,9 @@ fn factors(means: &[f64]) -> Vec<u16> {
 }
 
 impl Params {
-    /// The lattice of a tensor of `shape` whose elements have these sensitivities (mean squared gradient, or Adam's v; any unit, in
-    /// row-major order). Tensors of one axis, or whose sensitivities are not one for each element, get no factors.
+    /// The lattice of a tensor of `shape` whose elements have these sensitivities (mean squared gradient, or Adam's v;
+    /// any unit, in row-major order). Tensors of one axis, or whose sensitivities are not one for each element, get no
+    /// factors.
     ///
     /// The means of rows and columns are sums in f64, in the order of the elements.
     pub fn from_sensitivity(step: i16, seed: Option<u64>, shape: &[usize], sensitivity: &[f32]) -> Params {

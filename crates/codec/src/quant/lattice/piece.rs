@@ -1,13 +1,12 @@
-//! What the elements of a piece need of their lattice, in plain numbers. Neighbours: `header` writes it down, engines elsewhere hand
-//! it to their kernels. It must not compute a cell.
+//! What the elements of a piece need of their lattice, in plain numbers.
 
 use super::Hint;
 use super::cells::Lattice;
 use super::params::power;
 use crate::{CodecError, Dtype};
 
-/// A stretch of a tensor on a lattice. The element `i` places after its first one has the factors of row `(start % cols + i) / cols`
-/// and of column `i % cols`, counted in these lists.
+/// A stretch of a tensor on a lattice. The element `i` places after its first one has the factors of row `(start % cols
+/// + i) / cols` and of column `i % cols`, counted in these lists.
 #[derive(Clone, Debug)]
 pub struct Piece {
     /// Of the elements: f32, bf16 or f16.
@@ -22,7 +21,8 @@ pub struct Piece {
     pub step: f32,
     /// Factors of the rows that the elements lie in, or none.
     pub rows: Vec<f32>,
-    /// Factors of columns from that of the first element on, going round, as many as there are columns or elements; or none.
+    /// Factors of columns from that of the first element on, going round, as many as there are columns or elements; or
+    /// none.
     pub factors: Vec<f32>,
     /// Of the offsets.
     pub seed: Option<u64>,

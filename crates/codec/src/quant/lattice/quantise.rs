@@ -1,5 +1,4 @@
-//! Numbers to a reconstruction. Neighbours: `cells` has the arithmetic, `half` reads and writes numbers. It must not know the
-//! parent; a tensor that the lattice cannot hold is an outcome, not an error.
+//! Numbers to a reconstruction.
 
 use super::cells::{Cells, Lattice, number, place, round};
 use super::half::{narrow, widen};
@@ -50,9 +49,10 @@ impl Work for Share<'_> {
 }
 
 impl Lattice {
-    /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the reconstruction to `rec`,
-    /// which has the same length. Every value is at most half a step (and its rounding to the dtype) away from its original. Any
-    /// cut of a tensor into pieces gives the same numbers; one piece that must stay lossless makes the tensor so.
+    /// Quantises `w`, the elements from `start` on (little-endian, in the lattice's dtype), and writes the
+    /// reconstruction to `rec`, which has the same length. Every value is at most half a step (and its rounding to the
+    /// dtype) away from its original. Any cut of a tensor into pieces gives the same numbers; one piece that must stay
+    /// lossless makes the tensor so.
     ///
     /// # Errors
     /// Lengths that disagree.
@@ -81,8 +81,8 @@ impl Lattice {
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))
     }
 
-    /// The reconstruction whose every element is at level `q` (|q| below 2^20), whole tensor, little-endian in the lattice's dtype:
-    /// for tensors that are a row's factor times a column's.
+    /// The reconstruction whose every element is at level `q` (|q| below 2^20), whole tensor, little-endian in the
+    /// lattice's dtype: for tensors that are a row's factor times a column's.
     pub(crate) fn level_everywhere(&self, q: i32) -> Vec<u8> {
         let size = self.dtype.size();
         let mut out = vec![0; self.known.len() * size];

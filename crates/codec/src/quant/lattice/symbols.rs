@@ -1,5 +1,4 @@
-//! A segment of a reconstruction as symbols in raw contexts. Neighbours: `known` and `activity` give contexts, `encode` codes what
-//! comes out. It must not know tables, nor how the reconstruction was made: what is not on the lattice is refused.
+//! A segment of a reconstruction as symbols in raw contexts.
 
 use super::activity::{Activity, STEPS, STEPS_ALONE};
 use super::cells::{Lattice, number, place, round};
@@ -37,7 +36,8 @@ pub(super) struct Block {
 }
 
 impl Lattice {
-    /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the symbols.
+    /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the
+    /// symbols.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).

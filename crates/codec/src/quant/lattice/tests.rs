@@ -1,5 +1,4 @@
-//! The lattice as a whole: whatever is quantised comes back, whatever is broken is refused. Neighbours: the rooms' own tests. It
-//! must not assert anything timed.
+//! The lattice as a whole: whatever is quantised comes back, whatever is broken is refused.
 
 use super::*;
 use crate::bits::Cursor;

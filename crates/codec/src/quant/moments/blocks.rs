@@ -1,5 +1,4 @@
-//! One moment alone: blocks of logarithmic levels below each block's largest. Neighbours: `grid` has the levels. It must not know the
-//! parameter, the other moment or the parent.
+//! One moment alone: blocks of logarithmic levels below each block's largest.
 
 use super::{Bits, Moment, grid};
 use crate::quant::Values;
@@ -14,15 +13,16 @@ pub const FEW: usize = 4096;
 /// Blocks that a thread takes at a time.
 const SHARE: usize = 128;
 
-/// A coarser version of a moment: little-endian elements of its dtype (f64, f32, f16, bf16), as many as there were, in the same
-/// order. `shape` is the tensor's; rows of at least [`BLOCK`] elements begin a block of their own, so that a row that is hardly
-/// ever trained does not vanish beside one that often is.
+/// A coarser version of a moment: little-endian elements of its dtype (f64, f32, f16, bf16), as many as there were, in
+/// the same order. `shape` is the tensor's; rows of at least [`BLOCK`] elements begin a block of their own, so that a
+/// row that is hardly ever trained does not vanish beside one that often is.
 ///
-/// In each block the levels lie on the grid of [`Bits`], from that of its largest magnitude downwards. A signed number that is more
-/// than a level below the lowest becomes +0, else it keeps its sign; a second moment below the lowest becomes the lowest, and
-/// only 0 becomes 0. Quantising twice is quantising once (f16 subnormals excepted).
+/// In each block the levels lie on the grid of [`Bits`], from that of its largest magnitude downwards. A signed number
+/// that is more than a level below the lowest becomes +0, else it keeps its sign; a second moment below the lowest
+/// becomes the lowest, and only 0 becomes 0. Quantising twice is quantising once (f16 subnormals excepted).
 ///
-/// `None`: the tensor must stay lossless: NaNs or infinities (as f32), a negative second moment, fewer than [`FEW`] elements.
+/// `None`: the tensor must stay lossless: NaNs or infinities (as f32), a negative second moment, fewer than [`FEW`]
+/// elements.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] for a shape of another size.

@@ -1,12 +1,11 @@
-//! Magnitudes on a logarithmic grid of the whole number line. Neighbours: `blocks` asks for indices and values. It must not know
-//! blocks or signs. Bits and integers only: the same on every machine.
+//! Magnitudes on a logarithmic grid of the whole number line. Bits and integers only: the same on every machine.
 
 use super::Bits;
 
 /// Mantissa of the square root of 2: from here on a number is nearer, as a ratio, to the next power of 2.
 const ROOT: u32 = 0x35_04f3;
-/// An octave's level stands at 1.0234 times the power of 2: the mean of numbers between 2^-1/2 and 2^1/2 whose logarithm is evenly
-/// spread is 1.0201; this is the bf16 next to it, so that no low byte has to be stored.
+/// An octave's level stands at 1.0234 times the power of 2: the mean of numbers between 2^-1/2 and 2^1/2 whose
+/// logarithm is evenly spread is 1.0201; this is the bf16 next to it, so that no low byte has to be stored.
 const OCTAVE_MEAN: u32 = 0x3f83_0000;
 /// Exponent field of 1.0.
 const ONE: u32 = 127;
@@ -15,7 +14,8 @@ const LEAST: u32 = 1 << 23;
 /// Mantissa bits that are dropped to keep 3.
 const DROP: u32 = 20;
 
-/// Index of a positive finite magnitude: ascending, one more for each level up. Subnormals count as the least normal number.
+/// Index of a positive finite magnitude: ascending, one more for each level up. Subnormals count as the least normal
+/// number.
 pub(super) fn index(bits: Bits, magnitude: f32) -> u32 {
     let x = magnitude.to_bits().max(LEAST);
     match bits {

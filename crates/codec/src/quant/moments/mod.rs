@@ -1,12 +1,11 @@
-//! Optimizer moments: what a tensor of an optimizer's state is, and a coarser version of it. Neighbours: `names` tells moments
-//! apart, `grid` rounds magnitudes, `blocks` quantises one tensor alone, `scaled` a first moment together with its second.
-//! It must not know how a reconstruction is stored, or which policy asked for it.
+//! Optimizer moments: what a tensor of an optimizer's state is, and a coarser version of it.
 //!
-//! Adam divides a smoothed gradient m by the root of a smoothed square v, so that what matters of both is their ratio to their
-//! neighbours in time and place, not their absolute precision: logarithmic levels of 4 bits leave the run's final loss where it is
-//! (8-bit optimizers, arXiv 2110.02861, and 4-bit ones, arXiv 2309.01507, keep such blocks with a scale of each block's own). Here
-//! all blocks share one grid of the whole number line, so that a tensor has few distinct values and the store's palette finds
-//! them by itself. Two things must never happen: a v of 0 under an m that is not (the step explodes), and a NaN.
+//! Adam divides a smoothed gradient m by the root of a smoothed square v, so that what matters of both is their ratio
+//! to their neighbours in time and place, not their absolute precision: logarithmic levels of 4 bits leave the run's
+//! final loss where it is (8-bit optimizers, arXiv 2110.02861, and 4-bit ones, arXiv 2309.01507, keep such blocks with
+//! a scale of each block's own). Here all blocks share one grid of the whole number line, so that a tensor has few
+//! distinct values and the store's palette finds them by itself. Two things must never happen: a v of 0 under an m that
+//! is not (the step explodes), and a NaN.
 
 mod blocks;
 mod grid;

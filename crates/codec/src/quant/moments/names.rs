@@ -1,15 +1,14 @@
-//! Which tensors are moments, told from their names. Neighbours: `mdl-files` makes names out of the way to a tensor
-//! (`optimizer.state.0.exp_avg`). It must not look at values: a policy decides from a listing.
+//! Which tensors are moments, told from their names.
 
 use super::Moment;
 
-/// The moment that a tensor of this name holds: one of its parts, between dots, bars, slashes or colons, is what an optimizer calls
-/// it. The last such part counts.
+/// The moment that a tensor of this name holds: one of its parts, between dots, bars, slashes or colons, is what an
+/// optimizer calls it. The last such part counts.
 ///
 /// Knows torch's Adam family (`exp_avg`, `exp_avg_sq`, AMSGrad's `max_exp_avg_sq`, NAdam, Lion), SGD and Muon
-/// (`momentum_buffer`), RMSprop (`square_avg`), Adadelta and their fused, sharded and flattened kin, which keep these words:
-/// `state.3.exp_avg`, `optimizer_state_dict.state.3.exp_avg_sq`, `optimizer.exp_avg.wte.weight`, `wte.weight|exp_avg`.
-/// Adafactor's row and column statistics are vectors and no moments.
+/// (`momentum_buffer`), RMSprop (`square_avg`), Adadelta and their fused, sharded and flattened kin, which keep these
+/// words: `state.3.exp_avg`, `optimizer_state_dict.state.3.exp_avg_sq`, `optimizer.exp_avg.wte.weight`,
+/// `wte.weight|exp_avg`. Adafactor's row and column statistics are vectors and no moments.
 ///
 /// ```
 /// use mdl_codec::quant::moments::{Moment, moment_of};

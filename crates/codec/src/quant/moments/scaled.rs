@@ -1,8 +1,7 @@
-//! A first moment in steps of the root of its second, and that second as rows times columns. Neighbours: the lattice, which already
-//! has steps by row and column and its own coder, holds both. It must not know how they are stored; only who asks by name gets it.
+//! A first moment in steps of the root of its second, and that second as rows times columns.
 //!
-//! Measured on a small GPT with five restores: m 27 times and v 151 times smaller, final loss +0.12 % (blocks of 4 bits: 8.3 and
-//! 15.1 times, +0.00 %). Rows times columns is Adafactor's estimate of v (arXiv 1804.04235, section 3).
+//! Measured on a small GPT with five restores: m 27 times and v 151 times smaller, final loss +0.12 % (blocks of 4
+//! bits: 8.3 and 15.1 times, +0.00 %). Rows times columns is Adafactor's estimate of v (arXiv 1804.04235, section 3).
 
 use crate::log2::{COST_BITS, log2};
 use crate::quant::Values;
@@ -29,14 +28,14 @@ pub struct Pair {
 }
 
 /// Quantises m and v of one parameter of this shape (row-major, as many elements as both have; m in f32, f16 or bf16, v
-/// in f32 or bf16). `step` is that of m in units of sqrt(v), from 1/64 to 64; it is rounded down to a sixteenth of an octave.
-/// `engine` rounds m, with the same result on any.
+/// in f32 or bf16). `step` is that of m in units of sqrt(v), from 1/64 to 64; it is rounded down to a sixteenth of an
+/// octave. `engine` rounds m, with the same result on any.
 ///
-/// Row and column factors are at most 8 octaves of v apart; what is smaller (rows that no gradient reaches) is raised to that,
-/// never lowered, so that no step grows by it.
+/// Row and column factors are at most 8 octaves of v apart; what is smaller (rows that no gradient reaches) is raised
+/// to that, never lowered, so that no step grows by it.
 ///
-/// `None`: both must stay lossless, or go into blocks: NaNs, infinities, a negative v, no v but zeros, other dtypes, fewer than
-/// two axes or than 8 rows or columns, an m that is 2^20 steps away from 0.
+/// `None`: both must stay lossless, or go into blocks: NaNs, infinities, a negative v, no v but zeros, other dtypes,
+/// fewer than two axes or than 8 rows or columns, an m that is 2^20 steps away from 0.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] for lengths or a shape that disagree, and for a step out of range.
@@ -94,8 +93,8 @@ pub fn quantise_pair(
     }))
 }
 
-/// Mean of each row, and of each column relative to the mean of all, of numbers that are finite, not negative and not all 0.
-/// Sums in f64, in the order of the elements.
+/// Mean of each row, and of each column relative to the mean of all, of numbers that are finite, not negative and not
+/// all 0. Sums in f64, in the order of the elements.
 fn means(values: Values<'_>, cols: usize) -> Option<(Vec<f64>, Vec<f64>)> {
     let (mut by_row, mut by_col, mut wide) = (Vec::new(), vec![0f64; cols], Vec::new());
     for start in (0..values.len()).step_by(cols) {

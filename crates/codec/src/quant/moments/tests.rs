@@ -8,7 +8,8 @@ use crate::quant::lattice::{Hint, Lattice, Params};
 use crate::quant::uniform;
 use crate::{CpuEngine, Dtype, Engine};
 
-/// Adam's moments of a made-up layer: scales by row and column that span 3 octaves each, smoothed squares, signed means.
+/// Adam's moments of a made-up layer: scales by row and column that span 3 octaves each, smoothed squares, signed
+/// means.
 fn moments(rows: usize, cols: usize) -> (Vec<f32>, Vec<f32>) {
     let normal = |i: u64| (0..12).map(|j| uniform(7, i * 12 + j)).sum::<f64>() - 6.0;
     let scale = |i: usize, s: u64| (3.0 * (uniform(s, i as u64) - 0.5)).exp2();

@@ -1,5 +1,4 @@
 //! Levels with their bin count, and the cyclic difference of two checkpoints' levels (section 6, "Calculating Delta").
-//! Neighbours: `rearrange` groups the result, `stream` undoes it. It must not know how deltas are coded.
 
 use crate::CodecError;
 

@@ -1,6 +1,4 @@
 //! The paper's own delta encoder for quantised checkpoints (Inshrinkerator, section 6): a rival to compare with.
-//! Neighbours: `delta`, `rearrange` and `runs` are its steps, `huffman` codes tokens, `stream` joins them; benches and
-//! tests call it. It must not know which value a level stands for, and the store must not know it.
 //!
 //! | variant | what is coded | Huffman codes |
 //! |---|---|---|
@@ -12,9 +10,10 @@
 //! are stored beside the stream by whoever compares sizes; they are the same for every coder.
 //!
 //! # Readings of the paper
-//! * The ring of section 6 has `Bm + 2` places, `Bm = max(B, B of the parent)`: pruned and protected "are treated as unique
-//!   quantization levels with the same delta calculation".
-//! * Algorithm 6 adds the delta to the parent's level, but the text defines it as parent minus child, so restoring subtracts.
+//! * The ring of section 6 has `Bm + 2` places, `Bm = max(B, B of the parent)`: pruned and protected "are treated as
+//!   unique quantization levels with the same delta calculation".
+//! * Algorithm 6 adds the delta to the parent's level, but the text defines it as parent minus child, so restoring
+//!   subtracts.
 //! * Nothing is said of how the Huffman tables are stored. They count here, in a form that is kind to large sparse
 //!   alphabets, and a code over a single token takes no bits, so that no variant loses by bookkeeping.
 //!
@@ -26,7 +25,8 @@
 //! 1. the number of distinct tokens `m`;
 //! 2. the lowest token (zigzag, plus 1), then each gap to the next token, ascending;
 //! 3. if `m > 1`: a code length of 5 bits for each token in that order (1 to 24, a complete code);
-//! 4. if `m > 1`: the code of each token, the code's first bit first. Codes are canonical: shorter first, then lower token.
+//! 4. if `m > 1`: the code of each token, the code's first bit first. Codes are canonical: shorter first, then lower
+//!    token.
 //!
 //! The numbers of 1 and 2 are Elias delta codes. A block needs no length: it ends when its tokens cover its elements.
 //! The same is said, for a reader's author, in docs/format-paper.md.

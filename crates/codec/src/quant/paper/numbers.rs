@@ -1,5 +1,4 @@
-//! Elias delta codes for the numbers of a table. Neighbours: `huffman` writes its tables with them. It must not know
-//! what they count.
+//! Elias delta codes for the numbers of a table.
 
 use crate::CodecError;
 use crate::bits::{BitReader, BitWriter};

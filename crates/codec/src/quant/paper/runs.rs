@@ -1,5 +1,4 @@
-//! Run lengths by the sign trick (section 6, "Encoding Delta"). Neighbours: `stream` makes and expands tokens,
-//! `huffman` codes them. It must not know what the values mean.
+//! Run lengths by the sign trick (section 6, "Encoding Delta").
 //!
 //! A run of equal values is the negated value, and, only where the run is longer than one, its length after it. Values
 //! are at most 0 and lengths at least 2, so the sign tells them apart.

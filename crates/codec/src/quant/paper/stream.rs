@@ -1,6 +1,4 @@
-//! The stream of one set of levels: header, then blocks of tokens. Neighbours: `delta`, `rearrange`, `runs` and
-//! `huffman` do the steps in this order. It must not know where levels come from. The format is in the parent module's
-//! documentation.
+//! The stream of one set of levels: header, then blocks of tokens. The format is in the parent module's documentation.
 
 use super::Variant;
 use super::delta::{Levels, MAX_BINS, Ring, cyclic_delta};

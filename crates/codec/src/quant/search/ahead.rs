@@ -1,6 +1,6 @@
-//! Which candidates a search will ask for next, whatever comes out for those before them: so several can be measured side by side while the
-//! search goes as if they were measured one by one (Inshrinkerator, section 5: trials are spread over data-parallel ranks).
-//! Neighbours: who calls replays a search on the verdicts that it has. It must not know the search, nor what a candidate is.
+//! Which candidates a search will ask for next, whatever comes out for those before them: so several can be measured
+//! side by side while the search goes as if they were measured one by one (Inshrinkerator, section 5: trials are spread
+//! over data-parallel ranks).
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,10 @@ pub enum Guess {
     Easily,
 }
 
-/// Candidates to measure together, at most `width`: `first`, which the search asks for now, then those that it asks for next after some
-/// verdicts on them, breadth first. `replay(guesses)` runs the search on what is known and these guesses, and names the first candidate
-/// about which neither says anything; none: the search ends, or the guess leads too far.
+/// Candidates to measure together, at most `width`: `first`, which the search asks for now, then those that it asks for
+/// next after some verdicts on them, breadth first. `replay(guesses)` runs the search on what is known and these
+/// guesses, and names the first candidate about which neither says anything; none: the search ends, or the guess leads
+/// too far.
 pub fn ahead<K: Clone + PartialEq>(
     first: K,
     width: usize,

@@ -1,9 +1,9 @@
-//! The paper's configuration cube: every axis a knob from coarse (0) to fine, quality and bytes growing along each. Neighbours:
-//! `super::Trials` judges a point; who calls says what the axes are. It must not know any of them.
+//! The paper's configuration cube: every axis a knob from coarse (0) to fine, quality and bytes growing along each.
 //!
-//! Guided exhaustive search is Algorithm 4: the diagonal of a cube is searched by halving; what is coarser than a point that failed
-//! fails, what is finer than one that passed is larger; the mixed sub-cubes that remain are searched alike. The delta neighbourhood
-//! (section 5) takes one step at most on each axis, none of them towards coarse, smallest candidate first.
+//! Guided exhaustive search is Algorithm 4: the diagonal of a cube is searched by halving; what is coarser than a point
+//! that failed fails, what is finer than one that passed is larger; the mixed sub-cubes that remain are searched alike.
+//! The delta neighbourhood (section 5) takes one step at most on each axis, none of them towards coarse, smallest
+//! candidate first.
 
 use super::Trials;
 
@@ -97,8 +97,8 @@ impl Known {
     }
 }
 
-/// Algorithm 4: the smallest candidate of the cube that passes, with its bytes. Right where quality and bytes grow along every axis; where
-/// they do not quite, a candidate that did pass its own trial all the same.
+/// Algorithm 4: the smallest candidate of the cube that passes, with its bytes. Right where quality and bytes grow
+/// along every axis; where they do not quite, a candidate that did pass its own trial all the same.
 ///
 /// # Errors
 /// What the trials return.
@@ -137,8 +137,8 @@ pub fn guided<T: Trials<Point>>(trials: &mut T, cube: &Cube) -> Result<Option<(u
     Ok(known.best)
 }
 
-/// The delta neighbourhood of the last choice: points at most `reach` steps finer on each axis and nowhere coarser, smallest first; the first
-/// that passes. None: none does, and the whole cube has to be searched.
+/// The delta neighbourhood of the last choice: points at most `reach` steps finer on each axis and nowhere coarser,
+/// smallest first; the first that passes. None: none does, and the whole cube has to be searched.
 ///
 /// # Errors
 /// What the trials return.

@@ -1,7 +1,8 @@
-//! What a lossy checkpoint may lose. Neighbours: the searches ask it. It must not know how quality is measured.
+//! What a lossy checkpoint may lose.
 //!
-//! Two gates: the paper's (degradation at most epsilon, section 5), and the progress gate, which allows a fraction of what the run gains
-//! per interval: late in training 5 % of the loss is several checkpoints of progress (docs/design/0005-quantised-engine.md).
+//! Two gates: the paper's (degradation at most epsilon, section 5), and the progress gate, which allows a fraction of
+//! what the run gains per interval: late in training 5 % of the loss is several checkpoints of progress
+//! (docs/design/0005-quantised-engine.md).
 
 /// Which way the measured number improves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

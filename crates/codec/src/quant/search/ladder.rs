@@ -1,8 +1,8 @@
-//! A single knob: rungs from coarse to fine, of which the coarsest that passes is wanted. Neighbours: `super::Trials` judges; the
-//! lattice's step and the number of bins are such knobs. It must not know what a rung means.
+//! A single knob: rungs from coarse to fine, of which the coarsest that passes is wanted.
 //!
-//! The knob sticks: where a rung passed last time, it is tried first, and kept without another evaluation if it uses up a fair part of
-//! what may be lost, since a coarser rung would then hardly pass. That takes two to three evaluations a checkpoint.
+//! The knob sticks: where a rung passed last time, it is tried first, and kept without another evaluation if it uses up
+//! a fair part of what may be lost, since a coarser rung would then hardly pass. That takes two to three evaluations a
+//! checkpoint.
 
 use super::Trials;
 
@@ -17,8 +17,9 @@ pub struct Ladder {
     pub reach: u32,
 }
 
-/// Finds the coarsest rung that passes (and is no larger than the next finer one), from `start` on; rungs ascend from coarse to fine. `enough(trials)` says whether the rung that just
-/// passed uses so much of the allowance that a coarser one is not worth a trial. None: not even the finest passes.
+/// Finds the coarsest rung that passes (and is no larger than the next finer one), from `start` on; rungs ascend from
+/// coarse to fine. `enough(trials)` says whether the rung that just passed uses so much of the allowance that a coarser
+/// one is not worth a trial. None: not even the finest passes.
 ///
 /// # Errors
 /// What the trials return.
@@ -58,8 +59,8 @@ pub fn climb<T: Trials<i32>>(
     Ok(Some(at))
 }
 
-/// Goes on from a rung that passed towards coarse, as long as that passes and is smaller: next to a parent on another rung, the coarser
-/// one need not be.
+/// Goes on from a rung that passed towards coarse, as long as that passes and is smaller: next to a parent on another
+/// rung, the coarser one need not be.
 ///
 /// # Errors
 /// What the trials return.

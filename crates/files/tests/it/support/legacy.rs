@@ -1,4 +1,4 @@
-//! Writes files in PyTorch's format before the zip. Neighbours: `pickle` writes the object.
+//! Writes files in PyTorch's format before the zip.
 
 use super::{pickle::Pickle, scanned};
 use mdl_files::{Format, Layout};

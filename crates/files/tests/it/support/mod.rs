@@ -1,5 +1,4 @@
-//! Tiny writers of checkpoint files, good and bad, for the tests. Neighbours: every test file here. They must not share
-//! code with the scanners they test.
+//! Tiny writers of checkpoint files, good and bad, for the tests.
 #![allow(dead_code, reason = "every test file uses its own part")]
 #![allow(
     clippy::unwrap_used,

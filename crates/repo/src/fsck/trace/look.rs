@@ -1,5 +1,4 @@
-//! Looks single objects up for the trace and keeps its books: which problem each is, and where it shows. Neighbours: `trace`
-//! walks. It must not follow a reference.
+//! Looks single objects up for the trace and keeps its books: which problem each is, and where it shows.
 
 use super::{Affected, MAX_AFFECTED, Trace, problem};
 use crate::{RepoError, Result};

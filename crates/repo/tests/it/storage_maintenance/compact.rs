@@ -1,5 +1,5 @@
-//! Compaction: chains get short, packs few, versions stay what they were. Neighbours: `Repo::compact`. Crashes are swept
-//! here too, with the helper of `crash`.
+//! Compaction: chains get short, packs few, versions stay what they were. Crashes are swept here too, with the helper
+//! of `crash`.
 
 use super::{crash, setup::*};
 use mdl_objects::Id;
@@ -115,8 +115,8 @@ fn commits_on_top_of_compacted_chains_can_be_read() {
 
 #[test]
 fn commits_after_a_cut_off_compaction_can_be_read() {
-    // Tensors were encoded anew and nothing was merged yet: what stands on them states more depth than its chain has, and a
-    // delta to it must state more still.
+    // Tensors were encoded anew and nothing was merged yet: what stands on them states more depth than its chain has,
+    // and a delta to it must state more still.
     let (storage, repo, all) = history(8, 3000);
     move_ref(&repo, "refs/heads/middle", Some(all[3].0));
     let counted = FaultStorage::new(Arc::new(duplicate(&storage)), None);

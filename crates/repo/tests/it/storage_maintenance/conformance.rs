@@ -1,5 +1,4 @@
-//! Each storage of this crate keeps the promises of `support/conformance.rs`; and what a directory promises besides. Neighbours: the
-//! `Storage` trait. It must not know repositories.
+//! Each storage of this crate keeps the promises of `support/conformance.rs`; and what a directory promises besides.
 
 #[path = "../support/conformance.rs"]
 mod promises;
@@ -31,7 +30,8 @@ fn the_fault_wrapper_without_a_fault_passes_everything_through() {
     conforms(&FaultStorage::new(Arc::new(LocalStorage::new(dir.path())), None));
 }
 
-/// What may lie in a value's place and is none: a pipe, links to a device, to a pipe and to a file elsewhere, and a socket.
+/// What may lie in a value's place and is none: a pipe, links to a device, to a pipe and to a file elsewhere, and a
+/// socket.
 fn no_files(dir: &Path) -> Vec<Key> {
     fs::write(dir.join("outside"), b"secret").expect("write");
     let pipe = |name: &str| mknodat(CWD, dir.join(name), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");

@@ -1,6 +1,5 @@
 //! Objects that are what their ids say and yet make no sense together: trees that stand for more files than there are
-//! atoms, tensors that do not fit what refers to them. The check finds what a reader refuses. Neighbours: `hostile` damages
-//! bytes; here every checksum is right.
+//! atoms, tensors that do not fit what refers to them. The check finds what a reader refuses.
 
 use super::setup::*;
 use mdl_codec::{Dtype, Relatives};

@@ -1,5 +1,4 @@
 //! Kill sweeps: an operation is killed, or fails, at every change it makes to storage; nothing that was there is lost.
-//! Neighbours: `FaultStorage` is the storage that dies. It must not test what operations do when all goes well.
 
 use super::setup::*;
 use mdl_objects::Id;
@@ -19,7 +18,8 @@ pub struct Scene {
 
 type Operation<'a> = dyn Fn(&Repo) -> Result<()> + 'a;
 
-/// Runs `operation` on copies of the scene with every fault at every change, then looks at what survived and tries again.
+/// Runs `operation` on copies of the scene with every fault at every change, then looks at what survived and tries
+/// again.
 pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, bool)) {
     let faults: [fn(u64) -> Fault; 5] = [Fault::Kill, Fault::Tear, Fault::Fail, Fault::LoseReply, Fault::Full];
     let counted = FaultStorage::new(Arc::new(duplicate(&scene.storage)), None);
@@ -99,8 +99,8 @@ fn a_collection_loses_nothing() {
 fn after_a_cut_off_collection_what_was_deleted_can_be_committed_again() {
     // Deduplication must not build on objects that a half-done deletion left without what they refer to.
     let scene = scene();
-    // A run of deltas that is garbage as a whole. It comes back newest first: bases would otherwise be restored before what
-    // stands on them.
+    // A run of deltas that is garbage as a whole. It comes back newest first: bases would otherwise be restored before
+    // what stands on them.
     let junk = run(3, 3, 3000);
     {
         let repo = open(scene.storage.clone());

@@ -1,5 +1,4 @@
-//! The check: clean where all is well, exact where it is not, never at a loss. Neighbours: `Repo::fsck`. It must not test
-//! repairs: there are none.
+//! The check: clean where all is well, exact where it is not, never at a loss.
 
 use super::setup::*;
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! Collection: what goes, what stays, what is refused. Neighbours: `Repo::gc`. It must not test crashes (`crash` does).
+//! Collection: what goes, what stays, what is refused.
 
 use super::setup::*;
 use mdl_repo::{ErrorKind, GcOptions, Silent, storage::Storage};

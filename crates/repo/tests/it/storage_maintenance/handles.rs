@@ -1,5 +1,5 @@
-//! Several handles on one repository, each with what it remembers: none takes what it has not seen for absent, none steps
-//! over another's move. Neighbours: odb, refs, commit, reset. It must not test what kills leave (`crash` does).
+//! Several handles on one repository, each with what it remembers: none takes what it has not seen for absent, none
+//! steps over another's move.
 
 use super::setup::*;
 use mdl_objects::Id;

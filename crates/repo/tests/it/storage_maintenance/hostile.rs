@@ -1,6 +1,5 @@
-//! Hostile bytes: every truncation and every flipped bit of a small pack, and indexes that lie. Reading gives an error or
-//! exactly the right bytes; the check reports it; nothing panics or hangs. Neighbours: packs, odb, index. It must not test
-//! checkpoint files (`mdl-files` does).
+//! Hostile bytes: every truncation and every flipped bit of a small pack, and indexes that lie. Reading gives an error
+//! or exactly the right bytes; the check reports it; nothing panics or hangs.
 
 use super::setup::*;
 use mdl_objects::{Id, Kind};

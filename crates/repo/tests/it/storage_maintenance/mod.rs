@@ -1,5 +1,4 @@
-//! Storage and its upkeep: one binary, one file per promise. Neighbours: `mdl-repo` from outside. It must not reach into
-//! the crate's rooms.
+//! Storage and its upkeep: one binary, one file per promise.
 
 mod compact;
 mod conformance;

@@ -1,5 +1,4 @@
-//! Parts of tensors out of damaged packs: no byte that was not written is ever given out. Neighbours: `chain` reads parts. It must
-//! not know encodings.
+//! Parts of tensors out of damaged packs: no byte that was not written is ever given out.
 
 use super::setup::*;
 use mdl_objects::{Kind, Mode};

@@ -1,5 +1,4 @@
 //! Collection in two phases, step by step: what a writer does and what a collector does, in every order that matters.
-//! Neighbours: `unlocked` is the storage, and the clock. It must not use threads.
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;

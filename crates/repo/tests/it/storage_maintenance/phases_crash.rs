@@ -1,5 +1,5 @@
-//! Kill sweeps of both phases: a collection, a compaction or a writer beside condemned packs is killed, or fails, at every change
-//! it makes. Neighbours: `FaultStorage` dies, `unlocked` keeps nobody out. It must not test what happens when all goes well.
+//! Kill sweeps of both phases: a collection, a compaction or a writer beside condemned packs is killed, or fails, at
+//! every change it makes.
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;
@@ -38,8 +38,8 @@ fn check(storage: &MemoryStorage, kept: &[(Id, Version)], label: &str) {
         .for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
 }
 
-/// Lets every fault happen at every change; afterwards everything is there, what was garbage can be committed again, and both
-/// phases end.
+/// Lets every fault happen at every change; afterwards everything is there, what was garbage can be committed again,
+/// and both phases end.
 fn sweep(scene: &Scene, operation: &Operation<'_>) {
     let counted = FaultStorage::new(Arc::new(Unlocked(duplicate(&scene.storage))), None);
     operation(&open(counted.clone())).expect("works without a fault");

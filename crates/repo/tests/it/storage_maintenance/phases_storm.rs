@@ -1,5 +1,4 @@
-//! Writers beside collectors with no lock between them, for many rounds. Neighbours: `unlocked` keeps nobody out. It must not know
-//! who is told to try again.
+//! Writers beside collectors with no lock between them, for many rounds.
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;

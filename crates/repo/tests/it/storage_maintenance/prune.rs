@@ -1,5 +1,4 @@
-//! Retention: what goes, what holds on to it, how it comes back, and that nothing is lost whatever dies half-way. Neighbours:
-//! `Repo::prune` and `gc`; the rules themselves are tested beside this folder. It must not test what rules choose.
+//! Retention: what goes, what holds on to it, how it comes back, and that nothing is lost whatever dies half-way.
 
 use super::{crash::sweep, setup::*};
 use mdl_objects::Id;

@@ -1,5 +1,4 @@
-//! What these tests share: repositories in memory, checkpoints from thin air, versions compared byte for byte. Neighbours:
-//! every test here. It must not know which operation is under test.
+//! What these tests share: repositories in memory, checkpoints from thin air, versions compared byte for byte.
 
 use mdl_objects::Id;
 use mdl_repo::{

@@ -1,4 +1,4 @@
-//! Numbers that add up. Neighbours: `Repo::stats`. It must not know how they are shown.
+//! Numbers that add up.
 
 use super::setup::*;
 use mdl_repo::storage::Prefix;

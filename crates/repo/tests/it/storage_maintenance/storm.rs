@@ -1,5 +1,4 @@
-//! Everything at once: writers, readers, collections and compactions beside each other. Neighbours: the locks of storage. It
-//! must not know who wins.
+//! Everything at once: writers, readers, collections and compactions beside each other.
 
 use super::setup::*;
 use mdl_objects::Id;

@@ -1,6 +1,5 @@
-//! A storage in memory whose locks keep nobody out, as object stores have it, with its list of condemned packs in the open: time
-//! passes by moving what the list says into the past. Neighbours: `MemoryStorage` below, the tests of phases above. It must not
-//! decide anything.
+//! A storage in memory whose locks keep nobody out, as object stores have it, with its list of condemned packs in the
+//! open: time passes by moving what the list says into the past.
 
 use super::setup::*;
 use mdl_repo::storage::{Key, Prefix};

@@ -1,5 +1,4 @@
-//! What every storage promises: one suite for this crate's storages and for those of `mdl-remote`. Neighbours: the `Storage` trait;
-//! whoever has an implementation includes this file. It must not know which one it has, nor repositories.
+//! What every storage promises: one suite for this crate's storages and for those of `mdl-remote`.
 
 use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::storage::{Storage, Swap};

@@ -1,5 +1,4 @@
-//! What the tests of this crate share: throw-away repositories and checkpoint files made from thin air. Neighbours: every
-//! test beside it. It must not assert anything itself.
+//! What the tests of this crate share: throw-away repositories and checkpoint files made from thin air.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use mdl_codec::{CpuEngine, Engine};
