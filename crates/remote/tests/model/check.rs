@@ -78,7 +78,7 @@ impl World {
         }
         let readable = self
             .place(at)
-            .base
+            .files_of()
             .is_none_or(|base| self.place(at).can_read(&self.known, &base));
         if place.work.is_some() && readable && rng.chance(35) {
             self.status_is_true(at)?;
@@ -89,7 +89,7 @@ impl World {
 
     pub fn status_is_true(&self, at: usize) -> Check {
         let place = self.place(at);
-        if !place.base.is_none_or(|base| place.can_read(&self.known, &base)) {
+        if !place.files_of().is_none_or(|base| place.can_read(&self.known, &base)) {
             return Ok(());
         }
         let status = self.real(at).repo.status(&Silent).map_err(|e| format!("status: {e}"))?;
@@ -127,7 +127,7 @@ impl World {
                     comes_back(&self.known, &alone, id).map_err(|e| format!("without its origin: {e}"))?;
                 }
             }
-            if place.work.is_some() && place.base.is_none_or(|base| place.can_read(&self.known, &base)) {
+            if place.work.is_some() && place.files_of().is_none_or(|base| place.can_read(&self.known, &base)) {
                 self.status_is_true(at)?;
             }
         }

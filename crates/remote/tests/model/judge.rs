@@ -60,6 +60,9 @@ impl Judge<'_> {
         out.alive = mix(&before.alive, &after.alive);
         out.own = mix(&before.own, &after.own);
         out.fetched = mix(&before.fetched, &after.fetched);
+        if let Some(id) = out.base.filter(|id| out.base_gone && out.alive.contains(id)) {
+            return fail(format!("{} is gone, and must be there", id.short()));
+        }
         out.shards = after.shards.clone();
         out.logged = before.logged.intersection(&after.logged).copied().collect();
         let changed = |name: &String| before.refs.get(name) != now.refs.get(name);

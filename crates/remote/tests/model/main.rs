@@ -25,6 +25,7 @@ mod upkeep;
 mod world;
 mod writers;
 
+use faults::Fault;
 use generate::history;
 use run::{Failure, run, setup_of};
 use std::{
@@ -37,8 +38,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use steps::Step;
+use steps::{Collect, Source, Step, Trouble, Verb};
 use tally::Tally;
+use writers::{How, Write1};
 
 /// Steps of all histories together in the list of all tests, and of each.
 const STEPS: u64 = 2000;
@@ -130,4 +132,48 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
     );
     println!("{seeds} histories, {:.0} s\n{sum:#?}", began.elapsed().as_secs_f64());
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// A reset that is cut after its files are written, and before the branch moves, leaves files of a version that nothing names.
+#[test]
+fn files_of_a_version_that_a_collection_took_are_told_from_files_of_a_version_that_is_there() {
+    let step = |verb, trouble| Step {
+        place: 0,
+        verb,
+        trouble,
+    };
+    let quiet = |verb| step(verb, Trouble::None);
+    let write = |seed| Write1 {
+        name: 0,
+        how: How::Replace,
+        seed,
+    };
+    let commit = || Verb::Commit {
+        source: Source::WorkTree,
+        branch: None,
+        label: true,
+    };
+    for at in 1..20 {
+        let cut = Trouble::Fault {
+            fault: Fault::Kill,
+            at,
+            there: false,
+        };
+        let mut steps: Vec<Step> = (0..3)
+            .flat_map(|n| [quiet(Verb::Write(write(n))), quiet(commit())])
+            .collect();
+        steps.push(quiet(Verb::Reset { version: 0, hard: true }));
+        steps.push(step(Verb::Reset { version: 1, hard: true }, cut));
+        steps.extend([
+            quiet(Verb::Gc(Collect::Now)),
+            quiet(commit()),
+            quiet(Verb::Reset {
+                version: 0,
+                hard: false,
+            }),
+        ]);
+        steps.push(quiet(commit()));
+        let found = run(2, &steps, setup_of(2)).1.map(|failure| failure.what);
+        assert_eq!(found, None, "cut at change {at}");
+    }
 }

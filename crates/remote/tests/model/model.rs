@@ -79,8 +79,10 @@ pub struct Place {
     pub head: Head,
     /// None for a bare one.
     pub work: Option<Files>,
-    /// The version that the files are of.
+    /// The version that the files are noted to be of, which may be one that is gone.
     pub base: Option<Id>,
+    /// Whether that version's commit is gone: a move that was cut short left it without a name, and a collection took it.
+    pub base_gone: bool,
     /// Versions whose contents must be there.
     pub alive: BTreeSet<Id>,
     pub pruned: BTreeSet<Id>,
@@ -120,6 +122,7 @@ impl Place {
             head: Head::Branch("main".to_owned()),
             work: (!bare).then(Files::new),
             base: None,
+            base_gone: false,
             alive: BTreeSet::new(),
             pruned: BTreeSet::new(),
             logged: BTreeSet::new(),
@@ -132,6 +135,11 @@ impl Place {
 
     pub fn files(&self) -> Files {
         self.work.clone().unwrap_or_default()
+    }
+
+    /// The version that the files are compared with: HEAD's where theirs is gone.
+    pub fn files_of(&self) -> Option<Id> {
+        if self.base_gone { self.tip() } else { self.base }
     }
 
     /// The commit that HEAD stands on.

@@ -54,7 +54,8 @@ impl World {
                 _ if place.refs.contains_key(&full(to)) => return Expect::Refused,
                 None if !on_it => return Expect::Refused,
                 None => {}
-                Some(id) => drop(after.refs.insert(full(to), id)),
+                // HEAD may be on the new name, without a commit so far.
+                Some(id) => after = after.set(&full(to), Some(id)),
             }
             if on_it {
                 after.head = Head::Branch(to.to_owned());

@@ -161,7 +161,16 @@ impl World {
         now.head = real.repo.refs().head().map_err(said)?;
         now.pruned = real.repo.pruned().map_err(said)?.iter().map(|(id, _)| *id).collect();
         if model.work.is_some() {
-            now.base = real.repo.files_of().map_err(said)?;
+            now.base = match real.repo.refuse_moved() {
+                Err(RepoError::FilesOfAnother { base, .. }) => base,
+                other => other.map(|()| now.tip()).map_err(said)?,
+            };
+            let has = |id: Id| real.repo.odb().has(&id).map_err(said);
+            now.base_gone = !now.base.map_or(Ok(true), has)?;
+            let files_of = real.repo.files_of().map_err(said)?;
+            if files_of != now.files_of() {
+                return fail(format!("files of {files_of:?} are noted as of {:?}", now.base));
+            }
             let (work, odd) = files::read_all(&real.dir);
             if !odd.is_empty() {
                 return fail(format!("left in the work tree: {odd:?}"));
