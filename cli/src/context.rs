@@ -66,9 +66,7 @@ impl Context {
         };
         let repo = repo?;
         if let Some(problem) = repo.config().problem() {
-            self.note(&format!(
-                "warning: {problem}\nnote: settings of that file are not in force"
-            ));
+            self.note(&format!("warning: {problem}\nnote: settings of that file are not in force"));
         }
         Ok(repo)
     }

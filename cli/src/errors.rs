@@ -108,11 +108,7 @@ impl From<Problem> for CliError {
             "io" | "internal" => Code::Io,
             _ => Code::User,
         };
-        CliError::Said {
-            code,
-            message: problem.message,
-            hint: problem.hint.unwrap_or_default(),
-        }
+        CliError::Said { code, message: problem.message, hint: problem.hint.unwrap_or_default() }
     }
 }
 
@@ -125,11 +121,7 @@ impl From<io::Error> for CliError {
 impl CliError {
     /// Arguments that do not fit together.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
-        CliError::Said {
-            code: Code::Usage,
-            message: message.into(),
-            hint: hint.into(),
-        }
+        CliError::Said { code: Code::Usage, message: message.into(), hint: hint.into() }
     }
 
     /// An error with another next step than its own.
@@ -208,11 +200,7 @@ pub fn report(context: &Context, error: &CliError) -> ExitCode {
     let mut err = io::stderr().lock();
     // If standard error is closed too, the exit code still tells.
     let _ = if context.global.json {
-        writeln!(
-            err,
-            "{}",
-            json!({"error": {"kind": code.name(), "message": message, "hint": hint}})
-        )
+        writeln!(err, "{}", json!({"error": {"kind": code.name(), "message": message, "hint": hint}}))
     } else {
         let paint = context.error_paint();
         let hint = hint.map_or_else(String::new, |h| format!("{} {h}\n", paint.cyan("hint:")));
@@ -220,9 +208,7 @@ pub fn report(context: &Context, error: &CliError) -> ExitCode {
             CliError::Some(errors) => errors.iter().map(CliError::message).collect(),
             _ => vec![message],
         };
-        let lines = messages
-            .iter()
-            .map(|m| format!("{} {}\n", paint.red("error:"), visible(m)));
+        let lines = messages.iter().map(|m| format!("{} {}\n", paint.red("error:"), visible(m)));
         write!(err, "{}{hint}", lines.collect::<String>())
     };
     code.into()
@@ -236,11 +222,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     }
     if std::env::args_os().any(|a| a == "--json") {
         let text = error.render().to_string();
-        let message = text
-            .trim_start_matches("error: ")
-            .split("\n\n")
-            .next()
-            .unwrap_or_default();
+        let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let hint = "run `mdl --help` or `mdl VERB --help`";
         let document = json!({"error": {"kind": Code::Usage.name(), "message": message.trim(), "hint": hint}});
         let _ = writeln!(io::stderr(), "{document}");

@@ -66,9 +66,7 @@ fn style(what: &str, total: u64) -> ProgressStyle {
         _ if COUNTED.contains(&what) => COUNT,
         _ => BYTES,
     };
-    ProgressStyle::with_template(template)
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("=> ")
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
 
 impl Progress for Bars {
@@ -77,11 +75,7 @@ impl Progress for Bars {
             let bar = ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::hidden());
             bar.set_style(style(what, total));
             bar.set_message(what.to_owned());
-            *current = Some(Current {
-                bar,
-                began: Instant::now(),
-                shown: false,
-            });
+            *current = Some(Current { bar, began: Instant::now(), shown: false });
         });
     }
 
@@ -104,9 +98,7 @@ impl Progress for Bars {
     }
 
     fn gives_up_waiting(&self) -> bool {
-        self.leaving
-            .get()
-            .is_some_and(|leaving| leaving.load(Ordering::Relaxed))
+        self.leaving.get().is_some_and(|leaving| leaving.load(Ordering::Relaxed))
     }
 
     fn end(&self) {

@@ -18,9 +18,7 @@ fn shim() {
         .filter_map(|name| name.strip_suffix(".cu").map(str::to_owned))
         .collect();
     list.sort();
-    let lines = list
-        .iter()
-        .map(|name| format!("namespace file_{name} {{\n#include \"{name}.cu\"\n}}\n"));
+    let lines = list.iter().map(|name| format!("namespace file_{name} {{\n#include \"{name}.cu\"\n}}\n"));
     // What they share comes first, outside every namespace.
     let mut shared: Vec<_> = fs::read_dir("kernels")
         .expect("the kernels")
@@ -59,17 +57,11 @@ fn shim() {
     };
     match library {
         Some("tsan") => {
-            kernels
-                .define("MDL_SHIM_THREAD", None)
-                .flag("-fsanitize=thread")
-                .flag("-g1");
+            kernels.define("MDL_SHIM_THREAD", None).flag("-fsanitize=thread").flag("-g1");
             shim.define("MDL_SHIM_THREAD", None);
         }
         Some(_) => {
-            kernels
-                .flag("-fsanitize=undefined")
-                .flag("-fno-sanitize-recover=all")
-                .flag("-g1");
+            kernels.flag("-fsanitize=undefined").flag("-fno-sanitize-recover=all").flag("-g1");
         }
         None => {}
     }

@@ -53,21 +53,12 @@ fn files() {
     let pt = pickle::checkpoint();
     let old = legacy::checkpoint().bytes();
     let array = npy::array("<f4", &[2, 3], 24);
-    let arrays = [
-        zip::entry("a.npy", &array),
-        zip::entry("b.npy", &npy::file(2, &npy::header(">i8", true, &[2]), &[1; 16])),
-    ];
+    let arrays =
+        [zip::entry("a.npy", &array), zip::entry("b.npy", &npy::file(2, &npy::header(">i8", true, &[2]), &[1; 16]))];
     let npz = zip::simple(&arrays);
-    let wide = zip::Style {
-        wide: true,
-        comment: b"hello".to_vec(),
-        ..zip::Style::default()
-    };
-    let tensors = [
-        gguf::tensor("w", &[2, 32], 0, 256),
-        gguf::tensor("q", &[2, 32], 8, 68),
-        gguf::tensor("x", &[4], 99, 9),
-    ];
+    let wide = zip::Style { wide: true, comment: b"hello".to_vec(), ..zip::Style::default() };
+    let tensors =
+        [gguf::tensor("w", &[2, 32], 0, 256), gguf::tensor("q", &[2, 32], 8, 68), gguf::tensor("x", &[4], 99, 9)];
     let gg = gguf::file(&tensors, 32);
     seed("safetensors", "two", &st);
     seed("safetensors", "none", &safetensors::file("{}", 0));
@@ -76,10 +67,7 @@ fn files() {
     seed(
         "torch",
         "wide",
-        &zip::archive(
-            &pickle::pt_entries(&pickle::Pickle::new().whole("0", &[2]).stop(), &[("0", 8)]),
-            &wide,
-        ),
+        &zip::archive(&pickle::pt_entries(&pickle::Pickle::new().whole("0", &[2]).stop(), &[("0", 8)]), &wide),
     );
     seed("npz", "array", &array);
     seed(
@@ -96,12 +84,7 @@ fn files() {
     seed("gguf", "three", &gg);
     for (i, bytes) in [&st, &pt, &npz, &array, &gg, &old].into_iter().enumerate() {
         chosen("ingest", &format!("file-{i}"), i as u8, bytes);
-        chosen(
-            "ingest",
-            &format!("damaged-{i}"),
-            0x80 | i as u8,
-            &bytes[..bytes.len() * 2 / 3],
-        );
+        chosen("ingest", &format!("damaged-{i}"), 0x80 | i as u8, &bytes[..bytes.len() * 2 / 3]);
     }
     chosen("ingest", "text", 6, b"a note\n");
     pickles();
@@ -110,12 +93,8 @@ fn files() {
 fn pickles() {
     let p = || pickle::Pickle::new().raw(b"}(");
     seed("pickle", "whole", &p().text("a").whole("0", &[3, 4]).raw(b"u").stop());
-    let window = p()
-        .text("a")
-        .tensor("HalfStorage", "0", 24, (2, &[2, 3], &[6, 2]))
-        .text("b")
-        .whole("1", &[2])
-        .raw(b"u");
+    let window =
+        p().text("a").tensor("HalfStorage", "0", 24, (2, &[2, 3], &[6, 2])).text("b").whole("1", &[2]).raw(b"u");
     seed("pickle", "windows", &window.stop());
     let nested = p()
         .text("state")
@@ -150,27 +129,10 @@ fn head(dtype: Dtype, len: usize, seed: u8) -> Vec<u8> {
 }
 
 fn segments() {
-    for dtype in [
-        Dtype::F32,
-        Dtype::BF16,
-        Dtype::F64,
-        Dtype::F16,
-        Dtype::I16,
-        Dtype::U8,
-        Dtype::C64,
-    ] {
+    for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::F16, Dtype::I16, Dtype::U8, Dtype::C64] {
         for len in [48, 1536] {
             for (odd, schemes) in [
-                (
-                    0,
-                    &[
-                        Scheme::Stored,
-                        Scheme::Zstd,
-                        Scheme::Planes,
-                        Scheme::Delta,
-                        Scheme::Sparse,
-                    ][..],
-                ),
+                (0, &[Scheme::Stored, Scheme::Zstd, Scheme::Planes, Scheme::Delta, Scheme::Sparse][..]),
                 (1, &[Scheme::Palette, Scheme::PaletteDelta, Scheme::PaletteDelta2]),
             ] {
                 let [base, grand] = relatives(dtype, len, odd);
@@ -180,10 +142,7 @@ fn segments() {
                     raw.rotate_left(4 * dtype.size());
                 }
                 for &scheme in schemes {
-                    let family = Relatives {
-                        base: Some(&base),
-                        grand: Some(&grand),
-                    };
+                    let family = Relatives { base: Some(&base), grand: Some(&grand) };
                     let Ok(e) = CpuEngine::new().encode_as(scheme, dtype, &raw, family, None) else {
                         continue;
                     };
@@ -211,13 +170,8 @@ fn lattices() {
             assert_eq!(lattice.quantise(0, &base, &mut rec), Ok(Outcome::Quantised));
             let hint = Hint::new(lattice, 0);
             for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
-                let family = Relatives {
-                    base: Some(&base),
-                    grand: Some(&grand),
-                };
-                let e = CpuEngine::new()
-                    .encode_as(scheme, dtype, &rec, family, Some(&hint))
-                    .unwrap();
+                let family = Relatives { base: Some(&base), grand: Some(&grand) };
+                let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
                 let mut out = vec![0; bytes];
                 CpuEngine::new().decode(dtype, &e.bytes, family, &mut out).unwrap();
                 let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());

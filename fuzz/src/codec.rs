@@ -19,11 +19,7 @@ pub fn relatives(dtype: Dtype, len: usize, seed: u8) -> [Vec<u8>; 2] {
     let mut base = vec![0u8; len];
     for element in base.chunks_mut(dtype.size().max(1)) {
         let value = (random.below(1 << 16) as f32 - 32768.0) * 1e-6;
-        let bytes = if seed & 1 == 0 {
-            value.to_le_bytes()
-        } else {
-            (value * 0.02).round().to_le_bytes()
-        };
+        let bytes = if seed & 1 == 0 { value.to_le_bytes() } else { (value * 0.02).round().to_le_bytes() };
         for (to, from) in element.iter_mut().rev().zip(bytes.iter().rev()) {
             *to = *from;
         }
@@ -41,10 +37,7 @@ pub fn segments(data: &[u8]) {
     let dtype = Dtype::ALL[usize::from(head[0]) % Dtype::ALL.len()];
     let len = u32::from_le_bytes([head[1], head[2], head[3], 0]) as usize % LONGEST;
     let [base, grand] = relatives(dtype, len, head[4]);
-    let family = Relatives {
-        base: Some(&base),
-        grand: Some(&grand),
-    };
+    let family = Relatives { base: Some(&base), grand: Some(&grand) };
     let mut fenced = vec![0xa5; len + FENCE];
     let Some((out, fence)) = fenced.split_at_mut_checked(len) else {
         return;
@@ -66,10 +59,7 @@ pub fn segments(data: &[u8]) {
     }
     assert!(*out == plain, "the two implementations differ");
     assert!(partly.is_ok(), "a part of a segment that decodes does not: {partly:?}");
-    assert!(
-        part == out[range.start * dtype.size()..range.end * dtype.size()],
-        "a part differs from the whole"
-    );
+    assert!(part == out[range.start * dtype.size()..range.end * dtype.size()], "a part differs from the whole");
     again(dtype, out, family);
 }
 
@@ -79,8 +69,6 @@ fn again(dtype: Dtype, raw: &[u8], family: Relatives<'_>) {
     let encoded = engine.encode(dtype, raw, family, None).expect("lengths are right");
     assert!(encoded.bytes.len() <= raw.len() + 1, "longer than stored");
     let mut out = vec![0; raw.len()];
-    engine
-        .decode(dtype, &encoded.bytes, family, &mut out)
-        .expect("what an encoder wrote");
+    engine.decode(dtype, &encoded.bytes, family, &mut out).expect("what an encoder wrote");
     assert!(out == raw, "decoded to something else");
 }

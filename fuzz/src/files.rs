@@ -18,11 +18,7 @@ fn scanned(data: &[u8], name: &str) -> Option<Layout> {
             Some(layout)
         }
         Err(ScanError::Damaged { reason, .. }) => {
-            assert!(
-                !reason.is_empty() && reason.len() < 2000,
-                "a reason of {} bytes",
-                reason.len()
-            );
+            assert!(!reason.is_empty() && reason.len() < 2000, "a reason of {} bytes", reason.len());
             None
         }
         Err(ScanError::Io(_)) => unreachable!("memory does not fail"),
@@ -81,11 +77,7 @@ pub fn ingest(data: &[u8]) {
     };
     let name = NAMES[usize::from(*kind) % NAMES.len()];
     let (_, repo) = repo::fresh();
-    let file = NewFile {
-        rel: name.to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(data.to_vec())),
-    };
+    let file = NewFile { rel: name.to_owned(), executable: false, content: Content::Memory(Arc::new(data.to_vec())) };
     let request = CommitRequest {
         files: Some(vec![file]),
         message: "fuzz".to_owned(),
@@ -97,10 +89,7 @@ pub fn ingest(data: &[u8]) {
     };
     let files = repo.files(&committed.id).expect("what was committed is listed");
     let entry = files.get(name).expect("the file is in its version");
-    let back = repo
-        .odb()
-        .read_range(entry, 0, entry.size)
-        .expect("what was committed is read");
+    let back = repo.odb().read_range(entry, 0, entry.size).expect("what was committed is read");
     assert!(back == data, "a file came back changed");
     let report = repo.fsck(true, &Silent).expect("a check");
     assert!(report.problems.is_empty(), "{:?}", report.problems);

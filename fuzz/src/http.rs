@@ -34,11 +34,7 @@ const FORM: &str = "multipart/form-data; boundary=x-boundary-x";
 
 /// Our own API. The queries say `{"message":"m"}` and, in the second, `"base":"parent"` too.
 const COMMIT: [Route<'static>; 8] = [
-    (
-        "POST",
-        "/api/v1/repos/ada/gpt/commits?meta=%7B%22message%22%3A%22m%22%7D",
-        "application/x-tar",
-    ),
+    ("POST", "/api/v1/repos/ada/gpt/commits?meta=%7B%22message%22%3A%22m%22%7D", "application/x-tar"),
     (
         "POST",
         "/api/v1/repos/ada/gpt/commits?meta=%7B%22message%22%3A%22m%22%2C%22base%22%3A%22parent%22%7D",
@@ -57,17 +53,9 @@ const HUB: [Route<'static>; 9] = [
     ("POST", "/api/models/ada/gpt/commit/main", "application/x-ndjson"),
     ("POST", "/api/models/ada/gpt/preupload/main", JSON),
     ("POST", "/api/models/ada/gpt/paths-info/main", JSON),
-    (
-        "POST",
-        "/api/models/ada/gpt/paths-info/main",
-        "application/x-www-form-urlencoded",
-    ),
+    ("POST", "/api/models/ada/gpt/paths-info/main", "application/x-www-form-urlencoded"),
     ("POST", "/api/validate-yaml", JSON),
-    (
-        "POST",
-        "/ada/gpt.git/info/lfs/objects/batch",
-        "application/vnd.git-lfs+json",
-    ),
+    ("POST", "/ada/gpt.git/info/lfs/objects/batch", "application/vnd.git-lfs+json"),
     ("POST", "/ada/gpt.git/info/lfs/verify", "application/vnd.git-lfs+json"),
     ("POST", "/api/models/ada/gpt/tag/main", JSON),
     ("POST", "/login", "application/x-www-form-urlencoded"),
@@ -99,15 +87,8 @@ impl Site {
     fn new() -> Site {
         let root = scratch();
         fill(&root.path().join("ada/gpt"));
-        let options = Options {
-            max_upload: MAX_UPLOAD,
-            sandbox: false,
-            ..Options::new(root.path())
-        };
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(4)
-            .build();
+        let options = Options { max_upload: MAX_UPLOAD, sandbox: false, ..Options::new(root.path()) };
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
         let app = App::new(options, Arc::new(CpuEngine::new())).expect("a server");
         Site {
             router: mdl_server::router(&app, &Rates::new(None)),
@@ -135,12 +116,7 @@ impl Site {
             // An answer may break off where its sender finds damage.
             let text = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
             let failed = parts.status.is_server_error() && parts.status != StatusCode::INSUFFICIENT_STORAGE;
-            assert!(
-                !failed,
-                "{method} {path}: {} {}",
-                parts.status,
-                String::from_utf8_lossy(&text)
-            );
+            assert!(!failed, "{method} {path}: {} {}", parts.status, String::from_utf8_lossy(&text));
             parts.status
         })
     }

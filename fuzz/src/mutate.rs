@@ -108,9 +108,7 @@ fn change(words: &[&[u8]], data: &mut Vec<u8>, other: &[u8], random: &mut Random
 
 /// Writes one of the numbers that break things over one to eight bytes.
 fn number(data: &mut [u8], at: usize, random: &mut Random) {
-    let edge = EDGES[random.below(EDGES.len())]
-        .wrapping_add(random.below(3) as u64)
-        .to_le_bytes();
+    let edge = EDGES[random.below(EDGES.len())].wrapping_add(random.below(3) as u64).to_le_bytes();
     let len = 1 << random.below(4);
     for (to, from) in data.iter_mut().skip(at).zip(&edge[..len]) {
         *to = *from;

@@ -9,10 +9,7 @@ pub fn tree(data: &[u8]) {
     for entry in &tree.entries {
         assert!(check_name(&entry.name).is_ok());
         let _ = check_new_name(&entry.name);
-        assert!(
-            tree.get(&entry.name) == Some(entry),
-            "an entry is not found by its name"
-        );
+        assert!(tree.get(&entry.name) == Some(entry), "an entry is not found by its name");
     }
 }
 
@@ -27,10 +24,7 @@ pub fn manifest(data: &[u8]) {
     }
     let tensors: u64 = manifest.tensors.iter().filter_map(|t| t.byte_len()).sum();
     let skeleton: u64 = manifest.skeleton.iter().map(|c| c.len).sum();
-    assert!(
-        end <= manifest.size && tensors + skeleton == manifest.size,
-        "the file is not filled"
-    );
+    assert!(end <= manifest.size && tensors + skeleton == manifest.size, "the file is not filled");
 }
 
 /// Commits; a first byte that is odd: tags.

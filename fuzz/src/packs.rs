@@ -71,10 +71,7 @@ pub fn index(data: &[u8]) {
     if kind & 1 == 1 {
         let Ok(plan) = Plan::decode(data) else { return };
         let again = plan.encode().expect("a plan is written");
-        assert!(
-            Plan::decode(&again).is_ok_and(|p| p == plan),
-            "a plan does not come back"
-        );
+        assert!(Plan::decode(&again).is_ok_and(|p| p == plan), "a plan does not come back");
         if let Ok(needed) = plan.needed(&plan.offers.iter().flat_map(|o| &o.named).map(|r| r.id).collect()) {
             for bundle in needed.bundles(4096) {
                 assert!(bundle.payload_bytes() <= bundle.size);
@@ -123,17 +120,11 @@ pub fn tensor(data: &[u8]) {
     let id = tensor_id(dtype, &shape, &bytes);
     let (repo, _) = forge(data, id, relatives, Some(len)).expect("as before");
     let reader = repo.odb().tensor(&id).expect("as before");
-    assert!(
-        reader.read().is_ok_and(|b| b == bytes),
-        "a tensor is not read under its id"
-    );
+    assert!(reader.read().is_ok_and(|b| b == bytes), "a tensor is not read under its id");
     let (start, end) = (len / 3, len - len / 4);
     if start <= end {
         let range = reader.range(start, end - start).expect("a range");
-        assert!(
-            range == bytes[start as usize..end as usize],
-            "a range differs from the whole"
-        );
+        assert!(range == bytes[start as usize..end as usize], "a range differs from the whole");
     }
 }
 
@@ -147,11 +138,7 @@ fn header_relatives(data: &[u8]) -> Option<[Option<Id>; 2]> {
     let _dtype = r.u8().ok()?;
     r.dims().ok()?;
     let mut id = |flag| {
-        if flags & flag != 0 {
-            r.id().ok().map(Some)
-        } else {
-            Some(None)
-        }
+        if flags & flag != 0 { r.id().ok().map(Some) } else { Some(None) }
     };
     Some([id(1)?, id(2)?])
 }

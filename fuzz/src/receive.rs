@@ -15,11 +15,7 @@ const MOST: u64 = 4 << 20;
 /// A directory in memory where there is one: nothing here has to survive.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = PathBuf::from("/dev/shm");
-    let made = if memory.is_dir() {
-        tempfile::tempdir_in(memory)
-    } else {
-        tempfile::tempdir()
-    };
+    let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     made.expect("a directory")
 }
 
@@ -30,20 +26,13 @@ pub fn receive(data: &[u8]) {
     let storage = repo::storage(&repo::small().values);
     let repo = repo::open(&storage).expect("the small repository");
     let id = PackId::from_bytes(name);
-    let path = DIR
-        .get_or_init(scratch)
-        .path()
-        .join(format!("{}.part", std::process::id()));
+    let path = DIR.get_or_init(scratch).path().join(format!("{}.part", std::process::id()));
     fs::write(&path, data).expect("a file");
     let arrived = [Arrived { id, path: path.clone() }];
     let taken = repo.take_in_pushed(&arrived, MOST, &Silent);
     let _ = fs::remove_file(&path);
     let report = repo.fsck(true, &Silent).expect("a check");
-    assert!(
-        report.problems.is_empty(),
-        "what was taken in is damaged: {:?}",
-        report.problems
-    );
+    assert!(report.problems.is_empty(), "what was taken in is damaged: {:?}", report.problems);
     let Ok(taken) = taken else { return };
     assert!(taken.packs <= 1 && taken.bytes <= data.len() as u64);
     let fresh = repo::fresh().0;

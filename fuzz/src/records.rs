@@ -49,19 +49,11 @@ pub fn records(data: &[u8]) {
     for deep in [false, true] {
         let _ = repo.fsck(deep, &Silent);
     }
-    let dry = GcOptions {
-        dry_run: true,
-        prune_now: true,
-        grace: None,
-    };
+    let dry = GcOptions { dry_run: true, prune_now: true, grace: None };
     let _ = repo.gc(&dry, &Silent);
     again(&mut repo);
     let after = repo::open(&storage).map(|repo| read(&repo));
-    assert!(
-        after.is_ok(),
-        "what a program wrote it does not read: {:?}",
-        after.err()
-    );
+    assert!(after.is_ok(), "what a program wrote it does not read: {:?}", after.err());
 }
 
 /// Everything that is only looked at.
@@ -73,30 +65,14 @@ fn read(repo: &Repo) {
         let _ = refs.list(prefix);
     }
     let mut names = refs.logged().unwrap_or_default();
-    names.extend(
-        ["refs/heads/main", "refs/heads/x/y", "refs/tags/t"]
-            .iter()
-            .filter_map(|n| RefName::parse(n).ok()),
-    );
+    names.extend(["refs/heads/main", "refs/heads/x/y", "refs/tags/t"].iter().filter_map(|n| RefName::parse(n).ok()));
     for name in names {
         let _ = refs.get(&name);
         if let Ok(log) = refs.reflog(&name) {
-            assert!(
-                name.as_str() == "HEAD" || log.windows(2).all(|w| w[0].old == w[1].new),
-                "a chain that is none"
-            );
+            assert!(name.as_str() == "HEAD" || log.windows(2).all(|w| w[0].old == w[1].new), "a chain that is none");
         }
     }
-    for text in [
-        "HEAD",
-        "main",
-        "t",
-        "main@{1}",
-        "main~1",
-        "main@step=1",
-        "main@best(loss)",
-        "@{0}",
-    ] {
+    for text in ["HEAD", "main", "t", "main@{1}", "main~1", "main@step=1", "main@best(loss)", "@{0}"] {
         let _ = repo.resolve(text);
     }
     if let Ok(pruned) = repo.pruned() {
@@ -111,17 +87,10 @@ fn read(repo: &Repo) {
 
 /// A setting that is written and read again is the same; other values are not lost.
 fn again(repo: &mut Repo) {
-    let others: Vec<_> = ["delta.max_depth", "gc.grace_hours"]
-        .map(|k| repo.config().get(k))
-        .into();
+    let others: Vec<_> = ["delta.max_depth", "gc.grace_hours"].map(|k| repo.config().get(k)).into();
     if repo.set_config("user.name", Some("b \"c\" \\ \u{1}")).is_ok() {
-        assert!(
-            repo.config().get("user.name").as_deref() == Some("b \"c\" \\ \u{1}"),
-            "a setting was changed"
-        );
-        let now: Vec<_> = ["delta.max_depth", "gc.grace_hours"]
-            .map(|k| repo.config().get(k))
-            .into();
+        assert!(repo.config().get("user.name").as_deref() == Some("b \"c\" \\ \u{1}"), "a setting was changed");
+        let now: Vec<_> = ["delta.max_depth", "gc.grace_hours"].map(|k| repo.config().get(k)).into();
         assert!(now == others, "another setting was changed");
     }
 }

@@ -43,22 +43,11 @@ pub(crate) fn small() -> &'static Small {
         repo.create_tag("t", &versions[0], Some("a tag"), false).expect("a tag");
         let all = Prefix::parse("packs/").expect("a prefix");
         let mut keys: Vec<Key> = storage.list(&all).expect("keys").into_iter().map(|s| s.key).collect();
-        for name in [
-            "format",
-            "HEAD",
-            "config",
-            "refs/heads/main",
-            "refs/tags/t",
-            "logs/HEAD",
-            "identity",
-        ] {
+        for name in ["format", "HEAD", "config", "refs/heads/main", "refs/tags/t", "logs/HEAD", "identity"] {
             keys.push(Key::parse(name).expect("a key"));
         }
         let value = |k: Key| Some((k.to_string(), storage.get(&k).expect("a value")?));
-        Small {
-            values: keys.into_iter().filter_map(value).collect(),
-            versions,
-        }
+        Small { values: keys.into_iter().filter_map(value).collect(), versions }
     })
 }
 
@@ -71,10 +60,7 @@ pub fn small_packs() -> Vec<Vec<u8>> {
 /// What it offers of all its history, for seeds.
 pub fn small_plan() -> Vec<u8> {
     let repo = open(&storage(&small().values)).expect("the small repository");
-    let want = Want {
-        tips: small().versions.to_vec(),
-        ..Want::default()
-    };
+    let want = Want { tips: small().versions.to_vec(), ..Want::default() };
     let plan = repo.offer(&want, &Silent).expect("a plan");
     plan.encode().expect("bytes")
 }
@@ -97,22 +83,14 @@ pub(crate) fn storage(values: &BTreeMap<String, Vec<u8>>) -> MemoryStorage {
 fn commit(repo: &Repo, version: u8) -> Id {
     let header = br#"{"w":{"dtype":"F32","shape":[8,8],"data_offsets":[0,256]}}      "#;
     let data = (0..64u16).flat_map(|i| (f32::from(i) * 0.01 + f32::from(version) * 1e-6).to_le_bytes());
-    let model: Vec<u8> = (header.len() as u64)
-        .to_le_bytes()
-        .into_iter()
-        .chain(*header)
-        .chain(data)
-        .collect();
+    let model: Vec<u8> = (header.len() as u64).to_le_bytes().into_iter().chain(*header).chain(data).collect();
     let file = |rel: &str, bytes: Vec<u8>| NewFile {
         rel: rel.to_owned(),
         executable: false,
         content: Content::Memory(Arc::new(bytes)),
     };
     let request = CommitRequest {
-        files: Some(vec![
-            file("a/model.safetensors", model),
-            file("note.txt", vec![b'x', version]),
-        ]),
+        files: Some(vec![file("a/model.safetensors", model), file("note.txt", vec![b'x', version])]),
         message: format!("version {version}"),
         author: Some(Signature {
             name: "ada".to_owned(),

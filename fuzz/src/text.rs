@@ -33,10 +33,7 @@ pub fn text(data: &[u8]) {
         5 => drop(Policy::parse("p", text)),
         6 => {
             if let Ok(name) = text.parse::<RepoName>() {
-                assert!(
-                    name.to_string().parse::<RepoName>().is_ok_and(|n| n == name),
-                    "a name has two spellings"
-                );
+                assert!(name.to_string().parse::<RepoName>().is_ok_and(|n| n == name), "a name has two spellings");
             }
         }
         _ => {
@@ -66,15 +63,10 @@ fn ref_name(text: &str) {
     }
     if short {
         let branch = RefName::branch(text).expect("a good short name");
-        assert!(
-            !branch.contains("..") && !branch.contains("//"),
-            "a name that leaves its directory"
-        );
+        assert!(!branch.contains("..") && !branch.contains("//"), "a name that leaves its directory");
     }
     if check_path(text).is_ok() {
-        let up = text
-            .split('/')
-            .any(|part| part == ".." || part == "." || part.is_empty());
+        let up = text.split('/').any(|part| part == ".." || part == "." || part.is_empty());
         assert!(!up, "a path that leaves its directory");
     }
 }

@@ -47,10 +47,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const MOST: usize = 64 << 20;
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(otherwise)
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
 }
 
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -73,11 +70,7 @@ fn run(target: &Target, input: &[u8], what: &str) {
     }
     let kept = std::env::temp_dir().join(format!("mdl-fuzz-{}-{}", target.name, blake3::hash(input).to_hex()));
     fs::write(&kept, input).expect("a file for the input");
-    eprintln!(
-        "{}: {what} fails, {peak} bytes at once; kept as {}",
-        target.name,
-        kept.display()
-    );
+    eprintln!("{}: {what} fails, {peak} bytes at once; kept as {}", target.name, kept.display());
     if let Err(panic) = outcome {
         resume_unwind(panic);
     }

@@ -20,11 +20,7 @@ pub struct Lent {
 impl Lent {
     /// Memory at an address.
     pub fn new(start: usize, len: usize, owner: Py<PyAny>) -> Lent {
-        Lent {
-            start,
-            len,
-            _owner: owner,
-        }
+        Lent { start, len, _owner: owner }
     }
 
     /// Length in bytes.
@@ -78,9 +74,6 @@ impl There {
 
     /// The same memory, kept once more.
     pub fn shared(&self, py: Python<'_>) -> There {
-        There {
-            span: self.span,
-            owner: self.owner.clone_ref(py),
-        }
+        There { span: self.span, owner: self.owner.clone_ref(py) }
     }
 }

@@ -34,22 +34,15 @@ pub fn engine() -> Result<Arc<dyn Engine>, RepoError> {
     if let Some(engine) = made {
         return Ok(engine);
     }
-    set(&env::var(DEVICE)
-        .ok()
-        .filter(|v| !v.is_empty())
-        .unwrap_or_else(|| "auto".to_owned()))
+    set(&env::var(DEVICE).ok().filter(|v| !v.is_empty()).unwrap_or_else(|| "auto".to_owned()))
 }
 
 fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
-    let choice: Choice = text
-        .parse()
-        .map_err(|why| RepoError::usage(format!("no device {text:?}: {why}"), "name one of these"))?;
+    let choice: Choice =
+        text.parse().map_err(|why| RepoError::usage(format!("no device {text:?}: {why}"), "name one of these"))?;
     let engine = apart(|| mdl_codec_cuda::engine(choice))
         .map_err(|why| RepoError::user(format!("no work on {choice}: {why}"), "\"auto\" does without a GPU"))?;
-    let new = Mine {
-        process: std::process::id(),
-        engine: engine.clone(),
-    };
+    let new = Mine { process: std::process::id(), engine: engine.clone() };
     match mine(|m| m.replace(new)) {
         // A forked child must not give back what is its parent's.
         Some(old) if old.process != std::process::id() => std::mem::forget(old),
@@ -71,9 +64,7 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 pub fn read(span: Span, out: &mut [u8]) -> Result<(), CodecError> {
     let none = |why: String| CodecError::Device(why);
     let engine = engine().map_err(|e| none(e.to_string()))?;
-    let device = engine
-        .device(span.device())
-        .ok_or_else(|| none(format!("cuda:{} is out of reach", span.device())))?;
+    let device = engine.device(span.device()).ok_or_else(|| none(format!("cuda:{} is out of reach", span.device())))?;
     device.read(span, out)
 }
 

@@ -26,11 +26,8 @@ type Answer = Option<Vec<Option<f64>>>;
 impl Asker {
     fn all(&mut self, dirs: Vec<PathBuf>) -> Vec<Option<f64>> {
         let n = dirs.len();
-        let answer = if self.gave_up || self.ask.send(dirs).is_err() {
-            None
-        } else {
-            self.answers.recv().ok().flatten()
-        };
+        let answer =
+            if self.gave_up || self.ask.send(dirs).is_err() { None } else { self.answers.recv().ok().flatten() };
         self.gave_up |= answer.is_none();
         answer.unwrap_or_else(|| vec![None; n])
     }
@@ -73,12 +70,7 @@ pub fn judged<T: Send>(
         std::thread::scope(|scope| {
             let mut failure: Option<PyErr> = None;
             let search = scope.spawn(move || {
-                let mut asker = Asker {
-                    ask,
-                    answers,
-                    width,
-                    gave_up: false,
-                };
+                let mut asker = Asker { ask, answers, width, gave_up: false };
                 apart(|| work(&mut asker))
             });
             while let Ok(dirs) = asked.recv() {

@@ -106,9 +106,9 @@ impl mdl_repo::Source for Pieces {
     fn on_device(&self, offset: u64, len: u64) -> Option<Span> {
         let index = self.starts.partition_point(|&start| start <= offset).checked_sub(1)?;
         match self.pieces.get(index)? {
-            Piece::There(there) => there
-                .span()
-                .part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?),
+            Piece::There(there) => {
+                there.span().part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?)
+            }
             _ => None,
         }
     }
@@ -158,9 +158,7 @@ impl File {
             None => Piece::Lent(Lent::new(start, len, owner)),
             Some(device) => Piece::There(There::new(device, start, len, owner)),
         };
-        let pieces = std::iter::once(Piece::Own(header))
-            .chain(runs.into_iter().map(piece))
-            .collect();
+        let pieces = std::iter::once(Piece::Own(header)).chain(runs.into_iter().map(piece)).collect();
         let source = Source::Memory(Arc::new(Pieces::new(pieces)));
         Ok(File { rel, source })
     }
@@ -193,11 +191,7 @@ impl File {
             Content::Stored(stored) => stored.executable(),
             Content::Memory(_) => false,
         };
-        Ok(NewFile {
-            rel: self.rel.clone(),
-            executable,
-            content,
-        })
+        Ok(NewFile { rel: self.rel.clone(), executable, content })
     }
 
     fn lent(&self) -> impl Iterator<Item = &Lent> {
@@ -229,10 +223,7 @@ impl File {
             }
             other => other.clone(),
         };
-        File {
-            rel: self.rel.clone(),
-            source,
-        }
+        File { rel: self.rel.clone(), source }
     }
 }
 
@@ -277,10 +268,7 @@ impl Arena {
             Ok(bytes)
         };
         let bytes = crate::errors::free(py, work)?;
-        let buffer = Arc::new(Buffer {
-            bytes,
-            home: self.spare.clone(),
-        });
+        let buffer = Arc::new(Buffer { bytes, home: self.spare.clone() });
         let mut at = 0;
         Ok(files.iter().map(|f| f.kept(py, &buffer, &mut at)).collect())
     }

@@ -61,16 +61,10 @@ fn pool(priority: Priority) -> Result<Arc<ThreadPool>, RepoError> {
     if let Some(pool) = made {
         return Ok(pool);
     }
-    let pools = Pools {
-        process,
-        waiting: build("mdl", None)?,
-        background: build("mdl-background", Some(NICE))?,
-    };
+    let pools = Pools { process, waiting: build("mdl", None)?, background: build("mdl-background", Some(NICE))? };
     let chosen = choose(&pools);
     // The parent's threads do not run here: waiting for them to end would take for ever.
-    std::mem::forget(without_forks(|| {
-        POOLS.lock().unwrap_or_else(PoisonError::into_inner).replace(pools)
-    }));
+    std::mem::forget(without_forks(|| POOLS.lock().unwrap_or_else(PoisonError::into_inner).replace(pools)));
     Ok(chosen)
 }
 

@@ -59,10 +59,7 @@ impl Repo {
             let steps = self.inner.history(&starts)?.take(limit).collect::<Outcome<Vec<_>>>()?;
             Ok((steps, self.inner.pruned()?))
         })?;
-        steps
-            .iter()
-            .map(|s| show::commit(py, &s.id, &s.commit, &pruned))
-            .collect()
+        steps.iter().map(|s| show::commit(py, &s.id, &s.commit, &pruned)).collect()
     }
 
     /// A version's files: path, length in bytes, whether it has tensors.
@@ -70,10 +67,7 @@ impl Repo {
         free(py, || {
             let files = self.tree(rev)?;
             let has = |e: &Entry| self.manifest(e).map(|m| m.is_some_and(|m| !m.tensors.is_empty()));
-            files
-                .iter()
-                .map(|(path, e)| Ok((path.clone(), e.size, has(e)?)))
-                .collect()
+            files.iter().map(|(path, e)| Ok((path.clone(), e.size, has(e)?))).collect()
         })
     }
 
@@ -84,9 +78,8 @@ impl Repo {
                 return Ok(Vec::new());
             };
             let stored = manifest.tensors.iter();
-            let mut out: Vec<Listed> = stored
-                .map(|t| (t.name.clone(), t.dtype.name(), t.shape.clone(), None))
-                .collect();
+            let mut out: Vec<Listed> =
+                stored.map(|t| (t.name.clone(), t.dtype.name(), t.shape.clone(), None)).collect();
             for v in &manifest.views {
                 let Some(owner) = manifest.tensors.get(v.tensor as usize) else {
                     continue;
@@ -109,10 +102,8 @@ impl Repo {
 
     /// Fills memory with stored tensors, verified.
     fn fill(&self, py: Python<'_>, rev: &str, wanted: Vec<Wanted>) -> PyResult<()> {
-        let mut jobs: Vec<(String, String, Lent)> = wanted
-            .into_iter()
-            .map(|(path, name, at, len, owner)| (path, name, Lent::new(at, len, owner)))
-            .collect();
+        let mut jobs: Vec<(String, String, Lent)> =
+            wanted.into_iter().map(|(path, name, at, len, owner)| (path, name, Lent::new(at, len, owner))).collect();
         free(py, || {
             let files = self.tree(rev)?;
             let mut manifests: HashMap<String, HashMap<String, mdl_objects::Id>> = HashMap::new();
@@ -148,9 +139,7 @@ impl Repo {
             let manifest = self.manifest(&self.entry(rev, path)?)?;
             let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
             let tensor = found.ok_or_else(|| RepoError::not_found("tensor", format!("{path}:{name}")))?;
-            on(Priority::Waiting, || {
-                self.inner.odb().tensor(&tensor.id)?.range(start, len)
-            })
+            on(Priority::Waiting, || self.inner.odb().tensor(&tensor.id)?.range(start, len))
         })?;
         Ok(PyBytes::new(py, &bytes))
     }
@@ -168,10 +157,7 @@ impl Repo {
 fn fill_one(repo: &mdl_repo::Repo, id: &mdl_objects::Id, out: &mut [u8]) -> Outcome<()> {
     let reader = repo.odb().tensor(id)?;
     if reader.byte_len() != out.len() as u64 {
-        return Err(RepoError::corrupt(
-            format!("tensor {}", id.short()),
-            "its length is not what its file says",
-        ));
+        return Err(RepoError::corrupt(format!("tensor {}", id.short()), "its length is not what its file says"));
     }
     let mut rest = out;
     reader.stream(|bytes| {

@@ -75,12 +75,7 @@ impl Contract {
 
 fn label(name: &str) -> Outcome<Resume> {
     let found = Resume::ALL.into_iter().find(|r| r.name() == name);
-    found.ok_or_else(|| {
-        RepoError::usage(
-            format!("{name:?} is no label"),
-            "exact-resume, approximate or weights-only",
-        )
-    })
+    found.ok_or_else(|| RepoError::usage(format!("{name:?} is no label"), "exact-resume, approximate or weights-only"))
 }
 
 pub(crate) fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
@@ -94,11 +89,7 @@ impl Repo {
         files: Option<Vec<NewFile>>,
         source: Option<PathBuf>,
     ) -> Outcome<CommitRequest> {
-        let resumed_from = said
-            .resumed_from
-            .as_ref()
-            .map(|rev| self.inner.resolve(rev))
-            .transpose()?;
+        let resumed_from = said.resumed_from.as_ref().map(|rev| self.inner.resolve(rev)).transpose()?;
         Ok(CommitRequest {
             source,
             files,
@@ -166,9 +157,7 @@ impl Repo {
         free(py, || {
             let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
             std::fs::create_dir_all(&dir).map_err(failed)?;
-            on(Priority::Waiting, || {
-                self.inner.copy_to(&LocalStorage::new(&dir), &Silent)
-            })
+            on(Priority::Waiting, || self.inner.copy_to(&LocalStorage::new(&dir), &Silent))
         })
     }
 
@@ -213,11 +202,7 @@ impl Repo {
         source: Option<PathBuf>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let files = files.map(|f| new_files(&f)).transpose()?;
-        let priority = if said.background {
-            Priority::Background
-        } else {
-            Priority::Waiting
-        };
+        let priority = if said.background { Priority::Background } else { Priority::Waiting };
         let done = free(py, || {
             let request = self.wanted(&said, files, source)?;
             on(priority, || self.inner.commit(&request, &Silent))
@@ -259,11 +244,7 @@ impl Repo {
     #[pyo3(signature = (files, branch=None))]
     fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
         let files = new_files(&files)?;
-        let stored = free(py, || {
-            on(Priority::Waiting, || {
-                self.inner.stage(&files, branch.as_deref(), &Silent)
-            })
-        })?;
+        let stored = free(py, || on(Priority::Waiting, || self.inner.stage(&files, branch.as_deref(), &Silent)))?;
         let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
         stored.iter().map(|s| text(s).map_err(|e| raise(py, &e))).collect()
     }
@@ -272,10 +253,7 @@ impl Repo {
     fn stored(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, String)>> {
         let stored = free(py, || self.inner.stored(&self.id(rev)?))?;
         let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
-        stored
-            .iter()
-            .map(|(rel, s)| Ok((rel.clone(), text(s).map_err(|e| raise(py, &e))?)))
-            .collect()
+        stored.iter().map(|(rel, s)| Ok((rel.clone(), text(s).map_err(|e| raise(py, &e))?))).collect()
     }
 
     /// Id of the commit that a revision names.
@@ -316,9 +294,7 @@ impl Repo {
     }
 
     fn create_tag(&self, py: Python<'_>, name: &str, at: &str, message: Option<&str>, force: bool) -> PyResult<()> {
-        free(py, || {
-            self.inner.create_tag(name, &self.id(at)?, message, force).map(drop)
-        })
+        free(py, || self.inner.create_tag(name, &self.id(at)?, message, force).map(drop))
     }
 
     fn delete_tag(&self, py: Python<'_>, name: &str) -> PyResult<()> {
@@ -337,9 +313,7 @@ impl Repo {
         free(py, || {
             let id = self.id(rev)?;
             let options = CheckoutOptions { only, force };
-            let done = on(Priority::Waiting, || {
-                self.inner.checkout_to(&id, &to, &options, &Silent)
-            })?;
+            let done = on(Priority::Waiting, || self.inner.checkout_to(&id, &to, &options, &Silent))?;
             Ok((done.written, done.bytes))
         })
     }
@@ -355,9 +329,7 @@ impl Repo {
         let bad = |e: serde_json::Error| RepoError::usage(format!("no rules of retention: {e}"), "see mdl.retention");
         let report = free(py, || {
             let rules: Retention = serde_json::from_str(rules).map_err(bad)?;
-            on(Priority::Waiting, || {
-                self.inner.prune(branch, &rules, &PruneOptions { dry_run })
-            })
+            on(Priority::Waiting, || self.inner.prune(branch, &rules, &PruneOptions { dry_run }))
         })?;
         show::pruning(py, &report)
     }
@@ -365,9 +337,7 @@ impl Repo {
     /// Takes prunings back, of these versions or of all; returns which.
     fn undo_prune(&self, py: Python<'_>, revs: Option<Vec<String>>) -> PyResult<Vec<String>> {
         free(py, || {
-            let ids = revs
-                .map(|r| r.iter().map(|rev| self.id(rev)).collect::<Outcome<Vec<Id>>>())
-                .transpose()?;
+            let ids = revs.map(|r| r.iter().map(|rev| self.id(rev)).collect::<Outcome<Vec<Id>>>()).transpose()?;
             let back = self.inner.undo_prune(ids.as_deref())?;
             Ok(back.iter().map(|v| v.commit.to_hex()).collect())
         })

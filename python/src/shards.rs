@@ -55,11 +55,7 @@ impl Repo {
     ) -> PyResult<Bound<'py, PyDict>> {
         let files = new_files(&files)?;
         let done = free(py, || {
-            let request = JoinRequest {
-                session,
-                ranks,
-                commit: self.wanted(&said, Some(files), None)?,
-            };
+            let request = JoinRequest { session, ranks, commit: self.wanted(&said, Some(files), None)? };
             on(Priority::Waiting, || self.inner.join_shards(&request, &Silent))
         })?;
         self.told(py, &done)
@@ -69,10 +65,7 @@ impl Repo {
     fn sessions(&self, py: Python<'_>) -> PyResult<Vec<Session>> {
         free(py, || -> Outcome<_> {
             let all = self.inner.sessions()?;
-            Ok(all
-                .into_iter()
-                .map(|s| (s.name, s.ranks, s.commit.map(|id| id.to_hex())))
-                .collect())
+            Ok(all.into_iter().map(|s| (s.name, s.ranks, s.commit.map(|id| id.to_hex()))).collect())
         })
     }
 }

@@ -26,10 +26,7 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyR
     d.set_item("resumed_from", c.resumed_from.map(|id| id.to_hex()))?;
     d.set_item("pruned", pruned.get(id).map(|mark| mark.rules.clone()))?;
     d.set_item("resume", c.resume.map(Resume::name))?;
-    d.set_item(
-        "quality",
-        Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
-    )?;
+    d.set_item("quality", Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?)?;
     Ok(d)
 }
 

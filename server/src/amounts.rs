@@ -50,11 +50,7 @@ pub fn number(v: f64) -> String {
 }
 
 fn trim_zeros(digits: &str) -> &str {
-    if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits
-    }
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 
 #[cfg(test)]
@@ -64,10 +60,7 @@ mod tests {
     #[test]
     fn sizes_and_ratios() {
         let sizes = [0, 1023, 1024, 1536, (1 << 20) - 1, 90_868_344, 6 << 30].map(size);
-        assert_eq!(
-            sizes,
-            ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "86.7 MiB", "6.0 GiB"]
-        );
+        assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "86.7 MiB", "6.0 GiB"]);
         assert_eq!([ratio(8, 3), ratio(1000, 3), ratio(5, 0)], ["2.67x", "333x", "-"]);
     }
 

@@ -69,20 +69,12 @@ impl Who {
 
     /// With a link that was made for a token.
     pub(crate) fn by_link(token: &str) -> Who {
-        Who {
-            kind: "link",
-            id: Some(token.to_owned()),
-            name: None,
-        }
+        Who { kind: "link", id: Some(token.to_owned()), name: None }
     }
 
     /// Signed in with a token that may be gone by now.
     pub(crate) fn of_session(token: &str) -> Who {
-        Who {
-            kind: "session",
-            id: Some(token.to_owned()),
-            name: None,
-        }
+        Who { kind: "session", id: Some(token.to_owned()), name: None }
     }
 
     /// Without a token that would tell.
@@ -126,11 +118,7 @@ pub struct AuditLog {
 fn open(path: &Path) -> io::Result<Open> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let stamp = Stamp::from_metadata(&file.metadata()?);
-    Ok(Open {
-        file,
-        stamp,
-        torn: false,
-    })
+    Ok(Open { file, stamp, torn: false })
 }
 
 impl AuditLog {
@@ -141,10 +129,7 @@ impl AuditLog {
     pub fn new(path: PathBuf) -> Result<AuditLog> {
         let open =
             open(&path).map_err(|e| Problem::usage(format!("cannot write the audit log {}: {e}", path.display())))?;
-        Ok(AuditLog {
-            path,
-            open: Mutex::new(open),
-        })
+        Ok(AuditLog { path, open: Mutex::new(open) })
     }
 
     fn write(&self, line: &Line<'_>) {
@@ -253,11 +238,7 @@ impl Drop for Entry {
             time: Timestamp::now().to_string(),
             request: self.request.as_ref().map(RequestId::as_str),
             event,
-            caller: self
-                .record
-                .who()
-                .or_else(|| self.caller.take())
-                .unwrap_or_else(Who::unknown),
+            caller: self.record.who().or_else(|| self.caller.take()).unwrap_or_else(Who::unknown),
             peer: self.peer,
             method: self.method.as_str(),
             route: self.route.as_ref().map(MatchedPath::as_str),
@@ -279,11 +260,7 @@ mod tests {
             time: String::new(),
             request: None,
             event: Event::Change,
-            caller: Who {
-                kind: "token",
-                id: Some("0123".to_owned()),
-                name: Some(name.to_owned()),
-            },
+            caller: Who { kind: "token", id: Some("0123".to_owned()), name: Some(name.to_owned()) },
             peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
             method: "POST",
             route: None,
@@ -304,12 +281,7 @@ mod tests {
         let text = fs::read_to_string(&path).expect("read");
         assert!(text.bytes().all(|b| b == b'\n' || (b' '..=b'~').contains(&b)), "{text}");
         let read: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
-        assert_eq!(
-            read.iter()
-                .map(|l| l["caller"]["name"].as_str().expect("a name"))
-                .collect::<Vec<_>>(),
-            names
-        );
+        assert_eq!(read.iter().map(|l| l["caller"]["name"].as_str().expect("a name")).collect::<Vec<_>>(), names);
     }
 
     #[test]

@@ -106,10 +106,7 @@ pub(crate) async fn limit(State(app): State<App>, request: Request, next: Next) 
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let known = Arc::new(Known {
-        trust: AtomicU8::new(Trust::Unknown as u8),
-        refused: AtomicU8::new(0),
-    });
+    let known = Arc::new(Known { trust: AtomicU8::new(Trust::Unknown as u8), refused: AtomicU8::new(0) });
     if let Some(caller) = request.extensions().get::<Caller>() {
         if caller.may_everywhere(Scope::Write) {
             known.learn(Trust::Writer);
@@ -211,10 +208,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     fn known(trust: Trust) -> Arc<Known> {
-        Arc::new(Known {
-            trust: AtomicU8::new(trust as u8),
-            refused: AtomicU8::new(0),
-        })
+        Arc::new(Known { trust: AtomicU8::new(trust as u8), refused: AtomicU8::new(0) })
     }
 
     /// A body of which so much time is left for each.
@@ -286,15 +280,7 @@ mod tests {
         let unknown = known(Trust::Unknown);
         assert!(bounded(chunks(64), &unknown, AN_HOUR, AN_HOUR).collect().await.is_ok());
         assert!(bounded(chunks(65), &unknown, AN_HOUR, AN_HOUR).collect().await.is_err());
-        assert_eq!(
-            unknown.problem().expect("refused").status,
-            StatusCode::PAYLOAD_TOO_LARGE
-        );
-        assert!(
-            bounded(chunks(4096), &known(Trust::Reader), AN_HOUR, AN_HOUR)
-                .collect()
-                .await
-                .is_ok()
-        );
+        assert_eq!(unknown.problem().expect("refused").status, StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(bounded(chunks(4096), &known(Trust::Reader), AN_HOUR, AN_HOUR).collect().await.is_ok());
     }
 }

@@ -121,11 +121,7 @@ impl Events {
     fn tell(&self, event: &RefMoved) {
         self.listeners().retain(|listener| {
             let Some(queue) = listener.upgrade() else { return false };
-            let heard = queue
-                .behind
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(event.clone());
+            let heard = queue.behind.lock().unwrap_or_else(PoisonError::into_inner).push(event.clone());
             if !heard {
                 tracing::warn!(repo = %event.repo, "a listener is too far behind: it is not told of a move");
             }
@@ -156,13 +152,7 @@ impl Access {
                 return;
             }
         };
-        app.ref_moved(RefMoved {
-            repo,
-            name: name.to_owned(),
-            old,
-            new,
-            by: self.caller.name().to_owned(),
-        });
+        app.ref_moved(RefMoved { repo, name: name.to_owned(), old, new, by: self.caller.name().to_owned() });
     }
 }
 

@@ -22,10 +22,7 @@ pub struct Party {
 impl Party {
     /// A client and a repository.
     pub fn new(client: impl Into<Arc<str>>, repo: impl Into<Arc<str>>) -> Party {
-        Party {
-            client: client.into(),
-            repo: repo.into(),
-        }
+        Party { client: client.into(), repo: repo.into() }
     }
 
     /// The client.
@@ -64,9 +61,7 @@ pub struct Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
+        f.debug_struct("Pool").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -160,14 +155,9 @@ impl State {
     /// The request that comes next, if any may.
     fn first(&self, limits: &Limits) -> Option<u64> {
         let may = |w: &Waiter| self.is_under_caps(limits, &w.party, w.units);
-        let held = |w: &Waiter| {
-            self.held_by_client(&w.party)
-                .saturating_add(self.held_for_repo(&w.party))
-        };
+        let held = |w: &Waiter| self.held_by_client(&w.party).saturating_add(self.held_for_repo(&w.party));
         let eligible = self.waiting.iter().filter(|(_, w)| may(w));
-        eligible
-            .min_by_key(|(number, w)| (held(w), **number))
-            .map(|(number, _)| *number)
+        eligible.min_by_key(|(number, w)| (held(w), **number)).map(|(number, _)| *number)
     }
 
     fn take(&mut self, party: &Party, units: u32) {
@@ -181,10 +171,7 @@ impl State {
 impl Pool {
     /// With nothing given out yet.
     pub fn new(limits: Limits) -> Pool {
-        Pool {
-            limits,
-            state: Arc::default(),
-        }
+        Pool { limits, state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -192,11 +179,7 @@ impl Pool {
     }
 
     fn share(&self, party: Party, units: u32) -> Share {
-        Share {
-            pool: self.clone(),
-            party,
-            units,
-        }
+        Share { pool: self.clone(), party, units }
     }
 
     /// Waits for its turn. More units than there are count as all. The place in the queue is given up when the future
@@ -249,10 +232,7 @@ impl Pool {
         // What a waiter that has just gone was given comes back, but not while the lock is held.
         let mut unwanted = Vec::new();
         while let Some(number) = state.first(&self.limits) {
-            let fits = state
-                .waiting
-                .get(&number)
-                .is_some_and(|w| state.has(&self.limits, w.units));
+            let fits = state.waiting.get(&number).is_some_and(|w| state.has(&self.limits, w.units));
             let Some(waiter) = fits.then(|| state.leave(number)).flatten() else {
                 break;
             };
@@ -285,14 +265,7 @@ mod tests {
     use std::time::Duration;
 
     fn pool(all: u32, per_client: u32, per_repo: u32) -> Pool {
-        Pool::new(Limits {
-            all,
-            per_client,
-            per_repo,
-            shares: 64,
-            waiting: 8,
-            waiting_per_client: 4,
-        })
+        Pool::new(Limits { all, per_client, per_repo, shares: 64, waiting: 8, waiting_per_client: 4 })
     }
 
     fn of(client: &str, repo: &str) -> Party {

@@ -404,11 +404,7 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
     match new.kind {
         JobKind::Compact => Ok(json!(repo.compact(&CompactOptions { dry_run }, progress)?)),
         JobKind::Gc => {
-            let options = GcOptions {
-                dry_run,
-                prune_now: new.prune_now,
-                grace: None,
-            };
+            let options = GcOptions { dry_run, prune_now: new.prune_now, grace: None };
             Ok(json!(repo.gc(&options, progress)?))
         }
         JobKind::Fsck => {

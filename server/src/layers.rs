@@ -64,11 +64,7 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let (status, seconds) = (response.status(), start.elapsed().as_secs_f64());
-    let labels = RequestLabels {
-        method: method_name(&method),
-        face: face(&path),
-        status: status.as_u16(),
-    };
+    let labels = RequestLabels { method: method_name(&method), face: face(&path), status: status.as_u16() };
     metrics.requests.get_or_create(&labels).inc();
     metrics.seconds.observe(seconds);
     let ms = (seconds * 1e6).round() / 1e3;

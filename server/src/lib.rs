@@ -62,10 +62,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Routes behind the look at who asks.
 fn guarded() -> Routes {
-    api::routes()
-        .merge(hub::routes())
-        .merge(pages::routes())
-        .merge(ops::guarded())
+    api::routes().merge(hub::routes()).merge(pages::routes()).merge(ops::guarded())
 }
 
 /// Every route there is, with what it asks of its caller.

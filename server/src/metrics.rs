@@ -76,10 +76,7 @@ impl Metrics {
         registry.register("cache_misses", "Files that had to be decoded", m.cache_misses.clone());
         registry.register("cache_bytes", "Bytes of decoded files on disk", m.cache_bytes.clone());
         registry.register("jobs", "Jobs that run or wait", m.jobs.clone());
-        Metrics {
-            registry: Arc::new(registry),
-            ..m
-        }
+        Metrics { registry: Arc::new(registry), ..m }
     }
 
     /// In the text format of OpenMetrics 1.0.

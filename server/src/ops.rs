@@ -26,9 +26,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 
 /// Routes for anybody.
 pub fn open() -> Routes {
-    Routes::new()
-        .get(Need::Nothing, "/healthz", || async { "ok\n" })
-        .get(Need::Nothing, "/readyz", ready)
+    Routes::new().get(Need::Nothing, "/healthz", || async { "ok\n" }).get(Need::Nothing, "/readyz", ready)
 }
 
 /// Routes for whom the server knows.
@@ -43,9 +41,7 @@ async fn ready(State(app): State<App>) -> Result<Response> {
     }
     let readiness = app.readiness().clone();
     let mut looked = readiness.lock().await;
-    let fresh = looked
-        .filter(|(when, _)| when.elapsed() < READY_FRESH)
-        .map(|(_, ready)| ready);
+    let fresh = looked.filter(|(when, _)| when.elapsed() < READY_FRESH).map(|(_, ready)| ready);
     let ready = match fresh {
         Some(ready) => ready,
         None => {
@@ -71,11 +67,7 @@ async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response> {
 /// There is no such route.
 pub async fn nothing_here(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(200).collect();
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "not_found",
-        format!("there is nothing at {path:?}"),
-    )
+    Problem::new(StatusCode::NOT_FOUND, "not_found", format!("there is nothing at {path:?}"))
 }
 
 /// A server that others can reach must say who may do what; what it says is in the log.
@@ -98,10 +90,7 @@ pub fn say_who_may(app: &App) -> Result<()> {
             "guarded, and there is no token: nothing but what is open to all can be read (`mdl token create`)"
         );
     } else {
-        tracing::info!(
-            tokens,
-            "guarded: a token is asked for, but for reading what is open to all"
-        );
+        tracing::info!(tokens, "guarded: a token is asked for, but for reading what is open to all");
     }
     Ok(())
 }

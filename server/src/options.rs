@@ -141,11 +141,7 @@ impl Options {
         }
         let root = self.root.canonicalize().map_err(unserved(&self.root))?;
         let inner = root.join(mdl_repo::DIR);
-        Ok(if inner.is_dir() {
-            inner.join("serve")
-        } else {
-            root.join(state::DIR)
-        })
+        Ok(if inner.is_dir() { inner.join("serve") } else { root.join(state::DIR) })
     }
 
     /// Whether browsers reach this server by HTTPS.

@@ -80,15 +80,7 @@ pub struct ProblemDocument {
 impl Problem {
     /// A problem of a status and kind.
     pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Problem {
-        Problem {
-            status,
-            kind,
-            message: message.into(),
-            hint: None,
-            code: None,
-            moved: None,
-            headers: Vec::new(),
-        }
+        Problem { status, kind, message: message.into(), hint: None, code: None, moved: None, headers: Vec::new() }
     }
 
     /// The request makes no sense as it is written (400).
@@ -135,11 +127,7 @@ impl Problem {
     /// The server's own failure (500): the caller is told nothing but that, the log gets the rest.
     pub fn internal(what: impl std::fmt::Display) -> Problem {
         tracing::error!(%what, "internal error");
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "the server failed; its log says why",
-        )
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed; its log says why")
     }
 
     /// With a next step for the caller.
@@ -207,10 +195,9 @@ impl From<RepoError> for Problem {
             _ => error.to_string(),
         };
         let code = match &error {
-            RepoError::NotFound {
-                what: "revision" | "commit" | "branch" | "tag" | "version",
-                ..
-            } => Some("RevisionNotFound"),
+            RepoError::NotFound { what: "revision" | "commit" | "branch" | "tag" | "version", .. } => {
+                Some("RevisionNotFound")
+            }
             RepoError::NotFound { what: "file", .. } => Some("EntryNotFound"),
             RepoError::NotFound { what: "repository", .. } => Some("RepoNotFound"),
             _ => None,

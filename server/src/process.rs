@@ -76,10 +76,7 @@ fn fit_connections(options: &mut Options) {
 fn raise_open_files() -> Option<u64> {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_some() && now.current != now.maximum {
-        let most = Rlimit {
-            current: now.maximum,
-            maximum: now.maximum,
-        };
+        let most = Rlimit { current: now.maximum, maximum: now.maximum };
         if let Err(error) = setrlimit(Resource::Nofile, most) {
             tracing::debug!(%error, "the limit on open files stays as it is");
         }

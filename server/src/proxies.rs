@@ -44,19 +44,10 @@ pub async fn name_client(State(app): State<App>, mut request: Request, next: Nex
 /// is the client's own invention: then neither counts.
 fn client(near: IpAddr, headers: &HeaderMap, trusted: &impl Fn(&IpAddr) -> bool) -> IpAddr {
     let lists = [
-        (
-            headers.contains_key(FORWARDED_FOR),
-            addresses(headers, &FORWARDED_FOR, |hop| Some(hop)),
-        ),
-        (
-            headers.contains_key(header::FORWARDED),
-            addresses(headers, &header::FORWARDED, forwarded_for),
-        ),
+        (headers.contains_key(FORWARDED_FOR), addresses(headers, &FORWARDED_FOR, |hop| Some(hop))),
+        (headers.contains_key(header::FORWARDED), addresses(headers, &header::FORWARDED, forwarded_for)),
     ];
-    let mut told = lists
-        .into_iter()
-        .filter(|(there, _)| *there)
-        .map(|(_, way)| last_untrusted(near, way, trusted));
+    let mut told = lists.into_iter().filter(|(there, _)| *there).map(|(_, way)| last_untrusted(near, way, trusted));
     match (told.next(), told.next()) {
         (None, _) => near,
         (Some(client), None) => client,
@@ -100,9 +91,7 @@ fn forwarded_for(element: &str) -> Option<&str> {
 /// An address, with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let plain = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    let found = plain
-        .parse::<IpAddr>()
-        .or_else(|_| text.parse::<SocketAddr>().map(|a| a.ip()));
+    let found = plain.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|a| a.ip()));
     found.ok().map(|ip| ip.to_canonical())
 }
 
@@ -131,8 +120,7 @@ pub(crate) fn base_url(options: &Options, headers: &HeaderMap) -> Result<String>
         (Some(host), _) => host.to_owned(),
         (None, Some(host)) => {
             let host = host.to_str().ok().filter(fits);
-            host.ok_or_else(|| Problem::usage("the Host header names no host"))?
-                .to_owned()
+            host.ok_or_else(|| Problem::usage("the Host header names no host"))?.to_owned()
         }
         (None, None) => options.listen.to_string(),
     };
@@ -159,9 +147,7 @@ impl FromRequestParts<App> for Peer {
 /// It is neither.
 pub fn parse_network(text: &str) -> std::result::Result<IpNet, String> {
     let single = text.parse::<IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
-    single
-        .or_else(|_| text.parse())
-        .map_err(|_| format!("{text:?} is no address and no network such as 10.0.0.0/8"))
+    single.or_else(|_| text.parse()).map_err(|_| format!("{text:?} is no address and no network such as 10.0.0.0/8"))
 }
 
 #[cfg(test)]
@@ -173,9 +159,7 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, value.parse().expect("a header"));
         }
-        let proxies: Vec<IpNet> = ["127.0.0.1", "10.0.0.0/8"]
-            .map(|t| parse_network(t).expect("a network"))
-            .into();
+        let proxies: Vec<IpNet> = ["127.0.0.1", "10.0.0.0/8"].map(|t| parse_network(t).expect("a network")).into();
         let trusted = |ip: &IpAddr| proxies.iter().any(|net| net.contains(ip));
         client("127.0.0.1".parse().expect("an address"), &map, &trusted).to_string()
     }
@@ -184,20 +168,11 @@ mod tests {
     fn the_client_is_the_last_address_that_no_proxy_has() {
         assert_eq!(told(&[]), "127.0.0.1");
         assert_eq!(told(&[("x-forwarded-for", "192.0.2.1")]), "192.0.2.1");
-        assert_eq!(
-            told(&[("x-forwarded-for", "6.6.6.6, 192.0.2.1, 10.1.2.3")]),
-            "192.0.2.1"
-        );
-        assert_eq!(
-            told(&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "192.0.2.1")]),
-            "192.0.2.1"
-        );
+        assert_eq!(told(&[("x-forwarded-for", "6.6.6.6, 192.0.2.1, 10.1.2.3")]), "192.0.2.1");
+        assert_eq!(told(&[("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "192.0.2.1")]), "192.0.2.1");
         assert_eq!(told(&[("x-forwarded-for", "10.0.0.1, 10.0.0.2")]), "10.0.0.1");
         assert_eq!(told(&[("x-forwarded-for", "192.0.2.1:4711")]), "192.0.2.1");
-        assert_eq!(
-            told(&[("forwarded", "for=6.6.6.6, for=\"[2001:db8::1]:80\";proto=https")]),
-            "2001:db8::1"
-        );
+        assert_eq!(told(&[("forwarded", "for=6.6.6.6, for=\"[2001:db8::1]:80\";proto=https")]), "2001:db8::1");
         assert_eq!(told(&[("forwarded", "proto=https;For=192.0.2.1")]), "192.0.2.1");
     }
 

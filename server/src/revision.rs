@@ -15,16 +15,11 @@ pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
         Err(e @ (RepoError::NotFound { .. } | RepoError::Usage { .. })) => e,
         Err(e) => return Err(e.into()),
     };
-    let step = rev
-        .strip_prefix("step-")
-        .filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let step = rev.strip_prefix("step-").filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
     let other = match (rev, step) {
         ("main", _) => Some("HEAD".to_owned()),
         (_, Some(n)) => Some(format!("HEAD@step={n}")),
-        _ => [HEADS, TAGS]
-            .iter()
-            .find_map(|p| rev.strip_prefix(p))
-            .map(str::to_owned),
+        _ => [HEADS, TAGS].iter().find_map(|p| rev.strip_prefix(p)).map(str::to_owned),
     };
     let found = other.map(|other| repo.resolve(&other));
     match found {

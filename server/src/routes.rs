@@ -114,16 +114,9 @@ impl Routes {
     pub fn described(router: Router<App>, document: &Document) -> Routes {
         let paths = document.paths.paths.iter();
         let list = paths.flat_map(|(path, item)| {
-            operations(item).map(|(method, operation)| Route {
-                method,
-                path: path.clone(),
-                need: need_of(operation),
-            })
+            operations(item).map(|(method, operation)| Route { method, path: path.clone(), need: need_of(operation) })
         });
-        Routes {
-            list: list.collect(),
-            router,
-        }
+        Routes { list: list.collect(), router }
     }
 
     methods!(get "GET", post "POST", put "PUT", delete "DELETE");
@@ -183,14 +176,7 @@ impl Needs for UtoipaMethodRouter<App> {
 }
 
 fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    let all = [
-        &mut item.get,
-        &mut item.head,
-        &mut item.post,
-        &mut item.put,
-        &mut item.patch,
-        &mut item.delete,
-    ];
+    let all = [&mut item.get, &mut item.head, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
     all.into_iter().flatten()
 }
 
@@ -205,8 +191,7 @@ fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation
         ("OPTIONS", &item.options),
         ("TRACE", &item.trace),
     ];
-    all.into_iter()
-        .filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
+    all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_ref()?)))
 }
 
 fn need_of(operation: &Operation) -> Option<Need> {

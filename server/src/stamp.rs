@@ -49,13 +49,8 @@ impl Stamp {
     /// Whether any later change would show: not, where the last one was only just made.
     pub(crate) fn is_settled(&self) -> bool {
         let (seconds, nanoseconds) = self.changed;
-        let since = Duration::new(
-            u64::try_from(seconds).unwrap_or(0),
-            u32::try_from(nanoseconds).unwrap_or(0),
-        );
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .is_ok_and(|now| now > since + TICK)
+        let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+        SystemTime::now().duration_since(UNIX_EPOCH).is_ok_and(|now| now > since + TICK)
     }
 
     /// Whether it is the same file, in whichever state.
@@ -93,21 +88,9 @@ mod tests {
 
     #[test]
     fn what_was_changed_long_ago_is_settled() {
-        let long_ago = Stamp {
-            device: 1,
-            inode: 1,
-            size: 0,
-            modified: (0, 0),
-            changed: (1_000_000_000, 0),
-        };
+        let long_ago = Stamp { device: 1, inode: 1, size: 0, modified: (0, 0), changed: (1_000_000_000, 0) };
         assert!(long_ago.is_settled());
-        let tomorrow = Stamp {
-            changed: (i64::MAX / 4, 0),
-            ..long_ago
-        };
-        assert!(
-            !tomorrow.is_settled(),
-            "a clock that was set back must not hide changes"
-        );
+        let tomorrow = Stamp { changed: (i64::MAX / 4, 0), ..long_ago };
+        assert!(!tomorrow.is_settled(), "a clock that was set back must not hide changes");
     }
 }

@@ -18,11 +18,7 @@ const PART: &str = ".part";
 /// # Errors
 /// It cannot be made.
 pub fn make(path: &Path) -> Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(failed("make", path))
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("make", path))
 }
 
 /// What is said where one of the server's own files cannot be had: the path is for its log.

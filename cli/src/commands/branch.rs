@@ -61,19 +61,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     match (args.rename, args.list || args.remotes || args.all, names.as_slice()) {
         (true, _, [new]) => match repo.refs().head()? {
             Head::Branch(old) => rename(context, &repo, &old, new),
-            Head::Detached(_) => Err(CliError::usage(
-                "HEAD is on no branch",
-                "say which: mdl branch -m OLD NEW",
-            )),
+            Head::Detached(_) => Err(CliError::usage("HEAD is on no branch", "say which: mdl branch -m OLD NEW")),
         },
         (true, _, [old, new]) => rename(context, &repo, old, new),
         (_, true, patterns) | (_, _, patterns @ []) => list(context, &repo, patterns, args),
         (_, _, [name]) => create(context, &repo, name, "HEAD", args.force),
         (_, _, [name, start]) => create(context, &repo, name, start, args.force),
-        _ => Err(CliError::usage(
-            "too many names",
-            "write `mdl branch NAME START` or `mdl branch -m OLD NEW`",
-        )),
+        _ => Err(CliError::usage("too many names", "write `mdl branch NAME START` or `mdl branch -m OLD NEW`")),
     }
 }
 
@@ -102,9 +96,7 @@ fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
-    super::changes::delete_each(context, "branch", names, |name, bars| {
-        Ok(repo.delete_branch(name, force, bars)?)
-    })
+    super::changes::delete_each(context, "branch", names, |name, bars| Ok(repo.delete_branch(name, force, bars)?))
 }
 
 /// A branch, of this repository or of another place as it was last seen.
@@ -144,10 +136,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
     let paint = context.paint;
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
     if let (Head::Detached(id), true) = (&head, patterns.is_empty() && (args.all || !args.remotes)) {
-        table.row([format!(
-            "* {}",
-            paint.red(&format!("(HEAD detached at {})", id.short()))
-        )]);
+        table.row([format!("* {}", paint.red(&format!("(HEAD detached at {})", id.short())))]);
     }
     for r in &branches {
         let mut row = vec![match &r.remote {
@@ -159,11 +148,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
             let c = repo.odb().commit(&r.id)?;
             let step = c.step.map_or_else(String::new, |s| format!("[step {s}] "));
             row.push(r.id.short());
-            row.push(format!(
-                "{step}{} {}",
-                subject(&c.message),
-                paint.bold(&entry::metrics(&c))
-            ));
+            row.push(format!("{step}{} {}", subject(&c.message), paint.bold(&entry::metrics(&c))));
         }
         table.row(row);
     }

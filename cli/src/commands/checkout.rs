@@ -43,16 +43,10 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = repo.resolve(&args.rev)?;
-    let options = CheckoutOptions {
-        only: args.only.clone(),
-        force: args.force,
-    };
+    let options = CheckoutOptions { only: args.only.clone(), force: args.force };
     let before = repo.refs().head()?;
     let (moved, to) = if let Some(dir) = &args.to {
-        (
-            files(repo.checkout_to(&commit, dir, &options, &context.bars)?),
-            Some(dir.clone()),
-        )
+        (files(repo.checkout_to(&commit, dir, &options, &context.bars)?), Some(dir.clone()))
     } else if args.only.is_empty() {
         let branch = branch_tip(&repo, &args.rev)?.map(|_| args.rev.clone());
         let head = branch.map_or(Head::Detached(commit), Head::Branch);
@@ -86,10 +80,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn files(files: CheckedOut) -> Moved {
-    Moved {
-        files,
-        changed: Vec::new(),
-    }
+    Moved { files, changed: Vec::new() }
 }
 
 fn document(commit: &Id, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
@@ -113,11 +104,7 @@ pub fn tell_files(context: &mut Context, moved: &Moved, place: &str) -> Result<(
     let done = &moved.files;
     let mut parts = Vec::new();
     if done.written > 0 {
-        parts.push(format!(
-            "{} written ({})",
-            count(done.written, "file"),
-            size(done.bytes)
-        ));
+        parts.push(format!("{} written ({})", count(done.written, "file"), size(done.bytes)));
     }
     if done.kept > 0 {
         parts.push(format!("{} unchanged", done.kept));

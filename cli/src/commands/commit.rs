@@ -96,17 +96,11 @@ fn dropped(repo: &Repo, request: &CommitRequest, changes: &BTreeMap<String, File
         return 0;
     }
     let is_there = |p: &String| work.join(p).is_file();
-    changes
-        .iter()
-        .filter(|(p, c)| c.name == "deleted" && is_there(p))
-        .count() as u64
+    changes.iter().filter(|(p, c)| c.name == "deleted" && is_there(p)).count() as u64
 }
 
 fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
-    let path = request
-        .source
-        .as_ref()
-        .map_or_else(String::new, |p| p.display().to_string());
+    let path = request.source.as_ref().map_or_else(String::new, |p| p.display().to_string());
     let files = count(n, "file");
     context.note(&format!(
         "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are not in \

@@ -32,22 +32,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return Ok(());
     }
     let would = if r.dry_run { "would be " } else { "" };
-    writeln!(
-        context.out,
-        "{} {would}encoded anew",
-        count(r.tensors_reencoded, "tensor")
-    )?;
+    writeln!(context.out, "{} {would}encoded anew", count(r.tensors_reencoded, "tensor"))?;
     writeln!(context.out, "packs:          {} -> {}", r.packs_before, r.packs_after)?;
-    writeln!(
-        context.out,
-        "bytes:          {} -> {}",
-        size(r.bytes_before),
-        size(r.bytes_after)
-    )?;
-    writeln!(
-        context.out,
-        "deepest chain:  {} -> {}",
-        r.deepest_before, r.deepest_after
-    )?;
+    writeln!(context.out, "bytes:          {} -> {}", size(r.bytes_before), size(r.bytes_after))?;
+    writeln!(context.out, "deepest chain:  {} -> {}", r.deepest_before, r.deepest_after)?;
     Ok(())
 }

@@ -56,10 +56,7 @@ fn missing(key: &str) -> CliError {
         return not_found("setting", format!("{key} (it has no value)"));
     }
     let keys: Vec<&str> = KNOWN_SETTINGS.iter().map(|k| k.0).collect();
-    CliError::usage(
-        format!("there is no setting {key:?}"),
-        format!("settings are {}", keys.join(", ")),
-    )
+    CliError::usage(format!("there is no setting {key:?}"), format!("settings are {}", keys.join(", ")))
 }
 
 fn list(

@@ -109,11 +109,7 @@ impl Contract {
         Ok(Some(Judged {
             policy,
             evaluator: self.eval.clone().map(evaluator),
-            direction: if self.higher_is_better {
-                Direction::HigherIsBetter
-            } else {
-                Direction::LowerIsBetter
-            },
+            direction: if self.higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter },
             grads: self.grads.clone(),
         }))
     }

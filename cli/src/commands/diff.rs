@@ -66,11 +66,9 @@ fn headline(file: &FileDiff, paint: Paint) -> String {
         (true, _, _) => "only the executable bit differs".to_owned(),
         (_, 0, 0) => String::new(),
         (_, 0, same) => format!("no tensor differs, {same} the same"),
-        (_, n, same) => format!(
-            "{} {}, {same} the same",
-            count(n, "tensor"),
-            if n == 1 { "differs" } else { "differ" }
-        ),
+        (_, n, same) => {
+            format!("{} {}, {same} the same", count(n, "tensor"), if n == 1 { "differs" } else { "differ" })
+        }
     };
     let details: Vec<String> = [sizes, what].into_iter().filter(|t| !t.is_empty()).collect();
     format!("{name}  {}", paint.dim(&format!("({})", details.join("; "))))
@@ -89,15 +87,7 @@ fn tensors(context: &mut Context, file: &FileDiff) -> Result<()> {
         };
         let [l2, max] = [t.rel_l2, t.max_abs].map(number);
         let cos = t.cosine.map_or_else(|| "-".to_owned(), cosine);
-        table.row([
-            visible(&t.name),
-            t.dtype.to_string(),
-            shape(&t.shape),
-            changed,
-            l2,
-            max,
-            cos,
-        ]);
+        table.row([visible(&t.name), t.dtype.to_string(), shape(&t.shape), changed, l2, max, cos]);
     }
     if !file.tensors.is_empty() {
         for line in table.lines(2) {

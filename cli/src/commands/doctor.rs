@@ -30,12 +30,8 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut kept = Vec::new();
     for arch in &args.compile {
-        let made = prepare(*arch).map_err(|e| {
-            refused(
-                format!("no kernels for sm_{arch}: {e}"),
-                "see the lines of `mdl doctor`",
-            )
-        });
+        let made = prepare(*arch)
+            .map_err(|e| refused(format!("no kernels for sm_{arch}: {e}"), "see the lines of `mdl doctor`"));
         kept.extend(made?);
     }
     let found = findings();
@@ -46,10 +42,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         named => engine(named)?,
     };
     if context.global.json {
-        let list: Vec<_> = found
-            .iter()
-            .map(|f| json!({"what": f.what, "good": f.good, "text": f.text}))
-            .collect();
+        let list: Vec<_> = found.iter().map(|f| json!({"what": f.what, "good": f.good, "text": f.text})).collect();
         return context.json(&json!({
             "device": choice.to_string(),
             "engine": engine.name(),

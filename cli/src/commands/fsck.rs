@@ -53,10 +53,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             writeln!(context.out, "{packs}, {objects}, {}: {verdict}", size(report.bytes))?;
             if report.not_fetched > 0 {
                 let objects = count(report.not_fetched, "object");
-                writeln!(
-                    context.out,
-                    "{objects} not here: this repository is partial, and they were not fetched"
-                )?;
+                writeln!(context.out, "{objects} not here: this repository is partial, and they were not fetched")?;
             }
         }
     }
@@ -76,10 +73,7 @@ fn problem(context: &mut Context, p: &Problem) -> Result<()> {
     // The same tensor is often part of many versions: they share a line.
     let mut places: BTreeMap<(&str, Option<&str>), Vec<String>> = BTreeMap::new();
     for Affected { commit, path, tensor } in &p.affected {
-        places
-            .entry((path, tensor.as_deref()))
-            .or_default()
-            .push(commit.short());
+        places.entry((path, tensor.as_deref())).or_default().push(commit.short());
     }
     for ((path, tensor), commits) in places.iter().take(SHOWN) {
         let what = match (path.is_empty(), tensor) {
@@ -88,11 +82,7 @@ fn problem(context: &mut Context, p: &Problem) -> Result<()> {
             (_, None) => (*path).to_owned(),
         };
         let more = commits.len().saturating_sub(FEW);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let shown: Vec<&str> = commits.iter().take(FEW).map(String::as_str).collect();
         writeln!(context.out, "  {what}  in {}{more}", shown.join(", "))?;
     }
@@ -106,11 +96,7 @@ fn problem(context: &mut Context, p: &Problem) -> Result<()> {
         }
     }
     if places.len() > SHOWN {
-        writeln!(
-            context.out,
-            "  ... {} more places; --json lists all",
-            places.len() - SHOWN
-        )?;
+        writeln!(context.out, "  ... {} more places; --json lists all", places.len() - SHOWN)?;
     }
     Ok(())
 }

@@ -36,11 +36,8 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let options = GcOptions {
-        dry_run: args.dry_run,
-        prune_now: args.prune_now,
-        grace: args.grace.map(Duration::from_secs),
-    };
+    let options =
+        GcOptions { dry_run: args.dry_run, prune_now: args.prune_now, grace: args.grace.map(Duration::from_secs) };
     let r = repo.gc(&options, &context.bars)?;
     if context.global.json {
         return context.json(&json!(r));
@@ -58,11 +55,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         r.packs_rewritten
     )?;
     if r.upload_bytes > 0 {
-        writeln!(
-            context.out,
-            "  of which {} were left by writers that were cut off",
-            size(r.upload_bytes)
-        )?;
+        writeln!(context.out, "  of which {} were left by writers that were cut off", size(r.upload_bytes))?;
     }
     if r.pruned > 0 {
         writeln!(context.out, "  {} without contents: pruned", count(r.pruned, "version"))?;

@@ -75,11 +75,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }));
     }
     if context.chatty() {
-        let what = if made {
-            "Made an empty repository in"
-        } else {
-            "There is a repository already in"
-        };
+        let what = if made { "Made an empty repository in" } else { "There is a repository already in" };
         writeln!(context.out, "{what} {place}")?;
     }
     Ok(())

@@ -43,15 +43,8 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let starts = if args.all {
-        every_ref(&repo)?
-    } else {
-        vec![repo.resolve(&args.rev)?]
-    };
-    let notes = Notes {
-        labels: Labels::read(&repo)?,
-        pruned: repo.pruned()?,
-    };
+    let starts = if args.all { every_ref(&repo)? } else { vec![repo.resolve(&args.rev)?] };
+    let notes = Notes { labels: Labels::read(&repo)?, pruned: repo.pruned()? };
     let limit = args.limit.unwrap_or(usize::MAX);
     if context.global.json {
         let mut list = Vec::new();
@@ -105,13 +98,7 @@ fn lines(context: &Context, step: &Step, notes: &Notes, oneline: bool) -> Vec<St
 fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
     let steps = repo.history(starts)?.collect::<mdl_repo::Result<Vec<Step>>>()?;
     let place: HashMap<Id, usize> = steps.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
-    let parents = |s: &Step| {
-        s.commit
-            .parents
-            .iter()
-            .filter_map(|p| place.get(p).copied())
-            .collect::<Vec<_>>()
-    };
+    let parents = |s: &Step| s.commit.parents.iter().filter_map(|p| place.get(p).copied()).collect::<Vec<_>>();
     let mut children = vec![0usize; steps.len()];
     for p in steps.iter().flat_map(parents) {
         if let Some(n) = children.get_mut(p) {
@@ -119,10 +106,7 @@ fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
         }
     }
     let key = |i: usize| steps.get(i).map(|s| (s.commit.author.time_ms, std::cmp::Reverse(i)));
-    let mut ready: BinaryHeap<_> = (0..steps.len())
-        .filter(|&i| children.get(i) == Some(&0))
-        .filter_map(key)
-        .collect();
+    let mut ready: BinaryHeap<_> = (0..steps.len()).filter(|&i| children.get(i) == Some(&0)).filter_map(key).collect();
     let mut order = Vec::with_capacity(steps.len());
     while let Some((_, std::cmp::Reverse(i))) = ready.pop() {
         order.push(i);

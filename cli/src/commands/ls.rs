@@ -38,10 +38,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let one = path.as_deref().is_some_and(|p| files.contains_key(p));
     let files = select(files, path.as_deref())?;
     if context.global.json {
-        let list = files
-            .iter()
-            .map(|(p, e)| file_json(&repo, p, e))
-            .collect::<Result<Vec<Value>>>()?;
+        let list = files.iter().map(|(p, e)| file_json(&repo, p, e)).collect::<Result<Vec<Value>>>()?;
         return context.json(&json!({"commit": commit.to_hex(), "files": list}));
     }
     if !args.tensors && !one {
@@ -68,19 +65,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 /// The commit and path that are meant; a lone argument that is no revision may be a path of HEAD's.
 fn what(repo: &Repo, args: &Args) -> Result<(Id, Option<String>)> {
     let (rev, inner) = split_path(&args.rev);
-    let path = args
-        .path
-        .as_deref()
-        .or(inner)
-        .map(|p| p.trim_matches('/'))
-        .filter(|p| !p.is_empty() && *p != ".");
+    let path = args.path.as_deref().or(inner).map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
     match repo.resolve(rev) {
         Ok(id) => Ok((id, path.map(str::to_owned))),
         Err(error) => {
-            let head = repo
-                .refs()
-                .head_commit()?
-                .filter(|_| args.path.is_none() && inner.is_none());
+            let head = repo.refs().head_commit()?.filter(|_| args.path.is_none() && inner.is_none());
             if let Some(id) = head {
                 let name = rev.trim_end_matches('/');
                 let files = repo.files(&id)?;
@@ -127,22 +116,13 @@ fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
 fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()> {
     use Align::{Left, Right};
     let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Left, Right]);
-    let heads = [
-        "tensor", "dtype", "shape", "bytes", "stored", "ratio", "scheme", "depth",
-    ];
+    let heads = ["tensor", "dtype", "shape", "bytes", "stored", "ratio", "scheme", "depth"];
     table.row(heads.map(|h| context.paint.dim(h)));
     let names = manifest.listed_names();
     for s in repo.tensors_of(manifest)? {
         let (bytes, stored) = (size(s.logical_bytes), size(s.stored_bytes));
         let ratio = ratio(s.logical_bytes, s.stored_bytes);
-        let head = [
-            visible(&s.name),
-            s.dtype.to_owned(),
-            shape(&s.shape),
-            bytes,
-            stored,
-            ratio,
-        ];
+        let head = [visible(&s.name), s.dtype.to_owned(), shape(&s.shape), bytes, stored, ratio];
         table.row(head.into_iter().chain([s.scheme.to_owned(), s.depth.to_string()]));
     }
     for v in &manifest.views {

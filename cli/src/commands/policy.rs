@@ -98,11 +98,7 @@ fn list(context: &mut Context, repo: &Repo) -> Result<()> {
             (Some(id), Some(_)) => format!("{} (instead of the built-in one)", id.short()),
             (Some(id), None) => id.short(),
         };
-        table.row([
-            visible(&p.name),
-            place,
-            p.about.filter(|_| p.id.is_none()).unwrap_or_default().to_owned(),
-        ]);
+        table.row([visible(&p.name), place, p.about.filter(|_| p.id.is_none()).unwrap_or_default().to_owned()]);
     }
     for line in table.lines(0) {
         writeln!(context.out, "{}", line.trim_end())?;
@@ -159,10 +155,8 @@ fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path:
         None => Vec::new(),
     };
     if context.global.json {
-        let rows: Vec<Value> = tensors
-            .iter()
-            .map(|t| json!({"tensor": t.label, "bytes": t.bytes, "treatment": t.treatment}))
-            .collect();
+        let rows: Vec<Value> =
+            tensors.iter().map(|t| json!({"tensor": t.label, "bytes": t.bytes, "treatment": t.treatment})).collect();
         return context
             .json(&json!({"name": policy.name, "sound": true, "lossless": policy.is_lossless(), "tensors": rows}));
     }

@@ -75,11 +75,7 @@ fn best(text: &str) -> std::result::Result<Retention, String> {
         // A metric's name may hold a colon.
         _ => (metric, None),
     };
-    Ok(Retention::BestN {
-        n: n.parse().map_err(|_| wanted())?,
-        metric: metric.to_owned(),
-        mode,
-    })
+    Ok(Retention::BestN { n: n.parse().map_err(|_| wanted())?, metric: metric.to_owned(), mode })
 }
 
 fn rules_json(text: &str) -> std::result::Result<Retention, String> {
@@ -87,9 +83,8 @@ fn rules_json(text: &str) -> std::result::Result<Retention, String> {
 }
 
 fn rules(args: &Args) -> Result<Retention> {
-    let steps = (!args.keep_steps.is_empty()).then(|| Retention::CustomSteps {
-        steps: args.keep_steps.iter().copied().collect(),
-    });
+    let steps = (!args.keep_steps.is_empty())
+        .then(|| Retention::CustomSteps { steps: args.keep_steps.iter().copied().collect() });
     let given = [
         args.keep_latest.map(|n| Retention::LatestN { n }),
         args.keep_every_steps.map(|n| Retention::EveryNSteps { n }),
@@ -98,11 +93,7 @@ fn rules(args: &Args) -> Result<Retention> {
         args.keep_newer.map(|seconds| Retention::LatestDuration { seconds }),
         args.rules.clone(),
     ];
-    let rules: Vec<Retention> = given
-        .into_iter()
-        .flatten()
-        .chain(args.keep_best.iter().cloned())
-        .collect();
+    let rules: Vec<Retention> = given.into_iter().flatten().chain(args.keep_best.iter().cloned()).collect();
     if rules.is_empty() {
         return Err(CliError::usage(
             "nothing says what is to be kept",
@@ -124,9 +115,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&report);
     }
     for rule in &report.undecided {
-        context.note(&format!(
-            "note: no version has what this rule asks for, so it keeps all: {rule}"
-        ));
+        context.note(&format!("note: no version has what this rule asks for, so it keeps all: {rule}"));
     }
     if !context.chatty() {
         return Ok(());
@@ -145,12 +134,7 @@ fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> 
     list(context, r.pruned.iter().map(|p| line(p.commit, p.step, "")))?;
     if r.dry_run {
         writeln!(context.out, "To stay:")?;
-        list(
-            context,
-            r.kept
-                .iter()
-                .map(|k: &KeptVersion| line(k.commit, k.step, &k.why.join(", "))),
-        )?;
+        list(context, r.kept.iter().map(|k: &KeptVersion| line(k.commit, k.step, &k.why.join(", "))))?;
     }
     writeln!(
         context.out,
@@ -159,10 +143,7 @@ fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> 
     )?;
     if r.base_bytes > 0 {
         let bases = size(r.base_bytes);
-        writeln!(
-            context.out,
-            "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them"
-        )?;
+        writeln!(context.out, "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them")?;
     }
     if !r.dry_run {
         writeln!(context.out, "`mdl prune --undo` takes it back until then")?;
@@ -188,10 +169,7 @@ fn list(context: &mut Context, lines: impl ExactSizeIterator<Item = String>) -> 
 
 fn undo(context: &mut Context, revs: &[String]) -> Result<()> {
     let repo = context.repo()?;
-    let ids = revs
-        .iter()
-        .map(|r| repo.resolve(r))
-        .collect::<mdl_repo::Result<Vec<Id>>>()?;
+    let ids = revs.iter().map(|r| repo.resolve(r)).collect::<mdl_repo::Result<Vec<Id>>>()?;
     let back = repo.undo_prune((!ids.is_empty()).then_some(&ids))?;
     if context.global.json {
         return context.json(&json!({"restored": back}));

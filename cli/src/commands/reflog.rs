@@ -33,8 +33,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         None => {
             let gone = RefName::branch(&args.name).ok();
             let logged = repo.refs().logged()?;
-            gone.filter(|gone| logged.contains(gone))
-                .ok_or_else(|| not_found("branch", &args.name))?
+            gone.filter(|gone| logged.contains(gone)).ok_or_else(|| not_found("branch", &args.name))?
         }
     };
     let mut log = repo.refs().reflog(&full)?;

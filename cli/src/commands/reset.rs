@@ -27,9 +27,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let commit = repo.resolve(&args.rev)?;
     let done = repo.reset(&commit, args.hard, &context.bars)?;
     if context.global.json {
-        let branch = repo
-            .head_branch()?
-            .map(|b| b.trim_start_matches(mdl_repo::HEADS).to_owned());
+        let branch = repo.head_branch()?.map(|b| b.trim_start_matches(mdl_repo::HEADS).to_owned());
         return context.json(&json!({
             "commit": commit.to_hex(),
             "branch": branch,

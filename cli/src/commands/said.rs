@@ -47,10 +47,7 @@ impl Said {
             (None, None) => ask()?,
         };
         if message.trim().is_empty() {
-            return Err(CliError::usage(
-                "the message is empty",
-                "say what this version is with -m TEXT",
-            ));
+            return Err(CliError::usage("the message is empty", "say what this version is with -m TEXT"));
         }
         Ok(CommitRequest {
             message,

@@ -135,17 +135,8 @@ fn join(context: &mut Context, args: Join) -> Result<()> {
     args.said.check()?;
     let repo = context.repo()?;
     // Nobody sits at the terminal of a finisher: there is no editor to ask.
-    let unsaid = || {
-        Err(CliError::usage(
-            "no message is given",
-            "say what this version is with -m TEXT or --step N",
-        ))
-    };
-    let request = JoinRequest {
-        session: args.session,
-        ranks: args.ranks,
-        commit: args.said.request(unsaid)?,
-    };
+    let unsaid = || Err(CliError::usage("no message is given", "say what this version is with -m TEXT or --step N"));
+    let request = JoinRequest { session: args.session, ranks: args.ranks, commit: args.said.request(unsaid)? };
     let done = repo.join_shards(&request, &context.bars)?;
     let commit = repo.odb().commit(&done.id)?;
     tell(context, &request, &done, &commit)

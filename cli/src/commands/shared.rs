@@ -55,10 +55,7 @@ pub fn split_path(text: &str) -> (&str, Option<&str>) {
 pub fn need_path(text: &str) -> Result<(&str, &str)> {
     match split_path(text) {
         (rev, Some(path)) if !path.is_empty() => Ok((rev, path)),
-        _ => Err(CliError::usage(
-            format!("{text:?} names no file"),
-            "write REV:PATH, such as main:model.safetensors",
-        )),
+        _ => Err(CliError::usage(format!("{text:?} names no file"), "write REV:PATH, such as main:model.safetensors")),
     }
 }
 
@@ -91,15 +88,9 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
             });
         }
     }
-    let options = CheckoutOptions {
-        only: Vec::new(),
-        force,
-    };
+    let options = CheckoutOptions { only: Vec::new(), force };
     let files = repo.checkout(commit, head, &options, progress)?;
-    Ok(Moved {
-        files,
-        changed: Vec::new(),
-    })
+    Ok(Moved { files, changed: Vec::new() })
 }
 
 /// Nothing has this name.

@@ -45,11 +45,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let collected = repo.is_collected(&id)?;
     let parent = commit.parents.first().map(|p| repo.is_collected(p)).transpose()?;
     let known = !collected && parent != Some(true);
-    let report = if collected {
-        Report::default()
-    } else {
-        report(&repo, &commit)?
-    };
+    let report = if collected { Report::default() } else { report(&repo, &commit)? };
     let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
     if context.global.json {
         let mut document = entry::json(&id, &commit, pruned, labels.of(&id));
@@ -75,11 +71,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         writeln!(context.out)?;
     }
     for (path, change) in &files {
-        let note = if change.mode_only {
-            "  (only the executable bit)"
-        } else {
-            ""
-        };
+        let note = if change.mode_only { "  (only the executable bit)" } else { "" };
         writeln!(context.out, "{:<9} {path}{note}", change.name)?;
     }
     tensors(context, report.tensors, args.tensors)
@@ -118,11 +110,7 @@ fn show_tag(context: &mut Context, tag: &Tag) -> Result<()> {
     writeln!(context.out, "{}", context.paint.yellow(&format!("tag {}", tag.name)))?;
     writeln!(context.out, "Tagger:  {}", entry::person(&tag.tagger))?;
     writeln!(context.out, "Date:    {}\n", date(&tag.tagger))?;
-    Ok(writeln!(
-        context.out,
-        "    {}\n",
-        visible(tag.message.trim_end()).replace('\n', "\n    ")
-    )?)
+    Ok(writeln!(context.out, "    {}\n", visible(tag.message.trim_end()).replace('\n', "\n    "))?)
 }
 
 fn report(repo: &Repo, commit: &Commit) -> Result<Report> {
@@ -164,17 +152,8 @@ fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> 
     let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Right]);
     table.row(["tensor", "dtype", "scheme", "bytes", "stored", "ratio", "depth"].map(|h| context.paint.dim(h)));
     for t in &tensors {
-        let numbers = [
-            size(t.logical),
-            size(t.stored),
-            ratio(t.logical, t.stored),
-            t.depth.to_string(),
-        ];
-        let names = [
-            visible(&format!("{}:{}", t.path, t.name)),
-            t.dtype.clone(),
-            t.scheme.clone(),
-        ];
+        let numbers = [size(t.logical), size(t.stored), ratio(t.logical, t.stored), t.depth.to_string()];
+        let names = [visible(&format!("{}:{}", t.path, t.name)), t.dtype.clone(), t.scheme.clone()];
         table.row(names.into_iter().chain(numbers));
     }
     lines.push(String::new());

@@ -32,20 +32,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     totals(context, &stats)?;
     let shown = if args.all { usize::MAX } else { SHOWN };
     branches(context, &stats)?;
-    let files = stats
-        .files
-        .iter()
-        .map(|f| (f.name.clone(), f.versions, f.logical, f.stored));
+    let files = stats.files.iter().map(|f| (f.name.clone(), f.versions, f.logical, f.stored));
     names(context, "file", files.collect(), shown)?;
-    let tensors = stats
-        .tensors
-        .iter()
-        .map(|t| (format!("{}:{}", t.path, t.name), t.versions, t.logical, t.stored));
+    let tensors = stats.tensors.iter().map(|t| (format!("{}:{}", t.path, t.name), t.versions, t.logical, t.stored));
     names(context, "tensor", tensors.collect(), shown)?;
-    let schemes = stats
-        .schemes
-        .iter()
-        .map(|s| (s.name.clone(), s.versions, s.logical, s.stored));
+    let schemes = stats.schemes.iter().map(|s| (s.name.clone(), s.versions, s.logical, s.stored));
     names(context, "scheme", schemes.collect(), usize::MAX)?;
     depths(context, &stats.depths)
 }
@@ -55,14 +46,7 @@ fn totals(context: &mut Context, s: &Stats) -> Result<()> {
     let rows = [
         ("versions", s.commits.to_string()),
         ("as files", size(s.logical_bytes)),
-        (
-            "stored",
-            format!(
-                "{} ({} smaller; {held})",
-                size(s.stored_bytes),
-                ratio(s.logical_bytes, s.stored_bytes)
-            ),
-        ),
+        ("stored", format!("{} ({} smaller; {held})", size(s.stored_bytes), ratio(s.logical_bytes, s.stored_bytes))),
     ];
     for (name, value) in rows {
         writeln!(context.out, "{name:<12}{value}")?;
@@ -88,12 +72,7 @@ fn branches(context: &mut Context, s: &Stats) -> Result<()> {
     let mut table = Table::new(&[Left, Right, Right, Right, Right, Right]);
     table.row(["branch", "versions", "as files", "stored", "ratio", "own"].map(|h| context.paint.dim(h)));
     for b in &s.branches {
-        let numbers = [
-            size(b.logical),
-            size(b.stored),
-            ratio(b.logical, b.stored),
-            size(b.exclusive),
-        ];
+        let numbers = [size(b.logical), size(b.stored), ratio(b.logical, b.stored), size(b.exclusive)];
         table.row([b.name.clone(), b.commits.to_string()].into_iter().chain(numbers));
     }
     print(context, &table, s.branches.is_empty())
@@ -105,13 +84,7 @@ fn names(context: &mut Context, what: &str, rows: Vec<(String, u64, u64, u64)>, 
     table.row([what, "contents", "bytes", "stored", "ratio"].map(|h| context.paint.dim(h)));
     let total = rows.len();
     for (name, versions, logical, stored) in rows.into_iter().take(shown) {
-        table.row([
-            name,
-            versions.to_string(),
-            size(logical),
-            size(stored),
-            ratio(logical, stored),
-        ]);
+        table.row([name, versions.to_string(), size(logical), size(stored), ratio(logical, stored)]);
     }
     print(context, &table, total == 0)?;
     if total > shown {

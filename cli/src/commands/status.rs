@@ -55,10 +55,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     show(context, &repo, &head, commit.is_none(), &changes, &modes)?;
     if !problems.is_empty() {
-        writeln!(
-            context.out,
-            "\nCannot be committed (name it in .mdlignore, or see `mdl commit --help`):"
-        )?;
+        writeln!(context.out, "\nCannot be committed (name it in .mdlignore, or see `mdl commit --help`):")?;
     }
     for problem in &problems {
         writeln!(context.out, "  {}", context.paint.red(&visible(problem)))?;
@@ -115,11 +112,7 @@ fn show(
         writeln!(context.out, "  {}", moved.hint().unwrap_or_default())?;
     }
     if changes.is_empty() {
-        let what = if unborn {
-            "No files to commit"
-        } else {
-            "Nothing to commit, the work tree is clean"
-        };
+        let what = if unborn { "No files to commit" } else { "Nothing to commit, the work tree is clean" };
         return Ok(writeln!(context.out, "{what}")?);
     }
     writeln!(context.out, "\nChanges, which the next `mdl commit` stores:")?;
@@ -132,11 +125,7 @@ fn show(
             Change::Modified => paint.yellow(&line),
             Change::Deleted => paint.red(&line),
         };
-        let mode = if modes.contains(path) {
-            "  (only the executable bit)"
-        } else {
-            ""
-        };
+        let mode = if modes.contains(path) { "  (only the executable bit)" } else { "" };
         writeln!(context.out, "  {line}{}{}", paint.dim(&size), paint.dim(mode))?;
     }
     Ok(())

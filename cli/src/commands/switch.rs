@@ -36,11 +36,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let name = &args.branch;
     let before = repo.refs().head()?;
     let already = before == Head::Branch(name.clone());
-    let moved = if args.create {
-        create(context, &repo, args)?
-    } else {
-        go(context, &repo, args)?
-    };
+    let moved = if args.create { create(context, &repo, args)? } else { go(context, &repo, args)? };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
     }
@@ -97,10 +93,7 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         return Ok(Moved::default());
     };
     if branch_tip(repo, &args.branch)?.is_some() {
-        let hint = format!(
-            "`mdl switch {}` goes there; choose another name for a new one",
-            args.branch
-        );
+        let hint = format!("`mdl switch {}` goes there; choose another name for a new one", args.branch);
         return Err(refused(format!("branch {} exists", args.branch), hint));
     }
     if Some(start) == present {

@@ -74,23 +74,14 @@ struct Place {
 
 impl Place {
     fn tokens(&self) -> Result<Tokens> {
-        let options = Options {
-            state: self.state.clone(),
-            ..Options::new(&self.root)
-        };
+        let options = Options { state: self.state.clone(), ..Options::new(&self.root) };
         Ok(Tokens::new(&options.state_dir()?))
     }
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     match &args.what {
-        What::Create {
-            place,
-            name,
-            repo,
-            scope,
-            expires,
-        } => {
+        What::Create { place, name, repo, scope, expires } => {
             let new = NewToken {
                 name: name.clone(),
                 repo: repo.to_string_lossy().into_owned(),
@@ -104,10 +95,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
                 return context.json(&document);
             }
             writeln!(context.out, "{shown}")?;
-            context.note(&format!(
-                "it is not shown again; `mdl token revoke {}` ends it",
-                token.id
-            ));
+            context.note(&format!("it is not shown again; `mdl token revoke {}` ends it", token.id));
             Ok(())
         }
         What::List { place } => list(context, &place.tokens()?),
@@ -120,21 +108,14 @@ fn end(text: &str) -> Result<Option<i64>> {
     if text == "never" {
         return Ok(None);
     }
-    let bad = || {
-        CliError::usage(
-            format!("--expires {text}: not a duration"),
-            "such as 90d, 12h, 30m, or never",
-        )
-    };
+    let bad = || CliError::usage(format!("--expires {text}: not a duration"), "such as 90d, 12h, 30m, or never");
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?);
     let number: i64 = digits.parse().map_err(|_| bad())?;
     let hours = match unit {
         "d" => number.checked_mul(24),
         "h" => Some(number),
         "m" => {
-            return later(SignedDuration::from_mins(number.min(1 << 30)))
-                .ok_or_else(bad)
-                .map(Some);
+            return later(SignedDuration::from_mins(number.min(1 << 30))).ok_or_else(bad).map(Some);
         }
         _ => None,
     };
@@ -167,13 +148,7 @@ fn list(context: &mut Context, tokens: &Tokens) -> Result<()> {
     table.row(["id", "name", "repositories", "scope", "expires"].map(|h| context.paint.dim(h)));
     for t in &all {
         let expires = t.expires_ms.map_or_else(|| "never".to_owned(), rfc3339_ms);
-        table.row([
-            t.id.clone(),
-            visible(&t.name),
-            visible(&t.repo),
-            t.scope.name().to_owned(),
-            expires,
-        ]);
+        table.row([t.id.clone(), visible(&t.name), visible(&t.repo), t.scope.name().to_owned(), expires]);
     }
     for line in table.lines(0) {
         writeln!(context.out, "{line}")?;

@@ -49,11 +49,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         let verdict = match found.difference {
             None => format!("same: {file} is {inner} of {} ({} bytes)", commit.short(), found.size),
             Some(Difference::Size(n)) => {
-                format!(
-                    "different: {file} has {n} bytes, {inner} of {} has {}",
-                    commit.short(),
-                    found.size
-                )
+                format!("different: {file} has {n} bytes, {inner} of {} has {}", commit.short(), found.size)
             }
             Some(Difference::Byte(n)) => {
                 format!("different: {file} and {inner} of {} part at byte {n}", commit.short())

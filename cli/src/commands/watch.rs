@@ -95,9 +95,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("{text:?} is not a number"))?;
     let wrong = |_| "a number of seconds from 0 up is wanted".to_owned();
     // A look costs something; a file system that is polled without a pause is no use to training.
-    Ok(Duration::try_from_secs_f64(number)
-        .map_err(wrong)?
-        .max(Duration::from_millis(10)))
+    Ok(Duration::try_from_secs_f64(number).map_err(wrong)?.max(Duration::from_millis(10)))
 }
 
 /// A watch that goes on.

@@ -10,27 +10,15 @@ pub type Labels = [String];
 
 /// `name <mail>`
 pub fn person(who: &Signature) -> String {
-    if who.email.is_empty() {
-        visible(&who.name)
-    } else {
-        visible(&format!("{} <{}>", who.name, who.email))
-    }
+    if who.email.is_empty() { visible(&who.name) } else { visible(&format!("{} <{}>", who.name, who.email)) }
 }
 
 fn labels_text(labels: &Labels, paint: Paint) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> = labels
-        .iter()
-        .map(|l| {
-            if l.starts_with("tag: ") {
-                paint.yellow(l)
-            } else {
-                paint.green(l)
-            }
-        })
-        .collect();
+    let shown: Vec<String> =
+        labels.iter().map(|l| if l.starts_with("tag: ") { paint.yellow(l) } else { paint.green(l) }).collect();
     format!(" ({})", shown.join(", "))
 }
 
@@ -50,12 +38,7 @@ fn place(commit: &Commit) -> String {
 /// `86.7 MiB -> 3.1 MiB (28.0x)`
 pub fn cost(commit: &Commit) -> String {
     let s = commit.summary;
-    format!(
-        "{} -> {} ({})",
-        size(s.logical_bytes),
-        size(s.stored_bytes),
-        ratio(s.logical_bytes, s.stored_bytes)
-    )
+    format!("{} -> {} ({})", size(s.logical_bytes), size(s.stored_bytes), ratio(s.logical_bytes, s.stored_bytes))
 }
 
 /// `3 files, 12 tensors, 2 new`
@@ -99,11 +82,7 @@ fn quality(commit: &Commit) -> String {
 
 /// The quality record for programs, without what only the next search needs.
 fn quality_json(commit: &Commit) -> Value {
-    let mut value = commit
-        .quality
-        .as_deref()
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or(Value::Null);
+    let mut value = commit.quality.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
     if let Some(map) = value.as_object_mut() {
         map.remove("state");
     }
@@ -112,21 +91,12 @@ fn quality_json(commit: &Commit) -> Value {
 
 /// When a version was pruned, as of a clock in UTC.
 fn pruned_by(mark: &PrunedMark) -> Signature {
-    Signature {
-        name: String::new(),
-        email: String::new(),
-        time_ms: mark.time_ms,
-        utc_offset_min: 0,
-    }
+    Signature { name: String::new(), email: String::new(), time_ms: mark.time_ms, utc_offset_min: 0 }
 }
 
 /// The commit in a paragraph, the message indented.
 pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> Vec<String> {
-    let mut lines = vec![format!(
-        "{}{}",
-        paint.yellow(&format!("commit {id}")),
-        labels_text(labels, paint)
-    )];
+    let mut lines = vec![format!("{}{}", paint.yellow(&format!("commit {id}")), labels_text(labels, paint))];
     if commit.parents.len() > 1 {
         let parents: Vec<String> = commit.parents.iter().map(Id::short).collect();
         lines.push(format!("Merge:   {}", parents.join(" ")));
@@ -145,26 +115,14 @@ pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labe
     if let Some(from) = &commit.resumed_from {
         field("Resumed:", format!("from {}", from.short()));
     }
-    field(
-        "Resume:",
-        commit.resume.map_or_else(String::new, |r| r.name().to_owned()),
-    );
+    field("Resume:", commit.resume.map_or_else(String::new, |r| r.name().to_owned()));
     field("Quality:", quality(commit));
     field("Stored:", format!("{}; {}", cost(commit), contents(&commit.summary)));
     if let Some(mark) = pruned {
-        field(
-            "Pruned:",
-            visible(&format!("{} (kept were: {})", date(&pruned_by(mark)), mark.rules)),
-        );
+        field("Pruned:", visible(&format!("{} (kept were: {})", date(&pruned_by(mark)), mark.rules)));
     }
     lines.push(String::new());
-    lines.extend(
-        commit
-            .message
-            .trim_end()
-            .lines()
-            .map(|l| format!("    {}", visible(l)).trim_end().to_owned()),
-    );
+    lines.extend(commit.message.trim_end().lines().map(|l| format!("    {}", visible(l)).trim_end().to_owned()));
     lines
 }
 
@@ -200,11 +158,7 @@ fn signature(who: &Signature) -> Value {
 
 /// The commit for programs.
 pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
-    let metrics: Map<String, Value> = commit
-        .metrics
-        .iter()
-        .map(|(k, &v)| (k.clone(), json_number(v)))
-        .collect();
+    let metrics: Map<String, Value> = commit.metrics.iter().map(|(k, &v)| (k.clone(), json_number(v))).collect();
     let s = commit.summary;
     json!({
         "commit": id.to_hex(),

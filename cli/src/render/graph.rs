@@ -121,14 +121,7 @@ mod tests {
 
     #[test]
     fn branches_part_and_join() {
-        let drawn = draw(&[
-            ("m", &["c", "e"]),
-            ("e", &["d"]),
-            ("c", &["b"]),
-            ("d", &["b"]),
-            ("b", &["a"]),
-            ("a", &[]),
-        ]);
+        let drawn = draw(&[("m", &["c", "e"]), ("e", &["d"]), ("c", &["b"]), ("d", &["b"]), ("b", &["a"]), ("a", &[])]);
         assert_eq!(
             drawn,
             "\
@@ -164,13 +157,7 @@ mod tests {
 
     #[test]
     fn an_octopus_and_an_unrelated_root() {
-        let drawn = draw(&[
-            ("o", &["a", "b", "c"]),
-            ("c", &["a"]),
-            ("r", &[]),
-            ("b", &["a"]),
-            ("a", &[]),
-        ]);
+        let drawn = draw(&[("o", &["a", "b", "c"]), ("c", &["a"]), ("r", &[]), ("b", &["a"]), ("a", &[])]);
         assert_eq!(
             drawn,
             "\

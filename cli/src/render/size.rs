@@ -20,9 +20,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     ];
     let bad = || format!("{text:?} is no size: write 512MiB, 1.5GiB or a number of bytes");
     let text_only = text.trim().to_ascii_lowercase();
-    let split = text_only
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text_only.len());
+    let split = text_only.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_only.len());
     let (number, unit) = text_only.split_at(split);
     let unit = UNITS.iter().find(|u| u.0 == unit.trim()).ok_or_else(bad)?.1;
     let bytes = number.parse::<f64>().map_err(|_| bad())? * unit as f64;

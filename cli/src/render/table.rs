@@ -16,10 +16,7 @@ pub struct Table {
 
 impl Table {
     pub fn new(align: &[Align]) -> Table {
-        Table {
-            align: align.to_vec(),
-            rows: Vec::new(),
-        }
+        Table { align: align.to_vec(), rows: Vec::new() }
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -29,14 +26,7 @@ impl Table {
     /// The lines, indented, without blanks at their ends.
     pub fn lines(&self, indent: usize) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len())
-            .map(|i| {
-                self.rows
-                    .iter()
-                    .filter_map(|r| r.get(i))
-                    .map(|c| width(c))
-                    .max()
-                    .unwrap_or(0)
-            })
+            .map(|i| self.rows.iter().filter_map(|r| r.get(i)).map(|c| width(c)).max().unwrap_or(0))
             .collect();
         let line = |row: &Vec<String>| {
             let cells = row.iter().zip(&widths).zip(&self.align);

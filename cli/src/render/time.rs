@@ -5,11 +5,7 @@ use mdl_objects::Signature;
 
 fn zoned(who: &Signature) -> Option<Zoned> {
     let offset = Offset::from_seconds(who.utc_offset_min.checked_mul(60)?).ok()?;
-    Some(
-        Timestamp::from_millisecond(who.time_ms)
-            .ok()?
-            .to_zoned(offset.to_time_zone()),
-    )
+    Some(Timestamp::from_millisecond(who.time_ms).ok()?.to_zoned(offset.to_time_zone()))
 }
 
 fn format(who: &Signature, pattern: &str) -> String {
@@ -38,12 +34,8 @@ mod tests {
 
     #[test]
     fn times_keep_the_authors_zone() {
-        let who = |time_ms, utc_offset_min| Signature {
-            name: String::new(),
-            email: String::new(),
-            time_ms,
-            utc_offset_min,
-        };
+        let who =
+            |time_ms, utc_offset_min| Signature { name: String::new(), email: String::new(), time_ms, utc_offset_min };
         assert_eq!(date(&who(0, 90)), "1970-01-01 01:30:00 +0130");
         assert_eq!(rfc3339(&who(1_500, -60)), "1969-12-31T23:00:01.500-01:00");
         assert_eq!(date(&who(i64::MAX, 0)), "9223372036854775807 ms");

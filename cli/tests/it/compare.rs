@@ -44,27 +44,14 @@ fn settings_stay_with_their_system_and_searches_keep_the_error() {
     checkpoint(&s, "1.safetensors", 0.0);
     let list = "uniform:min=4,max=64,adaptive,lattice:scale=model";
     let found = s.json(&["compare", "1.safetensors", "--systems", list]);
-    let names: Vec<&str> = systems(&found, 0)
-        .iter()
-        .map(|r| r["asked"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = systems(&found, 0).iter().map(|r| r["asked"].as_str().unwrap()).collect();
     assert_eq!(names, ["uniform:min=4,max=64", "adaptive", "lattice:scale=model"]);
-    let found = s.json(&[
-        "compare",
-        "1.safetensors",
-        "--systems",
-        "adaptive,bins,lattice,fp4",
-        "--at-error",
-        "0.05",
-    ]);
+    let found = s.json(&["compare", "1.safetensors", "--systems", "adaptive,bins,lattice,fp4", "--at-error", "0.05"]);
     for row in &systems(&found, 0)[..3] {
         assert!(row["relative_error"].as_f64().unwrap() <= 0.05, "{row}");
     }
     assert_eq!(systems(&found, 0)[3]["system"], Value::Null, "fp4 is coarser");
-    assert!(
-        s.ok(&["compare", "1.safetensors", "--systems", "fp4", "--at-error", "0.05"])
-            .contains("no setting")
-    );
+    assert!(s.ok(&["compare", "1.safetensors", "--systems", "fp4", "--at-error", "0.05"]).contains("no setting"));
 }
 
 #[test]
@@ -72,15 +59,7 @@ fn an_evaluator_sees_the_files_and_may_fail() {
     let s = Sandbox::new();
     checkpoint(&s, "1.safetensors", 0.0);
     let judged = |command: &str| {
-        let args = [
-            "compare",
-            "1.safetensors",
-            "--systems",
-            "lossless,nf4",
-            "--lower-is-better",
-            "--eval",
-            command,
-        ];
+        let args = ["compare", "1.safetensors", "--systems", "lossless,nf4", "--lower-is-better", "--eval", command];
         s.json(&args)["checkpoints"][0].clone()
     };
     // A sum of the file: the same for what is lossless, another for what is not.
@@ -109,25 +88,12 @@ fn an_evaluator_sees_the_files_and_may_fail() {
 fn tables_and_pictures_are_written() {
     let s = Sandbox::new();
     checkpoint(&s, "1.safetensors", 0.0);
-    let args = [
-        "compare",
-        "1.safetensors",
-        "--systems",
-        "nf4,bins:bins=8",
-        "--csv",
-        "o.csv",
-        "--plot",
-        "plots",
-    ];
+    let args = ["compare", "1.safetensors", "--systems", "nf4,bins:bins=8", "--csv", "o.csv", "--plot", "plots"];
     let shown = s.ok(&args);
     assert!(shown.contains("system") && shown.contains("bins:bins=8"), "{shown}");
     let csv = s.read("o.csv");
     assert_eq!(csv.lines().count(), 3);
-    assert!(
-        csv.lines()
-            .all(|l| l.replace("\"bins:bins=8\"", "b").split(',').count() == 11),
-        "{csv}"
-    );
+    assert!(csv.lines().all(|l| l.replace("\"bins:bins=8\"", "b").split(',').count() == 11), "{csv}");
     for name in ["checkpoints", "tradeoff", "ratios"] {
         let svg = s.read(&format!("plots/{name}.svg"));
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("nf4") && !svg.contains("NaN"));
@@ -139,14 +105,8 @@ fn gradients_and_what_is_refused() {
     let s = Sandbox::new();
     checkpoint(&s, "1.safetensors", 0.0);
     checkpoint(&s, "g.safetensors", 1.0);
-    let found = s.json(&[
-        "compare",
-        "1.safetensors",
-        "--grads",
-        "g.safetensors",
-        "--systems",
-        "paper:prune=0.2,lattice",
-    ]);
+    let found =
+        s.json(&["compare", "1.safetensors", "--grads", "g.safetensors", "--systems", "paper:prune=0.2,lattice"]);
     assert_eq!(systems(&found, 0).len(), 2);
     s.write("plain.txt", "no tensors");
     for (code, args) in [

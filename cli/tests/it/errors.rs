@@ -12,11 +12,7 @@ fn told(s: &Sandbox, cases: &[(&[&str], i32)]) -> String {
     for (args, code) in cases {
         let run = s.run(args);
         assert_eq!((run.code, run.out.as_str()), (*code, ""), "mdl {args:?}: {run:?}");
-        all.push_str(&format!(
-            "$ mdl {}\n{}\n-> {code}\n\n",
-            args.join(" "),
-            masked(s, &run.err)
-        ));
+        all.push_str(&format!("$ mdl {}\n{}\n-> {code}\n\n", args.join(" "), masked(s, &run.err)));
         json_error(s, args, *code);
     }
     all
@@ -130,10 +126,7 @@ fn uncommitted_changes_are_named() {
     s.write("config.json", "mine\n");
     insta::assert_snapshot!(told(
         &s,
-        &[
-            (&["switch", "dev"], 1),
-            (&["checkout", "main~2", "--only", "config.json"], 1)
-        ]
+        &[(&["switch", "dev"], 1), (&["checkout", "main~2", "--only", "config.json"], 1)]
     ));
     assert_eq!(s.read("config.json"), "mine\n");
 }
@@ -172,13 +165,8 @@ fn a_branch_that_moves_meanwhile_is_a_conflict() {
 
 /// The largest pack of the repository.
 fn pack(s: &Sandbox) -> std::path::PathBuf {
-    let packs = fs::read_dir(s.work().join(".mdl/packs"))
-        .unwrap()
-        .map(|e| e.unwrap().path());
-    packs
-        .filter(|p| p.extension().is_some_and(|e| e == "pack"))
-        .max_by_key(|p| p.metadata().unwrap().len())
-        .unwrap()
+    let packs = fs::read_dir(s.work().join(".mdl/packs")).unwrap().map(|e| e.unwrap().path());
+    packs.filter(|p| p.extension().is_some_and(|e| e == "pack")).max_by_key(|p| p.metadata().unwrap().len()).unwrap()
 }
 
 #[test]
@@ -192,10 +180,7 @@ fn damage_is_found_and_named() {
     fs::write(&file, bytes).unwrap();
     let found = s.run(&["fsck"]);
     assert_eq!(found.code, 5, "{found:?}");
-    assert!(
-        found.out.contains("damaged: ") && found.out.contains("1 problem"),
-        "{found:?}"
-    );
+    assert!(found.out.contains("damaged: ") && found.out.contains("1 problem"), "{found:?}");
     assert!(found.err.starts_with("error: 1 problem found\nhint: "), "{found:?}");
     let document: Value = serde_json::from_str(&s.run(&["--json", "fsck"]).out).unwrap();
     assert_eq!(document["ok"], false);
@@ -208,10 +193,7 @@ fn damage_is_found_and_named() {
     assert!(!runs.is_empty());
     for run in runs {
         assert_eq!(run.code, 5, "{run:?}");
-        assert!(
-            run.err.contains("\"kind\":\"corrupt\"") && run.err.contains("mdl fsck"),
-            "{run:?}"
-        );
+        assert!(run.err.contains("\"kind\":\"corrupt\"") && run.err.contains("mdl fsck"), "{run:?}");
     }
 }
 
@@ -225,12 +207,7 @@ fn a_failing_medium_is_input_output() {
     assert_eq!(run.code, 6, "{run:?}");
     if std::path::Path::new("/dev/full").exists() {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let out = s
-            .command(&["log"])
-            .stdout(full)
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
+        let out = s.command(&["log"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let run = Run::from(out);
         assert_eq!(run.code, 6, "{run:?}");
         assert!(run.err.contains("standard output"), "{run:?}");

@@ -8,11 +8,8 @@ use crate::common::Sandbox;
 fn verbs(s: &Sandbox) -> Vec<String> {
     let help = s.ok(&["--help"]);
     let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let first = |l: &str| {
-        l.strip_prefix("  ")
-            .filter(|l| !l.starts_with(' '))
-            .map(|l| l.split(' ').next().unwrap().to_owned())
-    };
+    let first =
+        |l: &str| l.strip_prefix("  ").filter(|l| !l.starts_with(' ')).map(|l| l.split(' ').next().unwrap().to_owned());
     list.lines().filter_map(first).filter(|v| v != "help").collect()
 }
 

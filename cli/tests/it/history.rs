@@ -22,23 +22,14 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     let bytes = commit.encode();
     let id = Id::of(Kind::Commit, &bytes);
     let mut pack = PackWriter::new(repo.storage()).unwrap();
-    let object = NewObject {
-        id,
-        kind: Kind::Commit,
-        depth: 0,
-        base: None,
-        grand: None,
-        logical: bytes.len() as u64,
-    };
+    let object = NewObject { id, kind: Kind::Commit, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();
     pack.add(object, &raw).unwrap();
     let held = repo.write_lock().unwrap();
     pack.finish(&held).unwrap();
     let name = RefName::branch(branch).unwrap();
     let old = repo.refs().get(&name).unwrap();
-    repo.refs()
-        .update(&held, &name, old, Some(id), &commit.author, "test")
-        .unwrap();
+    repo.refs().update(&held, &name, old, Some(id), &commit.author, "test").unwrap();
 }
 
 #[test]
@@ -57,10 +48,7 @@ fn graph_of_branches_and_merges() {
     insta::assert_snapshot!("graph_full", masked(&s, &s.ok(&["log", "--graph", "--all"])));
     merge(&s, "main", &["main", "dev"], "merge dev");
     merge(&s, "octopus", &["main", "dev", "main~2"], "three at once");
-    insta::assert_snapshot!(
-        "graph_merges",
-        masked(&s, &s.ok(&["log", "--graph", "--oneline", "--all"]))
-    );
+    insta::assert_snapshot!("graph_merges", masked(&s, &s.ok(&["log", "--graph", "--oneline", "--all"])));
 }
 
 #[test]
@@ -100,11 +88,7 @@ fn names_and_moves() {
     ];
     for args in commands {
         let run = s.run(args);
-        all.push_str(&format!(
-            "$ mdl {}\n{}\n",
-            args.join(" "),
-            masked(&s, &(run.out + &run.err))
-        ));
+        all.push_str(&format!("$ mdl {}\n{}\n", args.join(" "), masked(&s, &(run.out + &run.err))));
     }
     insta::assert_snapshot!(all);
 }
@@ -112,10 +96,7 @@ fn names_and_moves() {
 #[test]
 fn a_deleted_branch_is_found_in_the_reflog() {
     let s = Sandbox::with_history();
-    let tip = s.json(&["log", "dev", "-n", "1"])[0]["commit"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let tip = s.json(&["log", "dev", "-n", "1"])[0]["commit"].as_str().unwrap().to_owned();
     s.ok(&["branch", "-D", "dev"]);
     let log = s.json(&["reflog", "dev"]);
     assert_eq!(log[0]["old"], tip.as_str());

@@ -27,28 +27,19 @@ fn commits() {
         "branch commit configuration files files_added files_changed files_deleted logical_bytes message new_tensors \
          parent policy quality resume resumed_from step stored_bytes tensors",
     );
-    assert_eq!(
-        (&done["branch"], &done["files"], &done["new_tensors"]),
-        (&json!("main"), &json!(2), &json!(0))
-    );
+    assert_eq!((&done["branch"], &done["files"], &done["new_tensors"]), (&json!("main"), &json!(2), &json!(0)));
     let log = s.json(&["log", "main"]);
     assert_eq!(log.as_array().unwrap().len(), 4);
     fields(&log[0], COMMIT);
     assert_eq!(log[0]["metrics"], json!({"acc": 0.25, "loss": "NaN"}));
-    assert_eq!(
-        (&done["resume"], &log[0]["resume"]),
-        (&json!("weights-only"), &json!("weights-only"))
-    );
+    assert_eq!((&done["resume"], &log[0]["resume"]), (&json!("weights-only"), &json!("weights-only")));
     assert_eq!((&log[1]["step"], &log[2]["epoch"]), (&json!(300), &json!(0.5)));
     assert_eq!(log[0]["refs"], json!(["HEAD -> main"]));
     assert_eq!(log[0]["commit"], done["commit"]);
     let shown = s.json(&["show", "v1"]);
     fields(&shown, &format!("{COMMIT} tag changes report"));
     assert_eq!(shown["tag"]["message"], "released");
-    assert_eq!(
-        shown["changes"],
-        json!([{"path": "model.safetensors", "change": "modified", "mode_only": false}])
-    );
+    assert_eq!(shown["changes"], json!([{"path": "model.safetensors", "change": "modified", "mode_only": false}]));
     assert_eq!(shown["report"][0]["name"], "a");
 }
 
@@ -59,56 +50,29 @@ fn listings() {
     fields(&listed, "commit files");
     let file = &listed["files"][1];
     fields(file, "path logical_bytes executable id format tensors views");
-    assert_eq!(
-        (&file["path"], &file["format"]),
-        (&json!("model.safetensors"), &json!("safetensors"))
-    );
+    assert_eq!((&file["path"], &file["format"]), (&json!("model.safetensors"), &json!("safetensors")));
     let a = &file["tensors"][0];
-    fields(
-        a,
-        "name storage dtype shape logical_bytes id stored_bytes scheme depth base",
-    );
+    fields(a, "name storage dtype shape logical_bytes id stored_bytes scheme depth base");
     assert_eq!(
         (&a["name"], &a["dtype"], &a["shape"], &a["logical_bytes"]),
         (&json!("a"), &json!("f32"), &json!([4, 6]), &json!(96))
     );
     assert!(["stored", "zstd", "planes", "delta", "sparse", "mixed"].contains(&a["scheme"].as_str().unwrap()));
-    assert_eq!(
-        s.json(&["ls", "main", "config.json"])["files"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
-    assert_eq!(
-        s.json(&["ls", "model.safetensors"])["files"][0]["tensors"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
-    assert_eq!(
-        s.json(&["ls", "main~1:model.safetensors"])["files"][0]["path"],
-        "model.safetensors"
-    );
+    assert_eq!(s.json(&["ls", "main", "config.json"])["files"].as_array().unwrap().len(), 1);
+    assert_eq!(s.json(&["ls", "model.safetensors"])["files"][0]["tensors"].as_array().unwrap().len(), 2);
+    assert_eq!(s.json(&["ls", "main~1:model.safetensors"])["files"][0]["path"], "model.safetensors");
 
     let status = s.json(&["status"]);
     fields(&status, "branch commit clean files files_of problems");
     assert_eq!((&status["branch"], &status["clean"]), (&json!("main"), &json!(true)));
     s.write("new.txt", "x");
     let status = s.json(&["status"]);
-    assert_eq!(
-        status["files"],
-        json!([{"path": "new.txt", "change": "added", "mode_only": false}])
-    );
+    assert_eq!(status["files"], json!([{"path": "new.txt", "change": "added", "mode_only": false}]));
 
     let branches = s.json(&["branch"]);
     fields(&branches["branches"][1], "name remote current head");
     assert_eq!(branches["branches"][1]["current"], true);
-    assert_eq!(
-        branches["branches"][1]["head"]["refs"],
-        json!(["HEAD -> main", "tag: v1"])
-    );
+    assert_eq!(branches["branches"][1]["head"]["refs"], json!(["HEAD -> main", "tag: v1"]));
     fields(&s.json(&["tag"])["tags"][0], "name commit annotated message date");
     fields(&s.json(&["reflog", "main"])[0], "name old new who date message");
     fields(&s.json(&["config"])["settings"][0], "key value default set_here help");
@@ -121,19 +85,10 @@ fn differences() {
     let diff = s.json(&["diff", "main~1", "main"]);
     fields(&diff, "a b files");
     let file = &diff["files"][0];
-    fields(
-        file,
-        "path change size_before size_after mode_only same_tensors tensors",
-    );
+    fields(file, "path change size_before size_after mode_only same_tensors tensors");
     assert_eq!(file["same_tensors"], 1);
-    fields(
-        &file["tensors"][0],
-        "name change dtype shape changed rel_l2 max_abs cosine",
-    );
-    assert_eq!(
-        (&file["tensors"][0]["changed"], &file["tensors"][0]["max_abs"]),
-        (&json!(1.0), &json!(1.0))
-    );
+    fields(&file["tensors"][0], "name change dtype shape changed rel_l2 max_abs cosine");
+    assert_eq!((&file["tensors"][0]["changed"], &file["tensors"][0]["max_abs"]), (&json!(1.0), &json!(1.0)));
     assert_eq!(s.json(&["diff", "main"])["files"], json!([]));
 
     let same = s.json(&["verify", "config.json", "main"]);
@@ -142,10 +97,7 @@ fn differences() {
     s.write("config.json", "{ \n");
     let run = s.run(&["--json", "verify", "config.json"]);
     let other: Value = serde_json::from_str(&run.out).unwrap();
-    assert_eq!(
-        (run.code, &other["same"], &other["first_difference"]),
-        (1, &json!(false), &json!(1))
-    );
+    assert_eq!((run.code, &other["same"], &other["first_difference"]), (1, &json!(false), &json!(1)));
 }
 
 #[test]
@@ -155,18 +107,12 @@ fn moves() {
     fields(&to, "commit to written kept removed bytes changed");
     assert_eq!(to["written"], 2);
     let detached = s.json(&["checkout", "main~2"]);
-    assert_eq!(
-        (&detached["branch"], &detached["written"], &detached["kept"]),
-        (&Value::Null, &json!(1), &json!(1))
-    );
+    assert_eq!((&detached["branch"], &detached["written"], &detached["kept"]), (&Value::Null, &json!(1), &json!(1)));
     let back = s.json(&["switch", "main"]);
     fields(&back, "branch commit created written kept removed bytes");
     let made = s.json(&["branch", "old", "main~2"]);
     fields(&made, "branch commit");
-    assert_eq!(
-        s.json(&["branch", "-m", "old", "older"]),
-        json!({"branch": "older", "was": "old"})
-    );
+    assert_eq!(s.json(&["branch", "-m", "old", "older"]), json!({"branch": "older", "was": "old"}));
     assert_eq!(s.json(&["branch", "-d", "older"])["deleted"][0]["branch"], "older");
     fields(&s.json(&["tag", "t"]), "tag commit annotated");
     assert_eq!(s.json(&["tag", "-d", "t"])["deleted"][0]["tag"], "t");
@@ -180,19 +126,13 @@ fn moves() {
     let run = s.run(&["--json", "tag", "-d", "nope", "v1", "nor this"]);
     let document: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(run.code, 3, "{run:?}");
-    assert_eq!(
-        (&document["deleted"][0]["tag"], &document["failed"][1]["tag"]),
-        (&json!("v1"), &json!("nor this"))
-    );
+    assert_eq!((&document["deleted"][0]["tag"], &document["failed"][1]["tag"]), (&json!("v1"), &json!("nor this")));
 }
 
 #[test]
 fn housekeeping() {
     let s = Sandbox::with_history();
-    fields(
-        &s.json(&["fsck"]),
-        "ok quick packs objects stored_bytes problems not_fetched",
-    );
+    fields(&s.json(&["fsck"]), "ok quick packs objects stored_bytes problems not_fetched");
     let gc = s.json(&["gc", "--dry-run"]);
     fields(
         &gc,
@@ -205,10 +145,7 @@ fn housekeeping() {
         &compact,
         "dry_run stored_bytes_before stored_bytes_after packs_before packs_after tensors_reencoded deepest_before deepest_after",
     );
-    assert_eq!(
-        (&compact["dry_run"], &compact["packs_after"]),
-        (&json!(false), &json!(1))
-    );
+    assert_eq!((&compact["dry_run"], &compact["packs_after"]), (&json!(false), &json!(1)));
     let stats = s.json(&["stats"]);
     assert_eq!((&stats["commits"], &stats["unreachable_bytes"]), (&json!(4), &json!(0)));
     assert_eq!(stats["branches"].as_array().unwrap().len(), 2);
@@ -220,10 +157,7 @@ fn housekeeping() {
 fn retention() {
     let s = Sandbox::with_history();
     let report = s.json(&["prune", "--branch", "main", "--keep-latest", "1"]);
-    fields(
-        &report,
-        "dry_run rules branches pruned kept undecided freed_bytes base_bytes",
-    );
+    fields(&report, "dry_run rules branches pruned kept undecided freed_bytes base_bytes");
     // dev holds the first two, and the third is main's tip.
     assert_eq!((&report["pruned"], &report["branches"]), (&json!([]), &json!(["main"])));
     let report = s.json(&["prune", "--keep-latest", "1"]);
@@ -244,24 +178,15 @@ fn shards() {
     s.tensors("b.safetensors", 1.0);
     let put = |rank: &str, file: &str| s.json(&["shard", "put", "--session", "run/1", "--rank", rank, file]);
     let first = put("0", "a.safetensors");
-    fields(
-        &first,
-        "session rank files tensors new_tensors logical_bytes stored_bytes pack",
-    );
+    fields(&first, "session rank files tensors new_tensors logical_bytes stored_bytes pack");
     assert_eq!((&first["rank"], &first["files"]), (&json!(0), &json!(1)));
     let listed = s.json(&["shard", "list"]);
-    fields(
-        &listed["sessions"][0],
-        "session ranks files logical_bytes stored_bytes date commit",
-    );
+    fields(&listed["sessions"][0], "session ranks files logical_bytes stored_bytes date commit");
     assert_eq!(listed["sessions"][0]["commit"], Value::Null);
     put("1", "b.safetensors");
     let join = ["shard", "join", "--session", "run/1", "--ranks", "2", "--step", "7"];
     let done = s.json(&join);
-    fields(
-        &done,
-        "commit branch parent session message step files tensors new_tensors logical_bytes stored_bytes",
-    );
+    fields(&done, "commit branch parent session message step files tensors new_tensors logical_bytes stored_bytes");
     assert_eq!((&done["message"], &done["files"]), (&json!("step 7"), &json!(2)));
     assert_eq!(s.json(&join), done);
     let listed = s.json(&["shard", "list"]);
@@ -274,23 +199,14 @@ fn shards() {
 fn tensors() {
     let s = Sandbox::with_history();
     let stats = s.json(&["cat", "main~2:model.safetensors", "a"]);
-    fields(
-        &stats,
-        "tensor dtype shape logical_bytes count min max mean std zeros nan inf",
-    );
+    fields(&stats, "tensor dtype shape logical_bytes count min max mean std zeros nan inf");
     assert_eq!(
         (&stats["count"], &stats["min"], &stats["max"], &stats["mean"]),
         (&json!(24), &json!(0.0), &json!(35.0), &json!(17.5))
     );
     let part = s.json(&["cat", "main~2:model.safetensors", "a", "--slice", "-1,1:3"]);
-    assert_eq!(
-        (&part["shape"], &part["min"], &part["max"]),
-        (&json!([2]), &json!(31.0), &json!(32.0))
-    );
+    assert_eq!((&part["shape"], &part["min"], &part["max"]), (&json!([2]), &json!(31.0), &json!(32.0)));
     let nothing = s.json(&["cat", "main:model.safetensors", "a", "--slice", "4:"]);
     assert_eq!((&nothing["count"], &nothing["mean"]), (&json!(0), &Value::Null));
-    fields(
-        &s.json(&["cat", "main:model.safetensors", "a", "--npy", "-o", "a.npy"]),
-        "output bytes shape",
-    );
+    fields(&s.json(&["cat", "main:model.safetensors", "a", "--npy", "-o", "a.npy"]), "output bytes shape");
 }

@@ -6,10 +6,7 @@ use crate::common::{Run, Sandbox, matrix};
 use std::{fs, io::Read, process::Stdio};
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-        .collect()
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
 fn raw(s: &Sandbox, args: &[&str]) -> Vec<u8> {
@@ -43,30 +40,16 @@ fn cat_gives_exact_bytes_and_slices() {
 #[test]
 fn a_reader_that_leaves_is_no_error() {
     let s = Sandbox::with_history();
-    let commands: [&[&str]; 3] = [
-        &["completions", "zsh"],
-        &["log"],
-        &["cat", "main:model.safetensors", "a", "--raw"],
-    ];
+    let commands: [&[&str]; 3] = [&["completions", "zsh"], &["log"], &["cat", "main:model.safetensors", "a", "--raw"]];
     for args in commands {
-        let mut child = s
-            .command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = s.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut byte = [0];
         child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
         let run = Run::from(child.wait_with_output().unwrap());
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{args:?}");
     }
     // Closed before the first byte.
-    let mut child = s
-        .command(&["log"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = s.command(&["log"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let run = Run::from(child.wait_with_output().unwrap());
     assert_eq!((run.code, run.err.as_str()), (0, ""));
@@ -77,11 +60,7 @@ fn colours_are_for_those_who_ask() {
     let s = Sandbox::with_history();
     assert!(!s.ok(&["log", "--graph"]).contains('\x1b'));
     assert!(s.ok(&["--color", "always", "log"]).contains("\x1b[33mcommit "));
-    assert!(
-        s.run(&["--color=always", "show", "nope"])
-            .err
-            .starts_with("\x1b[31merror:\x1b[0m ")
-    );
+    assert!(s.run(&["--color=always", "show", "nope"]).err.starts_with("\x1b[31merror:\x1b[0m "));
     assert!(!s.ok(&["--color=never", "log"]).contains('\x1b'));
     assert!(!s.ok(&["--color=always", "--json", "log"]).contains('\x1b'));
 }
@@ -114,21 +93,10 @@ fn repositories_are_found_and_named() {
     let run = |c: &mut std::process::Command| Run::from(c.output().unwrap());
     assert_eq!(run(s.command(&["log"]).current_dir(&below)).code, 0);
     assert_eq!(run(s.command(&["log"]).current_dir(s.root())).code, 3);
-    assert_eq!(
-        run(s.command(&["log"]).current_dir(s.root()).env("MDL_REPO", s.work())).code,
-        0
-    );
-    assert_eq!(
-        run(s.command(&["log", "--repo", "work/.mdl"]).current_dir(s.root())).code,
-        0
-    );
-    assert_eq!(
-        run(s.command(&["--repo", "nowhere", "log"]).current_dir(s.root())).code,
-        3
-    );
-    let bare = run(s
-        .command(&["init", "--bare", "bare.mdl", "-b", "trunk"])
-        .current_dir(s.root()));
+    assert_eq!(run(s.command(&["log"]).current_dir(s.root()).env("MDL_REPO", s.work())).code, 0);
+    assert_eq!(run(s.command(&["log", "--repo", "work/.mdl"]).current_dir(s.root())).code, 0);
+    assert_eq!(run(s.command(&["--repo", "nowhere", "log"]).current_dir(s.root())).code, 3);
+    let bare = run(s.command(&["init", "--bare", "bare.mdl", "-b", "trunk"]).current_dir(s.root()));
     assert_eq!(bare.code, 0, "{bare:?}");
     let args = ["--repo", "bare.mdl", "commit", "work", "-m", "from outside"];
     let done = run(s.command(&args).current_dir(s.root()));

@@ -31,11 +31,7 @@ fn fails(s: &Sandbox, args: &[&str], code: i32, words: &[&str]) -> Run {
 /// Short names of the refs at origin.
 fn there(s: &Sandbox) -> Vec<String> {
     let listed = s.json(&["ls-remote"]);
-    let names = listed["refs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| r["name"].as_str().unwrap());
+    let names = listed["refs"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap());
     names.map(|n| n.trim_start_matches("refs/").to_owned()).collect()
 }
 
@@ -63,12 +59,7 @@ fn what_is_deleted_there_is_what_is_there() {
     s.ok(&["tag", "-d", "v1"]);
     assert!(s.ok(&["push", "origin", "--delete", "v1"]).contains("[deleted]"));
     assert_eq!(there(&s), ["heads/both", "heads/dev", "heads/main", "tags/both"]);
-    fails(
-        &s,
-        &["push", "origin", "--delete", "both"],
-        1,
-        &["refs/heads/both", "refs/tags/both"],
-    );
+    fails(&s, &["push", "origin", "--delete", "both"], 1, &["refs/heads/both", "refs/tags/both"]);
     // Of a push that names what is not there nothing is done.
     let args = ["push", "origin", "--delete", "dev", "v1"];
     fails(&s, &args, 3, &["not found: v1 at origin", "mdl ls-remote origin"]);
@@ -96,16 +87,8 @@ fn a_url_stands_for_a_remote_of_a_push() {
     s.ok(&["push", "../origin", "main", "v1"]);
     assert_eq!(s.json(&["ls-remote", "../origin"])["refs"].as_array().unwrap().len(), 2);
     assert!(!s.ok(&["push", "../origin", "--delete", "v1"]).is_empty());
-    assert!(
-        !s.work().join(".mdl/refs/remotes").exists(),
-        "a URL has no name to note it by"
-    );
-    fails(
-        &s,
-        &["push", "../origin", "--force-with-lease"],
-        2,
-        &["mdl remote add NAME URL"],
-    );
+    assert!(!s.work().join(".mdl/refs/remotes").exists(), "a URL has no name to note it by");
+    fails(&s, &["push", "../origin", "--force-with-lease"], 2, &["mdl remote add NAME URL"]);
     fails(&s, &["fetch", "../origin"], 3, &["mdl remote add NAME URL"]);
     let secret = fails(&s, &["fetch", "https://me:hunter2@h/o/n"], 2, &["credentials"]);
     assert!(!secret.err.contains("hunter2"));
@@ -124,19 +107,9 @@ fn what_is_not_there_is_looked_for_there() {
     let args = ["clone", "../origin", "../clone", "--branch", "nope"];
     fails(&s, &args, 3, &["branch not found: nope at ", "mdl ls-remote /"]);
     // A remote that is no repository.
-    fails(
-        &s,
-        &["clone", "../nothing"],
-        3,
-        &["repository not found", "check the URL"],
-    );
+    fails(&s, &["clone", "../nothing"], 3, &["repository not found", "check the URL"]);
     s.ok(&["remote", "add", "gone", "../nothing"]);
-    for args in [
-        &["fetch", "gone"][..],
-        &["push", "gone"],
-        &["pull", "gone"],
-        &["ls-remote", "gone"],
-    ] {
+    for args in [&["fetch", "gone"][..], &["push", "gone"], &["pull", "gone"], &["ls-remote", "gone"]] {
         let said = fails(&s, args, 3, &["repository not found", "check the URL"]);
         assert!(!said.err.contains("mdl init"), "{said:?}");
     }
@@ -158,12 +131,7 @@ fn a_pull_over_changes_says_what_a_pull_can_do() {
     s.ok(&["push", "origin", "main"]);
     s.ok(&["reset", "--hard", "main~1"]);
     s.tensors("model.safetensors", 9.0);
-    let said = fails(
-        &s,
-        &["pull"],
-        1,
-        &["model.safetensors", "mdl checkout HEAD --only FILE --force"],
-    );
+    let said = fails(&s, &["pull"], 1, &["model.safetensors", "mdl checkout HEAD --only FILE --force"]);
     assert!(!said.err.contains("pass --force"), "{said:?}");
     s.ok(&["checkout", "HEAD", "--only", "model.safetensors", "--force"]);
     assert!(s.ok(&["pull"]).contains("Fast-forward"));
@@ -179,11 +147,7 @@ fn a_clone_finds_its_branch_where_head_names_none() {
     s.ok(&["push", "origin", "dev:other"]);
     let said = s.run(&["clone", "../origin", "../two"]);
     assert_eq!(said.code, 0, "{said:?}");
-    for word in [
-        "warning: HEAD there names main",
-        "mdl switch -c NAME origin/NAME",
-        "other, trunk",
-    ] {
+    for word in ["warning: HEAD there names main", "mdl switch -c NAME origin/NAME", "other, trunk"] {
         assert!(said.err.contains(word), "{said:?}");
     }
     s.ok(&["--repo", "../two", "switch", "-c", "trunk", "origin/trunk"]);
@@ -221,10 +185,7 @@ fn damage_that_was_sent_is_at_the_other_side() {
     assert!(said.err.contains("at the other side (origin)"), "{said:?}");
     let said = s.run(&["--repo", "../some", "checkout", "main", "--to", "../out"]);
     assert_eq!(said.code, 5, "{said:?}");
-    assert!(
-        said.err.contains("as it came from") && said.err.contains("run `mdl fsck` there"),
-        "{said:?}"
-    );
+    assert!(said.err.contains("as it came from") && said.err.contains("run `mdl fsck` there"), "{said:?}");
 }
 
 #[test]
@@ -238,20 +199,10 @@ fn a_work_tree_with_a_repository_says_where_its_bytes_are() {
 fn servers_say_what_is_wrong_by_their_codes() {
     let s = Sandbox::new();
     fails(&s, &["token", "revoke", "nope"], 3, &["token not found: nope"]);
-    fails(
-        &s,
-        &["serve", "--root", "nowhere"],
-        3,
-        &["directory not found: nowhere"],
-    );
+    fails(&s, &["serve", "--root", "nowhere"], 3, &["directory not found: nowhere"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    fails(
-        &s,
-        &["serve", "--listen", &address],
-        6,
-        &["cannot listen at", "--listen"],
-    );
+    fails(&s, &["serve", "--listen", &address], 6, &["cannot listen at", "--listen"]);
 }
 
 #[test]
@@ -262,10 +213,8 @@ fn a_depth_means_one_branch() {
     let noted = |at: &str| {
         let listed = s.ok(&["--repo", at, "tag"]);
         let remotes = s.root().join("work").join(at).join(".mdl/refs/remotes/origin");
-        let mut names: Vec<String> = fs::read_dir(remotes)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            fs::read_dir(remotes).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         (names.join(" "), listed.trim().to_owned())
     };
@@ -306,12 +255,7 @@ fn a_place_gets_another_name_with_what_was_noted_of_it() {
     let s = with_origin();
     s.ok(&["push", "origin", "main", "dev"]);
     s.ok(&["remote", "add", "backup", "../backup"]);
-    fails(
-        &s,
-        &["remote", "rename", "origin", "backup"],
-        1,
-        &["there is a remote backup already"],
-    );
+    fails(&s, &["remote", "rename", "origin", "backup"], 1, &["there is a remote backup already"]);
     fails(&s, &["remote", "rename", "nope", "x"], 3, &["nope"]);
     fails(&s, &["remote", "rename", "origin", "a/b"], 1, &["no name for a remote"]);
     let names = |args: &[&str]| -> Vec<String> {
@@ -347,20 +291,8 @@ fn a_clone_that_cannot_go_on_by_itself_does_not_say_so() {
 fn a_choice_that_chooses_nothing_is_told() {
     let s = with_origin();
     s.ok(&["push", "origin", "main"]);
-    let said = s.run(&[
-        "clone",
-        "../origin",
-        "../some",
-        "--only",
-        "*.json",
-        "--only",
-        "model.safetensors:*nope*",
-    ]);
+    let said = s.run(&["clone", "../origin", "../some", "--only", "*.json", "--only", "model.safetensors:*nope*"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(
-        said.err
-            .contains("nothing in main matches \"model.safetensors:*nope*\""),
-        "{said:?}"
-    );
+    assert!(said.err.contains("nothing in main matches \"model.safetensors:*nope*\""), "{said:?}");
     assert!(!said.err.contains("json\""), "{said:?}");
 }

@@ -12,14 +12,8 @@ use mdl_repo::{
 use std::{fs, sync::Arc};
 
 fn add(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
-    let object = NewObject {
-        id: Id::of(kind, bytes),
-        kind,
-        depth: 0,
-        base: None,
-        grand: None,
-        logical: bytes.len() as u64,
-    };
+    let object =
+        NewObject { id: Id::of(kind, bytes), kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
     let id = object.id;
     pack.add(object, &[&[0], bytes].concat()).unwrap();
     id
@@ -39,40 +33,24 @@ fn plant(s: &Sandbox, name: &str) {
         id,
     };
     let blob = add(&mut pack, Kind::Blob, text);
-    let inner = Tree {
-        entries: vec![entry("config", Mode::Blob, blob)],
-    };
+    let inner = Tree { entries: vec![entry("config", Mode::Blob, blob)] };
     let inner = add(&mut pack, Kind::Tree, &inner.encode());
     let mut entries = repo.odb().tree(&main.tree).unwrap().entries;
     entries.push(entry(name, Mode::Tree, inner));
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     let tree = add(&mut pack, Kind::Tree, &Tree { entries }.encode());
-    let commit = Commit {
-        tree,
-        message: "planted".to_owned(),
-        ..main
-    };
+    let commit = Commit { tree, message: "planted".to_owned(), ..main };
     let id = add(&mut pack, Kind::Commit, &commit.encode());
     let held = repo.write_lock().unwrap();
     pack.finish(&held).unwrap();
     let branch = RefName::branch("old").unwrap();
     let before = repo.refs().get(&branch).unwrap();
-    repo.refs()
-        .update(&held, &branch, before, Some(id), &commit.author, "test")
-        .unwrap();
+    repo.refs().update(&held, &branch, before, Some(id), &commit.author, "test").unwrap();
 }
 
 #[test]
 fn a_repository_in_a_version_is_read_and_never_checked_out() {
-    for name in [
-        ".git",
-        ".GIT",
-        ".git.",
-        "git~1",
-        ".g\u{200c}it",
-        ".git::$INDEX_ALLOCATION",
-        "MDL~1",
-    ] {
+    for name in [".git", ".GIT", ".git.", "git~1", ".g\u{200c}it", ".git::$INDEX_ALLOCATION", "MDL~1"] {
         let s = Sandbox::with_history();
         plant(&s, name);
         let path = format!("{name}/config");
@@ -93,16 +71,10 @@ fn a_repository_in_a_version_is_read_and_never_checked_out() {
         ] {
             let run = s.run(args);
             assert_eq!(run.code, 1, "{name} {args:?}: {run:?}");
-            assert!(
-                run.err.contains("is not written to a disk") && run.err.contains("config"),
-                "{run:?}"
-            );
+            assert!(run.err.contains("is not written to a disk") && run.err.contains("config"), "{run:?}");
             assert!(!out.exists() && !s.work().join(name).exists(), "{name} {args:?}");
         }
-        assert_eq!(
-            (s.read("config.json"), s.json(&["status"])["branch"].as_str()),
-            (before, Some("main"))
-        );
+        assert_eq!((s.read("config.json"), s.json(&["status"])["branch"].as_str()), (before, Some("main")));
         // The other files of that version can be had.
         s.ok(&["checkout", "old", "--to", "../out", "--only", "*.json"]);
         let there: Vec<_> = fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -132,10 +104,7 @@ fn no_commit_holds_a_repository() {
         fs::write(s.work().join(name).join("config"), "[core]\n").unwrap();
         let run = s.run(&["commit", "-m", "x"]);
         assert_eq!(run.code, 1, "{name}: {run:?}");
-        assert!(
-            run.err.contains("directory of a repository") || run.err.contains("own directory"),
-            "{run:?}"
-        );
+        assert!(run.err.contains("directory of a repository") || run.err.contains("own directory"), "{run:?}");
         assert!(!s.ok(&["log", "--oneline"]).contains("x\n"));
     }
 }

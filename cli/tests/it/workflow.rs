@@ -8,10 +8,7 @@ use std::fs;
 
 /// A `.npy` file of f32 [3, 4] in Fortran order whose element (i, j) is 4 i + j + `plus`.
 fn fortran(s: &Sandbox, name: &str, plus: f32) {
-    let text = format!(
-        "{:<117}\n",
-        "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4), }"
-    );
+    let text = format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': True, 'shape': (3, 4), }");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((text.len() as u16).to_le_bytes());
     bytes.extend(text.bytes());
@@ -33,18 +30,12 @@ fn a_name_is_the_tensor_and_not_its_storage() {
     let whole = s.json(&["cat", "HEAD:t.npy", "array#storage"]);
     assert_eq!(whole["shape"], serde_json::json!([4, 3]));
     let listed = s.ok(&["ls", "HEAD", "t.npy"]);
-    assert!(
-        listed.contains("array#storage") && listed.contains("view of array#storage"),
-        "{listed}"
-    );
+    assert!(listed.contains("array#storage") && listed.contains("view of array#storage"), "{listed}");
     fs::remove_file(s.work().join("t.raw")).unwrap();
     fortran(&s, "t.npy", 1.0);
     s.ok(&["commit", "-m", "y"]);
     let tensor = &s.json(&["diff", "HEAD~1"])["files"][0]["tensors"][0];
-    assert_eq!(
-        (&tensor["name"], &tensor["shape"]),
-        (&"array".into(), &serde_json::json!([3, 4]))
-    );
+    assert_eq!((&tensor["name"], &tensor["shape"]), (&"array".into(), &serde_json::json!([3, 4])));
     assert_eq!(tensor["max_abs"], 1.0);
 }
 
@@ -55,15 +46,9 @@ fn a_commit_says_what_it_left_out() {
     s.write("sub/a.txt", "a\n");
     let run = s.run(&["commit", "sub", "-m", "part"]);
     assert!(run.out.contains(" 1 file added, 2 deleted\n"), "{run:?}");
-    assert!(
-        run.err.contains("hint: ") && run.err.contains("2 files of the work tree"),
-        "{run:?}"
-    );
+    assert!(run.err.contains("hint: ") && run.err.contains("2 files of the work tree"), "{run:?}");
     let run = s.run(&["commit", "-m", "all"]);
-    assert!(
-        run.out.contains(" 3 files added, 1 deleted\n") && run.err.is_empty(),
-        "{run:?}"
-    );
+    assert!(run.out.contains(" 3 files added, 1 deleted\n") && run.err.is_empty(), "{run:?}");
     let run = s.run(&["commit", "-m", "again", "--allow-empty"]);
     assert!(run.out.ends_with(" no file changed\n"), "{run:?}");
 }
@@ -77,10 +62,7 @@ fn commits_of_no_branch_are_not_left_silently() {
     s.write("config.json", "[]\n");
     s.ok(&["commit", "-m", "mine"]);
     let run = s.run(&["switch", "main"]);
-    assert!(
-        run.err.contains("1 commit that you leave behind") && run.err.contains("mdl branch NAME"),
-        "{run:?}"
-    );
+    assert!(run.err.contains("1 commit that you leave behind") && run.err.contains("mdl branch NAME"), "{run:?}");
 }
 
 #[test]
@@ -102,14 +84,7 @@ fn settings_that_are_broken_or_empty_stop_nobody() {
     fs::write(s.root().join(".config/mdl/config.toml"), "= 1\n").unwrap();
     let run = s.run(&["log"]);
     assert!(run.code == 0 && run.err.contains(".config/mdl/config.toml"), "{run:?}");
-    assert!(
-        s.command(&["log"])
-            .env("MDL_REPO", "")
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
+    assert!(s.command(&["log"]).env("MDL_REPO", "").output().unwrap().status.success());
     s.write(".mdlignore", "*.tmp\n{a\n");
     let run = s.run(&["status"]);
     assert!(run.code == 1 && run.err.contains(".mdlignore"), "{run:?}");
@@ -121,23 +96,13 @@ fn control_characters_do_not_reach_a_terminal() {
     s.ok(&["commit", "-m", "red \x1b[31m\x07", "--allow-empty"]);
     for args in [&["log"][..], &["log", "--oneline"], &["show"], &["branch", "-v"]] {
         let out = s.ok(args);
-        assert!(
-            !out.contains(['\x1b', '\x07']) && out.contains("red \\u{1b}[31m"),
-            "{out}"
-        );
+        assert!(!out.contains(['\x1b', '\x07']) && out.contains("red \\u{1b}[31m"), "{out}");
     }
 }
 
 #[test]
 fn half_written_checkpoints_are_refused() {
-    for (name, text) in [
-        ("a.pt", ""),
-        ("a.bin", ""),
-        ("a.npy", ""),
-        ("a.npz", ""),
-        ("a.gguf", ""),
-        ("t.pt", "hi"),
-    ] {
+    for (name, text) in [("a.pt", ""), ("a.bin", ""), ("a.npy", ""), ("a.npz", ""), ("a.gguf", ""), ("t.pt", "hi")] {
         let s = Sandbox::new();
         s.write(name, text);
         let run = s.run(&["commit", "-m", "x"]);
@@ -157,16 +122,10 @@ fn status_tells_what_cannot_be_committed_and_what_is_only_a_mode() {
     let file = s.work().join("config.json");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
     let out = s.ok(&["status"]);
-    assert!(
-        out.contains("link is a symbolic link") && out.contains("(only the executable bit)"),
-        "{out}"
-    );
+    assert!(out.contains("link is a symbolic link") && out.contains("(only the executable bit)"), "{out}");
     assert_eq!(s.run(&["commit", "-m", "x"]).code, 1);
     let out = s.ok(&["status", "--follow-symlinks"]);
     assert!(out.contains("added:    link") && !out.contains("symbolic"), "{out}");
     s.ok(&["commit", "-m", "x", "--follow-symlinks"]);
-    assert!(
-        s.ok(&["show"])
-            .contains("modified  config.json  (only the executable bit)")
-    );
+    assert!(s.ok(&["show"]).contains("modified  config.json  (only the executable bit)"));
 }

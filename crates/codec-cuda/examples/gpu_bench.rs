@@ -15,11 +15,7 @@ const LEAST: usize = 16 << 10;
 
 fn options() -> Option<Options> {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
-    let shim = args
-        .iter()
-        .position(|a| a == "--shim")
-        .map(|i| args.remove(i))
-        .is_some();
+    let shim = args.iter().position(|a| a == "--shim").map(|i| args.remove(i)).is_some();
     let mut o = Options {
         device: (!shim).then_some(0),
         bytes: if shim { 16 * LEAST } else { 1 << 30 },
@@ -42,11 +38,8 @@ fn options() -> Option<Options> {
 }
 
 fn figure(f: &Figure) -> Value {
-    let kernels: Vec<Value> = f
-        .kernels
-        .iter()
-        .map(|(name, ms, launches)| json!({"name": name, "ms": ms, "launches": launches}))
-        .collect();
+    let kernels: Vec<Value> =
+        f.kernels.iter().map(|(name, ms, launches)| json!({"name": name, "ms": ms, "launches": launches})).collect();
     let rate = |bytes: u64, ms: f64| bytes as f64 / ms / 1e6;
     json!({
         "name": f.name,

@@ -25,10 +25,7 @@ pub(crate) struct Auto {
 
 impl Default for Auto {
     fn default() -> Self {
-        Auto {
-            cpu: CpuEngine::new(),
-            gpus: std::array::from_fn(|_| OnceLock::new()),
-        }
+        Auto { cpu: CpuEngine::new(), gpus: std::array::from_fn(|_| OnceLock::new()) }
     }
 }
 
@@ -132,8 +129,7 @@ impl Engine for Auto {
         codebook: &Codebook,
         out: &mut [u8],
     ) -> std::result::Result<Option<Deviation>, CodecError> {
-        self.of(out.len())
-            .restore_measured(weights, gradient, cuts, codebook, out)
+        self.of(out.len()).restore_measured(weights, gradient, cuts, codebook, out)
     }
 
     fn quantise(

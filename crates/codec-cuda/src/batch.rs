@@ -48,18 +48,12 @@ pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Re
 }
 
 fn without_grand(job: Job<'_>) -> Job<'_> {
-    let segment = Encode {
-        grand: None,
-        ..job.segment
-    };
+    let segment = Encode { grand: None, ..job.segment };
     Job { segment, ..job }
 }
 
 fn nothing() -> Encoded {
-    Encoded {
-        bytes: Vec::new(),
-        scheme: Scheme::Stored,
-    }
+    Encoded { bytes: Vec::new(), scheme: Scheme::Stored }
 }
 
 /// The encodings; the bytes of segments that are stored as they are come now.
@@ -83,11 +77,8 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
         return Ok(Vec::new());
     }
     let (samples, chosen) = choose(session, jobs)?;
-    let hinted: Vec<(usize, (Encode<'_>, &Hint))> = jobs
-        .iter()
-        .enumerate()
-        .filter_map(|(i, j)| Some((i, (j.segment, j.hint?))))
-        .collect();
+    let hinted: Vec<(usize, (Encode<'_>, &Hint))> =
+        jobs.iter().enumerate().filter_map(|(i, j)| Some((i, (j.segment, j.hint?)))).collect();
     let on = schemes::lattice(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
     let mut lattices: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
     hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
@@ -97,9 +88,7 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
     let made = as_chosen(session, cpu, jobs, &open, &chosen, samples)?;
     open.into_iter().zip(made).for_each(|(i, made)| plain[i] = Some(made));
     let all = lattices.into_iter().zip(plain).zip(jobs);
-    Ok(all
-        .map(|((lattice, plain), job)| smaller(lattice, plain, job))
-        .collect())
+    Ok(all.map(|((lattice, plain), job)| smaller(lattice, plain, job)).collect())
 }
 
 /// What is kept of an encoding on the lattice and, where that did not settle it, the one that the estimate chose.
@@ -122,11 +111,7 @@ impl Outcome {
 }
 
 fn shorter(scheme: Scheme, bytes: Vec<u8>, job: &Job<'_>) -> Outcome {
-    if pays(bytes.len(), job.segment.raw.len()) {
-        Outcome::Coded(scheme, bytes)
-    } else {
-        Outcome::Stored
-    }
+    if pays(bytes.len(), job.segment.raw.len()) { Outcome::Coded(scheme, bytes) } else { Outcome::Stored }
 }
 
 type Chosen = Vec<(Choice, u64)>;
@@ -135,10 +120,7 @@ type Chosen = Vec<(Choice, u64)>;
 fn choose(session: &Session, jobs: &[Job<'_>]) -> Result<(Vec<Vec<u8>>, Chosen)> {
     let ranges = |j: &Job<'_>| sample_ranges(j.segment.raw.len(), number_size(j.segment.dtype));
     let mut lists: Vec<Vec<View<'_>>> = jobs.iter().map(|j| parts(j.segment.raw, &ranges(j))).collect();
-    lists.extend(
-        jobs.iter()
-            .map(|j| j.segment.base.map_or_else(Vec::new, |b| parts(b, &ranges(j)))),
-    );
+    lists.extend(jobs.iter().map(|j| j.segment.base.map_or_else(Vec::new, |b| parts(b, &ranges(j)))));
     let mut samples = gather_lists(session, &lists)?;
     let bases = samples.split_off(jobs.len());
     let ask = |i: usize, pieces: &dyn Fn() -> Vec<u8>| {
@@ -165,11 +147,7 @@ fn choose(session: &Session, jobs: &[Job<'_>]) -> Result<(Vec<Vec<u8>>, Chosen)>
     };
     let pieces = gather_lists(session, &curious.iter().map(wanted).collect::<Vec<_>>())?;
     let mut chosen: Chosen = first.into_iter().map(|f| f.0).collect();
-    let second: Chosen = curious
-        .par_iter()
-        .zip(&pieces)
-        .map(|(&i, p)| ask(i, &|| p.clone()))
-        .collect();
+    let second: Chosen = curious.par_iter().zip(&pieces).map(|(&i, p)| ask(i, &|| p.clone())).collect();
     curious.iter().zip(second).for_each(|(&i, c)| chosen[i] = c);
     Ok((samples, chosen))
 }
@@ -219,19 +197,11 @@ fn as_chosen(
 
 /// What no pass on the device does: zstd, and the odd case that a scheme's room passes on.
 fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choice) -> Result<Outcome> {
-    let Encode {
-        dtype,
-        raw,
-        base,
-        grand,
-    } = segment;
+    let Encode { dtype, raw, base, grand } = segment;
     let views: Vec<View<'_>> = [Some(raw), base, grand].into_iter().flatten().collect();
     let bytes = gather(session, &views)?;
     let at = |i: usize| bytes.get(i).map(Vec::as_slice);
-    let relatives = Relatives {
-        base: base.and(at(1)),
-        grand: base.and(grand).and(at(2)),
-    };
+    let relatives = Relatives { base: base.and(at(1)), grand: base.and(grand).and(at(2)) };
     let encoded = schemes::on_host(cpu, dtype, at(0).unwrap_or_default(), relatives, choice);
     match encoded {
         Ok(e) if e.scheme == Scheme::Stored => Ok(Outcome::Stored),

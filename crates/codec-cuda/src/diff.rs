@@ -32,13 +32,7 @@ pub(crate) fn cut(job: usize, numbers: Numbers, grid: Grid, at: View<'_>, base: 
     let one = |b| {
         let elements = grid.elements(b);
         let start = (elements.start * numbers.size) as u64;
-        Block {
-            job,
-            numbers,
-            at: at.address() + start,
-            base: base.address() + start,
-            n: elements.len(),
-        }
+        Block { job, numbers, at: at.address() + start, base: base.address() + start, n: elements.len() }
     };
     (0..grid.blocks()).map(one).collect()
 }
@@ -55,9 +49,7 @@ pub(crate) fn checked<'a>(
         Some(base) if segment.len() <= SEGMENT_BYTES && segment.len().is_multiple_of(dtype.size()) => {
             Ok((numbers, segment.len() / numbers.size, base))
         }
-        _ => Err(DeviceError::Failed(
-            "a segment whose length or base does not fit".to_owned(),
-        )),
+        _ => Err(DeviceError::Failed("a segment whose length or base does not fit".to_owned())),
     }
 }
 
@@ -89,10 +81,7 @@ impl<'s> Tiles<'s> {
     /// All tiles of these blocks.
     pub(crate) fn new(session: &'s Session, blocks: &[Block]) -> Result<Tiles<'s>> {
         let list = pieces(blocks, TILE);
-        Ok(Tiles {
-            count: list.len(),
-            list: session.upload_u64(&list)?,
-        })
+        Ok(Tiles { count: list.len(), list: session.upload_u64(&list)? })
     }
 
     /// Starts a kernel with a warp for each; its arguments are the blocks' structures, the tiles, their count, and

@@ -97,10 +97,7 @@ impl CudaEngine {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let unusual = !matches!(why, DeviceError::Unsupported(_) | DeviceError::Corrupt(_));
         if unusual && !self.warned.swap(true, Ordering::Relaxed) {
-            eprintln!(
-                "warning: {} cannot go on ({why}); the processor does the rest",
-                self.name
-            );
+            eprintln!("warning: {} cannot go on ({why}); the processor does the rest", self.name);
         }
     }
 
@@ -229,12 +226,7 @@ impl Engine for CudaEngine {
         codebook: &Codebook,
         out: &mut [u8],
     ) -> std::result::Result<bool, CodecError> {
-        let bins = Bins {
-            weights,
-            gradient,
-            cuts,
-            codebook,
-        };
+        let bins = Bins { weights, gradient, cuts, codebook };
         Ok(self.restored(bins, out, false)?.is_some())
     }
 
@@ -246,12 +238,7 @@ impl Engine for CudaEngine {
         codebook: &Codebook,
         out: &mut [u8],
     ) -> std::result::Result<Option<Deviation>, CodecError> {
-        let bins = Bins {
-            weights,
-            gradient,
-            cuts,
-            codebook,
-        };
+        let bins = Bins { weights, gradient, cuts, codebook };
         self.restored(bins, out, true)
     }
 
@@ -298,10 +285,7 @@ mod tests {
     #[test]
     fn work_that_fails_costs_no_stream_and_keeps_no_memory() {
         let engine = CudaEngine::new(Arc::new(Shim::new(1 << 16)), 0, 0, 1 << 20);
-        for why in [
-            DeviceError::Corrupt("a test"),
-            DeviceError::OutOfMemory { wanted: 1 << 40 },
-        ] {
+        for why in [DeviceError::Corrupt("a test"), DeviceError::OutOfMemory { wanted: 1 << 40 }] {
             let failed = engine.on_session(|session| {
                 session.buffer(40_000)?;
                 Err::<(), _>(why.clone())

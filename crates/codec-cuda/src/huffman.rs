@@ -33,9 +33,7 @@ pub(crate) struct Decode<'a> {
 /// Makes streams.
 pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<Streams<'s>> {
     if jobs.iter().any(|j| j.symbols.len() > MOST) {
-        return Err(DeviceError::Failed(
-            "a plane that is too long for one stream".to_owned(),
-        ));
+        return Err(DeviceError::Failed("a plane that is too long for one stream".to_owned()));
     }
     let mut at = 0;
     let starts: Vec<usize> = jobs
@@ -52,22 +50,14 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
         .zip(&starts)
         .map(|(j, start)| {
             let n = j.symbols.len() as u64;
-            [
-                j.symbols.address(),
-                j.table.address(),
-                room.address() + *start as u64,
-                n,
-            ]
+            [j.symbols.address(), j.table.address(), room.address() + *start as u64, n]
         })
         .collect();
     let list = session.upload_u64(list.as_flattened())?;
     let lengths = session.buffer(4 * jobs.len())?;
     session.launch(ENCODE, (jobs.len() as u32, 1), 256, &[list.arg(), lengths.arg()])?;
     let lengths = session.download_u32(lengths.view())?;
-    let places = starts
-        .into_iter()
-        .zip(lengths.into_iter().map(|l| l as usize))
-        .collect();
+    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
     Ok(Streams::new(room, places))
 }
 

@@ -83,20 +83,15 @@ mod tests {
     #[test]
     fn every_file_is_listed_and_expands() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels");
-        let mut there: Vec<String> = std::fs::read_dir(dir)
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut there: Vec<String> =
+            std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         let mut listed: Vec<String> = FILES.iter().map(|(name, _)| (*name).to_owned()).collect();
         there.sort();
         listed.sort();
         assert_eq!(there, listed);
         for file in files() {
             let text = source(file).unwrap();
-            assert!(
-                text.contains("typedef unsigned char u8;") && !text.contains("#include"),
-                "{file}"
-            );
+            assert!(text.contains("typedef unsigned char u8;") && !text.contains("#include"), "{file}");
         }
     }
 }

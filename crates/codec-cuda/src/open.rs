@@ -95,15 +95,8 @@ pub fn paths() -> Vec<PathBuf> {
         return out;
     }
     out.extend(
-        [
-            "/proc/driver/nvidia",
-            "/proc/devices",
-            "/proc/modules",
-            "/sys/bus/pci",
-            "/sys/devices",
-            "/sys/module",
-        ]
-        .map(PathBuf::from),
+        ["/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/bus/pci", "/sys/devices", "/sys/module"]
+            .map(PathBuf::from),
     );
     out.extend(from_env("CUDA_CACHE_PATH").or_else(|| Some(from_env("HOME")?.join(".nv"))));
     out.extend(compile::libraries());
@@ -154,25 +147,15 @@ pub fn findings() -> Vec<Finding> {
     };
     let count = cuda::count();
     let mut out = vec![of("driver".to_owned(), cuda::driver_version())];
-    out.push(of(
-        "nvrtc".to_owned(),
-        compile::version().map(|(a, b)| format!("NVRTC {a}.{b}")),
-    ));
+    out.push(of("nvrtc".to_owned(), compile::version().map(|(a, b)| format!("NVRTC {a}.{b}"))));
     let cache = compile::cache_dir().ok_or_else(|| DeviceError::Absent("no home directory".to_owned()));
-    out.push(of(
-        "kernels".to_owned(),
-        cache.map(|d| format!("kept in {}", d.display())),
-    ));
+    out.push(of("kernels".to_owned(), cache.map(|d| format!("kept in {}", d.display()))));
     for n in 0..count.unwrap_or(0) {
         let tried = cuda::Cuda::new(n).and_then(|gpu| {
             let gpu = Arc::new(gpu);
             try_out(gpu.clone())?;
             let [(_, processors), _, (_, memory)] = gpu.facts()?;
-            Ok(format!(
-                "{}: {processors} multiprocessors, {} GiB, kernels run",
-                gpu.name(),
-                memory >> 30
-            ))
+            Ok(format!("{}: {processors} multiprocessors, {} GiB, kernels run", gpu.name(), memory >> 30))
         });
         out.push(of(format!("cuda:{n}"), tried));
     }

@@ -23,14 +23,7 @@ pub(crate) enum Kind {
     Edges,
 }
 
-pub(crate) const KINDS: [Kind; 6] = [
-    Kind::Step,
-    Kind::Few,
-    Kind::Same,
-    Kind::Constant,
-    Kind::Unlike,
-    Kind::Edges,
-];
+pub(crate) const KINDS: [Kind; 6] = [Kind::Step, Kind::Few, Kind::Same, Kind::Constant, Kind::Unlike, Kind::Edges];
 
 /// The bits of a weight as the type has them; integers count it in thousandths.
 fn bits(dtype: Dtype, w: f32) -> u128 {
@@ -58,20 +51,8 @@ fn edge(dtype: Dtype, i: u64) -> u128 {
         Dtype::BF16 => 0xff << 7,
         _ => 0x78,
     };
-    let list = [
-        0,
-        1,
-        top,
-        top | 1,
-        all,
-        top - 1,
-        exponent,
-        exponent | top,
-        exponent | 1,
-        exponent - 1,
-        all - 1,
-        top >> 1,
-    ];
+    let list =
+        [0, 1, top, top | 1, all, top - 1, exponent, exponent | top, exponent | 1, exponent - 1, all - 1, top >> 1];
     let one = list[i as usize % list.len()];
     u128::from(one) | u128::from(list[(i / 12) as usize % list.len()]) << 64
 }
@@ -88,10 +69,7 @@ pub(crate) fn pair(dtype: Dtype, kind: Kind, n: usize) -> (Vec<u8>, Vec<u8>) {
             Kind::Few if any.is_multiple_of(50) => (bits(dtype, w + noise.weight(0.02)), bits(dtype, w)),
             Kind::Few | Kind::Same => (bits(dtype, w), bits(dtype, w)),
             Kind::Constant => (bits(dtype, 0.75), bits(dtype, -0.5)),
-            Kind::Unlike => (
-                u128::from(any) << 64 | u128::from(noise.next()),
-                u128::from(noise.next()) << 7,
-            ),
+            Kind::Unlike => (u128::from(any) << 64 | u128::from(noise.next()), u128::from(noise.next()) << 7),
             Kind::Edges => (edge(dtype, any % 144), edge(dtype, (any >> 32) % 144)),
         };
         raw.extend_from_slice(&new.to_le_bytes()[..dtype.size()]);
@@ -101,20 +79,11 @@ pub(crate) fn pair(dtype: Dtype, kind: Kind, n: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A dtype of every way a kernel goes.
-pub(crate) const DTYPES: [Dtype; 6] = [
-    Dtype::BF16,
-    Dtype::F32,
-    Dtype::F64,
-    Dtype::F8E4M3,
-    Dtype::U8,
-    Dtype::C64,
-];
+pub(crate) const DTYPES: [Dtype; 6] = [Dtype::BF16, Dtype::F32, Dtype::F64, Dtype::F8E4M3, Dtype::U8, Dtype::C64];
 
 /// The processor's bytes of a scheme, if they are no longer than the segment: `encode_as` keeps others to itself.
 pub(crate) fn expected(scheme: Scheme, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<Vec<u8>> {
-    let done = CpuEngine::new()
-        .encode_as(scheme, dtype, raw, Relatives::from(Some(base)), None)
-        .unwrap();
+    let done = CpuEngine::new().encode_as(scheme, dtype, raw, Relatives::from(Some(base)), None).unwrap();
     (done.scheme == scheme).then_some(done.bytes)
 }
 
@@ -162,10 +131,8 @@ impl Room {
                 assert_eq!(self.on_processor(*dtype, bytes, base, &mut out), Ok(()), "{label}");
                 assert!(out == *raw, "{label}");
             }
-            let outs: Vec<_> = batch
-                .iter()
-                .map(|(d, raw, _)| session.buffer(skip(*d, raw.len()).end).unwrap())
-                .collect();
+            let outs: Vec<_> =
+                batch.iter().map(|(d, raw, _)| session.buffer(skip(*d, raw.len()).end).unwrap()).collect();
             let jobs: Vec<Decode<'_>> = (0..batch.len())
                 .map(|i| Decode {
                     dtype: batch[i].0,
@@ -178,11 +145,7 @@ impl Room {
                 .collect();
             (self.decode)(session, &jobs).unwrap();
             for (job, (dtype, raw, _)) in jobs.iter().zip(batch) {
-                assert!(
-                    session.download(job.out).unwrap() == *raw,
-                    "{dtype} {} {shift}",
-                    raw.len()
-                );
+                assert!(session.download(job.out).unwrap() == *raw, "{dtype} {} {shift}", raw.len());
             }
         }
     }
@@ -202,14 +165,8 @@ impl Room {
         let mut out = vec![0; base.len()];
         let there = self.on_processor(dtype, bytes, base, &mut out);
         let (b, o) = (session.upload(base).unwrap(), session.buffer(base.len()).unwrap());
-        let job = Decode {
-            dtype,
-            scheme: self.scheme,
-            body: &bytes[1..],
-            base: Some(b.view()),
-            grand: None,
-            out: o.view(),
-        };
+        let job =
+            Decode { dtype, scheme: self.scheme, body: &bytes[1..], base: Some(b.view()), grand: None, out: o.view() };
         let here = (self.decode)(session, &[job]);
         assert_eq!(here.is_ok(), there.is_ok(), "{here:?} {there:?}");
         if there.is_ok() {

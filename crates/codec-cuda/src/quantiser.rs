@@ -107,12 +107,7 @@ impl CudaEngine {
 
     /// None: the tensor must stay lossless. The deviation says something only if it was to be measured.
     pub(crate) fn restored(&self, bins: Bins<'_>, out: &mut [u8], measured: bool) -> Said<Option<Deviation>> {
-        let Bins {
-            weights,
-            gradient,
-            cuts,
-            codebook,
-        } = bins;
+        let Bins { weights, gradient, cuts, codebook } = bins;
         let (dtype, size) = (weights.dtype(), weights.dtype().size());
         let sound = out.len() == weights.bytes().len() && same_length(weights, gradient);
         let done = self.there(sound, out.len(), |session| {

@@ -131,10 +131,7 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     let args = [list.arg(), teams.arg(), lengths.arg()];
     session.launch(ENCODE, (count, 1), 32 * WARPS as u32, &args)?;
     let lengths = session.download_u32(lengths.view())?;
-    let places = starts
-        .into_iter()
-        .zip(lengths.into_iter().map(|l| l as usize))
-        .collect();
+    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
     Ok(Streams { room, places })
 }
 
@@ -185,10 +182,7 @@ mod tests {
                 let symbols: Vec<u8> = (0..n).map(|_| (noise.next() & noise.next() & 31) as u8).collect();
                 let ctx: Vec<u8> = (0..n).map(|i| (i / 5 % 3) as u8).collect();
                 let mut counts = [[0u32; 256]; 3];
-                symbols
-                    .iter()
-                    .zip(&ctx)
-                    .for_each(|(&s, &c)| counts[usize::from(c)][usize::from(s)] += 1);
+                symbols.iter().zip(&ctx).for_each(|(&s, &c)| counts[usize::from(c)][usize::from(s)] += 1);
                 counts.iter_mut().for_each(|c| c[200] += 1);
                 let freqs = counts.map(|c| normalise(&c));
                 let table = session.upload_u64(&EncTable::new(&freqs).words()).unwrap();

@@ -65,12 +65,7 @@ impl CudaEngine {
 
     /// Memory of unspecified content.
     pub(crate) fn room(&self, len: usize) -> Result<Room> {
-        Ok(Room {
-            address: self.driver.alloc(len)?,
-            driver: self.driver.clone(),
-            ordinal: self.ordinal,
-            len,
-        })
+        Ok(Room { address: self.driver.alloc(len)?, driver: self.driver.clone(), ordinal: self.ordinal, len })
     }
 
     /// Refuses memory of another device.
@@ -78,11 +73,7 @@ impl CudaEngine {
         if span.device() == self.ordinal {
             Ok(())
         } else {
-            Err(CodecError::Device(format!(
-                "{} cannot read cuda:{}",
-                self.name(),
-                span.device()
-            )))
+            Err(CodecError::Device(format!("{} cannot read cuda:{}", self.name(), span.device())))
         }
     }
 
@@ -161,10 +152,7 @@ impl CudaEngine {
     fn by_host(&self, session: &crate::device::session::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
         let bring = |v: Option<View<'_>>| v.map(|v| session.download(v)).transpose();
         let (base, grand) = (bring(job.base)?, bring(job.grand)?);
-        let relatives = Relatives {
-            base: base.as_deref(),
-            grand: grand.as_deref(),
-        };
+        let relatives = Relatives { base: base.as_deref(), grand: grand.as_deref() };
         let mut out = vec![0; job.out.len()];
         let encoded = [&[job.scheme as u8], job.body].concat();
         let decoded = self.cpu.decode(job.dtype, &encoded, relatives, &mut out);
@@ -181,8 +169,7 @@ impl Device for CudaEngine {
     fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> std::result::Result<Vec<[u8; 32]>, CodecError> {
         tensors.iter().try_for_each(|(_, span)| self.own(*span))?;
         let list: Vec<(Vec<u8>, View<'_>)> = tensors.iter().map(|(head, s)| (head.clone(), view_of(*s))).collect();
-        self.on_session(|session| schemes::hash(session, context, &list))
-            .map_err(|e| self.told(e))
+        self.on_session(|session| schemes::hash(session, context, &list)).map_err(|e| self.told(e))
     }
 
     fn encode(&self, tensors: &[Resident<'_>]) -> std::result::Result<Vec<Vec<Encoded>>, CodecError> {
@@ -211,10 +198,7 @@ impl Device for CudaEngine {
                     base: t.base.map(view),
                     grand: t.base.and(t.grand).map(view),
                 };
-                jobs.push(Job {
-                    segment,
-                    hint: hint.as_ref(),
-                });
+                jobs.push(Job { segment, hint: hint.as_ref() });
             }
         }
         let work = tiles(&jobs);
@@ -229,13 +213,9 @@ impl Device for CudaEngine {
         {
             return Err(CodecError::Corrupt("segments and length do not agree"));
         }
-        [tensor.base, tensor.grand]
-            .into_iter()
-            .flatten()
-            .try_for_each(|s| self.elements(tensor.dtype, s))?;
+        [tensor.base, tensor.grand].into_iter().flatten().try_for_each(|s| self.elements(tensor.dtype, s))?;
         let room = self.room(tensor.len).map_err(|e| self.told(e))?;
-        self.decode_into(tensor, view_of(room.span()))
-            .map_err(|e| self.told(e))?;
+        self.decode_into(tensor, view_of(room.span())).map_err(|e| self.told(e))?;
         Ok(Box::new(room))
     }
 
@@ -244,9 +224,7 @@ impl Device for CudaEngine {
         if span.len() != out.len() {
             return Err(CodecError::BadInput("a copy of unlike lengths"));
         }
-        let bytes = self
-            .on_session(|session| session.download(view_of(span)))
-            .map_err(|e| self.told(e))?;
+        let bytes = self.on_session(|session| session.download(view_of(span))).map_err(|e| self.told(e))?;
         out.copy_from_slice(&bytes);
         Ok(())
     }
@@ -298,13 +276,7 @@ mod tests {
         let address = engine.driver.alloc(4096).unwrap();
         // SAFETY: inside of what was allocated.
         let span = |skip: u64| unsafe { Span::new(engine.ordinal, address + skip, 2048) };
-        let tensor = |content, base| Resident {
-            dtype: Dtype::F32,
-            content,
-            base,
-            grand: None,
-            lattice: None,
-        };
+        let tensor = |content, base| Resident { dtype: Dtype::F32, content, base, grand: None, lattice: None };
         assert!(Device::encode(&engine, &[tensor(span(4), Some(span(8)))]).is_ok());
         for odd in [tensor(span(2), None), tensor(span(0), Some(span(1)))] {
             assert!(matches!(Device::encode(&engine, &[odd]), Err(CodecError::Device(_))));

@@ -65,17 +65,11 @@ mod tests {
         counts[2][0] = 1 << 20;
         counts[2][255] = 1;
         counts.extend((0..4).map(|_| std::array::from_fn(|_| (noise.next() & noise.next() & 3) as u32)));
-        let lists: Vec<Vec<[u16; 256]>> = [0..3, 3..3, 3..7]
-            .map(|r| counts[r].iter().map(normalise).collect())
-            .into();
+        let lists: Vec<Vec<[u16; 256]>> = [0..3, 3..3, 3..7].map(|r| counts[r].iter().map(normalise).collect()).into();
         let lists: Vec<&[[u16; 256]]> = lists.iter().map(Vec::as_slice).collect();
         let (there, slots) = (encoding(&session, &lists).unwrap(), decoding(&session, &lists).unwrap());
         for (i, list) in lists.iter().enumerate() {
-            let words: Vec<u8> = EncTable::new(list)
-                .words()
-                .iter()
-                .flat_map(|w| w.to_le_bytes())
-                .collect();
+            let words: Vec<u8> = EncTable::new(list).words().iter().flat_map(|w| w.to_le_bytes()).collect();
             assert_eq!(session.download(there.get(i)).unwrap(), words);
             let table = DecTable::new(list).unwrap();
             assert_eq!(session.download_u32(slots.get(i)).unwrap(), table.slots());

@@ -27,9 +27,7 @@ impl Noise {
 
     /// A number that looks like a weight: a sum of four uniform ones, around 0, of this spread.
     pub(crate) fn weight(&mut self, spread: f32) -> f32 {
-        let sum: f32 = (0..4)
-            .map(|_| (self.next() >> 40) as f32 / (1 << 24) as f32 - 0.5)
-            .sum();
+        let sum: f32 = (0..4).map(|_| (self.next() >> 40) as f32 / (1 << 24) as f32 - 0.5).sum();
         sum * spread
     }
 }

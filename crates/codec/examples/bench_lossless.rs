@@ -24,21 +24,14 @@ fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
     let mut rest = text;
     while let Some(at) = rest.find("\"dtype\"") {
         let (before, after) = rest.split_at(at);
-        let name = before
-            .trim_end_matches(['{', ':', ' '])
-            .rsplit('"')
-            .nth(1)
-            .unwrap_or("?")
-            .to_string();
+        let name = before.trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1).unwrap_or("?").to_string();
         let word = |key: &str, open: char, close: char| {
             let v = &after[after.find(key).expect("a key") + key.len()..];
             let v = &v[v.find(open).expect("a value") + 1..];
             v[..v.find(close).expect("its end")].to_string()
         };
-        let span: Vec<usize> = word("\"data_offsets\"", '[', ']')
-            .split(',')
-            .map(|v| v.trim().parse().expect("an offset"))
-            .collect();
+        let span: Vec<usize> =
+            word("\"data_offsets\"", '[', ']').split(',').map(|v| v.trim().parse().expect("an offset")).collect();
         let dtype = match word("\"dtype\":", '"', '"').as_str() {
             "F64" => Dtype::F64,
             "F32" => Dtype::F32,
@@ -48,14 +41,7 @@ fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
             "I32" => Dtype::I32,
             _ => Dtype::Opaque,
         };
-        found.insert(
-            name,
-            Tensor {
-                dtype,
-                start: 8 + n + span[0],
-                end: 8 + n + span[1],
-            },
-        );
+        found.insert(name, Tensor { dtype, start: 8 + n + span[0], end: 8 + n + span[1] });
         rest = &after["\"dtype\"".len()..];
     }
     found
@@ -112,14 +98,10 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
         }
     });
     assert!(jobs.iter().zip(&out).all(|(j, o)| j.1 == o), "decoded bytes differ");
-    let copy = best(repeat, || {
-        jobs.iter().zip(&mut out).for_each(|(j, o)| o.copy_from_slice(j.1))
-    });
+    let copy = best(repeat, || jobs.iter().zip(&mut out).for_each(|(j, o)| o.copy_from_slice(j.1)));
     let coded = encoded.iter().map(|e| e.bytes.len()).sum::<usize>() + tensors * CONTAINER_BYTES;
     let mut schemes = BTreeMap::new();
-    encoded
-        .iter()
-        .for_each(|e| *schemes.entry(e.scheme.name()).or_insert(0usize) += 1);
+    encoded.iter().for_each(|e| *schemes.entry(e.scheme.name()).or_insert(0usize) += 1);
     let speed = |d: Duration| total as f64 / 1e6 / d.as_secs_f64();
     println!(
         "{{\"what\":\"{label}\",\"tensors\":{tensors},\"bytes\":{total},\"coded\":{coded},\"ratio\":{:.4},\
@@ -138,10 +120,7 @@ fn main() {
     while let Some(a) = args.next() {
         match a.as_str() {
             "--cast" => bf16 = args.next().as_deref() == Some("bf16"),
-            "--one-thread" => rayon::ThreadPoolBuilder::new()
-                .num_threads(1)
-                .build_global()
-                .expect("a fresh pool"),
+            "--one-thread" => rayon::ThreadPoolBuilder::new().num_threads(1).build_global().expect("a fresh pool"),
             "--repeat" => repeat = args.next().and_then(|v| v.parse().ok()).expect("a number"),
             _ => files.push(a),
         }
@@ -153,10 +132,7 @@ fn main() {
     let parent = files.get(1).map(|p| load(p, bf16)).unwrap_or_default();
     let mut by: BTreeMap<String, (Vec<Job<'_>>, usize)> = BTreeMap::new();
     for (name, (dtype, raw)) in &own {
-        let base = parent
-            .get(name)
-            .filter(|(d, b)| d == dtype && b.len() == raw.len())
-            .map(|(_, b)| b.as_slice());
+        let base = parent.get(name).filter(|(d, b)| d == dtype && b.len() == raw.len()).map(|(_, b)| b.as_slice());
         for label in [dtype.name(), "all"] {
             let (jobs, tensors) = by.entry(label.to_string()).or_default();
             *tensors += 1;

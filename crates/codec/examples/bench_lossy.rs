@@ -24,14 +24,7 @@ struct Options {
 }
 
 fn options() -> Option<Options> {
-    let mut o = Options {
-        file: String::new(),
-        repeat: 5,
-        bins: 32,
-        step: 0.02,
-        chain: 16,
-        only: None,
-    };
+    let mut o = Options { file: String::new(), repeat: 5, bins: 32, step: 0.02, chain: 16, only: None };
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
@@ -50,11 +43,7 @@ fn main() {
     let Some(o) = options() else {
         return eprintln!("usage: bench_lossy FILE [--repeat N] [--bins B] [--move M] [--chain C] [--only NAME]");
     };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .use_current_thread()
-        .build_global()
-        .expect("a fresh pool");
+    rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global().expect("a fresh pool");
     let model = load(&o.file);
     let bytes: usize = model.iter().map(|t| t.raw.len()).sum();
     let parent: Vec<Tensor> = model.iter().map(|t| moved(t, o.step, 1)).collect();

@@ -75,10 +75,7 @@ fn main() {
             "usage: lattice_bench CHILD PARENT [GRAND] --sens A B [--steps J,..] [--repeat N] [--tile N]"
         );
     }
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build_global()
-        .expect("a fresh pool");
+    rayon::ThreadPoolBuilder::new().num_threads(1).build_global().expect("a fresh pool");
     for &j in &steps {
         for past in [Past::Alone, Past::SameOffsets, Past::OtherOffsets, Past::Lossless] {
             measure(&files, &sens, j, past, repeat, tile);
@@ -93,20 +90,13 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
         let mut shape = shape.clone();
         shape[0] *= tile;
         let of = |t: &Tensors| t.get(name).expect("the same layout").1.repeat(tile);
-        let s: Vec<f32> = of(&sens[0])
-            .iter()
-            .zip(of(&sens[1]))
-            .map(|(a, b)| (a - b) * (a - b))
-            .collect();
+        let s: Vec<f32> = of(&sens[0]).iter().zip(of(&sens[1])).map(|(a, b)| (a - b) * (a - b)).collect();
         let rms = (s.iter().map(|&v| f64::from(v)).sum::<f64>() / s.len() as f64).sqrt();
         let step = j + (16.0 * rms.max(1e-12).log2()).round() as i16;
         let params = Params::from_sensitivity(step, Some(1), &shape, &s);
         side += 2 * (params.rows.len() + params.cols.len());
         let l = Arc::new(Lattice::new(&params, Dtype::F32, &shape).expect("a lattice"));
-        let other = Params {
-            seed: Some(2),
-            ..params
-        };
+        let other = Params { seed: Some(2), ..params };
         let before = Lattice::new(&other, Dtype::F32, &shape).expect("a lattice");
         let make = |t: &Tensors| match past {
             Past::Alone => None,
@@ -117,9 +107,7 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
         let (w, parent, grand) = (bytes(&of(&files[0])), make(&files[1]), files.get(2).and_then(make));
         let (parent, grand) = (parent.as_deref(), grand.as_deref());
         let mut rec = vec![0; w.len()];
-        time[0] += best(repeat, || {
-            assert_eq!(l.quantise(0, &w, &mut rec), Ok(Outcome::Quantised))
-        });
+        time[0] += best(repeat, || assert_eq!(l.quantise(0, &w, &mut rec), Ok(Outcome::Quantised)));
         let mut out = vec![0; w.len()];
         // Segments of 8 MiB, as the store cuts them.
         for at in (0..rec.len()).step_by(8 << 20) {
@@ -140,9 +128,7 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
                 coded = e.expect("encodes").bytes;
             });
             let out = &mut out[range.clone()];
-            time[2] += best(repeat, || {
-                engine.decode(Dtype::F32, &coded, relatives, out).expect("decodes")
-            });
+            time[2] += best(repeat, || engine.decode(Dtype::F32, &coded, relatives, out).expect("decodes"));
             assert!(out == rec, "decoded bytes differ");
             coded_bytes += coded.len();
             let (pairs, low) = l.symbols(at / 4, rec, [p, g]).expect("encodes");

@@ -15,14 +15,12 @@ type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 fn load(path: &str) -> Tensors {
     let bytes = |v: Vec<f32>| v.into_iter().flat_map(f32::to_le_bytes).collect();
     let all = tensors::load(path).into_iter();
-    all.map(|(name, (shape, values))| (name, (shape, bytes(values))))
-        .collect()
+    all.map(|(name, (shape, values))| (name, (shape, bytes(values)))).collect()
 }
 
 fn coarse(bits: Option<Bits>, kind: Moment, shape: &[usize], raw: &[u8]) -> Vec<u8> {
     let values = Values::new(Dtype::F32, raw).expect("f32");
-    bits.and_then(|b| quantise(kind, b, values, shape).expect("a shape that fits"))
-        .unwrap_or_else(|| raw.to_vec())
+    bits.and_then(|b| quantise(kind, b, values, shape).expect("a shape that fits")).unwrap_or_else(|| raw.to_vec())
 }
 
 fn stored(raw: &[u8], base: Option<&[u8]>, hint: Option<&Hint>) -> usize {
@@ -36,18 +34,12 @@ fn main() {
     let Some(child) = files.first() else {
         return eprintln!("usage: moments_bench CHILD [PARENT]");
     };
-    for (way, bits) in [
-        ("lossless", None),
-        ("8 bits", Some(Bits::Eight)),
-        ("4 bits", Some(Bits::Four)),
-    ] {
+    for (way, bits) in [("lossless", None), ("8 bits", Some(Bits::Eight)), ("4 bits", Some(Bits::Four))] {
         for parent in [None, files.get(1)] {
             let mut sums = BTreeMap::<&str, (usize, usize)>::new();
             for (name, (shape, raw)) in child {
                 let Some(kind) = moment_of(name) else { continue };
-                let base = parent
-                    .and_then(|p| p.get(name))
-                    .map(|(s, raw)| coarse(bits, kind, s, raw));
+                let base = parent.and_then(|p| p.get(name)).map(|(s, raw)| coarse(bits, kind, s, raw));
                 let n = stored(&coarse(bits, kind, shape, raw), base.as_deref(), None);
                 let sum = sums.entry(if kind == Moment::Second { "v" } else { "m" }).or_default();
                 *sum = (sum.0 + raw.len(), sum.1 + n);
@@ -79,9 +71,7 @@ fn main() {
 }
 
 fn print(way: &str, parent: bool, sums: &BTreeMap<&str, (usize, usize)>) {
-    let ratios: Vec<String> = sums
-        .iter()
-        .map(|(k, (raw, n))| format!("\"{k}\":{:.2}", *raw as f64 / *n as f64))
-        .collect();
+    let ratios: Vec<String> =
+        sums.iter().map(|(k, (raw, n))| format!("\"{k}\":{:.2}", *raw as f64 / *n as f64)).collect();
     println!("{{\"way\":\"{way}\",\"parent\":{parent},{}}}", ratios.join(","));
 }

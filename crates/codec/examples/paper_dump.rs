@@ -8,12 +8,7 @@ use mdl_codec::quant::paper::{Levels, Ring, Variant, cyclic_delta, encode, rearr
 
 fn read(path: &str) -> Vec<u16> {
     let bytes = std::fs::read(path).expect("a readable file");
-    bytes
-        .as_chunks::<2>()
-        .0
-        .iter()
-        .map(|b| u16::from_le_bytes(*b))
-        .collect()
+    bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect()
 }
 
 fn bins(word: &str) -> u16 {
@@ -28,9 +23,7 @@ fn main() {
         _ => return eprintln!("usage: paper_dump CHILD BINS [PARENT BINS]"),
     };
     let levels = Levels::new(&child.0, child.1).expect("levels of the child");
-    let base = parent
-        .as_ref()
-        .map(|(l, b)| Levels::new(l, *b).expect("levels of the parent"));
+    let base = parent.as_ref().map(|(l, b)| Levels::new(l, *b).expect("levels of the parent"));
     if let Some(base) = base {
         let ring = Ring::of(levels.bins(), base.bins());
         let delta = cyclic_delta(levels, base).expect("as many elements");

@@ -28,19 +28,12 @@ fn dump(args: &[String], bytes: &[u8]) -> Result<(), Box<dyn Error>> {
         embedding_bins: 32,
         prune: args[2].parse()?,
         protect: args[3].parse()?,
-        metric: if args[4] == "sensitivity" {
-            Metric::Sensitivity
-        } else {
-            Metric::Magnitude
-        },
+        metric: if args[4] == "sensitivity" { Metric::Sensitivity } else { Metric::Magnitude },
     };
     let seed = args[5].parse()?;
     let gradient_bytes = args.get(6).map(std::fs::read).transpose()?;
     let weights = Values::new(Dtype::F32, bytes)?;
-    let gradient = gradient_bytes
-        .as_deref()
-        .map(|g| Values::new(Dtype::F32, g))
-        .transpose()?;
+    let gradient = gradient_bytes.as_deref().map(|g| Values::new(Dtype::F32, g)).transpose()?;
 
     let mut survey = Survey::default();
     survey.add(Role::Linear, weights, gradient)?;
@@ -56,25 +49,10 @@ fn dump(args: &[String], bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let all = Sketch::of(weights);
     let quantiles = [0.0, 0.1, 0.25, 0.5, 0.9, 0.999, 1.0].map(|q| all.quantile_abs(q).unwrap_or(0.0));
     println!("{{\"cells\":{},\"rest\":{},", cells(&all), cells(&left));
-    println!(
-        "\"quantiles\":{},\"exact\":{},\"kmeans\":{},",
-        list(quantiles),
-        list(&exact),
-        list(&reference)
-    );
-    println!(
-        "\"loss\":{:?},\"codebook\":{},",
-        points.loss(&exact),
-        list(codebook.values())
-    );
-    println!(
-        "\"levels\":{},\"protected\":{},",
-        list(&quantised.levels),
-        list(&quantised.protected)
-    );
-    let bits = restored
-        .chunks_exact(4)
-        .map(|e| u32::from_le_bytes([e[0], e[1], e[2], e[3]]));
+    println!("\"quantiles\":{},\"exact\":{},\"kmeans\":{},", list(quantiles), list(&exact), list(&reference));
+    println!("\"loss\":{:?},\"codebook\":{},", points.loss(&exact), list(codebook.values()));
+    println!("\"levels\":{},\"protected\":{},", list(&quantised.levels), list(&quantised.protected));
+    let bits = restored.chunks_exact(4).map(|e| u32::from_le_bytes([e[0], e[1], e[2], e[3]]));
     println!("\"restored\":{}}}", list(bits));
     Ok(())
 }
@@ -98,11 +76,7 @@ fn time(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let memcpy = best_ms(|| copy.copy_from_slice(std::hint::black_box(bytes)));
     let rate = |ms: f64| bytes.len() as f64 / ms / 1e6;
     println!("{} numbers, {} cells; one thread", weights.len(), points.len());
-    println!(
-        "sketch {ms:.2} ms, {:.2} GB/s; memcpy {:.2} GB/s",
-        rate(ms),
-        rate(memcpy)
-    );
+    println!("sketch {ms:.2} ms, {:.2} GB/s; memcpy {:.2} GB/s", rate(ms), rate(memcpy));
     for k in [8, 32, 256] {
         let exact = best_ms(|| drop(std::hint::black_box(cluster(&points, k))));
         let seeded = best_ms(|| drop(std::hint::black_box(kmeans(&points, k, 1))));
@@ -112,16 +86,10 @@ fn time(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     survey.add(Role::Linear, weights, None)?;
     let cuts = survey.thresholds(&Config::default())?.cuts(Role::Linear);
     let codebook = Codebook::exact(&rest(weights, None, &cuts)?, 32)?;
-    let levels = one
-        .install(|| quantise(weights, None, &cuts, &codebook))?
-        .ok_or("not finite")?;
+    let levels = one.install(|| quantise(weights, None, &cuts, &codebook))?.ok_or("not finite")?;
     let there = one.install(|| best_ms(|| drop(quantise(weights, None, &cuts, &codebook))));
     let back = one.install(|| best_ms(|| drop(reconstruct(Dtype::F32, &levels, &codebook))));
-    println!(
-        "levels {there:.2} ms, {:.2} GB/s; reconstruction {back:.2} ms, {:.2} GB/s",
-        rate(there),
-        rate(back)
-    );
+    println!("levels {there:.2} ms, {:.2} GB/s; reconstruction {back:.2} ms, {:.2} GB/s", rate(there), rate(back));
     Ok(())
 }
 

@@ -42,9 +42,7 @@ fn quantised(file: &Tensors, config: &Config, book: Book, before: Option<&Checkp
         let role = Role::of(name, &shape);
         if !stays_lossless(role, &shape) {
             let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            survey
-                .add(role, Values::new(Dtype::F32, &raw).expect("f32"), None)
-                .expect("a survey");
+            survey.add(role, Values::new(Dtype::F32, &raw).expect("f32"), None).expect("a survey");
             all.push((name, role, raw));
         }
     }
@@ -59,15 +57,9 @@ fn quantised(file: &Tensors, config: &Config, book: Book, before: Option<&Checkp
             (Book::Warm, Some(old)) => old.warmed(&sketch).expect("a codebook"),
             _ => Codebook::exact(&sketch, config.bins_of(role)).expect("a codebook"),
         };
-        let quantised = quantise(values, None, &cuts, &codebook)
-            .expect("levels")
-            .expect("finite");
+        let quantised = quantise(values, None, &cuts, &codebook).expect("levels").expect("finite");
         let bytes = reconstruct(Dtype::F32, &quantised, &codebook).expect("values");
-        let coded = Coded {
-            codebook,
-            quantised,
-            bytes,
-        };
+        let coded = Coded { codebook, quantised, bytes };
         (name.clone(), coded)
     };
     all.into_iter().map(one).collect()
@@ -94,10 +86,7 @@ fn stored(
     let (engine, mut sum) = (CpuEngine::new(), 0);
     for at in (0..child.len()).step_by(8 << 20) {
         let range = at..child.len().min(at + (8 << 20));
-        let family = Relatives {
-            base: base.map(|b| &b[range.clone()]),
-            grand: grand.map(|g| &g[range.clone()]),
-        };
+        let family = Relatives { base: base.map(|b| &b[range.clone()]), grand: grand.map(|g| &g[range.clone()]) };
         let raw = &child[range.clone()];
         let e = engine.encode(Dtype::F32, raw, family, None).expect("encodes");
         let mut out = vec![0; raw.len()];
@@ -176,9 +165,8 @@ fn main() {
     }
     let bits = |bytes: f64| 8.0 * bytes / sums.parameters as f64;
     let of = |name: &str| bits(sums.bytes.get(name).copied().unwrap_or(0) as f64);
-    let named: Vec<String> = ["ctx", "ctx1", "ctx0", "pe", "he", "rle", "side"]
-        .map(|name| format!("\"{name}\":{:.4}", of(name)))
-        .to_vec();
+    let named: Vec<String> =
+        ["ctx", "ctx1", "ctx0", "pe", "he", "rle", "side"].map(|name| format!("\"{name}\":{:.4}", of(name))).to_vec();
     println!(
         "{{\"files\":{},\"parameters\":{},{},\"h1\":{:.4},\"h2\":{:.4},\"pe/ctx\":{:.3},\"pe/ctx1\":{:.3},\"schemes\":\"{:?}\"}}",
         files.len(),

@@ -17,10 +17,7 @@ pub(crate) fn size(n: usize, bits: u32) -> usize {
 pub(crate) fn put(fields: &[u8], bits: u32, out: &mut Vec<u8>) {
     for group in fields.chunks(GROUP) {
         for j in 0..bits {
-            let word = group
-                .iter()
-                .enumerate()
-                .fold(0u32, |w, (i, &f)| w | u32::from(f >> j & 1) << i);
+            let word = group.iter().enumerate().fold(0u32, |w, (i, &f)| w | u32::from(f >> j & 1) << i);
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -47,10 +44,7 @@ pub(crate) fn get(planes: &[u8], bits: u32, out: &mut [u8]) {
 pub(crate) fn put_wide(fields: &[u64], from: u32, to: u32, out: &mut Vec<u8>) {
     for group in fields.chunks(GROUP) {
         for j in from..to {
-            let word = group
-                .iter()
-                .enumerate()
-                .fold(0u32, |w, (i, &f)| w | ((f >> j & 1) as u32) << i);
+            let word = group.iter().enumerate().fold(0u32, |w, (i, &f)| w | ((f >> j & 1) as u32) << i);
             out.extend_from_slice(&word.to_le_bytes());
         }
     }

@@ -15,11 +15,7 @@ pub(crate) struct BitWriter {
 impl BitWriter {
     /// A writer that will hold about `bytes` bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
-        BitWriter {
-            out: Vec::with_capacity(bytes),
-            acc: 0,
-            fill: 0,
-        }
+        BitWriter { out: Vec::with_capacity(bytes), acc: 0, fill: 0 }
     }
 
     /// Appends the low `width` bits of `value`; higher bits of `value` must be zero. `width` is at most 56.
@@ -212,11 +208,7 @@ impl<'a> Cursor<'a> {
 
     /// Succeeds when everything was read.
     pub(crate) fn done(&self) -> Result<(), CodecError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(CodecError::Corrupt("trailing bytes"))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Corrupt("trailing bytes")) }
     }
 }
 
@@ -233,11 +225,7 @@ mod tests {
         let bytes = w.finish();
         let mut r = BitReader::new(&bytes);
         for width in 0..=64u32 {
-            assert_eq!(
-                r.get_wide(width),
-                0x9e37_79b9_7f4a_7c15u64.checked_shr(64 - width).unwrap_or(0),
-                "{width}"
-            );
+            assert_eq!(r.get_wide(width), 0x9e37_79b9_7f4a_7c15u64.checked_shr(64 - width).unwrap_or(0), "{width}");
         }
         assert!(r.ended_well());
         r.get(20);

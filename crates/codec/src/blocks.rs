@@ -115,12 +115,7 @@ impl Grid {
         let mut jobs = Vec::new();
         let mut rest = out;
         let first = range.start >> self.log;
-        for (b, data) in blocks
-            .iter()
-            .enumerate()
-            .skip(first)
-            .take(((range.end - 1) >> self.log) - first + 1)
-        {
+        for (b, data) in blocks.iter().enumerate().skip(first).take(((range.end - 1) >> self.log) - first + 1) {
             let all = self.elements(b);
             let wanted = all.start.max(range.start)..all.end.min(range.end);
             let (part, tail) = rest.split_at_mut(wanted.len() * size);
@@ -138,10 +133,6 @@ impl Grid {
             part.copy_from_slice(&whole[from..from + len]);
             Ok(())
         };
-        if jobs.len() == 1 {
-            jobs.into_iter().try_for_each(run)
-        } else {
-            jobs.into_par_iter().try_for_each(run)
-        }
+        if jobs.len() == 1 { jobs.into_iter().try_for_each(run) } else { jobs.into_par_iter().try_for_each(run) }
     }
 }

@@ -70,9 +70,7 @@ impl PlaneEncoder {
         let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
         let distinct = counts.iter().filter(|&&c| c > 0).count();
         if distinct <= 1 {
-            return Ok(PlaneEncoder::Const(
-                counts.iter().position(|&c| c > 0).unwrap_or(0) as u8
-            ));
+            return Ok(PlaneEncoder::Const(counts.iter().position(|&c| c > 0).unwrap_or(0) as u8));
         }
         let blocks = blocks as u64;
         let freqs = normalise(counts);
@@ -85,10 +83,7 @@ impl PlaneEncoder {
             let lens = huffman::lengths(counts);
             let bytes = huffman::cost_bits(counts, &lens).div_ceil(8) + blocks * 5 + size(&lens, false) as u64;
             if bytes + bytes / 64 < rans {
-                best = (
-                    bytes,
-                    PlaneEncoder::Huffman(Box::new(lens), Box::new(huffman::Encoder::new(&lens)?)),
-                );
+                best = (bytes, PlaneEncoder::Huffman(Box::new(lens), Box::new(huffman::Encoder::new(&lens)?)));
             }
         }
         if best.0 >= total {

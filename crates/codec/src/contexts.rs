@@ -24,10 +24,7 @@ impl ByExponent {
     /// Nothing counted.
     #[allow(clippy::new_without_default, reason = "nothing is not what anybody counts")]
     pub fn new() -> Self {
-        ByExponent {
-            rows: Vec::new(),
-            row_of: [NO_ROW; 256],
-        }
+        ByExponent { rows: Vec::new(), row_of: [NO_ROW; 256] }
     }
 
     /// Counts one symbol.
@@ -76,10 +73,7 @@ impl ByExponent {
 
     /// The exponents that occur, rising, with their counts.
     fn iter(&self) -> impl Iterator<Item = (u8, &Counts)> {
-        self.row_of
-            .iter()
-            .enumerate()
-            .filter_map(|(e, &at)| Some((e as u8, self.rows.get(usize::from(at))?)))
+        self.row_of.iter().enumerate().filter_map(|(e, &at)| Some((e as u8, self.rows.get(usize::from(at))?)))
     }
 }
 
@@ -106,24 +100,14 @@ fn cost(counts: &Counts) -> u64 {
 fn join(a: &Context, b: &Context) -> Context {
     let mut counts = a.counts;
     add(&mut counts, &b.counts);
-    Context {
-        first: a.first,
-        cost: cost(&counts),
-        counts,
-    }
+    Context { first: a.first, cost: cost(&counts), counts }
 }
 
 /// Merges the exponents into at most [`MAX`] contexts, the first of which starts at exponent 0. Returns them and their
 /// cost in 1/1024 bits.
 pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
-    let mut list: Vec<Context> = by
-        .iter()
-        .map(|(e, counts)| Context {
-            first: e,
-            counts: *counts,
-            cost: cost(counts),
-        })
-        .collect();
+    let mut list: Vec<Context> =
+        by.iter().map(|(e, counts)| Context { first: e, counts: *counts, cost: cost(counts) }).collect();
     let mut joined: Vec<Context> = list.windows(2).map(|p| join(&p[0], &p[1])).collect();
     while list.len() > 1 {
         let loss = |i: usize| joined[i].cost as i64 - (list[i].cost + list[i + 1].cost) as i64;

@@ -93,11 +93,7 @@ impl CpuEngine {
             Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
             Some((scheme, bytes)) => {
                 let plain = self.encode_chosen(choice, dtype, raw, relatives)?;
-                Ok(if bytes.len() <= plain.bytes.len() {
-                    Encoded { bytes, scheme }
-                } else {
-                    plain
-                })
+                Ok(if bytes.len() <= plain.bytes.len() { Encoded { bytes, scheme } } else { plain })
             }
             None => self.encode_chosen(choice, dtype, raw, relatives),
         }
@@ -165,26 +161,16 @@ fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Re
         Some(b) if b.len() != len => Err(CodecError::BadInput("the base has another length")),
         some => Ok(some),
     };
-    Ok(Relatives {
-        base: need(relatives.base, 1)?,
-        grand: need(relatives.grand, 2)?,
-    })
+    Ok(Relatives { base: need(relatives.base, 1)?, grand: need(relatives.grand, 2)? })
 }
 
 fn stored(raw: &[u8]) -> Encoded {
-    Encoded {
-        bytes: [&[Scheme::Stored as u8], raw].concat(),
-        scheme: Scheme::Stored,
-    }
+    Encoded { bytes: [&[Scheme::Stored as u8], raw].concat(), scheme: Scheme::Stored }
 }
 
 /// The encoding, unless it is longer than the bytes themselves.
 fn shorter(scheme: Scheme, bytes: Vec<u8>, raw: &[u8]) -> Encoded {
-    if decide::pays(bytes.len(), raw.len()) {
-        Encoded { bytes, scheme }
-    } else {
-        stored(raw)
-    }
+    if decide::pays(bytes.len(), raw.len()) { Encoded { bytes, scheme } } else { stored(raw) }
 }
 
 fn zstd_bytes(raw: &[u8]) -> Result<Vec<u8>, CodecError> {
@@ -212,10 +198,7 @@ impl Engine for CpuEngine {
         if !decide::wants_without_grand(raw.len(), best.scheme) {
             return Ok(best);
         }
-        let base = Relatives {
-            grand: None,
-            ..relatives
-        };
+        let base = Relatives { grand: None, ..relatives };
         Ok(decide::with_or_without_grand(best, self.best(dtype, raw, base, hint)?))
     }
 

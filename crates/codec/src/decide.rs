@@ -20,11 +20,7 @@ pub fn wants_without_grand(raw: usize, scheme: Scheme) -> bool {
 
 /// The encoding without the grandparent, unless the one with it saves more than naming it costs.
 pub fn with_or_without_grand(with: Encoded, without: Encoded) -> Encoded {
-    if without.bytes.len() <= with.bytes.len() + GRAND_BYTES {
-        without
-    } else {
-        with
-    }
+    if without.bytes.len() <= with.bytes.len() + GRAND_BYTES { without } else { with }
 }
 
 /// Whether an encoding is no longer than the bytes themselves.

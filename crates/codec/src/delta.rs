@@ -19,10 +19,7 @@ pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
     let t = numbers.max_t();
     for i in 0..raw.len() / numbers.size {
         let old = numbers.load(base, i);
-        by.add(
-            numbers.context(old),
-            symbol_of(numbers.difference(numbers.load(raw, i), old), t),
-        );
+        by.add(numbers.context(old), symbol_of(numbers.difference(numbers.load(raw, i), old), t));
     }
     by
 }
@@ -45,22 +42,13 @@ impl Plan {
     /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the
     /// type allows.
     pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> Plan {
-        let best = (0..=numbers.max_t())
-            .rev()
-            .map(|t| plan_at(numbers, by, t))
-            .min_by_key(|p| p.2);
+        let best = (0..=numbers.max_t()).rev().map(|t| plan_at(numbers, by, t)).min_by_key(|p| p.2);
         let (t, list, _) = best.unwrap_or_default();
         let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
         let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
         head.extend(list.iter().skip(1).map(|c| c.first));
         freqs.iter().for_each(|f| put(&mut head, f, true));
-        Plan {
-            head,
-            t,
-            freqs,
-            map: context_map(list.iter().map(|c| c.first)),
-            grid,
-        }
+        Plan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
     }
 
     /// The segment, from the stream and the raw bits of each block.
@@ -68,8 +56,7 @@ impl Plan {
         let size: usize = blocks.iter().map(|(s, b)| s.len() + b.len() + 8).sum();
         let mut out = Vec::with_capacity(self.head.len() + size);
         out.extend_from_slice(&self.head);
-        self.grid
-            .put_lengths(&mut out, blocks.iter().map(|(s, b)| 4 + s.len() + b.len()));
+        self.grid.put_lengths(&mut out, blocks.iter().map(|(s, b)| 4 + s.len() + b.len()));
         for (stream, bits) in blocks {
             out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
             out.extend_from_slice(stream);
@@ -95,13 +82,7 @@ fn plan_at(numbers: Numbers, by: &ByExponent, t: u32) -> (u32, Vec<Context>, u64
     let coarse = by.map(|s| symbol_of(signed(s, from[usize::from(s)].0), t));
     let (list, mut cost) = contexts::cluster(&coarse);
     for c in &list {
-        cost += c
-            .counts
-            .iter()
-            .zip(to)
-            .map(|(&n, b)| u64::from(n) * u64::from(b.1))
-            .sum::<u64>()
-            << COST_BITS;
+        cost += c.counts.iter().zip(to).map(|(&n, b)| u64::from(n) * u64::from(b.1)).sum::<u64>() << COST_BITS;
     }
     (t, list, cost)
 }
@@ -122,13 +103,7 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
         .reduce(ByExponent::new, |a, b| a.merge(&b));
     let plan = Plan::new(numbers, grid, &by);
     let mut out = plan.head;
-    let coder = Encoder {
-        simd,
-        numbers,
-        t: plan.t,
-        table: EncTable::new(&plan.freqs),
-        map: plan.map,
-    };
+    let coder = Encoder { simd, numbers, t: plan.t, table: EncTable::new(&plan.freqs), map: plan.map };
     grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));
     out
 }
@@ -205,18 +180,9 @@ impl<'a> Front<'a> {
             return Err(CodecError::Corrupt("bad class"));
         }
         let firsts = contexts::get_firsts(&mut cursor)?;
-        let freqs = (0..firsts.len())
-            .map(|_| get_freqs(&mut cursor))
-            .collect::<Result<Vec<_>, _>>()?;
+        let freqs = (0..firsts.len()).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Front {
-            numbers,
-            grid,
-            t,
-            freqs,
-            map: context_map(firsts.into_iter()),
-            blocks,
-        })
+        Ok(Front { numbers, grid, t, freqs, map: context_map(firsts.into_iter()), blocks })
     }
 }
 
@@ -232,11 +198,7 @@ impl<'a> Reader<'a> {
     /// As [`Front::new`].
     pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let front = Front::new(numbers, body, n)?;
-        Ok(Reader {
-            bases: symbol_bases(front.t),
-            table: DecTable::new(&front.freqs)?,
-            front,
-        })
+        Ok(Reader { bases: symbol_bases(front.t), table: DecTable::new(&front.freqs)?, front })
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
@@ -248,11 +210,9 @@ impl<'a> Reader<'a> {
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let size = self.front.numbers.size;
-        self.front
-            .grid
-            .decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
-                self.block(simd, data, &base[elements.start * size..elements.end * size], out)
-            })
+        self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
+            self.block(simd, data, &base[elements.start * size..elements.end * size], out)
+        })
     }
 
     fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
@@ -271,11 +231,7 @@ impl<'a> Reader<'a> {
                 let d = signed(s, least.wrapping_add(bits.get_wide(width)));
                 numbers.store(out, i, numbers.apply(numbers.load(base, i), d));
             }
-            if bits.ended_well() {
-                Ok(())
-            } else {
-                Err(CodecError::Corrupt("raw bits do not end where they should"))
-            }
+            if bits.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
         })
     }
 }

@@ -45,11 +45,7 @@ impl Span {
     /// Bytes `start..start + len` of it, if they are inside.
     pub fn part(&self, start: usize, len: usize) -> Option<Span> {
         let inside = start.checked_add(len).is_some_and(|end| end <= self.len);
-        inside.then_some(Span {
-            device: self.device,
-            address: self.address + start as u64,
-            len,
-        })
+        inside.then_some(Span { device: self.device, address: self.address + start as u64, len })
     }
 }
 

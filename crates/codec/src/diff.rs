@@ -34,20 +34,12 @@ impl Numbers {
             Dtype::C64 | Dtype::C128 => (8, false, 0, 0),
             _ => (dtype.size(), false, 0, 0),
         };
-        Numbers {
-            size,
-            float,
-            mantissa,
-            offset,
-        }
+        Numbers { size, float, mantissa, offset }
     }
 
     /// The numbers without their `zero` lowest bytes, which is fewer than they have: for differences, not for `load`.
     pub(crate) fn heads(self, zero: u8) -> Self {
-        Numbers {
-            size: self.size - usize::from(zero),
-            ..self
-        }
+        Numbers { size: self.size - usize::from(zero), ..self }
     }
 
     /// Most bits under the top one that may join the class: a class must fit a byte.
@@ -71,30 +63,19 @@ impl Numbers {
     /// What a device must know: size | whether it is a float << 32, mantissa bits | what is taken off the exponent <<
     /// 32.
     pub fn words(self) -> [u64; 2] {
-        [
-            self.size as u64 | u64::from(self.float) << 32,
-            u64::from(self.mantissa) | self.offset << 32,
-        ]
+        [self.size as u64 | u64::from(self.float) << 32, u64::from(self.mantissa) | self.offset << 32]
     }
 
     /// How many exponents [`context`](Self::context) tells apart: all are below.
     pub fn exponents(self) -> usize {
-        if self.float {
-            1 << (self.bits() - 1 - self.mantissa).min(8)
-        } else {
-            1
-        }
+        if self.float { 1 << (self.bits() - 1 - self.mantissa).min(8) } else { 1 }
     }
 
     /// The monotone integer of an element, as the low bits of a word.
     #[inline(always)]
     fn monotone(self, bits: u64) -> u64 {
         let w = self.bits();
-        if self.float && bits >> (w - 1) != 0 {
-            bits ^ ((1 << (w - 1)) - 1)
-        } else {
-            bits
-        }
+        if self.float && bits >> (w - 1) != 0 { bits ^ ((1 << (w - 1)) - 1) } else { bits }
     }
 
     /// The monotone integer, signed: in the order of the numbers.
@@ -119,11 +100,7 @@ impl Numbers {
 
     /// The upper 16 bits of the numbers whose monotone integers have `ordered` as their upper 16 bits.
     pub(crate) fn key(self, ordered: i16) -> u16 {
-        if self.float && ordered < 0 {
-            ordered as u16 ^ 0x7fff
-        } else {
-            ordered as u16
-        }
+        if self.float && ordered < 0 { ordered as u16 ^ 0x7fff } else { ordered as u16 }
     }
 
     /// `new - old` as a signed number (wrapping in the width of the element); of floats with a negative base, the
@@ -145,11 +122,7 @@ impl Numbers {
 
     #[inline(always)]
     fn turn(self, old: u64, d: i64) -> i64 {
-        if self.float && old >> (self.bits() - 1) != 0 {
-            d.wrapping_neg()
-        } else {
-            d
-        }
+        if self.float && old >> (self.bits() - 1) != 0 { d.wrapping_neg() } else { d }
     }
 
     /// The context of a base element: its exponent (f64: brought into the range of an f32's and cut off there); 0 for
@@ -224,11 +197,7 @@ pub(crate) fn symbol_bases(t: u32) -> [(u64, u32); 256] {
 /// The difference that a symbol's magnitude and sign make.
 #[inline(always)]
 pub(crate) fn signed(symbol: u8, magnitude: u64) -> i64 {
-    if symbol & 1 == 1 {
-        magnitude as i64
-    } else {
-        (magnitude as i64).wrapping_neg()
-    }
+    if symbol & 1 == 1 { magnitude as i64 } else { (magnitude as i64).wrapping_neg() }
 }
 
 #[cfg(test)]
@@ -256,17 +225,7 @@ mod tests {
         for dtype in Dtype::ALL {
             let n = Numbers::of(dtype);
             let mask = u64::MAX >> (64 - n.bits());
-            let values = [
-                0,
-                1,
-                0x80,
-                0x7f80,
-                0x8000,
-                0x7fc0_0001,
-                0x8000_0000,
-                0x8000_0000_0000_0000,
-                u64::MAX,
-            ];
+            let values = [0, 1, 0x80, 0x7f80, 0x8000, 0x7fc0_0001, 0x8000_0000, 0x8000_0000_0000_0000, u64::MAX];
             for a in values.map(|v| v & mask) {
                 for b in values.map(|v| v & mask) {
                     let d = n.difference(a, b);
@@ -283,10 +242,7 @@ mod tests {
         }
         let n = Numbers::of(Dtype::F32);
         assert_eq!(n.difference(0.0f32.to_bits().into(), (-0.0f32).to_bits().into()), -1);
-        assert_eq!(
-            n.difference((-1.5f32).to_bits().into(), (-1.0f32).to_bits().into()),
-            1 << 22
-        );
+        assert_eq!(n.difference((-1.5f32).to_bits().into(), (-1.0f32).to_bits().into()), 1 << 22);
         assert_eq!(n.difference(1.0f32.to_bits().into(), 0.99999994f32.to_bits().into()), 1);
         assert_eq!(n.context(1.5f32.to_bits().into()), 127);
         assert_eq!(Numbers::of(Dtype::F64).context(1.5f64.to_bits()), 127);

@@ -92,10 +92,7 @@ impl Dtype {
 
     /// Whether the elements are IEEE-like floats (sign, exponent, mantissa from the top bit down).
     pub const fn is_float(self) -> bool {
-        matches!(
-            self,
-            Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F8E4M3 | Dtype::F8E5M2
-        )
+        matches!(self, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F8E4M3 | Dtype::F8E5M2)
     }
 
     /// Short lower-case name, as `mdl ls` prints it: `f32`, `bf16`, `f8e4m3`, ...

@@ -81,10 +81,7 @@ pub struct Relatives<'a> {
 
 impl Relatives<'_> {
     /// No relatives: what is encoded so stands alone.
-    pub const NONE: Relatives<'static> = Relatives {
-        base: None,
-        grand: None,
-    };
+    pub const NONE: Relatives<'static> = Relatives { base: None, grand: None };
 }
 
 impl<'a> From<Option<&'a [u8]>> for Relatives<'a> {

@@ -38,9 +38,7 @@ pub fn sample_ranges(bytes: usize, size: usize) -> Vec<Range<usize>> {
     }
     let runs = wanted / RUN;
     let stride = (n - RUN) / (runs - 1);
-    (0..runs)
-        .map(|r| r * stride * size..(r * stride + RUN) * size)
-        .collect()
+    (0..runs).map(|r| r * stride * size..(r * stride + RUN) * size).collect()
 }
 
 fn sample(data: &[u8], ranges: &[Range<usize>]) -> Vec<u8> {
@@ -123,36 +121,15 @@ fn float_plan(shape: Shape, part: &[u8]) -> (Plan, u64, u64) {
     let low = shape.low_bytes();
     let n = part.len() / shape.size;
     if low == 0 {
-        return (
-            Plan {
-                cut: Some(cut),
-                low_planes: false,
-            },
-            cost,
-            tables,
-        );
+        return (Plan { cut: Some(cut), low_planes: false }, cost, tables);
     }
     let grouped = (low::stored_size(&low::counts(part, shape.size, low), n, low) as u64 * 8) << COST_BITS;
     let (planes, low_tables) = byte_planes(part, shape.size, low);
     // Planes decode more slowly than groups: they must save a 32nd of the low bytes.
     if planes + low_tables < grouped - grouped / 32 {
-        (
-            Plan {
-                cut: Some(cut),
-                low_planes: true,
-            },
-            cost + planes,
-            tables + low_tables,
-        )
+        (Plan { cut: Some(cut), low_planes: true }, cost + planes, tables + low_tables)
     } else {
-        (
-            Plan {
-                cut: Some(cut),
-                low_planes: false,
-            },
-            cost + grouped,
-            tables,
-        )
+        (Plan { cut: Some(cut), low_planes: false }, cost + grouped, tables)
     }
 }
 
@@ -161,10 +138,7 @@ fn byte_planes(part: &[u8], size: usize, low: usize) -> (u64, u64) {
     let (mut cost, mut tables) = (0, 0);
     for b in 0..low {
         let mut counts: Counts = [0; 256];
-        part.iter()
-            .skip(b)
-            .step_by(size)
-            .for_each(|&v| counts[usize::from(v)] += 1);
+        part.iter().skip(b).step_by(size).for_each(|&v| counts[usize::from(v)] += 1);
         let coded = entropy(&counts);
         let raw = (part.len() as u64 / size as u64 * 8) << COST_BITS;
         let table = table_cost(counts.iter().filter(|&&c| c > 0).count());
@@ -258,15 +232,9 @@ fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
 fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
     let numbers = Numbers::of(dtype);
     let n = part.len() / numbers.size;
-    let changed = (0..n)
-        .filter(|&i| numbers.load(part, i) != numbers.load(base, i))
-        .count();
+    let changed = (0..n).filter(|&i| numbers.load(part, i) != numbers.load(base, i)).count();
     let by: ByExponent = delta::count(numbers, part, base);
     let cost = delta::cost(numbers, &by);
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
-    if changed * 32 < n {
-        (Choice::Sparse, scale(cost))
-    } else {
-        (Choice::Delta, scale(cost))
-    }
+    if changed * 32 < n { (Choice::Sparse, scale(cost)) } else { (Choice::Delta, scale(cost)) }
 }

@@ -28,11 +28,7 @@ impl Shape {
             Dtype::F8E5M2 => (5, 8),
             _ => return None,
         };
-        Some(Shape {
-            size: dtype.size(),
-            exponent,
-            head_bits,
-        })
+        Some(Shape { size: dtype.size(), exponent, head_bits })
     }
 
     /// Bytes of an element below its head.
@@ -73,22 +69,14 @@ impl Cut {
     pub fn valid(self) -> bool {
         let key_bits = self.shape.exponent + self.k;
         let fits = key_bits < self.shape.head_bits && self.field_bits() <= 8;
-        fits && if self.windowed() {
-            self.lo >= 1 && u32::from(self.lo) + 254 < 1 << key_bits
-        } else {
-            self.lo == 1
-        }
+        fits && if self.windowed() { self.lo >= 1 && u32::from(self.lo) + 254 < 1 << key_bits } else { self.lo == 1 }
     }
 
     /// The symbol of a key.
     #[inline(always)]
     pub(crate) fn symbol(self, key: u16) -> u8 {
         let in_window = key.wrapping_sub(self.lo);
-        let s = if in_window < 254 + u16::from(!self.windowed()) {
-            in_window as u8 + 1
-        } else {
-            EXCEPTION
-        };
+        let s = if in_window < 254 + u16::from(!self.windowed()) { in_window as u8 + 1 } else { EXCEPTION };
         if key == 0 { 0 } else { s }
     }
 
@@ -108,11 +96,7 @@ impl Cut {
     /// The head that a symbol and a field came from (for exceptions: with some key).
     #[inline(always)]
     pub(crate) fn head(self, symbol: u8, field: u8) -> u16 {
-        let key = if symbol == 0 {
-            0
-        } else {
-            (self.lo - 1).wrapping_add(u16::from(symbol))
-        };
+        let key = if symbol == 0 { 0 } else { (self.lo - 1).wrapping_add(u16::from(symbol)) };
         self.head_of_key(key, field)
     }
 
@@ -170,11 +154,7 @@ fn head_of<const SIZE: usize>(e: &[u8; SIZE]) -> u16 {
 #[inline(always)]
 pub(crate) fn head_at(raw: &[u8], size: usize, i: usize) -> u16 {
     let end = (i + 1) * size;
-    if size == 1 {
-        u16::from(raw[i])
-    } else {
-        u16::from_le_bytes([raw[end - 2], raw[end - 1]])
-    }
+    if size == 1 { u16::from(raw[i]) } else { u16::from_le_bytes([raw[end - 2], raw[end - 1]]) }
 }
 
 #[cfg(test)]

@@ -14,22 +14,14 @@ const SLOTS: usize = 1 << MAX_LEN;
 
 /// Code lengths (0 = absent, else 1..=12) for the symbols counted; absent symbols get none.
 pub(crate) fn lengths(counts: &[u32; 256]) -> [u16; 256] {
-    let present: BTreeMap<usize, u64> = counts
-        .iter()
-        .enumerate()
-        .filter(|(_, c)| **c > 0)
-        .map(|(s, &c)| (s, u64::from(c)))
-        .collect();
+    let present: BTreeMap<usize, u64> =
+        counts.iter().enumerate().filter(|(_, c)| **c > 0).map(|(s, &c)| (s, u64::from(c))).collect();
     let mut lens = [0u16; 256];
     if present.len() == 1 {
         present.keys().for_each(|&s| lens[s] = 1);
         return lens;
     }
-    let (book, _) = present
-        .iter()
-        .map(|(&s, &w)| (s, w))
-        .collect::<CodeBuilder<usize, u64>>()
-        .finish();
+    let (book, _) = present.iter().map(|(&s, &w)| (s, w)).collect::<CodeBuilder<usize, u64>>().finish();
     for &s in present.keys() {
         lens[s] = book.get(&s).map_or(0, |code| code.len()) as u16;
     }
@@ -82,20 +74,12 @@ fn codes(lens: &[u16; 256]) -> Result<[u16; 256], CodecError> {
             next += SLOTS >> len;
         }
     }
-    if next > SLOTS {
-        Err(CodecError::Corrupt("code lengths exceed the Kraft sum"))
-    } else {
-        Ok(codes)
-    }
+    if next > SLOTS { Err(CodecError::Corrupt("code lengths exceed the Kraft sum")) } else { Ok(codes) }
 }
 
 /// Bits that symbols with these counts would take.
 pub(crate) fn cost_bits(counts: &[u32; 256], lens: &[u16; 256]) -> u64 {
-    counts
-        .iter()
-        .zip(lens)
-        .map(|(&c, &l)| u64::from(c) * u64::from(l))
-        .sum()
+    counts.iter().zip(lens).map(|(&c, &l)| u64::from(c) * u64::from(l)).sum()
 }
 
 /// Codes ready for encoding.
@@ -108,10 +92,7 @@ pub struct Encoder {
 impl Encoder {
     /// An encoder for these lengths.
     pub(crate) fn new(lens: &[u16; 256]) -> Result<Self, CodecError> {
-        Ok(Encoder {
-            codes: codes(lens)?,
-            lens: *lens,
-        })
+        Ok(Encoder { codes: codes(lens)?, lens: *lens })
     }
 
     /// The table for a device, a word for each symbol: code, first bit lowest | length << 16.
@@ -124,10 +105,7 @@ impl Encoder {
     pub(crate) fn encode(&self, symbols: &[u8], out: &mut Vec<u8>) {
         let mut w = BitWriter::with_capacity(symbols.len());
         for &s in symbols {
-            w.put(
-                u64::from(self.codes[usize::from(s)]),
-                u32::from(self.lens[usize::from(s)]),
-            );
+            w.put(u64::from(self.codes[usize::from(s)]), u32::from(self.lens[usize::from(s)]));
         }
         out.extend_from_slice(&w.finish());
     }
@@ -171,11 +149,7 @@ impl Decoder {
             *o = e as u8;
             r.skip(u32::from(e >> 8));
         }
-        if r.ended_well() {
-            Ok(())
-        } else {
-            Err(CodecError::Corrupt("code stream does not end where it should"))
-        }
+        if r.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("code stream does not end where it should")) }
     }
 }
 

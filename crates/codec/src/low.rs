@@ -20,35 +20,20 @@ pub(crate) fn counts(raw: &[u8], size: usize, low: usize) -> Vec<u8> {
 
 /// As [`counts`], into `out`.
 pub(crate) fn put_counts(raw: &[u8], size: usize, low: usize, out: &mut [u8]) {
-    raw.chunks(GROUP * size)
-        .zip(out)
-        .for_each(|(g, o)| *o = count(g, size, low));
+    raw.chunks(GROUP * size).zip(out).for_each(|(g, o)| *o = count(g, size, low));
 }
 
 fn count(group: &[u8], size: usize, low: usize) -> u8 {
     let n = group.len() / size;
     let all = match (size, low) {
-        (4, 2) => group
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .fold(0, |a, e| a | u32::from_le_bytes(*e))
-            .into(),
-        (8, 6) => group
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .fold(0, |a, e| a | u64::from_le_bytes(*e)),
+        (4, 2) => group.as_chunks::<4>().0.iter().fold(0, |a, e| a | u32::from_le_bytes(*e)).into(),
+        (8, 6) => group.as_chunks::<8>().0.iter().fold(0, |a, e| a | u64::from_le_bytes(*e)),
         _ => (0..n).fold(0, |a, i| a | low_of(group, size, low, i)),
     };
     let bits = 8 * low as u32;
     let zeros = all.trailing_zeros().min(bits);
     // A short last group pays for whole words: it stays as it is unless planes are really smaller.
-    if bitplane::size(n, bits - zeros) < n * low {
-        zeros as u8
-    } else {
-        0
-    }
+    if bitplane::size(n, bits - zeros) < n * low { zeros as u8 } else { 0 }
 }
 
 /// The low bytes of element `i` as a number.
@@ -63,11 +48,7 @@ fn low_of(group: &[u8], size: usize, low: usize, i: usize) -> u64 {
 pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
     let group = |(g, &c): (usize, &u8)| {
         let n = GROUP.min(n - g * GROUP);
-        if c == 0 {
-            n * low
-        } else {
-            bitplane::size(n, 8 * low as u32 - u32::from(c))
-        }
+        if c == 0 { n * low } else { bitplane::size(n, 8 * low as u32 - u32::from(c)) }
     };
     counts.iter().enumerate().map(group).sum()
 }
@@ -143,11 +124,7 @@ pub(crate) fn get(
         } else {
             bitplane::get_wide(cursor, u32::from(c), bits, fields)?;
         }
-        for ((e, f), h) in group
-            .chunks_exact_mut(size)
-            .zip(fields.iter())
-            .zip(heads.as_chunks::<2>().0)
-        {
+        for ((e, f), h) in group.chunks_exact_mut(size).zip(fields.iter()).zip(heads.as_chunks::<2>().0) {
             e[..low].copy_from_slice(&f.to_le_bytes()[..low]);
             e[low..].copy_from_slice(h);
         }
@@ -158,12 +135,8 @@ pub(crate) fn get(
 /// Elements of 4 bytes from their lower halves and their heads, two bytes each.
 #[inline(always)]
 pub(crate) fn join_halves(data: &[u8], heads: &[u8], group: &mut [u8]) {
-    for ((e, l), h) in group
-        .as_chunks_mut::<4>()
-        .0
-        .iter_mut()
-        .zip(data.as_chunks::<2>().0)
-        .zip(heads.as_chunks::<2>().0)
+    for ((e, l), h) in
+        group.as_chunks_mut::<4>().0.iter_mut().zip(data.as_chunks::<2>().0).zip(heads.as_chunks::<2>().0)
     {
         *e = (u32::from(u16::from_le_bytes(*h)) << 16 | u32::from(u16::from_le_bytes(*l))).to_le_bytes();
     }

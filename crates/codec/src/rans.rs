@@ -44,20 +44,10 @@ impl EncTable {
                 // Frequency 1 would need 2^64: 2^64 - 1 divides to x - 1 instead, and the bias makes up for it.
                 *e = match freq {
                     0 => EncSymbol::default(),
-                    1 => EncSymbol {
-                        reciprocal: u64::MAX,
-                        freq,
-                        bias: start + (PROB_ONE as u16 - 1),
-                    },
-                    _ => EncSymbol {
-                        reciprocal: u64::MAX / u64::from(freq) + 1,
-                        freq,
-                        bias: start,
-                    },
+                    1 => EncSymbol { reciprocal: u64::MAX, freq, bias: start + (PROB_ONE as u16 - 1) },
+                    _ => EncSymbol { reciprocal: u64::MAX / u64::from(freq) + 1, freq, bias: start },
                 };
-                let reciprocal = (1u64 << 32)
-                    .checked_div(freq.into())
-                    .map_or(0, |r| r.min(u32::MAX.into()));
+                let reciprocal = (1u64 << 32).checked_div(freq.into()).map_or(0, |r| r.min(u32::MAX.into()));
                 packed.push(reciprocal | u64::from(freq) << 32 | u64::from(start) << 48);
                 start += freq;
             }
@@ -159,9 +149,7 @@ pub(crate) fn encode_scalar<const L: usize>(
             n += usize::from(spill);
             let x = if spill { x >> 16 } else { x };
             let q = ((u128::from(e.reciprocal) * u128::from(x)) >> 64) as u32;
-            state[lane] = x
-                .wrapping_add(u32::from(e.bias))
-                .wrapping_add(q.wrapping_mul(PROB_ONE - u32::from(e.freq)));
+            state[lane] = x.wrapping_add(u32::from(e.bias)).wrapping_add(q.wrapping_mul(PROB_ONE - u32::from(e.freq)));
         }
         out.extend_from_slice(words[..n].as_flattened());
     }
@@ -190,13 +178,7 @@ pub(crate) fn decode(
     let (done, left) = simd.rans_decode(table, &mut state, words, ctx, out);
     let rest = &words[..left];
     let left = match ctx {
-        Some(c) => decode_tail(
-            table,
-            &mut state,
-            rest,
-            |i| usize::from(c[done + i]) << PROB_BITS,
-            &mut out[done..],
-        )?,
+        Some(c) => decode_tail(table, &mut state, rest, |i| usize::from(c[done + i]) << PROB_BITS, &mut out[done..])?,
         None => decode_tail(table, &mut state, rest, |_| 0, &mut out[done..])?,
     };
     if left != 0 || state.iter().any(|&x| x != LOW) {
@@ -263,10 +245,9 @@ mod tests {
                 }
                 flat[9] += 1;
                 counts.iter_mut().for_each(|c| c[9] += 1);
-                for (freqs, ctx) in [
-                    (vec![normalise(&flat)], None),
-                    (counts.map(|c| normalise(&c)).to_vec(), Some(ctx)),
-                ] {
+                for (freqs, ctx) in
+                    [(vec![normalise(&flat)], None), (counts.map(|c| normalise(&c)).to_vec(), Some(ctx))]
+                {
                     let mut stream = vec![7u8];
                     let table = EncTable::new(&freqs);
                     encode(Simd::detect(), &table, &symbols, ctx.as_deref(), &mut stream);

@@ -49,11 +49,7 @@ fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes<Vec<u8>> {
             bits.put_wide(d.unsigned_abs() - least, width);
         }
     }
-    Changes {
-        gaps,
-        symbols,
-        bits: bits.finish(),
-    }
+    Changes { gaps, symbols, bits: bits.finish() }
 }
 
 /// Encodes `raw` against `base`, scheme byte first.
@@ -61,10 +57,8 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> R
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
     let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
-    let all: Vec<_> = (0..grid.blocks())
-        .into_par_iter()
-        .map(|b| changes(numbers, &raw[bytes(b)], &base[bytes(b)]))
-        .collect();
+    let all: Vec<_> =
+        (0..grid.blocks()).into_par_iter().map(|b| changes(numbers, &raw[bytes(b)], &base[bytes(b)])).collect();
     finish(simd, grid, &all)
 }
 
@@ -119,13 +113,7 @@ impl<'a> Reader<'a> {
         let gaps = PlaneDecoder::get_header(&mut cursor)?;
         let symbols = PlaneDecoder::get_header(&mut cursor)?;
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Reader {
-            numbers,
-            grid,
-            gaps,
-            symbols,
-            blocks,
-        })
+        Ok(Reader { numbers, grid, gaps, symbols, blocks })
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
@@ -137,10 +125,9 @@ impl<'a> Reader<'a> {
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         let size = self.numbers.size;
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
-                self.block(simd, data, &base[elements.start * size..elements.end * size], out)
-            })
+        self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
+            self.block(simd, data, &base[elements.start * size..elements.end * size], out)
+        })
     }
 
     /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its
@@ -159,11 +146,7 @@ impl<'a> Reader<'a> {
             self.gaps.decode(simd, &mut cursor, &mut gaps)?;
             self.symbols.decode(simd, &mut cursor, &mut symbols)?;
         }
-        Ok(Changes {
-            gaps: gaps.into(),
-            symbols: symbols.into(),
-            bits: cursor.rest().into(),
-        })
+        Ok(Changes { gaps: gaps.into(), symbols: symbols.into(), bits: cursor.rest().into() })
     }
 
     fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
@@ -181,14 +164,9 @@ impl<'a> Reader<'a> {
             }
             let (least, width) = bases[usize::from(s)];
             let d = signed(s, least.wrapping_add(bits.get_wide(width)));
-            self.numbers
-                .store(out, at, self.numbers.apply(self.numbers.load(base, at), d));
+            self.numbers.store(out, at, self.numbers.apply(self.numbers.load(base, at), d));
             at += 1;
         }
-        if bits.ended_well() {
-            Ok(())
-        } else {
-            Err(CodecError::Corrupt("raw bits do not end where they should"))
-        }
+        if bits.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
     }
 }

@@ -149,12 +149,7 @@ mod tests {
 
     #[test]
     fn normalised_frequencies_sum_to_one_and_keep_rare_symbols() {
-        let mut all = vec![
-            counts(&[(3, 1)]),
-            counts(&[(0, 1), (255, u32::MAX)]),
-            [1; 256],
-            [u32::MAX; 256],
-        ];
+        let mut all = vec![counts(&[(3, 1)]), counts(&[(0, 1), (255, u32::MAX)]), [1; 256], [u32::MAX; 256]];
         let mut steep = [1u32; 256];
         steep[7] = 1 << 30;
         all.push(steep);

@@ -22,19 +22,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn as_text(file: &str, layout: &Layout) {
     let bytes: u64 = layout.extents.iter().filter_map(|e| e.byte_len()).sum();
     let (extents, views) = (layout.extents.len(), layout.views.len());
-    println!(
-        "{file}: {:?}, {extents} extents ({bytes} bytes), {views} views",
-        layout.format
-    );
+    println!("{file}: {:?}, {extents} extents ({bytes} bytes), {views} views", layout.format);
     for (i, e) in layout.extents.iter().enumerate() {
         println!("{i:6} {:>12} {:>6} {:?} {}", e.offset, e.dtype.name(), e.shape, e.name);
     }
     for v in &layout.views {
         let (dtype, shape, strides) = (v.dtype.name(), &v.shape, &v.strides);
-        println!(
-            "  view {:>6}+{} {dtype} {shape:?} by {strides:?} {}",
-            v.extent, v.offset, v.name
-        );
+        println!("  view {:>6}+{} {dtype} {shape:?} by {strides:?} {}", v.extent, v.offset, v.name);
     }
 }
 

@@ -26,9 +26,7 @@ pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, 
     };
     if let Some(prefix) = torch::prefix(&directory) {
         let prefix = prefix.to_owned();
-        return torch::scan(src, &directory, &prefix)
-            .map(Some)
-            .map_err(|t| t.of(Format::TorchZip));
+        return torch::scan(src, &directory, &prefix).map(Some).map_err(|t| t.of(Format::TorchZip));
     }
     if is_npz(&directory, extension) {
         return npz::scan(src, &directory).map(Some).map_err(|t| t.of(Format::Npz));
@@ -40,11 +38,7 @@ pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, 
 fn is_npz(directory: &Directory, extension: &str) -> bool {
     let is_array = |e: &zip::Entry| e.name.ends_with(".npy");
     let mut entries = directory.entries.iter();
-    if extension == "npz" {
-        entries.any(is_array)
-    } else {
-        !directory.entries.is_empty() && entries.all(is_array)
-    }
+    if extension == "npz" { entries.any(is_array) } else { !directory.entries.is_empty() && entries.all(is_array) }
 }
 
 /// The kind of checkpoint that a broken archive was, as far as its first entry and its extension tell.

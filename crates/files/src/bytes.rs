@@ -85,13 +85,7 @@ const WINDOW: u64 = 64 << 10;
 impl<'a> Cursor<'a> {
     /// Reads `src` from its start up to `limit`, which lies inside it.
     pub(crate) fn new(src: &'a dyn ReadAt, limit: u64) -> Cursor<'a> {
-        Cursor {
-            src,
-            limit: limit.min(src.size()),
-            at: 0,
-            window: Vec::new(),
-            window_at: 0,
-        }
+        Cursor { src, limit: limit.min(src.size()), at: 0, window: Vec::new(), window_at: 0 }
     }
 
     /// Offset of the next byte.

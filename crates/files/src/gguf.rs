@@ -35,11 +35,7 @@ pub(crate) fn scan(src: &dyn ReadAt) -> Result<Option<Layout>, Trouble> {
         return bad("the alignment overflows");
     };
     let (extents, views) = resolve(pieces(infos, data_at, src.size())?);
-    Ok(Some(Layout {
-        format: Format::Gguf,
-        extents,
-        views,
-    }))
+    Ok(Some(Layout { format: Format::Gguf, extents, views }))
 }
 
 /// Passes over the metadata and returns the alignment they ask for.
@@ -55,11 +51,7 @@ fn metadata(cursor: &mut Cursor<'_>, pairs: u64) -> Result<u64, Trouble> {
             skip_value(cursor, of, 0)?;
         }
     }
-    if alignment == 0 {
-        bad("the alignment is zero")
-    } else {
-        Ok(alignment)
-    }
+    if alignment == 0 { bad("the alignment is zero") } else { Ok(alignment) }
 }
 
 fn name(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, Trouble> {
@@ -133,12 +125,7 @@ fn info(cursor: &mut Cursor<'_>) -> Result<Info, Trouble> {
     let mut shape = (0..dims).map(|_| cursor.u64()).collect::<Result<Vec<_>, _>>()?;
     // The file lists the fastest dimension first.
     shape.reverse();
-    Ok(Info {
-        name,
-        shape,
-        of: cursor.u32()?,
-        offset: cursor.u64()?,
-    })
+    Ok(Info { name, shape, of: cursor.u32()?, offset: cursor.u64()? })
 }
 
 /// Gives every tensor its end. One of unknown type reaches to the next one's start.
@@ -150,24 +137,15 @@ fn pieces(infos: Vec<Info>, data_at: u64, file_len: u64) -> Result<Vec<Piece>, T
     for info in infos {
         let next = starts.get(starts.partition_point(|&s| s <= info.offset)).copied();
         let Some((dtype, shape, len)) = extent_of(&info, next.unwrap_or(room)) else {
-            return bad(format!(
-                "tensor {:?}: its shape fits no whole number of blocks",
-                short(&info.name)
-            ));
+            return bad(format!("tensor {:?}: its shape fits no whole number of blocks", short(&info.name)));
         };
         match info.offset.checked_add(len).filter(|&end| end <= room) {
-            Some(end) => pieces.push(Piece {
-                name: info.name,
-                begin: data_at + info.offset,
-                end: data_at + end,
-                dtype,
-                shape,
-            }),
+            Some(end) => {
+                pieces.push(Piece { name: info.name, begin: data_at + info.offset, end: data_at + end, dtype, shape })
+            }
             None => {
                 let name = short(&info.name);
-                return bad(format!(
-                    "tensor {name:?} leaves the {room} bytes of data (incompletely written?)"
-                ));
+                return bad(format!("tensor {name:?} leaves the {room} bytes of data (incompletely written?)"));
             }
         }
     }

@@ -79,9 +79,7 @@ pub struct Extent {
 impl Extent {
     /// Length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape
-            .iter()
-            .try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
+        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
     }
 }
 
@@ -117,11 +115,7 @@ pub struct Layout {
 impl Layout {
     /// The layout of a file with no tensors in it.
     pub fn plain() -> Layout {
-        Layout {
-            format: Format::Plain,
-            extents: Vec::new(),
-            views: Vec::new(),
-        }
+        Layout { format: Format::Plain, extents: Vec::new(), views: Vec::new() }
     }
 }
 

@@ -14,10 +14,7 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The layout of a `.npy` file whose magic has been seen.
 pub(crate) fn scan(src: &dyn ReadAt) -> Result<Layout, Trouble> {
     let array = read(src, 0, src.size())?;
-    let mut layout = Layout {
-        format: Format::Npy,
-        ..Layout::plain()
-    };
+    let mut layout = Layout { format: Format::Npy, ..Layout::plain() };
     if let Some(array) = array {
         array.push("array", &mut layout);
     }
@@ -53,12 +50,7 @@ impl Array {
                 });
             }
         }
-        layout.extents.push(Extent {
-            offset: self.offset,
-            dtype: self.dtype,
-            shape: stored,
-            name: name.into(),
-        });
+        layout.extents.push(Extent { offset: self.offset, dtype: self.dtype, shape: stored, name: name.into() });
     }
 }
 
@@ -81,15 +73,8 @@ pub(crate) fn read(src: &dyn ReadAt, at: u64, len: u64) -> Result<Option<Array>,
         Elements::Unknown => (Dtype::Opaque, vec![room]),
     };
     match count(&shape).and_then(|n| n.checked_mul(dtype.size() as u64)) {
-        Some(bytes) if bytes <= room => Ok(Some(Array {
-            offset: at + data_at,
-            dtype,
-            fortran: header.fortran,
-            shape,
-        })),
-        _ => bad(format!(
-            "the array does not fit the {room} bytes that follow its header (incompletely written?)"
-        )),
+        Some(bytes) if bytes <= room => Ok(Some(Array { offset: at + data_at, dtype, fortran: header.fortran, shape })),
+        _ => bad(format!("the array does not fit the {room} bytes that follow its header (incompletely written?)")),
     }
 }
 
@@ -162,11 +147,7 @@ impl Elements {
         // A size may be followed by a unit, as in `<M8[ns]`.
         let digits = size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len());
         let Ok(size) = size.get(..digits).unwrap_or_default().parse::<u64>() else {
-            return if kind == "O" || descr == "O" {
-                Elements::Objects
-            } else {
-                Elements::Unknown
-            };
+            return if kind == "O" || descr == "O" { Elements::Objects } else { Elements::Unknown };
         };
         let foreign = order == ">" && size > 1 || !matches!(order, "<" | ">" | "|" | "=");
         match plain(kind, size) {

@@ -9,10 +9,7 @@ use crate::zip::Directory;
 /// The layout of an archive of `.npy` entries: every stored one whose elements are plain is an extent. Compressed
 /// entries stay in the skeleton.
 pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory) -> Result<Layout, Trouble> {
-    let mut layout = Layout {
-        format: Format::Npz,
-        ..Layout::plain()
-    };
+    let mut layout = Layout { format: Format::Npz, ..Layout::plain() };
     for entry in directory.entries.iter().filter(|e| e.stored) {
         let Some(name) = entry.name.strip_suffix(".npy") else {
             continue;

@@ -35,11 +35,7 @@ pub(crate) fn resolve(mut pieces: Vec<Piece>) -> (Vec<Extent>, Vec<View>) {
             close(vec![piece], 0, &mut found);
             continue;
         }
-        run_end = if run.is_empty() {
-            piece.end
-        } else {
-            run_end.max(piece.end)
-        };
+        run_end = if run.is_empty() { piece.end } else { run_end.max(piece.end) };
         run.push(piece);
     }
     close(run, run_end, &mut found);
@@ -75,12 +71,7 @@ fn close(run: Vec<Piece>, run_end: u64, found: &mut (Vec<Extent>, Vec<View>)) {
         shape: vec![run_end.saturating_sub(begin)],
     };
     let owner = if spans { run.into_iter().next() } else { Some(merged) };
-    found.0.extend(owner.map(|p| Extent {
-        offset: p.begin,
-        dtype: p.dtype,
-        shape: p.shape,
-        name: p.name,
-    }));
+    found.0.extend(owner.map(|p| Extent { offset: p.begin, dtype: p.dtype, shape: p.shape, name: p.name }));
 }
 
 /// Strides, in elements, of a row-major tensor without gaps.
@@ -126,26 +117,14 @@ mod tests {
     use super::*;
 
     fn piece(name: &str, begin: u64, end: u64) -> Piece {
-        Piece {
-            name: name.into(),
-            begin,
-            end,
-            dtype: Dtype::U8,
-            shape: vec![end - begin],
-        }
+        Piece { name: name.into(), begin, end, dtype: Dtype::U8, shape: vec![end - begin] }
     }
 
     fn names(pieces: &[(&str, u64, u64)]) -> (Vec<String>, Vec<String>) {
         let (extents, views) = resolve(pieces.iter().map(|p| piece(p.0, p.1, p.2)).collect());
         let e = extents.iter().map(|e| {
             let len = e.byte_len().unwrap();
-            format!(
-                "{}:{}+{}{}",
-                e.name,
-                e.offset,
-                len,
-                if e.dtype == Dtype::Opaque { "?" } else { "" }
-            )
+            format!("{}:{}+{}{}", e.name, e.offset, len, if e.dtype == Dtype::Opaque { "?" } else { "" })
         });
         let v = views.iter().map(|v| format!("{}:{}+{}", v.name, v.extent, v.offset));
         (e.collect(), v.collect())
@@ -153,13 +132,7 @@ mod tests {
 
     #[test]
     fn the_longest_owns_what_lies_inside_it() {
-        let (e, v) = names(&[
-            ("inner", 4, 8),
-            ("owner", 0, 16),
-            ("tied", 0, 16),
-            ("next", 16, 20),
-            ("gap", 30, 31),
-        ]);
+        let (e, v) = names(&[("inner", 4, 8), ("owner", 0, 16), ("tied", 0, 16), ("next", 16, 20), ("gap", 30, 31)]);
         assert_eq!(e, ["owner:0+16", "next:16+4", "gap:30+1"]);
         assert_eq!(v, ["tied:0+0", "inner:0+4"]);
     }
@@ -173,14 +146,7 @@ mod tests {
 
     #[test]
     fn empty_pieces_never_break_the_order() {
-        let (e, v) = names(&[
-            ("z", 0, 8),
-            ("e0", 0, 0),
-            ("f0", 0, 0),
-            ("e4", 4, 4),
-            ("e8", 8, 8),
-            ("y", 8, 9),
-        ]);
+        let (e, v) = names(&[("z", 0, 8), ("e0", 0, 0), ("f0", 0, 0), ("e4", 4, 4), ("e8", 8, 8), ("y", 8, 9)]);
         assert_eq!(e, ["e0:0+0", "f0:0+0", "z:0+8", "e8:8+0", "y:8+1"]);
         assert_eq!(v, ["e4:2+4"]);
     }
@@ -188,12 +154,7 @@ mod tests {
     #[test]
     fn equal_names_are_told_apart() {
         let mut extents: Vec<Extent> = ["a", "a#2", "a", "a"]
-            .map(|n| Extent {
-                offset: 0,
-                dtype: Dtype::U8,
-                shape: vec![0],
-                name: n.into(),
-            })
+            .map(|n| Extent { offset: 0, dtype: Dtype::U8, shape: vec![0], name: n.into() })
             .into();
         unique(&mut extents);
         let names: Vec<_> = extents.iter().map(|e| e.name.as_str()).collect();

@@ -30,15 +30,9 @@ pub(crate) fn scan(src: &dyn ReadAt, named: bool) -> Result<Option<Layout>, Trou
     };
     drop(header);
     let room = src.size().saturating_sub(data_at);
-    let pieces = entries
-        .into_iter()
-        .map(|(name, entry)| piece(name, entry, data_at, room));
+    let pieces = entries.into_iter().map(|(name, entry)| piece(name, entry, data_at, room));
     let (extents, views) = resolve(pieces.collect::<Result<_, _>>()?);
-    Ok(Some(Layout {
-        format: Format::Safetensors,
-        extents,
-        views,
-    }))
+    Ok(Some(Layout { format: Format::Safetensors, extents, views }))
 }
 
 /// The header's bytes and where the data begin, or why there is no header.
@@ -56,9 +50,7 @@ fn read_header(src: &dyn ReadAt) -> Result<Result<(Vec<u8>, u64), String>, Troub
     }
     match take(src, PREFIX, len)? {
         Some(header) => Ok(Ok((header, PREFIX + len))),
-        None => Ok(Err(format!(
-            "the header of {len} bytes is cut short (incompletely written?)"
-        ))),
+        None => Ok(Err(format!("the header of {len} bytes is cut short (incompletely written?)"))),
     }
 }
 
@@ -76,18 +68,9 @@ fn piece(name: String, entry: Entry, data_at: u64, room: u64) -> Result<Piece, T
     };
     let size = shape.iter().try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d));
     if size != Some(end - begin) {
-        return bad(format!(
-            "tensor {:?}: its shape does not fill {begin}..{end}",
-            short(&name)
-        ));
+        return bad(format!("tensor {:?}: its shape does not fill {begin}..{end}", short(&name)));
     }
-    Ok(Piece {
-        name,
-        begin: data_at + begin,
-        end: data_at + end,
-        dtype,
-        shape,
-    })
+    Ok(Piece { name, begin: data_at + begin, end: data_at + end, dtype, shape })
 }
 
 /// The element type by its name in the header; what we do not know stays opaque bytes.

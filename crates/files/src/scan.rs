@@ -21,9 +21,7 @@ pub fn scan(src: &dyn ReadAt, path_hint: &Path) -> Result<Layout, ScanError> {
     let extension = path_hint.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let extension = extension.to_ascii_lowercase();
     let layout = recognise(src, &extension)?;
-    layout
-        .check(src.size())
-        .or_else(|broken| bad(broken).map_err(|t| t.of(layout.format)))?;
+    layout.check(src.size()).or_else(|broken| bad(broken).map_err(|t| t.of(layout.format)))?;
     Ok(layout)
 }
 

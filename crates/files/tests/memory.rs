@@ -42,18 +42,12 @@ fn peak(bytes: &[u8], name: &str) -> usize {
 
 #[test]
 fn memory_stays_in_the_size_class() {
-    let items = [
-        safetensors::item("a", "F32", &[2], 0, 8),
-        safetensors::item("b", "U8", &[1], 8, 9),
-    ];
+    let items = [safetensors::item("a", "F32", &[2], 0, 8), safetensors::item("b", "U8", &[1], 8, 9)];
     let files = [
         (safetensors::file(&safetensors::header(&items), 9), "a.safetensors"),
         (checkpoint(), "a.pt"),
         (legacy::checkpoint().bytes(), "b.pt"),
-        (
-            zip::simple(&[zip::entry("a.npy", &npy::array("<f4", &[2], 8))]),
-            "a.npz",
-        ),
+        (zip::simple(&[zip::entry("a.npy", &npy::array("<f4", &[2], 8))]), "a.npz"),
         (gguf::file(&[gguf::tensor("a", &[2], 0, 8)], 32), "a.gguf"),
     ];
     for (good, name) in files {
@@ -61,24 +55,13 @@ fn memory_stays_in_the_size_class() {
         for bit in 0..8 * good.len() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let peak = peak(&bytes, name);
-            assert!(
-                peak < (128 << 10) + 64 * good.len(),
-                "{name}, bit {bit}: {peak} for {}",
-                good.len()
-            );
+            assert!(peak < (128 << 10) + 64 * good.len(), "{name}, bit {bit}: {peak} for {}", good.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
     // Hostile pickles, a megabyte each: everything that repeats cheaply.
-    let tensor = Pickle::new()
-        .whole("0", &[2])
-        .raw(b"q\0")
-        .text(&"k".repeat(1000))
-        .raw(b"q\x0100}(");
-    let fat = Pickle::new()
-        .tensor("FloatStorage", "0", 2, (0, &[1; 64], &[1; 64]))
-        .raw(b"q\0")
-        .raw(b"0}(");
+    let tensor = Pickle::new().whole("0", &[2]).raw(b"q\0").text(&"k".repeat(1000)).raw(b"q\x0100}(");
+    let fat = Pickle::new().tensor("FloatStorage", "0", 2, (0, &[1; 64], &[1; 64])).raw(b"q\0").raw(b"0}(");
     let repeats: [(Pickle, &[u8], &[u8]); 8] = [
         (Pickle::new(), b"N", b"."),
         (Pickle::new(), b"(", b"."),
@@ -97,14 +80,7 @@ fn memory_stays_in_the_size_class() {
         eprintln!("{:?}: {} MiB", String::from_utf8_lossy(repeated), peak >> 20);
         let mut old = legacy::checkpoint();
         (old.keys, old.object) = (pickle.clone(), pickle);
-        for file in [
-            old.bytes(),
-            legacy::Legacy {
-                object: legacy::checkpoint().object,
-                ..old
-            }
-            .bytes(),
-        ] {
+        for file in [old.bytes(), legacy::Legacy { object: legacy::checkpoint().object, ..old }.bytes()] {
             let peak = self::peak(&file, "b.pt");
             assert!(peak < 160 << 20, "{repeated:?}, before the zip: {} MiB", peak >> 20);
         }

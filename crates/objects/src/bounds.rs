@@ -101,12 +101,7 @@ mod tests {
         Commit {
             tree: Id::from_bytes([0; 32]),
             parents: Vec::new(),
-            author: Signature {
-                name: "Ada".to_owned(),
-                email: String::new(),
-                time_ms: 0,
-                utc_offset_min: 0,
-            },
+            author: Signature { name: "Ada".to_owned(), email: String::new(), time_ms: 0, utc_offset_min: 0 },
             message: "\u{e9}".repeat(message / 2),
             step: None,
             epoch: None,

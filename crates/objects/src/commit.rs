@@ -176,9 +176,7 @@ impl Commit {
         }
         field(&mut w, SUMMARY, |w| {
             let s = &self.summary;
-            [s.files, s.tensors, s.new_tensors, s.logical_bytes, s.stored_bytes]
-                .into_iter()
-                .for_each(|n| w.varint(n));
+            [s.files, s.tensors, s.new_tensors, s.logical_bytes, s.stored_bytes].into_iter().for_each(|n| w.varint(n));
         });
         if let Some(report) = &self.report {
             field(&mut w, REPORT, |w| w.id(report));

@@ -25,14 +25,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the codes.
-    pub const ALL: [Kind; 6] = [
-        Kind::Blob,
-        Kind::Tensor,
-        Kind::Manifest,
-        Kind::Tree,
-        Kind::Commit,
-        Kind::Tag,
-    ];
+    pub const ALL: [Kind; 6] = [Kind::Blob, Kind::Tensor, Kind::Manifest, Kind::Tree, Kind::Commit, Kind::Tag];
 
     /// The stored code.
     pub const fn code(self) -> u8 {
@@ -134,9 +127,7 @@ impl FromStr for Id {
         if s.len() != 64 || s.bytes().any(|b| b.is_ascii_uppercase()) {
             return Err(ParseIdError);
         }
-        blake3::Hash::from_hex(s)
-            .map(|h| Id(*h.as_bytes()))
-            .map_err(|_| ParseIdError)
+        blake3::Hash::from_hex(s).map(|h| Id(*h.as_bytes())).map_err(|_| ParseIdError)
     }
 }
 

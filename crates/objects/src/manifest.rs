@@ -32,9 +32,7 @@ pub struct TensorRef {
 impl TensorRef {
     /// Length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape
-            .iter()
-            .try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
+        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
     }
 }
 
@@ -126,14 +124,8 @@ impl Manifest {
         r.version(VERSION)?;
         let (format, size) = (r.u8()?, r.varint()?);
         let n = r.count(33)?;
-        let skeleton = (0..n)
-            .map(|_| {
-                Ok(Chunk {
-                    len: r.varint()?,
-                    id: r.id()?,
-                })
-            })
-            .collect::<Result<Vec<_>, ObjectError>>()?;
+        let skeleton =
+            (0..n).map(|_| Ok(Chunk { len: r.varint()?, id: r.id()? })).collect::<Result<Vec<_>, ObjectError>>()?;
         let n = r.count(36)?;
         let mut tensors = Vec::with_capacity(n);
         let mut end = 0u64;
@@ -145,13 +137,7 @@ impl Manifest {
         let n = r.count(6)?;
         let views = (0..n).map(|_| read_view(&mut r)).collect::<Result<Vec<_>, _>>()?;
         r.finish()?;
-        let manifest = Manifest {
-            format,
-            size,
-            skeleton,
-            tensors,
-            views,
-        };
+        let manifest = Manifest { format, size, skeleton, tensors, views };
         manifest.check(end)?;
         Ok(manifest)
     }
@@ -166,11 +152,7 @@ impl Manifest {
         if in_skeleton != Some(self.size - in_tensors) || self.skeleton.iter().any(|c| c.len == 0) {
             return bad("the skeleton does not fill the file");
         }
-        let owner = |v: &ViewRef| {
-            self.tensors
-                .get(v.tensor as usize)
-                .filter(|_| v.shape.len() == v.strides.len())
-        };
+        let owner = |v: &ViewRef| self.tensors.get(v.tensor as usize).filter(|_| v.shape.len() == v.strides.len());
         if self.views.iter().any(|v| owner(v).is_none()) {
             return bad("a view points nowhere");
         }
@@ -191,16 +173,8 @@ fn read_dtype(r: &mut Reader<'_>) -> Result<Dtype, ObjectError> {
 
 fn read_tensor(r: &mut Reader<'_>, end: u64) -> Result<(TensorRef, u64), ObjectError> {
     let name = r.str()?;
-    let offset = end
-        .checked_add(r.varint()?)
-        .ok_or(ObjectError::NotCanonical("a tensor leaves the file"))?;
-    let t = TensorRef {
-        name,
-        offset,
-        dtype: read_dtype(r)?,
-        shape: r.dims()?,
-        id: r.id()?,
-    };
+    let offset = end.checked_add(r.varint()?).ok_or(ObjectError::NotCanonical("a tensor leaves the file"))?;
+    let t = TensorRef { name, offset, dtype: read_dtype(r)?, shape: r.dims()?, id: r.id()? };
     let end = t
         .byte_len()
         .and_then(|n| offset.checked_add(n))

@@ -49,23 +49,9 @@ mod tests {
     #[test]
     fn what_any_file_system_takes_for_a_repository_is_refused() {
         let plain = [".git", ".GIT", ".Git", ".gIt", ".mdl", ".MDL"];
-        let hfs = [
-            ".g\u{200c}it",
-            "\u{feff}.git",
-            ".git\u{200d}",
-            ".\u{202e}g\u{206f}it",
-            ".m\u{200b}dl\u{200c}",
-        ];
-        let ntfs = [
-            ".git.", ".git ", ".git . .", "git~1", "GIT~1", "Git~2", "mdl~1", "MDL~1 .", ".mdl.", ".mdl ",
-        ];
-        let streams = [
-            ".git:x",
-            ".git::$INDEX_ALLOCATION",
-            ".GIT.:a:b",
-            "git~1:x",
-            ".mdl::$INDEX_ALLOCATION",
-        ];
+        let hfs = [".g\u{200c}it", "\u{feff}.git", ".git\u{200d}", ".\u{202e}g\u{206f}it", ".m\u{200b}dl\u{200c}"];
+        let ntfs = [".git.", ".git ", ".git . .", "git~1", "GIT~1", "Git~2", "mdl~1", "MDL~1 .", ".mdl.", ".mdl "];
+        let streams = [".git:x", ".git::$INDEX_ALLOCATION", ".GIT.:a:b", "git~1:x", ".mdl::$INDEX_ALLOCATION"];
         for name in [&plain[..], &hfs[..4], &ntfs, &streams].concat() {
             assert!(check_new_name(name).is_err(), "{name:?}");
         }
@@ -75,24 +61,9 @@ mod tests {
 
     #[test]
     fn names_that_only_look_alike_are_names() {
-        let good = [
-            ".gitignore",
-            ".gitattributes",
-            ".mdlignore",
-            "git",
-            "mdl",
-            "git~",
-            "git~x",
-            "a.git",
-            "my.mdl",
-            "x:y",
-        ];
-        for name in [
-            &good[..],
-            &[".git-old", "...", "a.", "digit~1", ".gitlab-ci.yml", "größe"],
-        ]
-        .concat()
-        {
+        let good =
+            [".gitignore", ".gitattributes", ".mdlignore", "git", "mdl", "git~", "git~x", "a.git", "my.mdl", "x:y"];
+        for name in [&good[..], &[".git-old", "...", "a.", "digit~1", ".gitlab-ci.yml", "größe"]].concat() {
             assert!(check_new_name(name).is_ok(), "{name:?}");
         }
         for bad in ["", "..", "a/b", "a\\b"] {

@@ -36,12 +36,7 @@ impl Tag {
     pub fn decode(bytes: &[u8]) -> Result<Tag, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;
-        let tag = Tag {
-            target: r.id()?,
-            name: r.str()?,
-            tagger: Signature::read(&mut r)?,
-            message: r.str()?,
-        };
+        let tag = Tag { target: r.id()?, name: r.str()?, tagger: Signature::read(&mut r)?, message: r.str()? };
         r.finish()?;
         Ok(tag)
     }

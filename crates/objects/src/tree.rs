@@ -18,9 +18,7 @@ pub enum Mode {
 
 impl Mode {
     fn from_code(code: u8) -> Option<Mode> {
-        [Mode::Blob, Mode::Manifest, Mode::Tree]
-            .into_iter()
-            .find(|m| *m as u8 == code)
+        [Mode::Blob, Mode::Manifest, Mode::Tree].into_iter().find(|m| *m as u8 == code)
     }
 }
 
@@ -66,10 +64,7 @@ pub fn check_name(name: &str) -> Result<(), ObjectError> {
     } else {
         return Ok(());
     };
-    Err(ObjectError::Name {
-        name: name.to_owned(),
-        reason,
-    })
+    Err(ObjectError::Name { name: name.to_owned(), reason })
 }
 
 impl Tree {
@@ -108,13 +103,7 @@ impl Tree {
             if executable && mode == Mode::Tree {
                 return Err(ObjectError::NotCanonical("executable directory"));
             }
-            entries.push(Entry {
-                name,
-                mode,
-                executable,
-                size: r.varint()?,
-                id: r.id()?,
-            });
+            entries.push(Entry { name, mode, executable, size: r.varint()?, id: r.id()? });
         }
         r.finish()?;
         Ok(Tree { entries })
@@ -122,9 +111,6 @@ impl Tree {
 
     /// The entry with this name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
-        self.entries
-            .binary_search_by(|e| e.name.as_str().cmp(name))
-            .ok()
-            .map(|i| &self.entries[i])
+        self.entries.binary_search_by(|e| e.name.as_str().cmp(name)).ok().map(|i| &self.entries[i])
     }
 }

@@ -194,9 +194,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Truncated or not UTF-8.
     pub fn str(&mut self) -> Result<String, ObjectError> {
-        std::str::from_utf8(self.blob()?)
-            .map(str::to_owned)
-            .map_err(|_| ObjectError::NotCanonical("text is not UTF-8"))
+        std::str::from_utf8(self.blob()?).map(str::to_owned).map_err(|_| ObjectError::NotCanonical("text is not UTF-8"))
     }
 
     /// 32 bytes.
@@ -235,10 +233,6 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Bytes are left.
     pub fn finish(self) -> Result<(), ObjectError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(ObjectError::NotCanonical("bytes after the end"))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(ObjectError::NotCanonical("bytes after the end")) }
     }
 }

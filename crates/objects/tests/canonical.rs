@@ -43,31 +43,16 @@ prop_compose! {
 }
 
 fn manifest() -> impl Strategy<Value = Manifest> {
-    let tensor = (
-        0u64..9,
-        0usize..Dtype::ALL.len(),
-        prop::collection::vec(0u64..5, 0..3),
-        id(),
-    );
+    let tensor = (0u64..9, 0usize..Dtype::ALL.len(), prop::collection::vec(0u64..5, 0..3), id());
     (prop::collection::vec(tensor, 0..5), 0u64..9, id()).prop_map(|(list, tail, chunk)| {
         let (mut at, mut gaps, mut tensors) = (0, tail, Vec::new());
         for (i, (gap, d, shape, id)) in list.into_iter().enumerate() {
-            let t = TensorRef {
-                name: format!("t{i}"),
-                offset: at + gap,
-                dtype: Dtype::ALL[d],
-                shape,
-                id,
-            };
+            let t = TensorRef { name: format!("t{i}"), offset: at + gap, dtype: Dtype::ALL[d], shape, id };
             at += gap + t.byte_len().expect("small");
             gaps += gap;
             tensors.push(t);
         }
-        let skeleton = if gaps > 0 {
-            vec![Chunk { id: chunk, len: gaps }]
-        } else {
-            vec![]
-        };
+        let skeleton = if gaps > 0 { vec![Chunk { id: chunk, len: gaps }] } else { vec![] };
         let views = tensors
             .iter()
             .enumerate()
@@ -80,13 +65,7 @@ fn manifest() -> impl Strategy<Value = Manifest> {
                 strides: vec![1; t.shape.len()],
             })
             .collect();
-        Manifest {
-            format: 1,
-            size: at + tail,
-            skeleton,
-            tensors,
-            views,
-        }
+        Manifest { format: 1, size: at + tail, skeleton, tensors, views }
     })
 }
 
@@ -166,18 +145,7 @@ const GOLDEN_TENSOR_ID: &str = "ecb3406251291b8167a878e5f2207fe20268716054a8c002
 
 #[test]
 fn unsafe_names_are_refused() {
-    for bad in [
-        "",
-        ".",
-        "..",
-        ".mdl",
-        ".MDL",
-        "a/b",
-        "a\\b",
-        "nul\0",
-        "new\nline",
-        &"x".repeat(256),
-    ] {
+    for bad in ["", ".", "..", ".mdl", ".MDL", "a/b", "a\\b", "nul\0", "new\nline", &"x".repeat(256)] {
         assert!(check_name(bad).is_err(), "{bad:?}");
     }
     for good in ["a", "...", ".mdlignore", "model.safetensors", "größe", &"x".repeat(255)] {
@@ -188,27 +156,13 @@ fn unsafe_names_are_refused() {
 #[test]
 fn unsafe_names_are_refused_inside_trees_too() {
     let id = Id::of(Kind::Blob, b"x");
-    let e = Entry {
-        name: "../../etc/passwd".into(),
-        mode: Mode::Blob,
-        executable: false,
-        size: 1,
-        id,
-    };
-    assert!(matches!(
-        Tree::decode(&Tree { entries: vec![e] }.encode()),
-        Err(ObjectError::Name { .. })
-    ));
+    let e = Entry { name: "../../etc/passwd".into(), mode: Mode::Blob, executable: false, size: 1, id };
+    assert!(matches!(Tree::decode(&Tree { entries: vec![e] }.encode()), Err(ObjectError::Name { .. })));
 }
 
 #[test]
 fn a_resume_label_of_a_newer_version_is_carried_along() {
-    let author = Signature {
-        name: "Ada".to_owned(),
-        email: String::new(),
-        time_ms: 0,
-        utc_offset_min: 0,
-    };
+    let author = Signature { name: "Ada".to_owned(), email: String::new(), time_ms: 0, utc_offset_min: 0 };
     let commit = Commit {
         tree: Id::from_bytes([1; 32]),
         parents: Vec::new(),

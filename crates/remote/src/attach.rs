@@ -54,11 +54,7 @@ fn attached(work: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
 fn id_of(dir: &Path) -> Result<String> {
     let path = dir.join(WORKTREE);
     let known = |text: &String| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    if let Some(id) = fs::read_to_string(&path)
-        .ok()
-        .map(|t| t.trim_end().to_owned())
-        .filter(known)
-    {
+    if let Some(id) = fs::read_to_string(&path).ok().map(|t| t.trim_end().to_owned()).filter(known) {
         return Ok(id);
     }
     let mut random = [0; 8];
@@ -76,11 +72,7 @@ pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     if let Some(url) = name.to_str().filter(|n| n.contains("://")) {
         return open_repo(&Place::parse(url)?, engine.clone());
     }
-    let inside = name
-        .file_name()
-        .is_some_and(|n| n == DIR)
-        .then(|| name.parent())
-        .flatten();
+    let inside = name.file_name().is_some_and(|n| n == DIR).then(|| name.parent()).flatten();
     match inside.unwrap_or(name) {
         work if is_attached(work) => attached(work, engine),
         _ => Repo::open(name, engine.clone()).map(|repo| completed(repo, engine)),
@@ -93,9 +85,7 @@ pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
 /// There is none up to the root; otherwise as `open_at`.
 pub fn discover(start: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let start = fs::canonicalize(start).map_err(failed("open", start))?;
-    let near = start
-        .ancestors()
-        .find(|p| is_attached(p) || p.join(DIR).join("format").is_file());
+    let near = start.ancestors().find(|p| is_attached(p) || p.join(DIR).join("format").is_file());
     match near {
         Some(work) if is_attached(work) => attached(work, engine),
         _ => Repo::discover(&start, engine.clone()).map(|repo| completed(repo, engine)),
@@ -123,10 +113,7 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
     };
     if let Some(held) = held {
         return Err(RepoError::user(
-            format!(
-                "{} has a repository already: its bytes are {held}, not at {place}",
-                work.display()
-            ),
+            format!("{} has a repository already: its bytes are {held}, not at {place}", work.display()),
             "choose another directory; what is here goes there with `mdl push URL`",
         ));
     }

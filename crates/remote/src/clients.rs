@@ -89,16 +89,16 @@ pub(crate) fn client(kind: Kind, name: &str, retries: bool) -> object_store::Res
         Kind::S3 => s3(name, retries),
         Kind::Google => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
-            let builder = options(retries).into_iter().fold(builder, |b, (key, value)| {
-                b.with_config(GoogleConfigKey::Client(key), value)
-            });
+            let builder = options(retries)
+                .into_iter()
+                .fold(builder, |b, (key, value)| b.with_config(GoogleConfigKey::Client(key), value));
             Ok(Arc::new(builder.with_retry(retry(retries)).build()?))
         }
         Kind::Azure => {
             let builder = MicrosoftAzureBuilder::from_env().with_container_name(name);
-            let builder = options(retries).into_iter().fold(builder, |b, (key, value)| {
-                b.with_config(AzureConfigKey::Client(key), value)
-            });
+            let builder = options(retries)
+                .into_iter()
+                .fold(builder, |b, (key, value)| b.with_config(AzureConfigKey::Client(key), value));
             Ok(Arc::new(builder.with_retry(retry(retries)).build()?))
         }
         Kind::Memory => Ok(in_memory(name)),
@@ -113,9 +113,7 @@ fn s3(name: &str, retries: bool) -> object_store::Result<Arc<dyn ObjectStore>> {
     for (key, value) in options(retries) {
         builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
     }
-    let region = ["AWS_REGION", "AWS_DEFAULT_REGION"]
-        .iter()
-        .any(|v| std::env::var_os(v).is_some());
+    let region = ["AWS_REGION", "AWS_DEFAULT_REGION"].iter().any(|v| std::env::var_os(v).is_some());
     if !region {
         builder = builder.with_region("us-east-1");
     }
@@ -132,10 +130,7 @@ fn s3(name: &str, retries: bool) -> object_store::Result<Arc<dyn ObjectStore>> {
 /// The bucket of that name in this process.
 fn in_memory(name: &str) -> Arc<dyn ObjectStore> {
     static BUCKETS: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
-    let mut buckets = BUCKETS
-        .get_or_init(Mutex::default)
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
+    let mut buckets = BUCKETS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     buckets.entry(name.to_owned()).or_default().clone()
 }
 
@@ -152,16 +147,9 @@ mod tests {
                 for good in ["http://127.0.0.1:8333", "https://h", "HTTPS://h:1/p"] {
                     with(good).expect(good);
                 }
-                for bad in [
-                    "127.0.0.1:8333",
-                    "hunter2@h",
-                    "s3://h",
-                    "https://",
-                    "http:/h",
-                    "http://a b",
-                    "http://h:x",
-                    "",
-                ] {
+                for bad in
+                    ["127.0.0.1:8333", "hunter2@h", "s3://h", "https://", "http:/h", "http://a b", "http://h:x", ""]
+                {
                     let e = with(bad).expect_err(bad);
                     assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(name), "{e}");
                     assert!(!format!("{e:?}").contains("hunter2"));

@@ -51,14 +51,8 @@ fn from_file(path: &Path, url: &Url) -> Result<Option<String>> {
     };
     if meta.mode() & 0o077 != 0 {
         return Err(RepoError::user(
-            format!(
-                "{} can be read by others than its owner; no token was taken from it",
-                path.display()
-            ),
-            format!(
-                "run `chmod 600 {}`, and make new tokens if others may have read it",
-                path.display()
-            ),
+            format!("{} can be read by others than its owner; no token was taken from it", path.display()),
+            format!("run `chmod 600 {}`, and make new tokens if others may have read it", path.display()),
         ));
     }
     let text = fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;

@@ -85,10 +85,8 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
     let dir = partial_pack::dir(repo)?;
     progress.begin("receiving", bundles.iter().map(|b| b.size).sum());
     let carried = AtomicU64::new(0);
-    let packs = bundles
-        .iter()
-        .map(|b| land(&dir, peer, b, &carried, progress))
-        .collect::<Result<Vec<PartialPack>>>()?;
+    let packs =
+        bundles.iter().map(|b| land(&dir, peer, b, &carried, progress)).collect::<Result<Vec<PartialPack>>>()?;
     progress.end();
     let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
     let taken = repo.take_in(&arrived, progress);
@@ -99,11 +97,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
     }
     partial_pack::tidy(&dir);
     let taken = taken?;
-    Ok(Received {
-        carried: carried.into_inner(),
-        objects: taken.objects,
-        bytes: taken.bytes,
-    })
+    Ok(Received { carried: carried.into_inner(), objects: taken.objects, bytes: taken.bytes })
 }
 
 /// Brings over what is not here yet of a bundle.

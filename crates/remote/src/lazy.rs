@@ -21,9 +21,7 @@ pub struct Lazy {
 
 impl Debug for Lazy {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lazy")
-            .field("remote", &self.remote.url)
-            .finish_non_exhaustive()
+        f.debug_struct("Lazy").field("remote", &self.remote.url).finish_non_exhaustive()
     }
 }
 
@@ -31,12 +29,9 @@ impl Debug for Lazy {
 pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
     let partial = repo.config().remotes().into_values().find(|r| r.partial);
     match (partial, repo.dir().map(PathBuf::from)) {
-        (Some(remote), Some(dir)) => repo.supplied_by(Arc::new(Lazy {
-            repo: dir,
-            remote,
-            engine: engine.clone(),
-            there: Mutex::default(),
-        })),
+        (Some(remote), Some(dir)) => {
+            repo.supplied_by(Arc::new(Lazy { repo: dir, remote, engine: engine.clone(), there: Mutex::default() }))
+        }
         _ => repo,
     }
 }
@@ -54,11 +49,7 @@ impl Supplier for Lazy {
                 empty.insert((repo, peer.map_err(|e| self.unreached(e))?))
             }
         };
-        let want = Want {
-            objects: ids.to_vec(),
-            partial: true,
-            ..Want::default()
-        };
+        let want = Want { objects: ids.to_vec(), partial: true, ..Want::default() };
         let received = receive(repo, &**peer, want, &Silent);
         received.map(drop).map_err(|e| self.asked(e))
     }
@@ -70,10 +61,9 @@ impl Lazy {
         let url = &self.remote.url;
         match error {
             // Of the same kind: of a version that was pruned there it is told that it was.
-            RepoError::NotFound { what, name } => RepoError::not_found(
-                what,
-                format!("{name} (asked {url}, of which this repository is a partial clone)"),
-            ),
+            RepoError::NotFound { what, name } => {
+                RepoError::not_found(what, format!("{name} (asked {url}, of which this repository is a partial clone)"))
+            }
             RepoError::User { message, hint } => RepoError::user(
                 format!("this repository is partial, and what is wanted is not in it; asked {url}: {message}"),
                 hint,

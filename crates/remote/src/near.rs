@@ -37,10 +37,7 @@ pub struct Near {
 impl Near {
     /// A repository, with a directory of this side for what is on its way there.
     pub fn new(repo: Repo, scratch: &Path) -> Near {
-        Near {
-            repo,
-            scratch: scratch.to_owned(),
-        }
+        Near { repo, scratch: scratch.to_owned() }
     }
 
     /// The repository.
@@ -81,8 +78,7 @@ impl Peer for Near {
         };
         for prefix in [HEADS, TAGS] {
             let named = refs.list(prefix)?.into_iter();
-            out.refs
-                .extend(named.map(|(short, id)| (format!("{prefix}{short}"), id)));
+            out.refs.extend(named.map(|(short, id)| (format!("{prefix}{short}"), id)));
         }
         out.refs.sort();
         Ok(out)
@@ -126,8 +122,7 @@ impl Peer for Near {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            self.repo
-                .take_in(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            self.repo.take_in(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();
@@ -207,9 +202,6 @@ mod tests {
         let cut = |sizes: &[u64]| -> Vec<Vec<u64>> { groups(sizes, 10, |n| *n).iter().map(|g| g.to_vec()).collect() };
         assert!(cut(&[]).is_empty());
         assert_eq!(cut(&[4, 6, 1]), [vec![4, 6], vec![1]]);
-        assert_eq!(
-            cut(&[11, 3, 12, u64::MAX, 10]),
-            [vec![11], vec![3], vec![12], vec![u64::MAX], vec![10]]
-        );
+        assert_eq!(cut(&[11, 3, 12, u64::MAX, 10]), [vec![11], vec![3], vec![12], vec![u64::MAX], vec![10]]);
     }
 }

@@ -116,12 +116,7 @@ impl PartialPack {
         let path = place(dir, id, size);
         let noted = path.with_extension("list");
         let open = |path: &Path| {
-            let options = OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .read(true)
-                .write(true)
-                .open(path);
+            let options = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
             options.map_err(failed("open", path))
         };
         let (file, list) = (open(&path)?, open(&noted)?);
@@ -139,13 +134,7 @@ impl PartialPack {
         file.set_len(size).map_err(failed("make room for", &path))?;
         let there = noted_there(&list, size).map_err(failed("read", &noted))?;
         let list = Mutex::new(List { file: list, there });
-        Ok(PartialPack {
-            id,
-            size,
-            path,
-            file,
-            list,
-        })
+        Ok(PartialPack { id, size, path, file, list })
     }
 
     /// Where its bytes are.
@@ -195,9 +184,7 @@ impl PartialPack {
         if end <= there {
             return Ok(());
         }
-        self.file
-            .write_all_at(bytes, range.start + at)
-            .map_err(failed("write", &self.path))?;
+        self.file.write_all_at(bytes, range.start + at).map_err(failed("write", &self.path))?;
         self.note(part, |there| there.max(end))
     }
 
@@ -207,8 +194,7 @@ impl PartialPack {
         let List { file, there } = &mut *list;
         if let Some(slot) = usize::try_from(part).ok().and_then(|n| there.get_mut(n)) {
             let now = change(*slot);
-            file.write_all_at(&now.to_le_bytes(), part * SLOT)
-                .map_err(failed("write", &self.path))?;
+            file.write_all_at(&now.to_le_bytes(), part * SLOT).map_err(failed("write", &self.path))?;
             *slot = now;
         }
         Ok(())
@@ -225,9 +211,7 @@ impl PartialPack {
         while start < end {
             let len = BLOCK.min(usize::try_from(end - start).unwrap_or(BLOCK));
             let bytes = &mut block[..len];
-            self.file
-                .read_exact_at(bytes, start)
-                .map_err(failed("read", &self.path))?;
+            self.file.read_exact_at(bytes, start).map_err(failed("read", &self.path))?;
             hash.update(bytes);
             start += len as u64;
         }
@@ -240,10 +224,7 @@ impl PartialPack {
 
     /// The whole, once every part is there.
     pub fn arrived(&self) -> Option<Arrived> {
-        self.missing().is_empty().then(|| Arrived {
-            id: self.id,
-            path: self.path.clone(),
-        })
+        self.missing().is_empty().then(|| Arrived { id: self.id, path: self.path.clone() })
     }
 
     /// Forgets it: it was taken in, or is of no use.
@@ -351,11 +332,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         drop(PartialPack::open(dir.path(), id(), PART + 5).expect("open"));
         let list = dir.path().join(format!("{}-{}.list", id(), PART + 5));
-        for (bytes, told) in [
-            (vec![1, 0, 0], vec![(0, 0), (1, 0)]),
-            (vec![0xff; 16], vec![]),
-            (vec![0; 24], vec![(0, 0), (1, 0)]),
-        ] {
+        for (bytes, told) in
+            [(vec![1, 0, 0], vec![(0, 0), (1, 0)]), (vec![0xff; 16], vec![]), (vec![0; 24], vec![(0, 0), (1, 0)])]
+        {
             fs::write(&list, &bytes).expect("written");
             let pack = PartialPack::open(dir.path(), id(), PART + 5).expect("open");
             assert_eq!(gaps(&pack), told, "{bytes:?}");

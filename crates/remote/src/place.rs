@@ -103,10 +103,7 @@ impl Place {
                 clients::check(*kind, |name| env::var(name).ok())?;
                 let made = client(*kind, name, true).and_then(|store| Ok((store, client(*kind, name, false)?)));
                 let (store, once) = made.map_err(|e| {
-                    RepoError::user(
-                        format!("cannot use {self}: {e}"),
-                        "check the environment: see docs/buckets.md",
-                    )
+                    RepoError::user(format!("cannot use {self}: {e}"), "check the environment: see docs/buckets.md")
                 })?;
                 Ok(Arc::new(ObjectStorage::new(store, once, prefix, &self.to_string())))
             }
@@ -142,16 +139,9 @@ fn parse_bucket(kind: Kind, rest: &str) -> Result<Place> {
     let odd =
         |part: &str| matches!(part, "" | "." | "..") || part.contains(['?', '#']) || part.chars().any(char::is_control);
     if !prefix.is_empty() && prefix.split('/').any(odd) {
-        return Err(usage(
-            kind.scheme(),
-            "its prefix has an empty part, `.`, `..`, `?` or `#`",
-        ));
+        return Err(usage(kind.scheme(), "its prefix has an empty part, `.`, `..`, `?` or `#`"));
     }
-    Ok(Place::Bucket {
-        kind,
-        name: name.to_owned(),
-        prefix: prefix.to_owned(),
-    })
+    Ok(Place::Bucket { kind, name: name.to_owned(), prefix: prefix.to_owned() })
 }
 
 fn parse_file(text: &str) -> Result<Place> {
@@ -226,14 +216,8 @@ mod tests {
     #[test]
     fn a_bucket_in_memory_is_shared_by_its_name() {
         use mdl_repo::storage::Key;
-        let one = Place::parse("memory://place-test/p")
-            .expect("place")
-            .storage()
-            .expect("storage");
-        let two = Place::parse("memory://place-test/p")
-            .expect("place")
-            .storage()
-            .expect("storage");
+        let one = Place::parse("memory://place-test/p").expect("place").storage().expect("storage");
+        let two = Place::parse("memory://place-test/p").expect("place").storage().expect("storage");
         one.put(&Key::fixed("k"), b"v").expect("put");
         assert_eq!(two.get(&Key::fixed("k")).expect("get"), Some(b"v".to_vec()));
         assert!(!two.excludes());

@@ -54,19 +54,12 @@ pub struct Pushed {
 pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
     let (moves, refused) = moves(repo, &there, wishes)?;
-    let mut out = Pushed {
-        refs: refused,
-        ..Pushed::default()
-    };
+    let mut out = Pushed { refs: refused, ..Pushed::default() };
     if moves.is_empty() {
         return Ok(out);
     }
     let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
-    let mut want = Want {
-        haves: haves(repo, peer, &there, &tips)?,
-        tips,
-        ..Want::default()
-    };
+    let mut want = Want { haves: haves(repo, peer, &there, &tips)?, tips, ..Want::default() };
     let done = match send_and_move(repo, peer, &want, &moves, message, progress, &mut out) {
         // Of versions that were pruned there the commits are had, and not all their contents.
         Err(RepoError::NotFound { .. }) if !want.haves.is_empty() => {
@@ -148,11 +141,7 @@ impl Anew {
             TempDir::new_in(partial_pack::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
         let storage = LocalStorage::new(dir.path());
         let offered = repo.offer_whole(tensors, &storage, progress)?;
-        let anew = Anew {
-            packs: offered.offers.iter().map(|o| o.pack).collect(),
-            storage,
-            _dir: dir,
-        };
+        let anew = Anew { packs: offered.offers.iter().map(|o| o.pack).collect(), storage, _dir: dir };
         Ok((anew, offered))
     }
 }
@@ -181,11 +170,7 @@ fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<(Vec<RefMov
 fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>> {
     let found = made.expected;
     if let Some(expected) = wish.lease.filter(|lease| *lease != found) {
-        return Ok(Some(RepoError::Conflict {
-            name: made.name.clone(),
-            expected,
-            found,
-        }));
+        return Ok(Some(RepoError::Conflict { name: made.name.clone(), expected, found }));
     }
     let (Some(old), Some(new), false) = (found, made.new, made.force || found == made.new) else {
         return Ok(None);

@@ -52,8 +52,7 @@ where
         // Nobody waits any more only if their thread is gone.
         let _ = tell.send(future.await);
     })?;
-    told.recv()
-        .map_err(|e| RepoError::io("a request broke off")(io::Error::other(e)))
+    told.recv().map_err(|e| RepoError::io("a request broke off")(io::Error::other(e)))
 }
 
 /// Lets a future run to its end on the shared runtime, while the calling thread does something else.

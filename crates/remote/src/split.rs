@@ -19,10 +19,7 @@ pub struct Split {
 impl Split {
     /// `shared`, but for where HEAD is: that is in `dir`.
     pub fn new(shared: Arc<dyn Storage>, dir: &Path) -> Split {
-        Split {
-            shared,
-            own: LocalStorage::new(dir),
-        }
+        Split { shared, own: LocalStorage::new(dir) }
     }
 
     fn of(&self, key: &Key) -> &dyn Storage {

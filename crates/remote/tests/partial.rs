@@ -18,11 +18,7 @@ use support::{Place, engine, files, model, near, noise, place};
 const MAIN: &str = "refs/heads/main";
 
 fn want(tip: Id, depth: Option<u32>) -> Want {
-    Want {
-        tips: vec![tip],
-        depth,
-        ..Want::default()
-    }
+    Want { tips: vec![tip], depth, ..Want::default() }
 }
 
 /// A clone of the newest generation only.
@@ -50,10 +46,7 @@ fn many(place: &Place, versions: u64) -> Vec<Id> {
         place.write("a/b/model.safetensors", &model(&named));
         place.write("a/other.safetensors", &model(&named[..7]));
         place.write("step.txt", v.to_string().as_bytes());
-        let request = CommitRequest {
-            message: v.to_string(),
-            ..CommitRequest::default()
-        };
+        let request = CommitRequest { message: v.to_string(), ..CommitRequest::default() };
         place.repo.commit(&request, &Silent).expect("commit").id
     };
     (0..versions).map(one).collect()
@@ -70,11 +63,7 @@ struct Counting {
 impl Supplier for Counting {
     fn supply(&self, ids: &[Id]) -> Result<()> {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        let want = Want {
-            objects: ids.to_vec(),
-            partial: true,
-            ..Want::default()
-        };
+        let want = Want { objects: ids.to_vec(), partial: true, ..Want::default() };
         receive(&self.here, &self.there, want, &Silent).map(drop)
     }
 }
@@ -91,20 +80,14 @@ fn what_a_partial_clone_lacks_is_brought_in_few_steps_when_it_is_pushed_elsewher
         there: near(&whole),
         asked: asked.clone(),
     }));
-    let wish = Push {
-        name: MAIN.to_owned(),
-        new: Some(ids[7]),
-        force: false,
-        lease: None,
-    };
+    let wish = Push { name: MAIN.to_owned(), new: Some(ids[7]), force: false, lease: None };
     let done = push(&repo, &near(&third), &[wish], "push", &Silent).expect("push");
     assert!(done.refs.iter().all(|(_, r)| r.is_ok()));
     // Trees of three levels, manifests, and all that they name.
     let asked = asked.load(Ordering::SeqCst);
     assert!(asked <= 5, "asked {asked} times");
     let there = Repo::open(third.dir.path(), engine()).expect("open");
-    ids.iter()
-        .for_each(|id| assert_eq!(there.files(id).expect("files").len(), 3));
+    ids.iter().for_each(|id| assert_eq!(there.files(id).expect("files").len(), 3));
     assert_eq!(files(&there, &ids[0]), files(&whole.repo, &ids[0]));
     assert_eq!(there.fsck(false, &Silent).expect("fsck").problems, []);
 }
@@ -119,10 +102,7 @@ fn a_partial_repository_says_where_the_rest_is() {
     let (other, peer) = (place(), near(&clone));
     let e = receive(&other.repo, &peer, want(ids[2], None), &Silent).expect_err("partial");
     let hint = e.hint().unwrap_or_default();
-    assert!(
-        e.kind() == ErrorKind::User && e.to_string().contains(&url) && hint.contains(&url),
-        "{e}"
-    );
+    assert!(e.kind() == ErrorKind::User && e.to_string().contains(&url) && hint.contains(&url), "{e}");
     // What is here is given; what is asked for later is not.
     let second = shallow(&clone, ids[2]);
     assert_eq!(files(&second.repo, &ids[2]), files(&whole.repo, &ids[2]));
@@ -151,10 +131,8 @@ fn what_the_place_that_was_asked_lacks_too_is_said_with_its_name() {
     };
     repo.set_remote("origin", Some(&remote)).expect("remote");
     let repo = completed(repo, &engine());
-    for e in [
-        repo.files(&ids[0]).expect_err("nowhere"),
-        repo.offer(&want(ids[2], None), &Silent).expect_err("nowhere"),
-    ] {
+    for e in [repo.files(&ids[0]).expect_err("nowhere"), repo.offer(&want(ids[2], None), &Silent).expect_err("nowhere")]
+    {
         assert_eq!(e.kind(), ErrorKind::NotFound);
         assert!(e.to_string().contains(&format!("asked {}", remote.url)), "{e}");
     }

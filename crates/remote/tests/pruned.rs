@@ -15,19 +15,10 @@ use mdl_repo::{
 use support::{Place, files, near, place};
 
 const MAIN: &str = "refs/heads/main";
-const NOW: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: true,
-    grace: None,
-};
+const NOW: GcOptions = GcOptions { dry_run: false, prune_now: true, grace: None };
 
 fn send(from: &Place, to: &Place, name: &str, new: Option<Id>) -> Result<Pushed> {
-    let wish = Push {
-        name: name.to_owned(),
-        new,
-        force: false,
-        lease: None,
-    };
+    let wish = Push { name: name.to_owned(), new, force: false, lease: None };
     let done = push(&from.repo, &near(to), &[wish], "push", &Silent)?;
     assert!(done.refs.iter().all(|(_, r)| r.is_ok()), "{:?}", done.refs);
     Ok(done)
@@ -37,18 +28,12 @@ fn send(from: &Place, to: &Place, name: &str, new: Option<Id>) -> Result<Pushed>
 fn thin(place: &Place, keep: u64) {
     let rules = Retention::LatestN { n: keep };
     place.repo.prune(None, &rules, &PruneOptions::default()).expect("prune");
-    place
-        .repo
-        .compact(&CompactOptions::default(), &Silent)
-        .expect("compact");
+    place.repo.compact(&CompactOptions::default(), &Silent).expect("compact");
     place.repo.gc(&NOW, &Silent).expect("gc");
 }
 
 fn mark(time_ms: i64) -> PrunedMark {
-    PrunedMark {
-        time_ms,
-        rules: "latest 2".to_owned(),
-    }
+    PrunedMark { time_ms, rules: "latest 2".to_owned() }
 }
 
 fn is_clean(repo: &Repo) {
@@ -66,8 +51,7 @@ type Held = (Id, Vec<(String, Vec<u8>)>);
 fn is_whole(place: &Place, like: &[Held]) {
     place.repo.gc(&NOW, &Silent).expect("gc");
     let repo = again(place);
-    like.iter()
-        .for_each(|(id, all)| assert_eq!(&files(&repo, id), all, "{id}"));
+    like.iter().for_each(|(id, all)| assert_eq!(&files(&repo, id), all, "{id}"));
     is_clean(&repo);
 }
 
@@ -103,11 +87,7 @@ fn what_another_has_pruned_and_we_hold_stays_ours() {
     // us.
     let ids: Vec<Id> = ids.into_iter().chain(ours.train(5)).collect();
     let held: Vec<_> = ids.iter().map(|id| (*id, files(&ours.repo, id))).collect();
-    let want = Want {
-        tips: vec![ids[9]],
-        haves: ours.repo.haves(512).expect("haves"),
-        ..Want::default()
-    };
+    let want = Want { tips: vec![ids[9]], haves: ours.repo.haves(512).expect("haves"), ..Want::default() };
     let plan = near(&theirs).offer(&want, &Silent).expect("plan");
     assert!(!plan.pruned.is_empty(), "the test is about marks");
     receive(&ours.repo, &near(&theirs), want, &Silent).expect("received");
@@ -155,10 +135,7 @@ fn what_was_pruned_here_stays_pruned_when_others_push_it() {
 
 #[test]
 fn a_mark_is_neither_of_tomorrow_nor_endless() {
-    let mark = PrunedMark {
-        time_ms: i64::MAX,
-        rules: "\u{1b}[2Jrules ".repeat(1000),
-    };
+    let mark = PrunedMark { time_ms: i64::MAX, rules: "\u{1b}[2Jrules ".repeat(1000) };
     let short = mark.short();
     assert!(short.time_ms < i64::MAX && short.rules.len() == 1000 && !short.rules.contains('\u{1b}'));
 }
@@ -169,12 +146,7 @@ fn no_name_is_given_to_what_was_pruned() {
     let ids = here.train(3);
     thin(&here, 1);
     send(&here, &other, MAIN, Some(ids[2])).expect("push");
-    let m = RefMove {
-        name: "refs/heads/old".to_owned(),
-        expected: None,
-        new: Some(ids[0]),
-        force: false,
-    };
+    let m = RefMove { name: "refs/heads/old".to_owned(), expected: None, new: Some(ids[0]), force: false };
     let refused = near(&other).move_refs(&[m], "push").expect("asked").remove(0);
     assert_eq!(refused.expect_err("pruned").kind(), ErrorKind::NotFound);
 }

@@ -20,21 +20,13 @@ const MAIN: &str = "refs/heads/main";
 const ORIGIN: &str = "refs/remotes/origin/main";
 
 fn want(tip: Id) -> Want {
-    Want {
-        tips: vec![tip],
-        ..Want::default()
-    }
+    Want { tips: vec![tip], ..Want::default() }
 }
 
 /// Deltas between the deepest tensor that a version names and one stored whole.
 fn depth_of(repo: &Repo, tip: Id) -> u8 {
     let plan = repo.offer(&want(tip), &Silent).expect("plan");
-    plan.offers
-        .iter()
-        .flat_map(|o| &o.named)
-        .map(|r| r.depth)
-        .max()
-        .unwrap_or(0)
+    plan.offers.iter().flat_map(|o| &o.named).map(|r| r.depth).max().unwrap_or(0)
 }
 
 fn pack_bytes(repo: &Repo) -> u64 {
@@ -48,12 +40,7 @@ fn is_clean(repo: &Repo) {
 }
 
 fn note(repo: &Repo, name: &str, old: Option<Id>, new: Id) {
-    let m = RefMove {
-        name: name.to_owned(),
-        expected: old,
-        new: Some(new),
-        force: true,
-    };
+    let m = RefMove { name: name.to_owned(), expected: old, new: Some(new), force: true };
     let done = note_refs(repo, vec![m], false, "fetch", &Silent).expect("noted");
     done.into_iter().for_each(|(_, r)| r.expect("moved"));
 }
@@ -101,12 +88,7 @@ fn what_was_pushed_is_there_and_moves_are_forward_or_forced() {
     let (here, there) = (place(), place());
     let ids = here.train(6);
     let peer = near(&there);
-    let wish = |new, force, lease| Push {
-        name: MAIN.to_owned(),
-        new: Some(new),
-        force,
-        lease,
-    };
+    let wish = |new, force, lease| Push { name: MAIN.to_owned(), new: Some(new), force, lease };
     let done = push(&here.repo, &peer, &[wish(ids[3], false, None)], "push", &Silent).expect("push");
     assert!(done.refs.iter().all(|(_, r)| r.is_ok()) && done.sent > 0);
     let done = push(&here.repo, &peer, &[wish(ids[5], false, None)], "push", &Silent).expect("push");
@@ -115,37 +97,14 @@ fn what_was_pushed_is_there_and_moves_are_forward_or_forced() {
     is_clean(&there.repo);
     let back = push(&here.repo, &peer, &[wish(ids[1], false, None)], "push", &Silent);
     assert_eq!(refused(back), ErrorKind::Conflict);
-    let stale = push(
-        &here.repo,
-        &peer,
-        &[wish(ids[1], false, Some(Some(ids[0])))],
-        "push",
-        &Silent,
-    );
+    let stale = push(&here.repo, &peer, &[wish(ids[1], false, Some(Some(ids[0])))], "push", &Silent);
     assert_eq!(refused(stale), ErrorKind::Conflict);
-    let done = push(
-        &here.repo,
-        &peer,
-        &[wish(ids[1], false, Some(Some(ids[5])))],
-        "push",
-        &Silent,
-    )
-    .expect("leased");
+    let done = push(&here.repo, &peer, &[wish(ids[1], false, Some(Some(ids[5])))], "push", &Silent).expect("leased");
     assert_eq!((done.sent, done.refs.len()), (0, 1));
     assert_eq!(peer.refs().expect("refs").get(MAIN), Some(ids[1]));
     // What is refused keeps nothing else from moving.
-    let beside = Push {
-        name: "refs/heads/beside".to_owned(),
-        ..wish(ids[5], false, None)
-    };
-    let done = push(
-        &here.repo,
-        &peer,
-        &[wish(ids[0], false, None), beside.clone()],
-        "push",
-        &Silent,
-    )
-    .expect("push");
+    let beside = Push { name: "refs/heads/beside".to_owned(), ..wish(ids[5], false, None) };
+    let done = push(&here.repo, &peer, &[wish(ids[0], false, None), beside.clone()], "push", &Silent).expect("push");
     let told = done.refs.iter().map(|(m, outcome)| (m.name.as_str(), outcome.is_ok()));
     assert_eq!(told.collect::<Vec<_>>(), [(MAIN, false), (beside.name.as_str(), true)]);
     let there = peer.refs().expect("refs");
@@ -207,12 +166,7 @@ fn a_tensor_far_down_a_chain_comes_whole_where_the_other_side_can_make_it_so() {
     peer.whole = true;
     let got = receive(&to.repo, &peer, shallow, &Silent).expect("received");
     assert_eq!(files(&from.repo, &ids[8]), files(&to.repo, &ids[8]));
-    assert!(
-        2 * got.carried < with_chain.carried,
-        "{} and {}",
-        got.carried,
-        with_chain.carried
-    );
+    assert!(2 * got.carried < with_chain.carried, "{} and {}", got.carried, with_chain.carried);
     // Older commits are there, their contents are not.
     to.repo.odb().commit(&ids[0]).expect("commit");
     to.repo.files(&ids[0]).expect_err("no contents");

@@ -40,25 +40,12 @@ impl Repo {
         self.refuse_pruned(at)?;
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
-            return Err(RepoError::user(
-                format!("branch {name} exists"),
-                "choose another name, or pass --force",
-            ));
+            return Err(RepoError::user(format!("branch {name} exists"), "choose another name, or pass --force"));
         }
         if force && self.refs.head()? == Head::Branch(name.to_owned()) {
-            return Err(RepoError::user(
-                format!("you are on branch {name}"),
-                "use `mdl reset` to move it",
-            ));
+            return Err(RepoError::user(format!("you are on branch {name}"), "use `mdl reset` to move it"));
         }
-        self.refs.update(
-            &held,
-            &full,
-            old,
-            Some(*at),
-            &self.config.signature(),
-            "branch: created",
-        )
+        self.refs.update(&held, &full, old, Some(*at), &self.config.signature(), "branch: created")
     }
 
     /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood
@@ -75,10 +62,7 @@ impl Repo {
         let held = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(missing)?;
         if self.refs.head()? == Head::Branch(name.to_owned()) {
-            return Err(RepoError::user(
-                format!("you are on branch {name}"),
-                "switch to another branch first",
-            ));
+            return Err(RepoError::user(format!("you are on branch {name}"), "switch to another branch first"));
         }
         if !force && !self.reached_by_others(&full, &id)? {
             return Err(RepoError::user(
@@ -86,14 +70,7 @@ impl Repo {
                 "pass -D to delete it all the same",
             ));
         }
-        self.refs.update(
-            &held,
-            &full,
-            Some(id),
-            None,
-            &self.config.signature(),
-            "branch: deleted",
-        )?;
+        self.refs.update(&held, &full, Some(id), None, &self.config.signature(), "branch: deleted")?;
         Ok(id)
     }
 
@@ -160,10 +137,7 @@ impl Repo {
         let full = RefName::tag(name)?;
         let old = self.refs.get(&full)?;
         if old.is_some() && !force {
-            return Err(RepoError::user(
-                format!("tag {name} exists"),
-                "choose another name, or pass --force",
-            ));
+            return Err(RepoError::user(format!("tag {name} exists"), "choose another name, or pass --force"));
         }
         let who = self.config.signature();
         let transaction = WriteTransaction::begin(self)?;
@@ -173,12 +147,7 @@ impl Repo {
             None => *at,
             Some(text) => add_tag(
                 &transaction,
-                &Tag {
-                    target: *at,
-                    name: name.to_owned(),
-                    tagger: who.clone(),
-                    message: text.to_owned(),
-                },
+                &Tag { target: *at, name: name.to_owned(), tagger: who.clone(), message: text.to_owned() },
             )?,
         };
         transaction.update_ref(&full, old, Some(id), &who, &format!("tag: {name}"))?;
@@ -207,8 +176,7 @@ impl Repo {
         let full = RefName::tag(name).map_err(|_| missing())?;
         let held = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(missing)?;
-        self.refs
-            .update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
+        self.refs.update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
         Ok(id)
     }
 
@@ -227,10 +195,7 @@ impl Repo {
         let head = self.refs.head()?;
         let from = self.refs.tip(&head)?;
         let done = if hard {
-            let options = CheckoutOptions {
-                only: Vec::new(),
-                force: true,
-            };
+            let options = CheckoutOptions { only: Vec::new(), force: true };
             self.checkout_locked(&lock, commit, &head, &options, progress)?
         } else {
             CheckedOut::default()
@@ -243,8 +208,7 @@ impl Repo {
                 self.refs.update(&held, &full, from, Some(*commit), &who, &message)?;
             }
             Head::Detached(_) => {
-                self.refs
-                    .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
+                self.refs.move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
                 self.files_are_of(Some(*commit));
             }
         }
@@ -283,12 +247,9 @@ impl Repo {
         let message = format!("merge {label}: Fast-forward");
         match &head {
             Head::Branch(name) => {
-                self.refs
-                    .update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
+                self.refs.update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
             }
-            Head::Detached(_) => self
-                .refs
-                .move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => self.refs.move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(Merged::FastForward { from, to: *commit })
     }

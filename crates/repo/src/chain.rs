@@ -94,11 +94,7 @@ impl Odb {
                     let (depth, header) = (at.record.depth, self.header(&at)?);
                     open.extend(at.record.relatives().map(|below| (below, Some(depth))));
                     seen.insert(next, depth);
-                    levels.push(Level {
-                        at,
-                        header,
-                        below: [None; 2],
-                    });
+                    levels.push(Level { at, header, below: [None; 2] });
                     depth
                 }
             };
@@ -134,21 +130,10 @@ impl Odb {
         }
         let top = &levels[0];
         let len = top.at.record.logical;
-        if levels
-            .iter()
-            .any(|l| l.at.record.logical != len || l.header.dtype != top.header.dtype)
-        {
-            return Err(RepoError::corrupt(
-                format!("tensor {}", id.short()),
-                "its base has another length or dtype",
-            ));
+        if levels.iter().any(|l| l.at.record.logical != len || l.header.dtype != top.header.dtype) {
+            return Err(RepoError::corrupt(format!("tensor {}", id.short()), "its base has another length or dtype"));
         }
-        Ok(TensorReader {
-            odb: self,
-            id: *id,
-            levels,
-            len,
-        })
+        Ok(TensorReader { odb: self, id: *id, levels, len })
     }
 
     /// Header of a stored tensor.
@@ -161,8 +146,7 @@ impl Odb {
         let mut want = record.len.min(PROBE as u64);
         for _ in 0..2 {
             let mut bytes = vec![0; usize::try_from(want).map_err(|_| bad("too large"))?];
-            at.pack
-                .payload_range(self.storage(), record, record.len - want, &mut bytes)?;
+            at.pack.payload_range(self.storage(), record, record.len - want, &mut bytes)?;
             match TensorHeader::decode(&bytes, record.len) {
                 Parsed::Header(h)
                     if h.byte_len() != Some(record.logical) || (h.base, h.grand) != (record.base, record.grand) =>
@@ -231,8 +215,7 @@ impl TensorReader<'_> {
         let Level { at, header, .. } = &self.levels[level];
         let (offset, len) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut bytes = vec![0; len as usize];
-        at.pack
-            .payload_range(self.odb.storage(), &at.record, offset, &mut bytes)?;
+        at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -253,8 +236,7 @@ impl TensorReader<'_> {
         let Level { at, header, .. } = &self.levels[0];
         let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
         let mut first = [0];
-        at.pack
-            .payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
+        at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
         scheme_of(&first).map_err(bad_encoding(&self.id))
     }
 
@@ -333,15 +315,9 @@ impl TensorReader<'_> {
             let Level { at, below, .. } = &self.levels[i];
             let below = below.map(|b| b.filter(|_| scheme.needs_base()));
             let of = |level: Option<usize>| level.and_then(|l| done.get(l)?.as_deref());
-            let relatives = Relatives {
-                base: of(below[0]),
-                grand: of(below[1]),
-            };
+            let relatives = Relatives { base: of(below[0]), grand: of(below[1]) };
             let mut out = vec![0; len];
-            self.odb
-                .engine()
-                .decode(dtype, &bytes, relatives, &mut out)
-                .map_err(bad_encoding(&at.record.id))?;
+            self.odb.engine().decode(dtype, &bytes, relatives, &mut out).map_err(bad_encoding(&at.record.id))?;
             let used = below.iter().take(usize::from(scheme.relatives())).flatten();
             for &level in used {
                 users[level] -= 1;
@@ -398,10 +374,7 @@ impl TensorReader<'_> {
     }
 
     fn changed(&self) -> RepoError {
-        RepoError::corrupt(
-            format!("tensor {}", self.id.short()),
-            "its content is not what its id says",
-        )
+        RepoError::corrupt(format!("tensor {}", self.id.short()), "its content is not what its id says")
     }
 
     /// Hands every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
@@ -413,10 +386,7 @@ impl TensorReader<'_> {
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..self.segments()).step_by(ahead) {
             let end = (start + ahead).min(self.segments());
-            let decoded: Vec<Vec<u8>> = (start..end)
-                .into_par_iter()
-                .map(|i| self.segment(i))
-                .collect::<Result<_>>()?;
+            let decoded: Vec<Vec<u8>> = (start..end).into_par_iter().map(|i| self.segment(i)).collect::<Result<_>>()?;
             for bytes in &decoded {
                 own.update(bytes);
                 sink(bytes)?;
@@ -455,10 +425,7 @@ impl TensorReader<'_> {
             let index = at / SEGMENT_BYTES as u64;
             let segment_start = index * SEGMENT_BYTES as u64;
             let bytes = self.segment(index as usize)?;
-            let (from, to) = (
-                (at - segment_start) as usize,
-                (end - segment_start).min(bytes.len() as u64) as usize,
-            );
+            let (from, to) = ((at - segment_start) as usize, (end - segment_start).min(bytes.len() as u64) as usize);
             out.extend_from_slice(&bytes[from..to]);
             at = segment_start + to as u64;
         }

@@ -53,12 +53,7 @@ fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
         set.add(GlobBuilder::new(glob).literal_separator(true).build().map_err(bad)?);
         // `*.json` means files in any directory, as in .mdlignore.
         if !glob.contains('/') {
-            set.add(
-                GlobBuilder::new(&format!("**/{glob}"))
-                    .literal_separator(true)
-                    .build()
-                    .map_err(bad)?,
-            );
+            set.add(GlobBuilder::new(&format!("**/{glob}")).literal_separator(true).build().map_err(bad)?);
         }
     }
     set.build().map(Some).map_err(bad)
@@ -137,18 +132,10 @@ impl Repo {
                     None => return refuse(vec![rel.to_owned()]).map(|()| done),
                 },
             };
-            jobs.push(Job {
-                rel,
-                entry,
-                path,
-                expected,
-            });
+            jobs.push(Job { rel, entry, path, expected });
         }
         if matches!((jobs.is_empty(), done.kept, &only), (true, 0, Some(_))) {
-            return Err(RepoError::not_found(
-                "file",
-                format!("matching {}", options.only.join(", ")),
-            ));
+            return Err(RepoError::not_found("file", format!("matching {}", options.only.join(", "))));
         }
         refuse(self.in_no_version(others)?)?;
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
@@ -204,16 +191,8 @@ impl Repo {
             let goes = |above: &str| only.is_none() && current.contains_key(above);
             refuse_file_above(&work, rel, goes)?;
             // A directory whose files all go makes room by itself; with `only`, none of them goes.
-            let there = if only.is_none() && empties(&path, rel, &current)? {
-                None
-            } else {
-                on_disk(&path, rel)?
-            };
-            let mut expected = if options.force {
-                Expected::Anything
-            } else {
-                Expected::Absent
-            };
+            let there = if only.is_none() && empties(&path, rel, &current)? { None } else { on_disk(&path, rel)? };
+            let mut expected = if options.force { Expected::Anything } else { Expected::Absent };
             if let Some(f) = there {
                 // Most files of most switches are the same in both versions: ask the cheap question first.
                 if !self.differs(&f, entry, &crate::Silent)? {
@@ -227,12 +206,7 @@ impl Repo {
                     }
                 }
             }
-            jobs.push(Job {
-                rel,
-                entry,
-                path,
-                expected,
-            });
+            jobs.push(Job { rel, entry, path, expected });
         }
         if only.is_none() {
             // What no checkout wrote, none removes.
@@ -253,10 +227,7 @@ impl Repo {
                 gone.push((rel.as_str(), path, expected));
             }
         } else if jobs.is_empty() && done.kept == 0 {
-            return Err(RepoError::not_found(
-                "file",
-                format!("matching {}", options.only.join(", ")),
-            ));
+            return Err(RepoError::not_found("file", format!("matching {}", options.only.join(", "))));
         }
         refuse(in_the_way)?;
         refuse_one_name(&jobs, &work)?;
@@ -275,11 +246,7 @@ impl Repo {
 
 fn selected<'a>(files: &'a Files, only: Option<&GlobSet>) -> Vec<(&'a str, &'a Entry)> {
     let wanted = |rel: &str| only.is_none_or(|set| set.is_match(rel));
-    files
-        .iter()
-        .map(|(rel, e)| (rel.as_str(), e))
-        .filter(|(rel, _)| wanted(rel))
-        .collect()
+    files.iter().map(|(rel, e)| (rel.as_str(), e)).filter(|(rel, _)| wanted(rel)).collect()
 }
 
 fn refuse(files: Vec<String>) -> Result<()> {
@@ -292,10 +259,9 @@ fn refuse(files: Vec<String>) -> Result<()> {
 /// Of two files whose names the file system takes for one, the second would replace the first.
 fn refuse_one_name(jobs: &[Job<'_>], dir: &Path) -> Result<()> {
     match same_but_for_case(jobs.iter().map(|job| job.rel)) {
-        Some((one, other)) if ignores_case(dir)? => Err(RepoError::OneName {
-            one: one.to_owned(),
-            other: other.to_owned(),
-        }),
+        Some((one, other)) if ignores_case(dir)? => {
+            Err(RepoError::OneName { one: one.to_owned(), other: other.to_owned() })
+        }
         _ => Ok(()),
     }
 }

@@ -88,11 +88,7 @@ pub struct Committed {
 /// What a commit is going to move.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    Branch {
-        name: String,
-        tip: Option<Id>,
-        parent: Option<Id>,
-    },
+    Branch { name: String, tip: Option<Id>, parent: Option<Id> },
     Detached(Id),
 }
 
@@ -163,9 +159,7 @@ impl Repo {
     fn lock_for(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Option<WorkTreeLock>> {
         let within = |path: &PathBuf| {
             let path = fs::canonicalize(path);
-            self.work()
-                .zip(path.ok())
-                .is_some_and(|(work, path)| path.starts_with(work))
+            self.work().zip(path.ok()).is_some_and(|(work, path)| path.starts_with(work))
         };
         let used = request.files.is_none() && request.source.as_ref().is_none_or(within);
         used.then(|| self.lock_work_tree(progress)).transpose()
@@ -275,9 +269,7 @@ impl Repo {
         let relied_on = parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id));
         let mut pack = transaction.pack(relied_on)?;
         let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
-        let old = parent_commit
-            .as_ref()
-            .map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        let old = parent_commit.as_ref().map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
         if prepared.is_none() {
             // How little a reconstruction takes cannot be told from the versions before.
             self.need_room(list, parent_commit.as_ref())?;
@@ -329,30 +321,14 @@ impl Repo {
         }
         let quality = prepared.map(|p| &p.quality);
         let derive = || resume::derive(&self.odb, list, &files, quality);
-        let resume = request
-            .resume
-            .map(|label| resume::given(label, quality))
-            .or_else(derive);
-        let made = Made {
-            tree,
-            parent,
-            files: &files,
-            report: &report,
-            resume,
-        };
+        let resume = request.resume.map(|label| resume::given(label, quality)).or_else(derive);
+        let made = Made { tree, parent, files: &files, report: &report, resume };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared)?;
         drop(ingest);
         // From here on it is a commit.
         go_on(progress, STORING)?;
         transaction.publish(pack)?;
-        Ok(Written {
-            target,
-            id,
-            commit,
-            report,
-            quality: prepared.map(|p| p.quality.clone()),
-            transaction,
-        })
+        Ok(Written { target, id, commit, report, quality: prepared.map(|p| p.quality.clone()), transaction })
     }
 
     fn target(&self, branch: Option<&str>) -> Result<Target> {
@@ -366,11 +342,7 @@ impl Repo {
             (Some(name), _) => {
                 let tip = tip(name)?;
                 let parent = if tip.is_some() { tip } else { self.refs.head_commit()? };
-                Ok(Target::Branch {
-                    name: name.to_owned(),
-                    tip,
-                    parent,
-                })
+                Ok(Target::Branch { name: name.to_owned(), tip, parent })
             }
         }
     }
@@ -420,16 +392,7 @@ impl Repo {
                 None => ingest_file(ingest, f, parent)?,
             };
             let Ingested { mode, id, size } = done;
-            files.insert(
-                f.rel.clone(),
-                Entry {
-                    name: String::new(),
-                    mode,
-                    executable: f.executable,
-                    size,
-                    id,
-                },
-            );
+            files.insert(f.rel.clone(), Entry { name: String::new(), mode, executable: f.executable, size, id });
         }
         Ok(files)
     }
@@ -501,11 +464,7 @@ pub(crate) fn ingest_cached(
         }
     }
     // What was left alone for a while is worth waiting for, since it will be remembered.
-    let patience = if state.settled() {
-        Patience::Wait
-    } else {
-        Patience::Begin
-    };
+    let patience = if state.settled() { Patience::Wait } else { Patience::Begin };
     let (state, told) = exposed(path, rel, patience, state)?;
     // Asked before the file is read: reading a long one takes longer than settling.
     let settled = state.settled() && patience == Patience::Wait;
@@ -558,19 +517,11 @@ fn finish(
     made: &Made<'_>,
     prepared: Option<&Prepared>,
 ) -> Result<(Commit, Id)> {
-    let Made {
-        tree,
-        parent,
-        files,
-        report,
-        resume,
-    } = *made;
+    let Made { tree, parent, files, report, resume } = *made;
     let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
     let report_id = ingest.object(Kind::Blob, &json)?;
     let side = prepared.into_iter().flat_map(|p| &p.side);
-    let side = side
-        .map(|bytes| ingest.object(Kind::Blob, bytes))
-        .collect::<Result<_>>()?;
+    let side = side.map(|bytes| ingest.object(Kind::Blob, bytes)).collect::<Result<_>>()?;
     let stored_bytes = ingest.payload_bytes() + request.files.iter().flatten().map(NewFile::stored_bytes).sum::<u64>();
     let summary = Summary {
         files: files.len() as u64,

@@ -16,42 +16,18 @@ const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
 pub const KNOWN: [(&str, &str, &str); 8] = [
-    (
-        "user.name",
-        "",
-        "author of commits and tags (MDL_AUTHOR_NAME overrides)",
-    ),
+    ("user.name", "", "author of commits and tags (MDL_AUTHOR_NAME overrides)"),
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
-    (
-        "delta.max_depth",
-        "16",
-        "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole",
-    ),
-    (
-        "gc.reflog_days",
-        "90",
-        "days a move stays in the reflog, and keeps its commits from gc",
-    ),
+    ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
+    ("gc.reflog_days", "90", "days a move stays in the reflog, and keeps its commits from gc"),
     (
         "gc.grace_hours",
         "24",
         "hours that unreachable objects are kept after they were written, and pruned versions after they were pruned",
     ),
-    (
-        "commit.follow_symlinks",
-        "false",
-        "commit what symbolic links point at instead of refusing them",
-    ),
-    (
-        "commit.on_full",
-        "fail",
-        "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`",
-    ),
-    (
-        "serve.anonymous_read",
-        "false",
-        "`mdl serve` lets anybody read this repository, without a token",
-    ),
+    ("commit.follow_symlinks", "false", "commit what symbolic links point at instead of refusing them"),
+    ("commit.on_full", "fail", "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`"),
+    ("serve.anonymous_read", "false", "`mdl serve` lets anybody read this repository, without a token"),
 ];
 
 /// Another place of the same history.
@@ -103,9 +79,7 @@ fn table_of(bytes: &[u8]) -> Result<Table> {
 
 fn section_of<'a>(settings: &'a mut Table, section: &str) -> Result<&'a mut Table> {
     let table = settings.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    table
-        .as_table_mut()
-        .ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))
+    table.as_table_mut().ok_or_else(|| RepoError::corrupt("config", format!("{section} is no table")))
 }
 
 /// The file with the user's own settings, wherever there is a home directory.
@@ -146,13 +120,7 @@ impl Config {
     pub fn get(&self, key: &str) -> Option<String> {
         let found = lookup(&self.repo, key).or_else(|| lookup(&self.user, key));
         let text = found.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
-        let default = || {
-            KNOWN
-                .iter()
-                .find(|k| k.0 == key)
-                .map(|k| k.1.to_owned())
-                .filter(|v| !v.is_empty())
-        };
+        let default = || KNOWN.iter().find(|k| k.0 == key).map(|k| k.1.to_owned()).filter(|v| !v.is_empty());
         text.or_else(default)
     }
 
@@ -203,9 +171,7 @@ impl Config {
     pub fn remotes(&self) -> BTreeMap<String, Remote> {
         let table = self.repo.get(REMOTE).and_then(Value::as_table);
         let named = table.into_iter().flatten();
-        named
-            .filter_map(|(name, v)| Some((name.clone(), remote(v.as_table()?)?)))
-            .collect()
+        named.filter_map(|(name, v)| Some((name.clone(), remote(v.as_table()?)?))).collect()
     }
 
     /// Whether this repository holds only a part of what another place has.
@@ -277,12 +243,8 @@ impl Config {
     /// The author, now: environment, then settings, then the system's user.
     pub fn signature(&self) -> Signature {
         let env = |key: &str| std::env::var(key).ok().filter(|v| !v.is_empty());
-        let name = env("MDL_AUTHOR_NAME")
-            .or_else(|| self.get("user.name"))
-            .or_else(|| env("USER"));
-        let email = env("MDL_AUTHOR_EMAIL")
-            .or_else(|| self.get("user.email"))
-            .unwrap_or_default();
+        let name = env("MDL_AUTHOR_NAME").or_else(|| self.get("user.name")).or_else(|| env("USER"));
+        let email = env("MDL_AUTHOR_EMAIL").or_else(|| self.get("user.email")).unwrap_or_default();
         let now = Timestamp::now();
         // The zones are kept under locks of the whole process.
         let zone = without_forks(TimeZone::system);
@@ -300,11 +262,7 @@ impl Config {
         let own = self.signature();
         match who {
             None => own,
-            Some(who) => Signature {
-                name: who.name.clone(),
-                email: who.email.clone(),
-                ..own
-            },
+            Some(who) => Signature { name: who.name.clone(), email: who.email.clone(), ..own },
         }
     }
 }
@@ -337,11 +295,7 @@ fn remote(table: &Table) -> Option<Remote> {
     Some(Remote {
         url: table.get("url")?.as_str()?.to_owned(),
         partial: table.get("partial").and_then(Value::as_bool).unwrap_or(false),
-        only: only
-            .into_iter()
-            .flatten()
-            .filter_map(|v| v.as_str().map(str::to_owned))
-            .collect(),
+        only: only.into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect(),
         depth: depth.and_then(|d| u32::try_from(d).ok()),
         branch: branch.map(str::to_owned),
     })
@@ -357,10 +311,7 @@ fn typed(text: &str) -> Value {
 
 fn unknown(key: &str) -> RepoError {
     let keys: Vec<&str> = KNOWN.iter().map(|k| k.0).collect();
-    RepoError::usage(
-        format!("there is no setting {key:?}"),
-        format!("settings are {}", keys.join(", ")),
-    )
+    RepoError::usage(format!("there is no setting {key:?}"), format!("settings are {}", keys.join(", ")))
 }
 
 fn check(key: &str, value: Option<&str>) -> Result<()> {
@@ -381,8 +332,5 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
         "commit.on_full" => "fail or wait",
         _ => "true or false",
     };
-    Err(RepoError::usage(
-        format!("{value:?} is no value for {key}"),
-        format!("{wanted} is wanted, such as {example}"),
-    ))
+    Err(RepoError::usage(format!("{value:?} is no value for {key}"), format!("{wanted} is wanted, such as {example}")))
 }

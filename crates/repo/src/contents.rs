@@ -149,13 +149,7 @@ impl Stored {
         let (true, None, Ok(id)) = (odb.is_partial(), &found, self.id.parse::<Id>()) else {
             return Ok(found);
         };
-        let entry = Entry {
-            name: String::new(),
-            mode: self.mode(),
-            executable: self.executable,
-            size: self.size,
-            id,
-        };
+        let entry = Entry { name: String::new(), mode: self.mode(), executable: self.executable, size: self.size, id };
         odb.prefetch_files([&entry].into_iter())?;
         self.find(odb)
     }
@@ -168,21 +162,13 @@ impl Stored {
         ingest.report.tensors.extend(self.report.iter().cloned());
         ingest.report.total += self.tensors;
         ingest.progress.advance(self.size);
-        Ok(Ingested {
-            mode,
-            id: found,
-            size: self.size,
-        })
+        Ok(Ingested { mode, id: found, size: self.size })
     }
 }
 
 impl From<WorkFile> for NewFile {
     fn from(file: WorkFile) -> NewFile {
-        NewFile {
-            rel: file.rel,
-            executable: file.executable,
-            content: Content::Disk(file.path),
-        }
+        NewFile { rel: file.rel, executable: file.executable, content: Content::Disk(file.path) }
     }
 }
 
@@ -293,12 +279,7 @@ impl Repo {
                     ));
                 }
             };
-            list.push(WorkFile {
-                rel: file.rel,
-                path,
-                size,
-                executable: file.executable,
-            });
+            list.push(WorkFile { rel: file.rel, path, size, executable: file.executable });
         }
         Ok((list, scratch))
     }

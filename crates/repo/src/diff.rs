@@ -64,9 +64,7 @@ impl Repo {
     pub fn diff(&self, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Vec<FileDiff>> {
         let (before, after) = (self.files(a)?, self.files(b)?);
         let differs = |(path, e): &(&String, &Entry)| {
-            before
-                .get(*path)
-                .is_none_or(|o| (o.mode, o.id, o.executable) != (e.mode, e.id, e.executable))
+            before.get(*path).is_none_or(|o| (o.mode, o.id, o.executable) != (e.mode, e.id, e.executable))
         };
         let changed: Vec<(&String, &Entry)> = after.iter().filter(differs).collect();
         progress.begin("comparing", changed.iter().map(|(_, e)| e.size).sum());
@@ -139,11 +137,7 @@ impl Repo {
             let sums = Sums::of(&a, &b, progress)?;
             diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
             if dtype != Dtype::Opaque {
-                diff.rel_l2 = Some(if sums.dd == 0.0 {
-                    0.0
-                } else {
-                    (sums.dd / sums.aa).sqrt()
-                });
+                diff.rel_l2 = Some(if sums.dd == 0.0 { 0.0 } else { (sums.dd / sums.aa).sqrt() });
                 diff.max_abs = Some(sums.max_abs);
                 let norm = (sums.aa * sums.bb).sqrt();
                 diff.cosine = (norm > 0.0).then(|| (sums.ab / norm).clamp(-1.0, 1.0));
@@ -165,14 +159,7 @@ struct Side {
 impl Side {
     /// Whether the elements of both can be compared one by one.
     fn fits(&self, other: &Side) -> bool {
-        let kind = |s: &Side| {
-            (
-                s.tensor.dtype,
-                s.tensor.shape.clone(),
-                s.shape.clone(),
-                s.strides.clone(),
-            )
-        };
+        let kind = |s: &Side| (s.tensor.dtype, s.tensor.shape.clone(), s.shape.clone(), s.strides.clone());
         kind(self) == kind(other)
     }
 }
@@ -224,10 +211,7 @@ fn change_of(before: bool, after: bool) -> Change {
 
 /// The manifest of an entry that has one.
 pub(crate) fn manifest_of(odb: &Odb, entry: Option<&Entry>) -> Result<Option<Manifest>> {
-    entry
-        .filter(|e| e.mode == Mode::Manifest)
-        .map(|e| odb.manifest(&e.id))
-        .transpose()
+    entry.filter(|e| e.mode == Mode::Manifest).map(|e| odb.manifest(&e.id)).transpose()
 }
 
 /// Sums over two tensors of one dtype and length.
@@ -251,18 +235,11 @@ impl Sums {
             go_on(progress, WHAT)?;
             let (a, b) = (a.segment(i)?, b.segment(i)?);
             if a.len() != b.len() {
-                return Err(RepoError::corrupt(
-                    "tensor",
-                    "two tensors of one shape have different lengths",
-                ));
+                return Err(RepoError::corrupt("tensor", "two tensors of one shape have different lengths"));
             }
             let size = dtype.size();
             sums.count += (a.len() / size) as u64;
-            sums.changed += a
-                .chunks_exact(size)
-                .zip(b.chunks_exact(size))
-                .filter(|(p, q)| p != q)
-                .count() as u64;
+            sums.changed += a.chunks_exact(size).zip(b.chunks_exact(size)).filter(|(p, q)| p != q).count() as u64;
             to_f64(dtype, &a, &mut x);
             to_f64(dtype, &b, &mut y);
             x.iter().zip(&y).for_each(|(&p, &q)| sums.add(p, q));

@@ -22,19 +22,15 @@ impl Repo {
     /// The target is a repository already; either medium failed.
     pub fn copy_to(&self, target: &dyn Storage, progress: &dyn Progress) -> Result<()> {
         if target.get(&FORMAT_KEY)?.is_some() {
-            return Err(RepoError::user(
-                "there is a repository already",
-                "name another directory",
-            ));
+            return Err(RepoError::user("there is a repository already", "name another directory"));
         }
         // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what
         // those point at.
         let held = self.write_lock()?;
         let named: Vec<Key> = self.storage().list(&REFS)?.into_iter().map(|s| s.key).collect();
         let keys = VALUES.into_iter().chain(named);
-        let values: Vec<(Key, Option<Vec<u8>>)> = keys
-            .map(|key| self.storage().get(&key).map(|value| (key, value)))
-            .collect::<Result<_>>()?;
+        let values: Vec<(Key, Option<Vec<u8>>)> =
+            keys.map(|key| self.storage().get(&key).map(|value| (key, value))).collect::<Result<_>>()?;
         let packs = self.storage().list(&PACK_DIR)?;
         progress.begin("copying", packs.iter().map(|p| p.size).sum());
         for pack in &packs {

@@ -121,10 +121,7 @@ pub enum RepoError {
         files: Vec<String>,
     },
     /// A file was written to between the look at it and its turn to be replaced or removed.
-    #[error(
-        "{file} was written to meanwhile and is left as it is{}; HEAD has not moved",
-        put_aside(aside)
-    )]
+    #[error("{file} was written to meanwhile and is left as it is{}; HEAD has not moved", put_aside(aside))]
     FileKept {
         /// Its name in the version.
         file: String,
@@ -216,10 +213,7 @@ fn show(id: &Option<Id>) -> String {
 /// `2026-11-21 12:30 UTC`
 fn day(time_ms: i64) -> String {
     let time = jiff::Timestamp::from_millisecond(time_ms);
-    time.map_or_else(
-        |_| format!("{time_ms} ms"),
-        |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-    )
+    time.map_or_else(|_| format!("{time_ms} ms"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 impl RepoError {
@@ -234,34 +228,22 @@ impl RepoError {
 
     /// The request is refused.
     pub fn user(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
-        RepoError::User {
-            message: message.into(),
-            hint: hint.into(),
-        }
+        RepoError::User { message: message.into(), hint: hint.into() }
     }
 
     /// The request makes no sense as it is written.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
-        RepoError::Usage {
-            message: message.into(),
-            hint: hint.into(),
-        }
+        RepoError::Usage { message: message.into(), hint: hint.into() }
     }
 
     /// Nothing has this name.
     pub fn not_found(what: &'static str, name: impl ToString) -> RepoError {
-        RepoError::NotFound {
-            what,
-            name: name.to_string(),
-        }
+        RepoError::NotFound { what, name: name.to_string() }
     }
 
     /// Stored bytes are damaged.
     pub fn corrupt(what: impl ToString, reason: impl ToString) -> RepoError {
-        RepoError::Corrupt {
-            what: what.to_string(),
-            reason: reason.to_string(),
-        }
+        RepoError::Corrupt { what: what.to_string(), reason: reason.to_string() }
     }
 
     /// Turns a system error into one that says what was being done.
@@ -274,18 +256,15 @@ impl RepoError {
     pub(crate) fn repeat(&self) -> RepoError {
         match self {
             RepoError::NotFound { what, name } => RepoError::not_found(what, name),
-            RepoError::Pruned { commit, time_ms, rules } => RepoError::Pruned {
-                commit: *commit,
-                time_ms: *time_ms,
-                rules: rules.clone(),
-            },
+            RepoError::Pruned { commit, time_ms, rules } => {
+                RepoError::Pruned { commit: *commit, time_ms: *time_ms, rules: rules.clone() }
+            }
             RepoError::Stopped { what } => RepoError::Stopped { what },
             RepoError::Overtaken => RepoError::Overtaken,
             RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
-            RepoError::Io { context, source } => RepoError::Io {
-                context: context.clone(),
-                source: io::Error::new(source.kind(), source.to_string()),
-            },
+            RepoError::Io { context, source } => {
+                RepoError::Io { context: context.clone(), source: io::Error::new(source.kind(), source.to_string()) }
+            }
             other => RepoError::user(other.to_string(), other.hint().unwrap_or_default()),
         }
     }
@@ -309,14 +288,8 @@ impl RepoError {
             | RepoError::FileKept { .. }
             | RepoError::Overtaken => ErrorKind::Conflict,
             RepoError::Corrupt { .. } => ErrorKind::Corrupt,
-            RepoError::Scan {
-                source: ScanError::Damaged { .. },
-                ..
-            } => ErrorKind::User,
-            RepoError::Scan {
-                source: ScanError::Io(_),
-                ..
-            } => ErrorKind::Io,
+            RepoError::Scan { source: ScanError::Damaged { .. }, .. } => ErrorKind::User,
+            RepoError::Scan { source: ScanError::Io(_), .. } => ErrorKind::Io,
             RepoError::NoRoom { .. } | RepoError::Io { .. } => ErrorKind::Io,
         }
     }

@@ -30,21 +30,13 @@ pub struct CommandEvaluator {
 impl CommandEvaluator {
     /// Runs `command` by `sh -c` with `MDL_CANDIDATE_DIR` set, for at most this long.
     pub fn new(command: String, timeout: Duration) -> CommandEvaluator {
-        CommandEvaluator {
-            command,
-            timeout,
-            jobs: 1,
-            failures: Vec::new(),
-        }
+        CommandEvaluator { command, timeout, jobs: 1, failures: Vec::new() }
     }
 
     /// The same, with so many commands side by side (at least one).
     #[must_use]
     pub fn side_by_side(self, jobs: usize) -> CommandEvaluator {
-        CommandEvaluator {
-            jobs: jobs.max(1),
-            ..self
-        }
+        CommandEvaluator { jobs: jobs.max(1), ..self }
     }
 
     /// The finite number on the last line that the command prints for the checkpoint in `dir`.
@@ -101,22 +93,14 @@ impl CommandEvaluator {
 /// Ends the command and everything in its group.
 fn end(child: &mut Child) {
     let group = format!("-{}", child.id());
-    let _ = Command::new("kill")
-        .args(["-KILL", "--", &group])
-        .stderr(Stdio::null())
-        .status();
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
     let _ = child.kill();
     let _ = child.wait();
 }
 
 /// The number on the last line that is not empty.
 fn number(output: &str) -> Result<f64, String> {
-    let line = output
-        .lines()
-        .rev()
-        .find(|l| !l.trim().is_empty())
-        .unwrap_or_default()
-        .trim();
+    let line = output.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
     match line.parse::<f64>() {
         Ok(n) if n.is_finite() => Ok(n),
         Ok(_) => Err(format!("it printed {line}")),
@@ -181,14 +165,7 @@ mod tests {
 
     #[test]
     fn whatever_else_happens_is_no_number() {
-        for command in [
-            "echo 1.5; exit 3",
-            "echo nan",
-            "echo inf",
-            "true",
-            "echo loss=1",
-            "kill -9 $$",
-        ] {
+        for command in ["echo 1.5; exit 3", "echo nan", "echo inf", "true", "echo loss=1", "kill -9 $$"] {
             assert_eq!(run(command, 9.0), None, "{command}");
         }
     }

@@ -72,10 +72,8 @@ impl Watch {
         let list = condemned::read(&*self.storage)?.list;
         let now = now_ms();
         let is_new = |change: u64| change > self.change;
-        let too_late = list
-            .packs
-            .values()
-            .any(|s| is_new(s.change) && (s.going || now.saturating_sub(s.at_ms) > s.grace_ms / 2));
+        let too_late =
+            list.packs.values().any(|s| is_new(s.change) && (s.going || now.saturating_sub(s.at_ms) > s.grace_ms / 2));
         // A list that is younger than this writer says nothing of what was on it before.
         if too_late || is_new(list.deleted) || list.change < self.change {
             return Err(RepoError::Overtaken);
@@ -125,13 +123,7 @@ impl Repo {
         let held = self.storage.lock_shared()?;
         let list = condemned::read(&*self.storage)?.list;
         self.odb.avoid(&list);
-        Ok(WriteGuard {
-            held,
-            watch: Some(Watch {
-                storage: self.storage.clone(),
-                change: list.change,
-            }),
-        })
+        Ok(WriteGuard { held, watch: Some(Watch { storage: self.storage.clone(), change: list.change }) })
     }
 
     /// Keeps collectors away while a ref is about to hold on to a commit that perhaps nothing else reaches.

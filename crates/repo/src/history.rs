@@ -35,12 +35,7 @@ pub struct History<'a> {
 impl Repo {
     /// History of these commits. Ordered by time, as `git log` is; where clocks disagree a parent may come early.
     pub fn history(&self, starts: &[Id]) -> Result<History<'_>> {
-        let mut h = History {
-            repo: self,
-            heap: BinaryHeap::new(),
-            waiting: HashMap::new(),
-            seen: HashSet::new(),
-        };
+        let mut h = History { repo: self, heap: BinaryHeap::new(), waiting: HashMap::new(), seen: HashSet::new() };
         starts.iter().try_for_each(|id| h.push(*id))?;
         Ok(h)
     }

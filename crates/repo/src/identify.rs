@@ -21,10 +21,7 @@ impl Repo {
     pub fn identify(&self, source: &Path, progress: &dyn Progress) -> Result<Id> {
         let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
         let list = walk(&source, self.config.follow_symlinks())?;
-        let policy = Policy {
-            max_depth: 0,
-            allow_damaged: false,
-        };
+        let policy = Policy { max_depth: 0, allow_damaged: false };
         let mut ingest = Ingest {
             odb: &self.odb,
             sink: Sink::Ids,
@@ -37,13 +34,8 @@ impl Repo {
         let mut files = Files::new();
         for f in &list {
             let done = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
-            let entry = Entry {
-                name: String::new(),
-                mode: done.mode,
-                executable: f.executable,
-                size: done.size,
-                id: done.id,
-            };
+            let entry =
+                Entry { name: String::new(), mode: done.mode, executable: f.executable, size: done.size, id: done.id };
             files.insert(f.rel.clone(), entry);
         }
         progress.end();

@@ -26,10 +26,7 @@ impl Identity {
     /// One that is always the same for the same bytes, for a storage in which none can be kept.
     pub fn derived_from(bytes: &[u8]) -> Identity {
         let mut hash = [0; BYTES];
-        blake3::Hasher::new_derive_key(CONTEXT)
-            .update(bytes)
-            .finalize_xof()
-            .fill(&mut hash);
+        blake3::Hasher::new_derive_key(CONTEXT).update(bytes).finalize_xof().fill(&mut hash);
         Identity(hash)
     }
 
@@ -144,9 +141,7 @@ mod tests {
     }
 
     fn init(path: &Path) -> Repo {
-        Repo::init(path, true, "main", Arc::new(CpuEngine::new()))
-            .expect("a repository")
-            .0
+        Repo::init(path, true, "main", Arc::new(CpuEngine::new())).expect("a repository").0
     }
 
     #[test]
@@ -159,11 +154,7 @@ mod tests {
         let first = read().identity().expect("an identity");
         assert!(!path.join(KEY.as_str()).exists());
         assert_eq!(read().identity().expect("an identity"), first);
-        assert_eq!(
-            open(&path).identity().expect("an identity"),
-            first,
-            "the one that is written down is the same"
-        );
+        assert_eq!(open(&path).identity().expect("an identity"), first, "the one that is written down is the same");
     }
 
     #[test]
@@ -216,13 +207,7 @@ mod tests {
 
     #[test]
     fn a_damaged_identity_is_told_of() {
-        for bad in [
-            "",
-            "0123",
-            "zz",
-            "0123456789abcdef0123456789ABCDEF\n",
-            "0123456789abcdef0123456789abcdef",
-        ] {
+        for bad in ["", "0123", "zz", "0123456789abcdef0123456789ABCDEF\n", "0123456789abcdef0123456789abcdef"] {
             assert!(Identity::parse(bad.as_bytes()).is_err(), "{bad:?}");
         }
     }

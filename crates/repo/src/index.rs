@@ -60,10 +60,7 @@ impl PackSet {
 
     fn from_bytes(bytes: &[u8]) -> Option<PackSet> {
         let (count, sum) = bytes.split_first_chunk::<8>()?;
-        Some(PackSet {
-            count: u64::from_le_bytes(*count),
-            sum: sum.try_into().ok()?,
-        })
+        Some(PackSet { count: u64::from_le_bytes(*count), sum: sum.try_into().ok()? })
     }
 }
 
@@ -103,9 +100,7 @@ impl Index {
     }
 
     fn parts(&self) -> sled::Result<&Parts> {
-        self.parts
-            .as_ref()
-            .ok_or_else(|| sled::Error::Unsupported("the index is closed".into()))
+        self.parts.as_ref().ok_or_else(|| sled::Error::Unsupported("the index is closed".into()))
     }
 
     fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Option<T> {
@@ -180,17 +175,9 @@ impl Index {
     /// Object ids from `low` to `high`, both included, at most `limit`.
     pub fn ids_from(&self, low: &[u8; 32], high: &[u8; 32], limit: usize) -> Option<Vec<Id>> {
         let range = low.as_slice()..=high.as_slice();
-        let keys = Self::guarded(|| {
-            self.parts()?
-                .objects
-                .range(range)
-                .keys()
-                .take(limit)
-                .collect::<sled::Result<Vec<_>>>()
-        })?;
-        keys.iter()
-            .map(|k| k.as_ref().try_into().ok().map(Id::from_bytes))
-            .collect()
+        let keys =
+            Self::guarded(|| self.parts()?.objects.range(range).keys().take(limit).collect::<sled::Result<Vec<_>>>())?;
+        keys.iter().map(|k| k.as_ref().try_into().ok().map(Id::from_bytes)).collect()
     }
 
     /// Canonical bytes of a commit seen before (the reader verifies them by their id).
@@ -211,11 +198,7 @@ impl Index {
         let (body, sum) = value.split_last_chunk::<8>()?;
         let (sha256, rest) = body.split_first_chunk::<32>()?;
         let (git, rest) = rest.split_first_chunk::<20>()?;
-        let digests = Digests {
-            sha256: *sha256,
-            git: *git,
-            len: u64::from_le_bytes(rest.try_into().ok()?),
-        };
+        let digests = Digests { sha256: *sha256, git: *git, len: u64::from_le_bytes(rest.try_into().ok()?) };
         (digests_sum(&key, body) == *sum).then_some(digests)
     }
 
@@ -276,10 +259,7 @@ fn digests_sum(key: &[u8; 33], value: &[u8]) -> [u8; 8] {
 fn parse_hint(value: &[u8]) -> Option<Hint> {
     let (pack, depth) = value.split_at_checked(32)?;
     let [depth] = depth else { return None };
-    Some(Hint {
-        pack: PackId(pack.try_into().ok()?),
-        depth: *depth,
-    })
+    Some(Hint { pack: PackId(pack.try_into().ok()?), depth: *depth })
 }
 
 enum Opened {
@@ -303,13 +283,7 @@ fn try_open(dir: &Path) -> Opened {
             db.insert("schema", SCHEMA)?;
             let (objects, packs) = (db.open_tree("objects")?, db.open_tree("packs")?);
             let (commits, stats) = (db.open_tree("commits")?, db.open_tree("stats")?);
-            let parts = Some(Parts {
-                db,
-                objects,
-                packs,
-                commits,
-                stats,
-            });
+            let parts = Some(Parts { db, objects, packs, commits, stats });
             Ok(Index { parts })
         }));
         match attempt {

@@ -75,14 +75,8 @@ pub(crate) enum End {
 
 /// The operator at the front of `rest`, and what stands behind its parenthesis.
 pub(crate) fn operator(rest: &str) -> Option<(End, &str)> {
-    let all = [
-        ("@best(", End::Best),
-        ("@worst(", End::Worst),
-        ("@min(", End::Min),
-        ("@max(", End::Max),
-    ];
-    all.iter()
-        .find_map(|(text, end)| Some((*end, rest.strip_prefix(text)?)))
+    let all = [("@best(", End::Best), ("@worst(", End::Worst), ("@min(", End::Min), ("@max(", End::Max)];
+    all.iter().find_map(|(text, end)| Some((*end, rest.strip_prefix(text)?)))
 }
 
 impl End {
@@ -129,27 +123,10 @@ mod tests {
 
     #[test]
     fn names_tell_which_way_they_count() {
-        for name in [
-            "loss",
-            "eval/loss",
-            "trainLoss",
-            "ppl",
-            "word-error-rate",
-            "val_kl",
-            "FID",
-            "accuracy_loss",
-        ] {
+        for name in ["loss", "eval/loss", "trainLoss", "ppl", "word-error-rate", "val_kl", "FID", "accuracy_loss"] {
             assert_eq!(counts_down(name), Some(true), "{name}");
         }
-        for name in [
-            "acc",
-            "top1",
-            "eval/F1",
-            "mean_reward",
-            "r2",
-            "ROUGE-L",
-            "balanced_accuracy",
-        ] {
+        for name in ["acc", "top1", "eval/F1", "mean_reward", "r2", "ROUGE-L", "balanced_accuracy"] {
             assert_eq!(counts_down(name), Some(false), "{name}");
         }
         for name in ["confidence", "tokens", "skl", "lr"] {

@@ -117,10 +117,7 @@ impl Odb {
     pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..OVERTAKEN {
             match f() {
-                Err(RepoError::NotFound {
-                    what: "stored file" | "pack",
-                    ..
-                }) => self.renew(),
+                Err(RepoError::NotFound { what: "stored file" | "pack", .. }) => self.renew(),
                 done => return done,
             }
         }
@@ -232,10 +229,7 @@ impl Odb {
         if found.record.kind == kind {
             Ok(found)
         } else {
-            Err(RepoError::not_found(
-                kind.name(),
-                format!("{id} (it is a {})", found.record.kind),
-            ))
+            Err(RepoError::not_found(kind.name(), format!("{id} (it is a {})", found.record.kind)))
         }
     }
 
@@ -257,9 +251,7 @@ impl Odb {
     /// # Errors
     /// Absent, damaged, or the medium failed.
     pub fn commit(&self, id: &Id) -> Result<Commit> {
-        let cached = self
-            .with_index(|index| index.commit(id))
-            .filter(|b| Id::of(Kind::Commit, b) == *id);
+        let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
         let bytes = match cached {
             Some(bytes) => bytes,
             None => {
@@ -319,9 +311,7 @@ impl Odb {
                 ids
             }
         };
-        ids.into_iter()
-            .filter_map(|id| self.locate(&id).transpose().map(|l| l.map(|l| (id, l.record.kind))))
-            .collect()
+        ids.into_iter().filter_map(|id| self.locate(&id).transpose().map(|l| l.map(|l| (id, l.record.kind)))).collect()
     }
 
     /// Tells the database of a pack that was just written.
@@ -353,14 +343,7 @@ fn prefix_range(prefix: &str) -> Option<([u8; 32], [u8; 32])> {
 pub(crate) fn add_object(odb: &Odb, pack: &mut PackWriter, kind: Kind, content: &[u8]) -> Result<Id> {
     let id = Id::of(kind, content);
     if pack.get(&id).is_none() && !odb.contains(&id)? {
-        let object = NewObject {
-            id,
-            kind,
-            depth: 0,
-            base: None,
-            grand: None,
-            logical: content.len() as u64,
-        };
+        let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: content.len() as u64 };
         let payload = wrap(content);
         pack.add(object, &payload)?;
     }

@@ -41,11 +41,7 @@ fn unwrap(payload: &[u8], logical: usize) -> std::result::Result<Vec<u8>, &'stat
         }
         _ => return Err("unknown payload encoding"),
     };
-    if bytes.len() == logical {
-        Ok(bytes)
-    } else {
-        Err("its length is not what its record says")
-    }
+    if bytes.len() == logical { Ok(bytes) } else { Err("its length is not what its record says") }
 }
 
 /// Canonical bytes of a copy of an object that is no tensor, verified against its id.

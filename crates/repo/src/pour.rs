@@ -33,12 +33,7 @@ impl Odb {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         self.prefetch_files(std::iter::once(entry))?;
-        let mut out = Out {
-            progress,
-            sink,
-            short: Vec::new(),
-            poured: 0,
-        };
+        let mut out = Out { progress, sink, short: Vec::new(), poured: 0 };
         match entry.mode {
             Mode::Blob => out.put(&self.read(&entry.id, Kind::Blob)?)?,
             Mode::Manifest => {
@@ -58,12 +53,7 @@ impl Odb {
     }
 
     fn pour_parts(&self, manifest: &Manifest, out: &mut Out<'_>) -> Result<()> {
-        let mut skeleton = Skeleton {
-            odb: self,
-            chunks: manifest.skeleton.iter(),
-            bytes: Vec::new(),
-            at: 0,
-        };
+        let mut skeleton = Skeleton { odb: self, chunks: manifest.skeleton.iter(), bytes: Vec::new(), at: 0 };
         let mut rest = manifest.tensors.as_slice();
         while let Some(first) = rest.first() {
             go_on(out.progress, WHAT)?;
@@ -78,10 +68,7 @@ impl Odb {
                 })?;
                 continue;
             }
-            let decoded: Vec<Vec<u8>> = now
-                .par_iter()
-                .map(|t| self.tensor_in(t)?.read())
-                .collect::<Result<_>>()?;
+            let decoded: Vec<Vec<u8>> = now.par_iter().map(|t| self.tensor_in(t)?.read()).collect::<Result<_>>()?;
             for (t, bytes) in now.iter().zip(decoded) {
                 skeleton.pour(t.offset, out)?;
                 out.put(&bytes)?;
@@ -106,10 +93,7 @@ fn len_of(t: &TensorRef) -> u64 {
 }
 
 fn disagree(entry: &Entry) -> RepoError {
-    RepoError::corrupt(
-        format!("file {}", entry.name),
-        "tree and contents disagree on its length",
-    )
+    RepoError::corrupt(format!("file {}", entry.name), "tree and contents disagree on its length")
 }
 
 /// Where the bytes go.
@@ -175,10 +159,7 @@ impl Skeleton<'_> {
         (self.bytes, self.at) = (self.odb.read(&chunk.id, Kind::Blob)?, 0);
         match self.bytes.len() as u64 == chunk.len {
             true => Ok(()),
-            false => Err(RepoError::corrupt(
-                format!("blob {}", chunk.id.short()),
-                "its length is not the manifest's",
-            )),
+            false => Err(RepoError::corrupt(format!("blob {}", chunk.id.short()), "its length is not the manifest's")),
         }
     }
 }

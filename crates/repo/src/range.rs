@@ -46,11 +46,7 @@ impl Odb {
             .map(|(t, size, from, to)| {
                 let reader = self.tensor(&t.id)?;
                 let whole = to - from == size;
-                let bytes = if whole {
-                    reader.read()?
-                } else {
-                    reader.range(from - t.offset, to - from)?
-                };
+                let bytes = if whole { reader.read()? } else { reader.range(from - t.offset, to - from)? };
                 Ok((from, bytes))
             })
             .collect::<Result<_>>()?;
@@ -79,11 +75,7 @@ impl Odb {
                 let now = room.min(chunk.len - inside);
                 runs.push((at, inside, now));
                 inside += now;
-                gap = if now == room {
-                    gaps.next()
-                } else {
-                    Some((at + now, room - now))
-                };
+                gap = if now == room { gaps.next() } else { Some((at + now, room - now)) };
             }
             let touched = |(at, inside, len): (u64, u64, u64)| {
                 let (from, to) = (at.max(start), (at + len).min(end));
@@ -108,8 +100,5 @@ impl Odb {
 }
 
 fn disagree(entry: &Entry) -> RepoError {
-    RepoError::corrupt(
-        format!("file {}", entry.name),
-        "tree and contents disagree on its length",
-    )
+    RepoError::corrupt(format!("file {}", entry.name), "tree and contents disagree on its length")
 }

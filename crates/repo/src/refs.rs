@@ -54,9 +54,7 @@ pub struct Refs {
 
 fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
-    text.trim_end()
-        .parse()
-        .map_err(|_| RepoError::corrupt(format!("ref {name}"), "it holds no object id"))
+    text.trim_end().parse().map_err(|_| RepoError::corrupt(format!("ref {name}"), "it holds no object id"))
 }
 
 fn head_bytes(head: &Head) -> Vec<u8> {
@@ -73,11 +71,7 @@ fn ref_bytes(id: &Id) -> Vec<u8> {
 impl Refs {
     /// The refs in `storage`.
     pub fn new(storage: Arc<dyn Storage>) -> Refs {
-        Refs {
-            storage,
-            seen: None,
-            worktree: None,
-        }
+        Refs { storage, seen: None, worktree: None }
     }
 
     /// Notes the moves of HEAD's commit there, or (none) nowhere.
@@ -106,10 +100,7 @@ impl Refs {
     /// # Errors
     /// There is none or it is damaged; the medium failed.
     pub fn head(&self) -> Result<Head> {
-        let bytes = self
-            .storage
-            .get_within(HEAD.key(), MOST)?
-            .ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
+        let bytes = self.storage.get_within(HEAD.key(), MOST)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
         match text.trim_end().strip_prefix("ref: ") {
             Some(full) => match RefName::parse(full).ok().as_deref().and_then(|f| f.strip_prefix(HEADS)) {
@@ -178,9 +169,7 @@ impl Refs {
         if matches!(new, Head::Detached(_)) {
             held.confirm()?;
         }
-        let lost = self
-            .storage
-            .swap(HEAD.key(), Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
+        let lost = self.storage.swap(HEAD.key(), Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
         if matches!(lost, Swap::Lost(_)) {
             let now = self.head()?;
             self.hold_head(held, &now, who, message)?;
@@ -188,11 +177,7 @@ impl Refs {
                 Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
                 Head::Detached(_) => HEAD.to_string(),
             };
-            return Err(RepoError::Conflict {
-                name,
-                expected: from,
-                found: self.head_commit()?,
-            });
+            return Err(RepoError::Conflict { name, expected: from, found: self.head_commit()? });
         }
         self.head_moved(held, new, (from, to), who, message);
         Ok(())
@@ -250,8 +235,7 @@ impl Refs {
     /// The medium failed.
     pub fn init_head(&self, branch: &str) -> Result<()> {
         check_ref_name(branch)?;
-        self.storage
-            .put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
+        self.storage.put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
     /// Value of a ref.
@@ -274,10 +258,7 @@ impl Refs {
     /// The medium failed; those that make no sense say so each.
     pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
         let listed = self.storage.list(&REFS)?;
-        Ok(listed
-            .into_iter()
-            .map(|s| (s.key.clone(), self.value(&s.key)))
-            .collect())
+        Ok(listed.into_iter().map(|s| (s.key.clone(), self.value(&s.key))).collect())
     }
 
     /// All refs below a prefix (`refs/`, or one such as [`HEADS`]), with the names that follow it.
@@ -337,11 +318,7 @@ impl Refs {
             Swap::Done => {}
             Swap::Lost(found) => {
                 let found = found.map(|bytes| parse_id(name, &bytes)).transpose()?;
-                return Err(RepoError::Conflict {
-                    name: name.to_string(),
-                    expected,
-                    found,
-                });
+                return Err(RepoError::Conflict { name: name.to_string(), expected, found });
             }
         }
         if on_it() {
@@ -354,10 +331,7 @@ impl Refs {
     /// Refuses `a` where `a/b` exists and the other way round.
     fn check_free(&self, name: &RefName) -> Result<()> {
         let taken = |other: &str| {
-            RepoError::user(
-                format!("cannot make {name}: {other} exists"),
-                "choose a name that is no part of it",
-            )
+            RepoError::user(format!("cannot make {name}: {other} exists"), "choose a name that is no part of it")
         };
         if let Some(below) = self.storage.list(&name.key().below())?.first() {
             return Err(taken(&below.key));

@@ -96,24 +96,11 @@ impl Repo {
         // Named by its own directory, `x/.mdl` still has its work tree around it.
         let work = match dir == path {
             false => Some(path.to_owned()),
-            true => path
-                .file_name()
-                .filter(|n| *n == DIR)
-                .and_then(|_| path.parent())
-                .map(Path::to_owned),
+            true => path.file_name().filter(|n| *n == DIR).and_then(|_| path.parent()).map(Path::to_owned),
         };
         let dir = fs::canonicalize(&dir).map_err(RepoError::io(format!("cannot open {}", dir.display())))?;
-        let work = work.map(|w| {
-            if w.as_os_str().is_empty() {
-                PathBuf::from(".")
-            } else {
-                w
-            }
-        });
-        let work = work
-            .map(fs::canonicalize)
-            .transpose()
-            .map_err(RepoError::io("cannot open the work tree"))?;
+        let work = work.map(|w| if w.as_os_str().is_empty() { PathBuf::from(".") } else { w });
+        let work = work.map(fs::canonicalize).transpose().map_err(RepoError::io("cannot open the work tree"))?;
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&dir));
         let index = index.unwrap_or_else(|| dir.join("index"));
         Repo::with_storage(storage, engine, Some(index), Some(dir), work)
@@ -140,10 +127,7 @@ impl Repo {
                 return Repo::open(path, engine);
             }
         }
-        Err(RepoError::not_found(
-            "repository",
-            format!("{} or any directory above it", start.display()),
-        ))
+        Err(RepoError::not_found("repository", format!("{} or any directory above it", start.display())))
     }
 
     /// A repository over any storage that holds one.
@@ -172,16 +156,7 @@ impl Repo {
         odb.set_partial(config.is_partial());
         let mut refs = Refs::new(storage.clone());
         refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| Seen::new(d.join(BASE))));
-        Ok(Repo {
-            refs,
-            storage,
-            odb,
-            config,
-            identity: OnceLock::new(),
-            waits_for_room: true,
-            dir,
-            work,
-        })
+        Ok(Repo { refs, storage, odb, config, identity: OnceLock::new(), waits_for_room: true, dir, work })
     }
 
     /// Makes a repository in an empty storage.
@@ -209,10 +184,7 @@ impl Repo {
     /// The repository is bare.
     pub fn need_work(&self) -> Result<&Path> {
         self.work().ok_or_else(|| {
-            RepoError::user(
-                "a bare repository has no work tree",
-                "give a path (commit PATH, checkout --to DIR)",
-            )
+            RepoError::user("a bare repository has no work tree", "give a path (commit PATH, checkout --to DIR)")
         })
     }
 

@@ -28,9 +28,7 @@ struct OnDisk<'a> {
 
 impl WriteAt for OnDisk<'_> {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(RepoError::io(format!("cannot write {}", self.path.display())))
+        self.file.write_all_at(bytes, offset).map_err(RepoError::io(format!("cannot write {}", self.path.display())))
     }
 }
 
@@ -88,10 +86,7 @@ impl Odb {
         let reader = self.tensor(&t.id)?;
         match reader.header().dtype == t.dtype && reader.header().shape == t.shape {
             true => Ok(reader),
-            false => Err(RepoError::corrupt(
-                format!("tensor {}", t.name),
-                "its dtype or shape is not the manifest's",
-            )),
+            false => Err(RepoError::corrupt(format!("tensor {}", t.name), "its dtype or shape is not the manifest's")),
         }
     }
 
@@ -112,11 +107,7 @@ impl Odb {
                 out.write_at(at, now)?;
                 rest = later;
                 let done = now.len() as u64;
-                gap = if done == len {
-                    gaps.next()
-                } else {
-                    Some((at + done, len - done))
-                };
+                gap = if done == len { gaps.next() } else { Some((at + done, len - done)) };
             }
             progress.advance(chunk.len);
         }
@@ -138,8 +129,7 @@ impl Odb {
         file.set_len(entry.size).map_err(failed)?;
         if entry.executable {
             let mode = file.metadata().map_err(failed)?.permissions().mode();
-            file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2))
-                .map_err(failed)?;
+            file.set_permissions(Permissions::from_mode(mode | (mode & 0o444) >> 2)).map_err(failed)?;
         }
         let out = OnDisk { file, path };
         self.restore(entry, &out, progress)?;

@@ -18,31 +18,10 @@ use mdl_objects::{Entry, Kind, Mode, Resume};
 use std::path::Path;
 
 /// Endings of files that hold state; an `optimizer.yaml` says how it was set up.
-const STATE: [&str; 11] = [
-    "pt",
-    "pth",
-    "bin",
-    "ckpt",
-    "safetensors",
-    "npz",
-    "npy",
-    "pkl",
-    "pickle",
-    "distcp",
-    "msgpack",
-];
+const STATE: [&str; 11] =
+    ["pt", "pth", "bin", "ckpt", "safetensors", "npz", "npy", "pkl", "pickle", "distcp", "msgpack"];
 /// All the words that the name of a directory of state may have: `optimizer-study` is somebody's experiment.
-const DIRS: [&str; 9] = [
-    "",
-    "optimizer",
-    "optimizers",
-    "optim",
-    "opt",
-    "state",
-    "states",
-    "rng",
-    "random",
-];
+const DIRS: [&str; 9] = ["", "optimizer", "optimizers", "optim", "opt", "state", "states", "rng", "random"];
 /// Parts of a tensor's name, from the front, that may say whose it is: `state.optimizers.Adam...`.
 const LEADING: usize = 2;
 
@@ -72,11 +51,7 @@ pub(crate) fn derive(odb: &Odb, list: &[NewFile], files: &Files, quality: Option
 
 /// A label that the caller gave, as far as what was stored bears it out.
 pub(crate) fn given(label: Resume, quality: Option<&Quality>) -> Resume {
-    if lossless(quality) {
-        label
-    } else {
-        label.min(Resume::Approximate)
-    }
+    if lossless(quality) { label } else { label.min(Resume::Approximate) }
 }
 
 fn lossless(quality: Option<&Quality>) -> bool {
@@ -125,11 +100,7 @@ impl Found {
     fn label(self, lossless: bool) -> Resume {
         match self {
             Found { optimizer: false, .. } => Resume::WeightsOnly,
-            Found {
-                weights: true,
-                random: true,
-                ..
-            } if lossless => Resume::Exact,
+            Found { weights: true, random: true, .. } if lossless => Resume::Exact,
             _ => Resume::Approximate,
         }
     }
@@ -143,9 +114,7 @@ enum Role {
 
 fn words(text: &str) -> Vec<String> {
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
-    parts
-        .map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase())
-        .collect()
+    parts.map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()).to_ascii_lowercase()).collect()
 }
 
 /// What words separated by `_`, `-` or dots name.
@@ -218,10 +187,7 @@ mod tests {
         ];
         assert_eq!(label(&deepspeed), Resume::Exact);
         assert_eq!(label(&deepspeed[..2]), Resume::Approximate);
-        let sharded = [
-            ("pytorch_model_0/__0_0.distcp", &["w"][..]),
-            ("optimizer_0/__0_0.distcp", &[]),
-        ];
+        let sharded = [("pytorch_model_0/__0_0.distcp", &["w"][..]), ("optimizer_0/__0_0.distcp", &[])];
         assert_eq!(label(&sharded), Resume::Approximate);
         assert_eq!(label(&[("optimizer.safetensors", &["0.exp_avg"])]), Resume::Approximate);
     }
@@ -234,34 +200,18 @@ mod tests {
         let plain = ["model.w", "optimizer.state.0.exp_avg", "rng"];
         assert_eq!(label(&[("last.pt", &plain)]), Resume::Exact);
         assert_eq!(label(&[("last.pt", &plain[..2])]), Resume::Approximate);
-        let composer = [
-            "state.model.w",
-            "state.optimizers.DecoupledAdamW.state.w.exp_avg",
-            "rng.0.torch",
-        ];
+        let composer = ["state.model.w", "state.optimizers.DecoupledAdamW.state.w.exp_avg", "rng.0.torch"];
         assert_eq!(label(&[("ep1-ba100-rank0.pt", &composer)]), Resume::Exact);
-        let megatron = [
-            "model.embedding.w",
-            "optimizer.optimizer.state.0.exp_avg",
-            "rng_state.0.torch_rng_state",
-        ];
-        assert_eq!(
-            label(&[("iter_0000100/mp_rank_00/model_optim_rng.pt", &megatron)]),
-            Resume::Exact
-        );
+        let megatron = ["model.embedding.w", "optimizer.optimizer.state.0.exp_avg", "rng_state.0.torch_rng_state"];
+        assert_eq!(label(&[("iter_0000100/mp_rank_00/model_optim_rng.pt", &megatron)]), Resume::Exact);
         assert_eq!(label(&[("model_optim_rng.pt", &megatron[..1])]), Resume::WeightsOnly);
     }
 
     #[test]
     fn names_that_only_look_like_it() {
-        for rel in [
-            "optimizer.yaml",
-            "rng.md",
-            "optimization_model.pt",
-            "opt-125m.bin",
-            "string.pt",
-            "optimizer-study/w.pt",
-        ] {
+        for rel in
+            ["optimizer.yaml", "rng.md", "optimization_model.pt", "opt-125m.bin", "string.pt", "optimizer-study/w.pt"]
+        {
             assert_eq!(role_of_path(rel), None, "{rel}");
         }
         assert_eq!(role_of_path("rng.json"), Some(Role::Random));
@@ -273,11 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_lossy_does_not_resume_exactly() {
-        let all = Found {
-            weights: true,
-            optimizer: true,
-            random: true,
-        };
+        let all = Found { weights: true, optimizer: true, random: true };
         assert_eq!(all.label(false), Resume::Approximate);
         assert_eq!(all.label(true), Resume::Exact);
     }

@@ -26,11 +26,7 @@ fn bad(rev: &str, why: &str) -> RepoError {
 fn split(rev: &str) -> (&str, &str) {
     let at = rev.find(['~', '^']).unwrap_or(rev.len());
     let operators = ["@{", "@step=", "@best(", "@worst(", "@min(", "@max("];
-    let at = operators
-        .iter()
-        .filter_map(|op| rev.find(op))
-        .min()
-        .map_or(at, |op| op.min(at));
+    let at = operators.iter().filter_map(|op| rev.find(op)).min().map_or(at, |op| op.min(at));
     rev.split_at(at)
 }
 
@@ -58,9 +54,7 @@ impl Repo {
         let name = if name.is_empty() || name == "@" { "HEAD" } else { name };
         if let Some(after) = rest.strip_prefix("@{") {
             let (n, after) = after.split_once('}').ok_or_else(|| bad(rev, "no closing brace"))?;
-            let n: usize = n
-                .parse()
-                .map_err(|_| bad(rev, "a number is wanted between the braces"))?;
+            let n: usize = n.parse().map_err(|_| bad(rev, "a number is wanted between the braces"))?;
             let id = self.reflog_commit(name, n)?;
             return self.follow(rev, id, after);
         }
@@ -73,9 +67,7 @@ impl Repo {
             id = self.at_step(rev, id, n as u64)?;
             rest = after;
         } else if let Some((end, inner)) = metrics::operator(rest) {
-            let (metric, after) = inner
-                .split_once(')')
-                .ok_or_else(|| bad(rev, "no closing parenthesis"))?;
+            let (metric, after) = inner.split_once(')').ok_or_else(|| bad(rev, "no closing parenthesis"))?;
             id = self.best(rev, id, metric, end.is_least(metric)?)?;
             rest = after;
         }
@@ -110,12 +102,8 @@ impl Repo {
         // A ref that is gone has a log by its full name; what is no name at all is answered as one without moves.
         let full = self.full_ref(name)?.or_else(|| RefName::parse(name).ok());
         let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs.reflog(&full))?;
-        let missing = || {
-            RepoError::not_found(
-                "revision",
-                format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()),
-            )
-        };
+        let missing =
+            || RepoError::not_found("revision", format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()));
         let id = match n {
             0 => log.first().and_then(|e| e.new),
             n => log.get(n - 1).and_then(|e| e.old),
@@ -186,10 +174,7 @@ impl Repo {
             [] => Err(RepoError::not_found("revision", name)),
             many => {
                 let list: Vec<String> = many.iter().map(Id::short).collect();
-                Err(RepoError::user(
-                    format!("{name} could be any of {}", list.join(", ")),
-                    "give more digits",
-                ))
+                Err(RepoError::user(format!("{name} could be any of {}", list.join(", ")), "give more digits"))
             }
         }
     }
@@ -202,10 +187,7 @@ impl Repo {
         match self.odb.need(id, "commit")?.record.kind {
             Kind::Commit => Ok(*id),
             Kind::Tag => Ok(self.odb.tag(id)?.target),
-            kind => Err(RepoError::user(
-                format!("{} is a {kind}, not a commit", id.short()),
-                "name a commit",
-            )),
+            kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
         }
     }
 

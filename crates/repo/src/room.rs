@@ -37,10 +37,9 @@ fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
     let bytes = match before {
         None => new / FIRST,
         Some((_, true)) => new / SECOND,
-        Some((summary, false)) => share(
-            summary.stored_bytes.min(summary.logical_bytes),
-            summary.logical_bytes.saturating_mul(LATER),
-        ),
+        Some((summary, false)) => {
+            share(summary.stored_bytes.min(summary.logical_bytes), summary.logical_bytes.saturating_mul(LATER))
+        }
     };
     bytes.saturating_add(LEAST)
 }
@@ -83,10 +82,7 @@ impl Repo {
         let Some(free) = self.storage.room()? else {
             return Ok(());
         };
-        let wanted = least(
-            self.new_bytes(files)?,
-            parent.map(|c| (&c.summary, c.parents.is_empty())),
-        );
+        let wanted = least(self.new_bytes(files)?, parent.map(|c| (&c.summary, c.parents.is_empty())));
         match free < wanted {
             true => Err(RepoError::NoRoom { wanted, free }),
             false => Ok(()),
@@ -132,18 +128,10 @@ mod tests {
 
     #[test]
     fn what_is_refused_would_not_have_fitted() {
-        let summary = |stored_bytes| Summary {
-            logical_bytes: 1 << 30,
-            stored_bytes,
-            ..Summary::default()
-        };
+        let summary = |stored_bytes| Summary { logical_bytes: 1 << 30, stored_bytes, ..Summary::default() };
         let new = 1 << 30;
         assert_eq!(least(new, None), (1 << 27) + LEAST);
-        assert_eq!(
-            least(new, Some((&summary(1 << 30), true))),
-            (1 << 24) + LEAST,
-            "it may be a small difference"
-        );
+        assert_eq!(least(new, Some((&summary(1 << 30), true))), (1 << 24) + LEAST, "it may be a small difference");
         assert_eq!(least(new, Some((&summary(1 << 26), false))), (1 << 24) + LEAST);
         assert_eq!(least(new, Some((&summary(u64::MAX), false))), (1 << 28) + LEAST);
         assert_eq!(least(u64::MAX, Some((&Summary::default(), false))), LEAST);

@@ -43,10 +43,7 @@ impl Repo {
         let mut ingest = Ingest {
             odb: &self.odb,
             sink: Sink::Pack(&mut pack),
-            policy: Policy {
-                max_depth: self.config.max_depth(),
-                allow_damaged: false,
-            },
+            policy: Policy { max_depth: self.config.max_depth(), allow_damaged: false },
             hints: &hints,
             progress,
             report: Report::default(),
@@ -56,12 +53,7 @@ impl Repo {
             let stored = ingest_file(&mut ingest, file, old.get(&file.rel))?;
             let report = std::mem::take(&mut ingest.report);
             let after = ingest.payload_bytes();
-            done.push(Stored::new(
-                (&stored, file.executable),
-                after - before,
-                report.total,
-                report.tensors,
-            ));
+            done.push(Stored::new((&stored, file.executable), after - before, report.total, report.tensors));
             before = after;
         }
         drop(ingest);

@@ -74,11 +74,7 @@ impl Repo {
         }
         progress.end();
         let there = |rel: &str| list.binary_search_by(|f| f.rel.as_str().cmp(rel)).is_ok();
-        out.extend(
-            head.keys()
-                .filter(|rel| !there(rel))
-                .map(|rel| (rel.clone(), Change::Deleted)),
-        );
+        out.extend(head.keys().filter(|rel| !there(rel)).map(|rel| (rel.clone(), Change::Deleted)));
         out.sort();
         Ok(Survey { changes: out, problems })
     }
@@ -90,19 +86,10 @@ impl Repo {
             return Ok(true);
         }
         // A damaged container can only equal a version that was committed as plain bytes.
-        let policy = Policy {
-            max_depth: 0,
-            allow_damaged: true,
-        };
+        let policy = Policy { max_depth: 0, allow_damaged: true };
         let sink = Sink::Ids;
-        let mut ingest = Ingest {
-            odb: &self.odb,
-            sink,
-            policy,
-            hints: &Hints::default(),
-            progress,
-            report: Report::default(),
-        };
+        let mut ingest =
+            Ingest { odb: &self.odb, sink, policy, hints: &Hints::default(), progress, report: Report::default() };
         let found = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
         Ok((found.mode, found.id) != (e.mode, e.id))
     }

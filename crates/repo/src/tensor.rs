@@ -135,13 +135,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
     if at != segment_bytes {
         return Err("segments do not fill the payload");
     }
-    Ok(TensorHeader {
-        dtype,
-        shape,
-        base,
-        grand,
-        segments,
-    })
+    Ok(TensorHeader { dtype, shape, base, grand, segments })
 }
 
 #[cfg(test)]
@@ -155,15 +149,10 @@ mod tests {
         let elements = SEGMENT_BYTES as u64 / 4 * 2 + 1;
         let h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), None], &[10, 20, 5]);
         let total = h.len() as u64 + 35;
-        let Parsed::Header(parsed) = TensorHeader::decode(&h, total) else {
-            panic!("own bytes")
-        };
+        let Parsed::Header(parsed) = TensorHeader::decode(&h, total) else { panic!("own bytes") };
         assert_eq!(parsed.segments, [(0, 10), (10, 20), (30, 5)]);
         assert_eq!((parsed.base, parsed.byte_len()), (Some(base), Some(elements * 4)));
-        assert_eq!(
-            [0, 1, 2].map(|i| segment_len(elements * 4, i)),
-            [SEGMENT_BYTES, SEGMENT_BYTES, 4]
-        );
+        assert_eq!([0, 1, 2].map(|i| segment_len(elements * 4, i)), [SEGMENT_BYTES, SEGMENT_BYTES, 4]);
         for n in 1..h.len() - 3 {
             let tail = TensorHeader::decode(&h[n..], total);
             assert!(matches!(tail, Parsed::NeedBytes(want) if want == h.len() as u64), "{n}");
@@ -171,9 +160,7 @@ mod tests {
         assert!(matches!(TensorHeader::decode(&h, total + 1), Parsed::Bad(_)));
         let grand = Id::of(Kind::Blob, b"y");
         let mut h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), Some(grand)], &[10, 20, 5]);
-        let Parsed::Header(parsed) = TensorHeader::decode(&h, h.len() as u64 + 35) else {
-            panic!("own bytes")
-        };
+        let Parsed::Header(parsed) = TensorHeader::decode(&h, h.len() as u64 + 35) else { panic!("own bytes") };
         assert_eq!((parsed.base, parsed.grand), (Some(base), Some(grand)));
         for (version, flags) in [(1, 3), (2, 1), (2, 2), (2, 7), (3, 3)] {
             (h[0], h[1]) = (version, flags);
@@ -186,10 +173,7 @@ mod tests {
     fn a_lying_shape_earns_no_memory() {
         for shape in [vec![u64::MAX / 8], vec![u64::MAX / 2, 3], vec![1 << 40]] {
             let h = TensorHeader::encode(Dtype::F32, &shape, [None; 2], &[]);
-            assert!(
-                matches!(TensorHeader::decode(&h, h.len() as u64), Parsed::Bad(_)),
-                "{shape:?}"
-            );
+            assert!(matches!(TensorHeader::decode(&h, h.len() as u64), Parsed::Bad(_)), "{shape:?}");
         }
     }
 }

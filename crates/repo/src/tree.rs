@@ -33,10 +33,7 @@ impl Odb {
     fn flatten(&self, tree: &Id, prefix: &str, known: &mut Known, room: &mut Room, out: &mut Files) -> Result<()> {
         let depth = prefix.bytes().filter(|b| *b == b'/').count();
         if depth > MAX_DEPTH {
-            return Err(RepoError::corrupt(
-                format!("tree {}", tree.short()),
-                "directories nest too deep",
-            ));
+            return Err(RepoError::corrupt(format!("tree {}", tree.short()), "directories nest too deep"));
         }
         let found = match known.get(tree) {
             Some(found) => found.clone(),
@@ -91,13 +88,7 @@ pub(crate) fn store(ingest: &mut Ingest<'_>, files: &Files) -> Result<Id> {
             if parts.peek().is_some() {
                 dir = dir.dirs.entry(part.to_owned()).or_default();
             } else {
-                dir.files.insert(
-                    part.to_owned(),
-                    Entry {
-                        name: part.to_owned(),
-                        ..entry.clone()
-                    },
-                );
+                dir.files.insert(part.to_owned(), Entry { name: part.to_owned(), ..entry.clone() });
             }
         }
     }
@@ -107,28 +98,14 @@ pub(crate) fn store(ingest: &mut Ingest<'_>, files: &Files) -> Result<Id> {
 fn store_dir(ingest: &mut Ingest<'_>, dir: Dir, prefix: usize, room: &mut Room) -> Result<Entry> {
     let mut entries: BTreeMap<String, Entry> = dir.files;
     for (name, sub) in dir.dirs {
-        let entry = Entry {
-            name: name.clone(),
-            ..store_dir(ingest, sub, prefix + name.len() + 1, room)?
-        };
+        let entry = Entry { name: name.clone(), ..store_dir(ingest, sub, prefix + name.len() + 1, room)? };
         entries.insert(name, entry);
     }
     if !entries.keys().all(|name| room.take(prefix, name)) {
-        return Err(RepoError::user(
-            "more files than fit one version",
-            "commit fewer, or name some in .mdlignore",
-        ));
+        return Err(RepoError::user("more files than fit one version", "commit fewer, or name some in .mdlignore"));
     }
-    let tree = Tree {
-        entries: entries.into_values().collect(),
-    };
+    let tree = Tree { entries: entries.into_values().collect() };
     let size = tree.entries.iter().map(|e| e.size).sum();
     let id = ingest.object(Kind::Tree, &tree.encode())?;
-    Ok(Entry {
-        name: String::new(),
-        mode: Mode::Tree,
-        executable: false,
-        size,
-        id,
-    })
+    Ok(Entry { name: String::new(), mode: Mode::Tree, executable: false, size, id })
 }

@@ -10,12 +10,8 @@ pub fn to_f64(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
     match dtype {
         Dtype::F64 | Dtype::C128 => each(bytes, out, f64::from_le_bytes),
         Dtype::F32 | Dtype::C64 => each(bytes, out, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::F16 => each(bytes, out, |b| {
-            small_float(u32::from(u16::from_le_bytes(b)), 16, 5, true)
-        }),
-        Dtype::BF16 => each(bytes, out, |b: [u8; 2]| {
-            f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))
-        }),
+        Dtype::F16 => each(bytes, out, |b| small_float(u32::from(u16::from_le_bytes(b)), 16, 5, true)),
+        Dtype::BF16 => each(bytes, out, |b: [u8; 2]| f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))),
         Dtype::F8E4M3 => each(bytes, out, |[b]| small_float(u32::from(b), 8, 4, false)),
         Dtype::F8E5M2 => each(bytes, out, |[b]| small_float(u32::from(b), 8, 5, true)),
         Dtype::I8 => each(bytes, out, |b| f64::from(i8::from_le_bytes(b))),

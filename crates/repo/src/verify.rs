@@ -70,21 +70,13 @@ impl Repo {
         };
         let entry: &Entry = files.get(&name).ok_or_else(|| RepoError::not_found("file", &name))?;
         let source = FileSource::open(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
-        let mut verified = Verified {
-            inner: name,
-            size: entry.size,
-            difference: None,
-        };
+        let mut verified = Verified { inner: name, size: entry.size, difference: None };
         if source.size() != entry.size {
             verified.difference = Some(Difference::Size(source.size()));
             return Ok(verified);
         }
         progress.begin("comparing", entry.size);
-        let compare = Compare {
-            source: &source,
-            path,
-            first: AtomicU64::new(u64::MAX),
-        };
+        let compare = Compare { source: &source, path, first: AtomicU64::new(u64::MAX) };
         self.odb.restore(entry, &compare, progress)?;
         progress.end();
         let first = compare.first.into_inner();
@@ -95,10 +87,7 @@ impl Repo {
     fn guess(&self, path: &Path, names: &mut dyn Iterator<Item = &String>) -> Result<String> {
         let names: Vec<&String> = names.collect();
         let full = std::fs::canonicalize(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
-        if let Some(rel) = self
-            .work()
-            .and_then(|w| full.strip_prefix(w).ok())
-            .and_then(Path::to_str)
+        if let Some(rel) = self.work().and_then(|w| full.strip_prefix(w).ok()).and_then(Path::to_str)
             && let Some(name) = names.iter().find(|n| n.as_str() == rel)
         {
             return Ok((*name).clone());
@@ -108,10 +97,7 @@ impl Repo {
         match names.iter().filter(same).collect::<Vec<_>>().as_slice() {
             [one] => Ok((**one).clone()),
             [] => Err(RepoError::not_found("file", file_name)),
-            _ => Err(RepoError::user(
-                format!("several files are called {file_name}"),
-                "name one as REV:PATH",
-            )),
+            _ => Err(RepoError::user(format!("several files are called {file_name}"), "name one as REV:PATH")),
         }
     }
 }

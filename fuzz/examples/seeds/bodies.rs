@@ -29,22 +29,10 @@ fn member(name: &str, kind: u8, data: &[u8]) -> Vec<u8> {
 
 fn commits() {
     let st = safetensors::file(&safetensors::header(&[safetensors::item("a", "F32", &[2], 0, 8)]), 8);
-    let plain = [
-        member("./dir/", b'5', b""),
-        member("./a.safetensors", b'0', &st),
-        member("n.txt", b'0', b"x"),
-    ]
-    .concat();
-    let long = [
-        member("././@LongLink", b'L', b"some/long/name\0"),
-        member("short", b'0', b"y"),
-    ]
-    .concat();
-    let pax = [
-        member("pax", b'x', b"15 path=p/a/x\n9 size=2\n"),
-        member("short", b'0', b"yz"),
-    ]
-    .concat();
+    let plain =
+        [member("./dir/", b'5', b""), member("./a.safetensors", b'0', &st), member("n.txt", b'0', b"x")].concat();
+    let long = [member("././@LongLink", b'L', b"some/long/name\0"), member("short", b'0', b"y")].concat();
+    let pax = [member("pax", b'x', b"15 path=p/a/x\n9 size=2\n"), member("short", b'0', b"yz")].concat();
     for (name, mut tar) in [("plain", plain), ("long", long), ("pax", pax)] {
         mdl_fuzz::mend::tar::tar(&mut tar);
         chosen("http_commit", &format!("tar-{name}"), u8::from(name == "pax"), &tar);
@@ -57,29 +45,15 @@ fn commits() {
         part("meta\"", br#"{"message":"m","metrics":{"loss":0.5}}"#),
         part("file\"; filename=\"a/b.safetensors\"", &st),
     ];
-    chosen(
-        "http_commit",
-        "form",
-        2,
-        &[&form.concat(), format!("--{BOUNDARY}--\r\n").as_bytes()].concat(),
-    );
+    chosen("http_commit", "form", 2, &[&form.concat(), format!("--{BOUNDARY}--\r\n").as_bytes()].concat());
     let json = [
-        (
-            3,
-            "json",
-            r#"{"message":"m","base":"parent","remove":["note.txt"],"meta":{"a":"b"}}"#,
-        ),
+        (3, "json", r#"{"message":"m","base":"parent","remove":["note.txt"],"meta":{"a":"b"}}"#),
         (4, "ref", r#"{"to":"main","expected":null}"#),
         (5, "upload", r#"{"size":10}"#),
         (6, "repo", r#"{"name":"ada/new"}"#),
-        (
-            7,
-            "hook",
-            r#"{"url":"https://example.org/x","events":["push"],"secret":"s"}"#,
-        ),
+        (7, "hook", r#"{"url":"https://example.org/x","events":["push"],"secret":"s"}"#),
     ];
-    json.iter()
-        .for_each(|(route, name, text)| chosen("http_commit", name, *route, text.as_bytes()));
+    json.iter().for_each(|(route, name, text)| chosen("http_commit", name, *route, text.as_bytes()));
 }
 
 fn hub() {
@@ -97,25 +71,16 @@ fn hub() {
     let verify = format!(r#"{{"oid":"{oid}","size":4}}"#);
     let all: [(u8, &str, &str); 9] = [
         (0, "commit", &lines),
-        (
-            1,
-            "preupload",
-            r#"{"files":[{"path":"a.bin","sample":"eHl6","size":3}]}"#,
-        ),
+        (1, "preupload", r#"{"files":[{"path":"a.bin","sample":"eHl6","size":3}]}"#),
         (2, "paths", r#"{"paths":["note.txt","a"],"expand":true}"#),
         (3, "paths-form", "paths=note.txt&paths=a&expand=true"),
-        (
-            4,
-            "yaml",
-            r#"{"repoType":"model","content":"---\nlicense: mit\n---\nx"}"#,
-        ),
+        (4, "yaml", r#"{"repoType":"model","content":"---\nlicense: mit\n---\nx"}"#),
         (5, "batch", &batch),
         (6, "verify", &verify),
         (7, "tag", r#"{"tag":"v2","message":"m"}"#),
         (8, "login", "token=mdl_x&next=%2Fada%2Fgpt"),
     ];
-    all.iter()
-        .for_each(|(route, name, text)| chosen("http_hub", name, *route, text.as_bytes()));
+    all.iter().for_each(|(route, name, text)| chosen("http_hub", name, *route, text.as_bytes()));
 }
 
 fn sync() {
@@ -127,16 +92,8 @@ fn sync() {
             format!(r#"{{"tips":["{one}"],"objects":[],"haves":[],"partial":false,"depth":1,"only":["*.txt"]}}"#),
         ),
         (1, "whole", format!(r#"{{"tensors":["{one}"]}}"#)),
-        (
-            2,
-            "read",
-            format!(r#"{{"pieces":[{{"pack":"{one}","offset":8,"len":4}}]}}"#),
-        ),
-        (
-            5,
-            "pruned",
-            format!(r#"{{"pruned":[{{"commit":"{one}","time_ms":1,"rules":"r"}}]}}"#),
-        ),
+        (2, "read", format!(r#"{{"pieces":[{{"pack":"{one}","offset":8,"len":4}}]}}"#)),
+        (5, "pruned", format!(r#"{{"pruned":[{{"commit":"{one}","time_ms":1,"rules":"r"}}]}}"#)),
         (
             6,
             "refs",
@@ -145,8 +102,7 @@ fn sync() {
             ),
         ),
     ];
-    json.iter()
-        .for_each(|(route, name, text)| chosen("http_sync", name, *route, text.as_bytes()));
+    json.iter().for_each(|(route, name, text)| chosen("http_sync", name, *route, text.as_bytes()));
     chosen("http_sync", "lacking", 3, &[7; 64]);
     chosen("http_sync", "known", 4, &[9; 32]);
 }
@@ -162,20 +118,11 @@ fn text() {
         (2, "file", "file:///a/b"),
         (3, "only", "*.safetensors:model.*\n[!a-c]/{x,y}/**"),
         (4, "slice", "1:2,...,::2"),
-        (
-            5,
-            "policy",
-            "gate = \"progress 0.25\"\nmax_rel_l2 = 0.1\n\n[[rules]]\nmatch = \"*:model.*\"\n",
-        ),
+        (5, "policy", "gate = \"progress 0.25\"\nmax_rel_l2 = 0.1\n\n[[rules]]\nmatch = \"*:model.*\"\n"),
         (6, "name", "ada/gpt"),
-        (
-            7,
-            "id",
-            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-        ),
+        (7, "id", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
     ];
-    all.iter()
-        .for_each(|(kind, name, text)| chosen("text", name, *kind, text.as_bytes()));
+    all.iter().for_each(|(kind, name, text)| chosen("text", name, *kind, text.as_bytes()));
     let problem = [
         &br#"{"status":409,"kind":"conflict","detail":"tag not found: v1","hint":"h","#[..],
         br#""moved":{"name":"a","expected":null,"found":"b"}}"#,
@@ -185,10 +132,6 @@ fn text() {
     seed(
         "text",
         "refs",
-        &[
-            &[8, 200, 0],
-            &br#"{"protocol":1,"head":"main","refs":[{"name":"refs/heads/main","id":"00"}]}"#[..],
-        ]
-        .concat(),
+        &[&[8, 200, 0], &br#"{"protocol":1,"head":"main","refs":[{"name":"refs/heads/main","id":"00"}]}"#[..]].concat(),
     );
 }

@@ -86,10 +86,7 @@ fn records() {
     let filled = |text: &str| text.replace("ONE", &one.to_hex()).replace("ZERO", &zero).into_bytes();
     let values: BTreeMap<&str, Vec<u8>> = BTreeMap::from([
         ("HEAD", filled("ref: refs/heads/x/y\n")),
-        (
-            "config",
-            filled("[user]\nname = \"a\"\n[remote.origin]\nurl = \"https://h/o/n\"\nonly = [\"*.pt\"]\n"),
-        ),
+        ("config", filled("[user]\nname = \"a\"\n[remote.origin]\nurl = \"https://h/o/n\"\nonly = [\"*.pt\"]\n")),
         ("refs/heads/x/y", filled("ONE\n")),
         ("refs/tags/t", filled("ZERO\n")),
         ("logs/HEAD", golden("logs/HEAD")),

@@ -168,10 +168,7 @@ pub fn http_hub(_: &mut Vec<u8>) {}
 
 /// A pack that is pushed.
 pub fn http_sync(data: &mut Vec<u8>) {
-    if data
-        .first()
-        .is_some_and(|r| usize::from(*r) % (http::PUSH + 1) == http::PUSH)
-    {
+    if data.first().is_some_and(|r| usize::from(*r) % (http::PUSH + 1) == http::PUSH) {
         let mut rest = data.split_off(1);
         pack::pack(&mut rest);
         data.append(&mut rest);

@@ -23,13 +23,7 @@ pub fn tree(data: &mut Vec<u8>) {
 fn entry(r: &mut Reader<'_>) -> Parsed<Entry> {
     let (name, code) = (r.str()?, r.u8()?);
     let mode = [Mode::Blob, Mode::Manifest, Mode::Tree][usize::from(code) % 3];
-    Ok(Entry {
-        name,
-        mode,
-        executable: code & 0x80 != 0 && mode != Mode::Tree,
-        size: r.varint()?,
-        id: r.id()?,
-    })
+    Ok(Entry { name, mode, executable: code & 0x80 != 0 && mode != Mode::Tree, size: r.varint()?, id: r.id()? })
 }
 
 /// Parts until the first that makes no sense; the file is as long as they are together.
@@ -43,11 +37,7 @@ pub fn manifest(data: &mut Vec<u8>) {
     };
     let _ = parts(data, &mut manifest);
     let gaps: u64 = manifest.skeleton.iter().fold(0, |n, c| n.wrapping_add(c.len));
-    let tensors = manifest
-        .tensors
-        .iter()
-        .filter_map(TensorRef::byte_len)
-        .fold(0u64, u64::wrapping_add);
+    let tensors = manifest.tensors.iter().filter_map(TensorRef::byte_len).fold(0u64, u64::wrapping_add);
     manifest.size = gaps.wrapping_add(tensors);
     *data = manifest.encode();
 }
@@ -62,13 +52,7 @@ fn parts(data: &[u8], out: &mut Manifest) -> Parsed<()> {
     let mut end = 0u64;
     for _ in 0..r.varint()? {
         let (name, gap) = (r.str()?, r.varint()?);
-        let t = TensorRef {
-            name,
-            offset: end.wrapping_add(gap),
-            dtype: dtype(r.u8()?),
-            shape: r.dims()?,
-            id: r.id()?,
-        };
+        let t = TensorRef { name, offset: end.wrapping_add(gap), dtype: dtype(r.u8()?), shape: r.dims()?, id: r.id()? };
         end = t.offset.wrapping_add(t.byte_len().unwrap_or(0));
         out.tensors.push(t);
     }

@@ -90,9 +90,7 @@ fn encode(mut records: Vec<Record>) -> Vec<u8> {
         out.extend(r.id);
         out.push(r.kind | if grand.is_some() { GRAND } else { 0 });
         out.push(r.depth);
-        [r.offset, r.len, r.logical]
-            .iter()
-            .for_each(|n| out.extend(n.to_le_bytes()));
+        [r.offset, r.len, r.logical].iter().for_each(|n| out.extend(n.to_le_bytes()));
         out.extend(r.check);
         [base, grand].iter().flatten().for_each(|id| out.extend(id));
     }
@@ -188,25 +186,15 @@ fn tensor(
         }
     }
     record.relatives = header.relatives.map(|id| id.map(|id| *id.as_bytes()));
-    record.depth = if header.relatives[0].is_some() {
-        record.depth.max(1)
-    } else {
-        0
-    };
+    record.depth = if header.relatives[0].is_some() { record.depth.max(1) } else { 0 };
     let tail = header.encode();
-    payload
-        .get_mut(header.at..)
-        .filter(|place| place.len() == tail.len())?
-        .copy_from_slice(&tail);
+    payload.get_mut(header.at..).filter(|place| place.len() == tail.len())?.copy_from_slice(&tail);
     let (mut out, mut at) = (vec![0; len], 0usize);
     for (i, (segment, length)) in out.chunks_mut(SEGMENT_BYTES).zip(&header.lengths).enumerate() {
         let part =
             |bytes: Option<&'_ [u8]>| bytes.map(|b| b.iter().copied().skip(i * SEGMENT_BYTES).collect::<Vec<u8>>());
         let [base, grand] = contents.map(part);
-        let family = Relatives {
-            base: base.as_deref(),
-            grand: grand.as_deref(),
-        };
+        let family = Relatives { base: base.as_deref(), grand: grand.as_deref() };
         let encoded = payload.get(at..at + *length as usize)?;
         CpuEngine::new().decode(header.dtype, encoded, family, segment).ok()?;
         at += *length as usize;

@@ -6,11 +6,7 @@ pub fn line(key: &str, value: &mut Vec<u8>) {
     if !sealed {
         return;
     }
-    let end = value
-        .trim_ascii_end()
-        .iter()
-        .rposition(|b| *b == b'\n')
-        .map_or(value.len(), |at| at + 1);
+    let end = value.trim_ascii_end().iter().rposition(|b| *b == b'\n').map_or(value.len(), |at| at + 1);
     value.truncate(end);
     if !value.ends_with(b"\n") {
         value.push(b'\n');

@@ -16,9 +16,7 @@ pub fn tar(data: &mut Vec<u8>) {
         block[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         let digits = block[SIZE].iter().copied().filter(|b| (b'0'..=b'7').contains(b));
         let size = digits.fold(0usize, |n, b| n.saturating_mul(8).saturating_add(usize::from(b - b'0')));
-        at = at
-            .saturating_add(BLOCK)
-            .saturating_add(size.min(1 << 20).next_multiple_of(BLOCK));
+        at = at.saturating_add(BLOCK).saturating_add(size.min(1 << 20).next_multiple_of(BLOCK));
     }
     data.resize(at.min(data.len().next_multiple_of(BLOCK)), 0);
     data.resize(data.len() + 2 * BLOCK, 0);

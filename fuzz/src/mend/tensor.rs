@@ -34,31 +34,19 @@ impl Header {
         let dtype = Dtype::ALL[usize::from(r.u8().ok()?) % Dtype::ALL.len()];
         let shape = r.dims().ok()?;
         let mut id = |flag| {
-            if flags & flag != 0 {
-                r.id().ok().map(Some)
-            } else {
-                Some(None)
-            }
+            if flags & flag != 0 { r.id().ok().map(Some) } else { Some(None) }
         };
         let relatives = [id(1)?, id(2)?];
         let mut lengths = Vec::new();
         while let Ok(four) = r.take(4) {
             lengths.push(u32::from_le_bytes(*four.first_chunk()?));
         }
-        Some(Header {
-            dtype,
-            shape,
-            relatives,
-            lengths,
-            at,
-        })
+        Some(Header { dtype, shape, relatives, lengths, at })
     }
 
     /// Decoded length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape
-            .iter()
-            .try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
+        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
     }
 
     /// As it is written behind the segments.
@@ -111,20 +99,9 @@ pub fn put_relatives(pack: &mut PackWriter, header: &Header) {
             payload.extend(segment);
             lengths.push(segment.len() as u32 + 1);
         }
-        let alone = Header {
-            relatives: [None; 2],
-            lengths,
-            ..header.clone()
-        };
+        let alone = Header { relatives: [None; 2], lengths, ..header.clone() };
         payload.extend(alone.encode());
-        let object = NewObject {
-            id: *id,
-            kind: Kind::Tensor,
-            depth: 0,
-            base: None,
-            grand: None,
-            logical: len as u64,
-        };
+        let object = NewObject { id: *id, kind: Kind::Tensor, depth: 0, base: None, grand: None, logical: len as u64 };
         if i == 0 || header.relatives[0] != Some(*id) {
             pack.add(object, &payload).expect("memory");
         }

@@ -92,9 +92,7 @@ fn archive(entries: &[Entry], wide: bool) -> Vec<u8> {
         u16s(&mut out, &[20, flags, e.method, 0, 0]);
         u32s(&mut out, &if e.streamed { [0; 3] } else { [crc, len, len] });
         u16s(&mut out, &[names, extras]);
-        [&e.name, &e.extra, &e.data]
-            .into_iter()
-            .for_each(|part| out.extend(part));
+        [&e.name, &e.extra, &e.data].into_iter().for_each(|part| out.extend(part));
         if e.streamed {
             out.extend(BEHIND);
             u32s(&mut out, &[crc, len, len]);

@@ -23,12 +23,7 @@ pub(super) enum Answer {
     /// Nothing more: not modified, or only the head was asked for.
     Done(Response),
     /// Send these bytes under this head.
-    Send {
-        status: StatusCode,
-        headers: HeaderMap,
-        start: u64,
-        end: u64,
-    },
+    Send { status: StatusCode, headers: HeaderMap, start: u64, end: u64 },
 }
 
 /// Looks at the conditions and the range of a request.
@@ -37,10 +32,7 @@ pub(super) enum Answer {
 /// The range leaves the bytes.
 pub(super) fn answer(asked: &Asked, offer: &Offer<'_>) -> Result<Answer> {
     let (mut out, is_head) = (HeaderMap::new(), asked.method == Method::HEAD);
-    out.insert(
-        header::ETAG,
-        HeaderValue::from_str(offer.etag).map_err(Problem::internal)?,
-    );
+    out.insert(header::ETAG, HeaderValue::from_str(offer.etag).map_err(Problem::internal)?);
     let ranges = if offer.ranges { "bytes" } else { "none" };
     out.insert(header::ACCEPT_RANGES, HeaderValue::from_static(ranges));
     let seen = asked.headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
@@ -49,10 +41,7 @@ pub(super) fn answer(asked: &Asked, offer: &Offer<'_>) -> Result<Answer> {
     }
     out.insert(header::CONTENT_TYPE, HeaderValue::from_static(offer.media_type));
     out.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
-    let same = asked
-        .headers
-        .get(header::IF_RANGE)
-        .is_none_or(|e| e.as_bytes() == offer.etag.as_bytes());
+    let same = asked.headers.get(header::IF_RANGE).is_none_or(|e| e.as_bytes() == offer.etag.as_bytes());
     let wanted = match offer.ranges && same && !is_head {
         true => part(&asked.headers, offer.len),
         false => Part::Whole,
@@ -68,19 +57,11 @@ pub(super) fn answer(asked: &Asked, offer: &Offer<'_>) -> Result<Answer> {
     };
     if status == StatusCode::PARTIAL_CONTENT {
         let range = format!("bytes {start}-{}/{}", end.saturating_sub(1), offer.len);
-        out.insert(
-            header::CONTENT_RANGE,
-            HeaderValue::from_str(&range).map_err(Problem::internal)?,
-        );
+        out.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).map_err(Problem::internal)?);
     }
     out.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
     if is_head {
         return Ok(Answer::Done((status, out).into_response()));
     }
-    Ok(Answer::Send {
-        status,
-        headers: out,
-        start,
-        end,
-    })
+    Ok(Answer::Send { status, headers: out, start, end })
 }

@@ -107,12 +107,7 @@ async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<Di
             false => repo.diff(&a, &b, watch)?.into_iter().map(FileInfo::from).collect(),
         };
         let (files, left_out) = bounded(files);
-        Ok(Json(DiffInfo {
-            a: a.to_hex(),
-            b: b.to_hex(),
-            files,
-            left_out,
-        }))
+        Ok(Json(DiffInfo { a: a.to_hex(), b: b.to_hex(), files, left_out }))
     })
     .await
 }

@@ -49,10 +49,7 @@ pub(super) struct Person {
 
 impl From<&Signature> for Person {
     fn from(who: &Signature) -> Person {
-        Person {
-            name: who.name.clone(),
-            email: who.email.clone(),
-        }
+        Person { name: who.name.clone(), email: who.email.clone() }
     }
 }
 
@@ -138,19 +135,13 @@ impl Notes {
                 labels.entry(id).or_default().push(format!("tag: {name}"));
             }
         }
-        Ok(Notes {
-            labels,
-            pruned: repo.pruned()?,
-        })
+        Ok(Notes { labels, pruned: repo.pruned()? })
     }
 
     /// A commit as it is sent in a list.
     pub(super) fn listed(&self, listed: Listed) -> CommitInfo {
         let Listed { step, cut } = listed;
-        CommitInfo {
-            cut,
-            ..self.of(&step.id, &step.commit)
-        }
+        CommitInfo { cut, ..self.of(&step.id, &step.commit) }
     }
 
     /// A commit as it is sent.
@@ -183,10 +174,7 @@ impl Notes {
 }
 
 fn pruned(mark: &PrunedMark) -> PrunedInfo {
-    PrunedInfo {
-        date: rfc3339(mark.time_ms, 0),
-        rules: mark.rules.clone(),
-    }
+    PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }
 }
 
 /// The quality record, without what only the next search needs.
@@ -201,17 +189,11 @@ fn quality(commit: &Commit) -> serde_json::Value {
 
 /// `2026-11-21T12:30:05.250+01:00`; what is no time is the number that it is.
 pub(super) fn rfc3339(time_ms: i64, utc_offset_min: i32) -> String {
-    let offset = utc_offset_min
-        .checked_mul(60)
-        .and_then(|s| Offset::from_seconds(s).ok());
+    let offset = utc_offset_min.checked_mul(60).and_then(|s| Offset::from_seconds(s).ok());
     let zoned = offset.zip(Timestamp::from_millisecond(time_ms).ok());
     zoned.map_or_else(
         || format!("{time_ms} ms"),
-        |(offset, time)| {
-            time.to_zoned(offset.to_time_zone())
-                .strftime("%Y-%m-%dT%H:%M:%S%.3f%:z")
-                .to_string()
-        },
+        |(offset, time)| time.to_zoned(offset.to_time_zone()).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
     )
 }
 

@@ -31,10 +31,7 @@ fn allowed(access: &Access, kind: JobKind) -> Result<()> {
     if kind == JobKind::Fsck || access.caller.may(Scope::Admin, &access.name, false) {
         return Ok(());
     }
-    Err(Problem::forbidden(format!(
-        "the token does not allow to administer {}",
-        access.name
-    )))
+    Err(Problem::forbidden(format!("the token does not allow to administer {}", access.name)))
 }
 
 /// Start a job

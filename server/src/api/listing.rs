@@ -81,19 +81,13 @@ impl Errors {
         let bytes = repo.odb().read(id, Kind::Blob)?;
         let wrong = |e: serde_json::Error| RepoError::corrupt(format!("report {}", id.short()), e.to_string());
         let report: Report = serde_json::from_slice(&bytes).map_err(wrong)?;
-        let lossy = report
-            .tensors
-            .into_iter()
-            .filter(|t| t.max_abs.is_some() || t.rel_l2.is_some());
+        let lossy = report.tensors.into_iter().filter(|t| t.max_abs.is_some() || t.rel_l2.is_some());
         Ok(Errors(lossy.map(|t| ((t.path.clone(), t.name.clone()), t)).collect()))
     }
 
     fn get(&self, path: &str, name: &str) -> Option<ErrorInfo> {
         let found = self.0.get(&(path.to_owned(), name.to_owned()))?;
-        Some(ErrorInfo {
-            max_abs: found.max_abs.map(Number::from),
-            rel_l2: found.rel_l2.map(Number::from),
-        })
+        Some(ErrorInfo { max_abs: found.max_abs.map(Number::from), rel_l2: found.rel_l2.map(Number::from) })
     }
 }
 
@@ -163,11 +157,5 @@ pub(super) fn views(manifest: &Manifest, places: Range<usize>) -> Vec<ViewInfo> 
         shape: v.shape.clone(),
         strides: v.strides.clone(),
     };
-    manifest
-        .views
-        .iter()
-        .skip(places.start)
-        .take(places.len())
-        .map(info)
-        .collect()
+    manifest.views.iter().skip(places.start).take(places.len()).map(info).collect()
 }

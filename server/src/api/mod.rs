@@ -71,8 +71,7 @@ pub(crate) struct Binary(#[expect(dead_code, reason = "a name in the document")]
 /// An id that a client wrote.
 pub(crate) fn id(text: &str) -> Result<Id> {
     let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
-    text.parse()
-        .map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
+    text.parse().map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
 }
 
 fn described() -> OpenApiRouter<App> {
@@ -92,10 +91,7 @@ fn described() -> OpenApiRouter<App> {
         .merge(jobs::routes())
         .merge(webhooks::routes())
         .merge(crate::sync::routes());
-    let all = OpenApiRouter::new()
-        .merge(repos::routes())
-        .merge(reading)
-        .merge(writing);
+    let all = OpenApiRouter::new().merge(repos::routes()).merge(reading).merge(writing);
     OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
 }
 
@@ -107,10 +103,7 @@ fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
 /// A document knows no `{*rest}`: there it is a parameter like others.
 fn plain(mut document: Document) -> Document {
     let paths = std::mem::take(&mut document.paths.paths);
-    document.paths.paths = paths
-        .into_iter()
-        .map(|(path, item)| (path.replace("{*", "{"), item))
-        .collect();
+    document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     document
 }
 

@@ -82,10 +82,7 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
             about: p.about.map(str::to_owned),
             text: p.text,
         });
-        Ok(Json(PolicyPage {
-            policies: policies.collect(),
-            next,
-        }))
+        Ok(Json(PolicyPage { policies: policies.collect(), next }))
     })
     .await
 }

@@ -106,10 +106,7 @@ fn info(name: RepoName, repo: &Repo) -> Result<RepoInfo> {
 async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQuery>) -> Result<Json<RepoPage>> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     work(move || {
-        let mut page = RepoPage {
-            repos: Vec::new(),
-            next: None,
-        };
+        let mut page = RepoPage { repos: Vec::new(), next: None };
         for name in app.registry().list()? {
             if query.after.as_ref().is_some_and(|after| name.to_string() <= *after) {
                 continue;
@@ -160,13 +157,8 @@ async fn create(
 
 /// Changes a setting, for the handle that others share as well.
 fn set(app: &App, name: &RepoName, anonymous_read: bool) -> Result<Arc<Repo>> {
-    app.registry().configure(
-        name,
-        &[(
-            crate::auth::ANONYMOUS_READ,
-            Some(if anonymous_read { "true" } else { "false" }),
-        )],
-    )
+    app.registry()
+        .configure(name, &[(crate::auth::ANONYMOUS_READ, Some(if anonymous_read { "true" } else { "false" }))])
 }
 
 /// Describe a repository

@@ -101,10 +101,7 @@ struct TensorInfo {
 )]
 async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
     let party = access.party();
-    heavy(&app, &party, move |watch| {
-        Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))
-    })
-    .await
+    heavy(&app, &party, move |watch| Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))).await
 }
 
 impl From<Stats> for StatsInfo {
@@ -145,12 +142,7 @@ impl From<BranchStats> for BranchInfo {
 
 impl From<NameStats> for NameInfo {
     fn from(n: NameStats) -> NameInfo {
-        NameInfo {
-            name: n.name,
-            versions: n.versions,
-            logical_bytes: n.logical,
-            stored_bytes: n.stored,
-        }
+        NameInfo { name: n.name, versions: n.versions, logical_bytes: n.logical, stored_bytes: n.stored }
     }
 }
 

@@ -37,11 +37,7 @@ where
         None if len == 0 => return Ok(Body::empty()),
         None => return Err(Problem::internal("nothing was made")),
     };
-    let state = Sending {
-        pieces,
-        held: Some(first),
-        left: len,
-    };
+    let state = Sending { pieces, held: Some(first), left: len };
     let sent = app.metrics().sent.clone();
     let whole = stream::try_unfold(state, |state| async {
         state.next().await.map_err(|p: Problem| io::Error::other(p.message))

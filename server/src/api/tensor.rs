@@ -103,19 +103,8 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
     seen.update(&head);
     let etag = format!("\"{}\"", seen.finalize().to_hex());
     let too_long = || RepoError::user("these are more bytes than anyone can hold", "choose a part of them");
-    let len = elements
-        .byte_len(&axes)?
-        .checked_add(head.len() as u64)
-        .ok_or_else(too_long)?;
-    Ok(Wanted {
-        elements,
-        axes,
-        whole,
-        shape,
-        head,
-        len,
-        etag,
-    })
+    let len = elements.byte_len(&axes)?.checked_add(head.len() as u64).ok_or_else(too_long)?;
+    Ok(Wanted { elements, axes, whole, shape, head, len, etag })
 }
 
 type Where = Path<(String, String, String, String)>;
@@ -140,12 +129,7 @@ async fn respond(
     let shape = HeaderValue::from_str(&dims.join(",")).map_err(Problem::internal)?;
     let mut response = match answer(&asked, &offer)? {
         Answer::Done(response) => response,
-        Answer::Send {
-            status,
-            headers,
-            start,
-            end,
-        } => {
+        Answer::Send { status, headers, start, end } => {
             let body = match wanted.whole {
                 Some(id) if end - start < wanted.len => part(&app, &access.reader(), id, start, end).await?,
                 _ => all(&app, &access.reader(), wanted).await?,

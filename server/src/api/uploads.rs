@@ -118,19 +118,10 @@ async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<New
     }
     let sha256 = new.sha256.map(|s| s.to_ascii_lowercase());
     let name = access.name.clone();
-    let upload = app
-        .incoming()
-        .uploads()
-        .begin(access.holder()?, new.size, sha256)
-        .await?;
+    let upload = app.incoming().uploads().begin(access.holder()?, new.size, sha256).await?;
     let location = super::location(&name, "uploads", &upload.id)?;
     let headers = [(header::LOCATION, location)];
-    Ok((
-        StatusCode::CREATED,
-        headers,
-        progress(&upload),
-        Json(UploadInfo::from(upload)),
-    ))
+    Ok((StatusCode::CREATED, headers, progress(&upload), Json(UploadInfo::from(upload))))
 }
 
 /// Ask how far an upload is

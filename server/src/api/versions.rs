@@ -129,11 +129,7 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
     let mut all = repo.files(&id)?;
-    let path = query
-        .path
-        .as_deref()
-        .map(|p| p.trim_matches('/'))
-        .filter(|p| !p.is_empty() && *p != ".");
+    let path = query.path.as_deref().map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
     if let Some(path) = path {
         let dir = format!("{path}/");
         all.retain(|p, _| p == path || p.starts_with(&dir));
@@ -142,16 +138,9 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
         }
     }
     let errors = Errors::of(repo, &commit)?;
-    let mut out = TreePage {
-        commit: id.to_hex(),
-        files: Vec::new(),
-        next: None,
-    };
+    let mut out = TreePage { commit: id.to_hex(), files: Vec::new(), next: None };
     let (mut room, mut last) = (limit, None);
-    for (path, entry) in all
-        .iter()
-        .filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after))
-    {
+    for (path, entry) in all.iter().filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after)) {
         let manifest = listing::manifest(repo, entry)?;
         let mut info = listing::file(path, entry, manifest.as_ref());
         let inside = manifest.as_ref().map_or(0, |m| m.tensors.len() + m.views.len());

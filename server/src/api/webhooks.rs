@@ -15,9 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list, add).needs(Need::Admin))
-        .routes(routes!(show, remove).needs(Need::Admin))
+    OpenApiRouter::new().routes(routes!(list, add).needs(Need::Admin)).routes(routes!(show, remove).needs(Need::Admin))
 }
 
 /// A webhook to be set.

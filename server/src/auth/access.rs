@@ -42,10 +42,7 @@ impl Access {
 
     /// The repository, read for the one who asks.
     pub fn reader(&self) -> Reader {
-        Reader {
-            repo: self.repo.clone(),
-            party: self.party(),
-        }
+        Reader { repo: self.repo.clone(), party: self.party() }
     }
 }
 
@@ -79,10 +76,7 @@ impl Access {
     /// # Errors
     /// As [`Access::key`].
     pub fn holder(&self) -> Result<Holder> {
-        Ok(Holder {
-            repo: self.key()?,
-            token: self.caller.id().unwrap_or(NO_TOKEN).to_owned(),
-        })
+        Ok(Holder { repo: self.key()?, token: self.caller.id().unwrap_or(NO_TOKEN).to_owned() })
     }
 }
 
@@ -117,15 +111,7 @@ impl App {
         body_limit::allow(scope);
         let (repo, state) = opened?;
         let client = client(&caller, None);
-        Ok((
-            Access {
-                name,
-                repo,
-                caller,
-                client,
-            },
-            state,
-        ))
+        Ok((Access { name, repo, caller, client }, state))
     }
 
     /// Whether a right that was used to read still holds, and the repository is the one that was opened.
@@ -212,13 +198,7 @@ impl Scope {
 async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access> {
     let params = RawPathParams::from_request_parts(parts, app).await;
     let params = params.map_err(|_| Problem::usage("the path is not UTF-8"))?;
-    let get = |key: &str| {
-        params
-            .iter()
-            .find(|(k, _)| *k == key)
-            .map(|(_, v)| v)
-            .unwrap_or_default()
-    };
+    let get = |key: &str| params.iter().find(|(k, _)| *k == key).map(|(_, v)| v).unwrap_or_default();
     // git-lfs asks at `owner/name.git`.
     let name = get("name");
     let name = RepoName::new(get("owner"), name.strip_suffix(".git").unwrap_or(name))?;
@@ -278,10 +258,6 @@ impl FromRequestParts<App> for Caller {
 
 impl Caller {
     fn of(parts: &Parts) -> Caller {
-        parts
-            .extensions
-            .get::<Caller>()
-            .cloned()
-            .unwrap_or(Caller::Anonymous(None))
+        parts.extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous(None))
     }
 }

@@ -66,9 +66,7 @@ impl Guard {
             // Also for a directory from before there was such a file.
             tokens.marker().set()?;
         }
-        Ok(Guard {
-            guarded: AtomicBool::new(had || !local),
-        })
+        Ok(Guard { guarded: AtomicBool::new(had || !local) })
     }
 
     /// Whether everything is allowed to everybody on this machine. The first token ends that, for good.
@@ -96,12 +94,7 @@ mod tests {
     use std::fs;
 
     fn token() -> NewToken {
-        NewToken {
-            name: "ada".to_owned(),
-            repo: "**".to_owned(),
-            scope: Scope::Admin,
-            expires_ms: None,
-        }
+        NewToken { name: "ada".to_owned(), repo: "**".to_owned(), scope: Scope::Admin, expires_ms: None }
     }
 
     #[test]
@@ -118,11 +111,7 @@ mod tests {
             fs::remove_file(dir.path().join(lost)).expect("lost");
             assert!(!guard.is_open(&tokens).expect("read"), "{lost} is lost");
             let again = Guard::at_start(&tokens, true).expect("started");
-            assert_eq!(
-                again.is_open(&tokens).expect("read"),
-                lost == FILE,
-                "only one without both is new"
-            );
+            assert_eq!(again.is_open(&tokens).expect("read"), lost == FILE, "only one without both is new");
         }
     }
 
@@ -131,30 +120,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("tokens.json"), r#"{"version": 1, "tokens": []}"#).expect("written");
         let tokens = Tokens::new(dir.path());
-        assert!(
-            !Guard::at_start(&tokens, true)
-                .expect("started")
-                .is_open(&tokens)
-                .expect("read")
-        );
+        assert!(!Guard::at_start(&tokens, true).expect("started").is_open(&tokens).expect("read"));
         fs::remove_file(dir.path().join("tokens.json")).expect("lost");
-        assert!(
-            !Guard::at_start(&tokens, true)
-                .expect("started")
-                .is_open(&tokens)
-                .expect("read")
-        );
+        assert!(!Guard::at_start(&tokens, true).expect("started").is_open(&tokens).expect("read"));
     }
 
     #[test]
     fn a_server_that_others_reach_is_never_open() {
         let dir = tempfile::tempdir().expect("a directory");
         let tokens = Tokens::new(dir.path());
-        assert!(
-            !Guard::at_start(&tokens, false)
-                .expect("started")
-                .is_open(&tokens)
-                .expect("read")
-        );
+        assert!(!Guard::at_start(&tokens, false).expect("started").is_open(&tokens).expect("read"));
     }
 }

@@ -36,10 +36,7 @@ impl Hosts {
         if let Some(url) = &options.public_url {
             names.insert(public_host(url)?);
         }
-        Ok(Hosts {
-            names,
-            listen: options.listen.ip(),
-        })
+        Ok(Hosts { names, listen: options.listen.ip() })
     }
 
     /// Whether a request asks for a host of this server. One that names none is not from a browser.
@@ -89,9 +86,7 @@ fn is_loopback(host: &str) -> bool {
 fn public_host(url: &str) -> Result<String> {
     let wrong = || Problem::usage(format!("{url:?} is no public URL")).hint("such as https://models.example.org");
     let uri: Uri = url.parse().map_err(|_| wrong())?;
-    let host = uri
-        .host()
-        .filter(|_| matches!(uri.scheme_str(), Some("http" | "https")));
+    let host = uri.host().filter(|_| matches!(uri.scheme_str(), Some("http" | "https")));
     let host = host.ok_or_else(wrong)?;
     Ok(host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase())
 }
@@ -119,15 +114,7 @@ mod tests {
     #[test]
     fn a_loopback_server_goes_by_loopback_names() {
         let hosts = hosts("127.0.0.1:7878", &[], None);
-        for good in [
-            "localhost",
-            "localhost:9",
-            "LOCALHOST",
-            "127.0.0.1",
-            "127.8.8.8:1",
-            "[::1]:80",
-            "x.localhost",
-        ] {
+        for good in ["localhost", "localhost:9", "LOCALHOST", "127.0.0.1", "127.8.8.8:1", "[::1]:80", "x.localhost"] {
             assert!(know(&hosts, good), "{good}");
         }
         for bad in [
@@ -153,18 +140,8 @@ mod tests {
 
     #[test]
     fn others_are_named_by_the_operator_or_are_the_address() {
-        let named = hosts(
-            "192.168.1.5:80",
-            &["Box.lan", "10.0.0.9"],
-            Some("https://models.example.org/x"),
-        );
-        for good in [
-            "box.LAN:80",
-            "10.0.0.9",
-            "models.example.org",
-            "192.168.1.5:80",
-            "localhost",
-        ] {
+        let named = hosts("192.168.1.5:80", &["Box.lan", "10.0.0.9"], Some("https://models.example.org/x"));
+        for good in ["box.LAN:80", "10.0.0.9", "models.example.org", "192.168.1.5:80", "localhost"] {
             assert!(know(&named, good), "{good}");
         }
         assert!(!know(&named, "192.168.1.6") && !know(&named, "example.org") && !named.are_loopback());
@@ -175,17 +152,11 @@ mod tests {
     #[test]
     fn what_names_no_host_is_refused() {
         for bad in ["", "http://x", "a/b", "a b", "x:80"] {
-            let options = Options {
-                hosts: vec![bad.to_owned()],
-                ..Options::new(".")
-            };
+            let options = Options { hosts: vec![bad.to_owned()], ..Options::new(".") };
             assert!(Hosts::new(&options).is_err(), "{bad:?}");
         }
         for bad in ["models.example.org", "ftp://x", "https://", "/x"] {
-            let options = Options {
-                public_url: Some(bad.to_owned()),
-                ..Options::new(".")
-            };
+            let options = Options { public_url: Some(bad.to_owned()), ..Options::new(".") };
             assert!(Hosts::new(&options).is_err(), "{bad:?}");
         }
     }

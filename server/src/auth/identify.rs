@@ -68,15 +68,8 @@ fn keep_private(response: &mut Response) {
     } else if said.is_none() {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     }
-    let vary: Vec<&[u8]> = headers
-        .get_all(header::VARY)
-        .iter()
-        .map(HeaderValue::as_bytes)
-        .collect();
-    if !vary
-        .iter()
-        .any(|v| v.windows(6).any(|w| w.eq_ignore_ascii_case(b"cookie")))
-    {
+    let vary: Vec<&[u8]> = headers.get_all(header::VARY).iter().map(HeaderValue::as_bytes).collect();
+    if !vary.iter().any(|v| v.windows(6).any(|w| w.eq_ignore_ascii_case(b"cookie"))) {
         headers.append(header::VARY, HeaderValue::from_static("Authorization, Cookie"));
     }
 }

@@ -102,11 +102,7 @@ impl Caller {
 
     /// The author of what the caller commits now; none: the one the repository is configured with.
     pub fn signature(&self, configured: &Signature) -> Option<Signature> {
-        self.token().map(|token| Signature {
-            name: token.name.clone(),
-            email: String::new(),
-            ..configured.clone()
-        })
+        self.token().map(|token| Signature { name: token.name.clone(), email: String::new(), ..configured.clone() })
     }
 }
 

@@ -29,11 +29,7 @@ impl Origin {
         if uri.authority()?.as_str().contains('@') {
             return None;
         }
-        Some(Origin {
-            host: uri.host()?.to_ascii_lowercase(),
-            port: uri.port_u16().unwrap_or(usual),
-            scheme,
-        })
+        Some(Origin { host: uri.host()?.to_ascii_lowercase(), port: uri.port_u16().unwrap_or(usual), scheme })
     }
 }
 
@@ -70,10 +66,7 @@ fn is_own(options: &Options, headers: &HeaderMap, origin: &str) -> bool {
         return true;
     }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let host = headers
-        .get(header::HOST)
-        .and_then(|h| h.to_str().ok())
-        .unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     // Under its public name it is reached by the public URL and not otherwise.
     let plain = host_of(host).to_ascii_lowercase();
     let is_public = public.is_some_and(|p| p.host.trim_start_matches('[').trim_end_matches(']') == plain);
@@ -85,10 +78,7 @@ mod tests {
     use super::*;
 
     fn refused(url: Option<&str>, headers: &[(&'static str, &str)]) -> bool {
-        let options = Options {
-            public_url: url.map(str::to_owned),
-            ..Options::new(".")
-        };
+        let options = Options { public_url: url.map(str::to_owned), ..Options::new(".") };
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().expect("a header"));
@@ -114,11 +104,7 @@ mod tests {
             assert!(refused(None, &[host, ("origin", bad)]), "{bad}");
         }
         assert!(refused(None, &[("origin", "http://localhost:7878")]), "no host");
-        let twice = [
-            host,
-            ("origin", "http://localhost:7878"),
-            ("origin", "http://evil.example"),
-        ];
+        let twice = [host, ("origin", "http://localhost:7878"), ("origin", "http://evil.example")];
         assert!(refused(None, &twice));
     }
 
@@ -135,16 +121,10 @@ mod tests {
     #[test]
     fn browsers_say_which_site_a_request_is_from() {
         for site in ["cross-site", "same-site", "anything"] {
-            assert!(
-                refused(None, &[("host", "localhost"), ("sec-fetch-site", site)]),
-                "{site}"
-            );
+            assert!(refused(None, &[("host", "localhost"), ("sec-fetch-site", site)]), "{site}");
         }
         for site in ["same-origin", "none"] {
-            assert!(
-                !refused(None, &[("host", "localhost"), ("sec-fetch-site", site)]),
-                "{site}"
-            );
+            assert!(!refused(None, &[("host", "localhost"), ("sec-fetch-site", site)]), "{site}");
         }
     }
 }

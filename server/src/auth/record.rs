@@ -77,11 +77,7 @@ fn note(f: impl FnOnce(&mut Known)) {
 pub(super) fn note_used(access: &Access, scope: Scope, state: State) {
     note_right(scope, &access.name);
     note(|known| {
-        known.used = Some(Used {
-            access: access.clone(),
-            scope,
-            state,
-        });
+        known.used = Some(Used { access: access.clone(), scope, state });
     });
 }
 

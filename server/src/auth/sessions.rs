@@ -49,10 +49,7 @@ pub struct Sessions {
 impl Sessions {
     /// Of a server that browsers reach by HTTPS, or not.
     pub fn new(secure: bool) -> Sessions {
-        Sessions {
-            secure,
-            all: Mutex::default(),
-        }
+        Sessions { secure, all: Mutex::default() }
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
@@ -71,11 +68,8 @@ impl Sessions {
         let secret = random_hex(SECRET_BYTES)?;
         let mut all = self.all();
         all.begun += 1;
-        let session = Session {
-            token: token.id.clone(),
-            until_ms: now_ms().saturating_add(SECONDS * 1000),
-            number: all.begun,
-        };
+        let session =
+            Session { token: token.id.clone(), until_ms: now_ms().saturating_add(SECONDS * 1000), number: all.begun };
         all.make_room(&token.id);
         all.sessions.insert(blake3::hash(secret.as_bytes()), session);
         Ok(self.cookie(&secret, SECONDS))
@@ -103,12 +97,7 @@ impl Sessions {
         };
         // Looked up by its hash: how long that takes tells nothing about the secret.
         let hash = blake3::hash(secret.as_bytes());
-        let found = self
-            .all()
-            .sessions
-            .get(&hash)
-            .filter(|s| s.until_ms > now_ms())
-            .map(|s| s.token.clone());
+        let found = self.all().sessions.get(&hash).filter(|s| s.until_ms > now_ms()).map(|s| s.token.clone());
         let token = found.map(|id| tokens.by_id(&id)).transpose()?.flatten();
         if token.is_none() {
             self.all().sessions.remove(&hash);
@@ -153,11 +142,7 @@ impl All {
     }
 
     fn end_oldest(&mut self, of: impl Fn(&Session) -> bool) {
-        let oldest = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| of(s))
-            .min_by_key(|(_, s)| s.number);
+        let oldest = self.sessions.iter().filter(|(_, s)| of(s)).min_by_key(|(_, s)| s.number);
         if let Some(hash) = oldest.map(|(hash, _)| *hash) {
             self.sessions.remove(&hash);
         }
@@ -175,12 +160,7 @@ mod tests {
     }
 
     fn token(tokens: &Tokens) -> Token {
-        let new = NewToken {
-            name: "ada".to_owned(),
-            repo: "**".to_owned(),
-            scope: Scope::Read,
-            expires_ms: None,
-        };
+        let new = NewToken { name: "ada".to_owned(), repo: "**".to_owned(), scope: Scope::Read, expires_ms: None };
         tokens.create(new).expect("a token").0
     }
 
@@ -219,9 +199,6 @@ mod tests {
         let good = |cookie: &str| sessions.token(&shown(cookie), &tokens).expect("read").is_some();
         assert!(!good(&first) && good(&other) && all.iter().all(|c| good(c)));
         assert!(first.starts_with("__Host-mdl_session=") && first.contains("; Secure") && first.contains("; HttpOnly"));
-        assert!(
-            !good(&all[0].replace("__Host-", "")),
-            "the name of the plain one is not taken"
-        );
+        assert!(!good(&all[0].replace("__Host-", "")), "the name of the plain one is not taken");
     }
 }

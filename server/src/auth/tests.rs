@@ -23,18 +23,9 @@ impl Fixture {
             Repo::init(&dir.path().join(name), true, "main", Arc::new(CpuEngine::new())).expect("a repository");
         }
         let app = App::new(Options::new(dir.path()), Arc::new(CpuEngine::new())).expect("an app");
-        let new = NewToken {
-            name: "ada".to_owned(),
-            repo: "**".to_owned(),
-            scope: Scope::Read,
-            expires_ms: None,
-        };
+        let new = NewToken { name: "ada".to_owned(), repo: "**".to_owned(), scope: Scope::Read, expires_ms: None };
         let (token, shown) = app.tokens().create(new).expect("a token");
-        let fixture = Fixture {
-            dir,
-            app,
-            token: (token.id, shown),
-        };
+        let fixture = Fixture { dir, app, token: (token.id, shown) };
         fixture.open_to_all(true);
         fixture
     }

@@ -135,20 +135,14 @@ pub struct Tokens {
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("Tokens").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl Tokens {
     /// The tokens in a server's state directory.
     pub fn new(state: &Path) -> Tokens {
-        Tokens {
-            path: state.join(FILE),
-            marker: Marker::new(state),
-            known: RwLock::default(),
-        }
+        Tokens { path: state.join(FILE), marker: Marker::new(state), known: RwLock::default() }
     }
 
     /// All tokens; the file is read anew if it has changed.
@@ -167,11 +161,7 @@ impl Tokens {
         }
         let tokens: Vec<Arc<Token>> = self.read()?.tokens.into_iter().map(Arc::new).collect();
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Known {
-            stamp,
-            settled,
-            tokens: tokens.clone(),
-        };
+        *known = Known { stamp, settled, tokens: tokens.clone() };
         Ok(tokens)
     }
 
@@ -235,11 +225,7 @@ impl Tokens {
         self.change(|tokens| {
             let before = tokens.len();
             tokens.retain(|t| t.id != id);
-            if tokens.len() == before {
-                Err(Problem::not_found("token", id))
-            } else {
-                Ok(())
-            }
+            if tokens.len() == before { Err(Problem::not_found("token", id)) } else { Ok(()) }
         })
     }
 
@@ -258,10 +244,7 @@ impl Tokens {
     /// The file cannot be read.
     pub fn find(&self, shown: &str) -> Result<Option<Arc<Token>>> {
         let tokens = self.all()?;
-        let id = shown
-            .strip_prefix(PREFIX)
-            .and_then(|rest| rest.split_once('_'))
-            .map(|(id, _)| id);
+        let id = shown.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
         let hash = blake3::hash(shown.as_bytes());
         let now = now_ms();
         // Which id it is may be timed: it is public. What follows may not; hashes are compared in constant time.
@@ -285,12 +268,7 @@ mod tests {
     use super::*;
 
     fn new(scope: Scope, repo: &str, expires_ms: Option<i64>) -> NewToken {
-        NewToken {
-            name: "ada".to_owned(),
-            repo: repo.to_owned(),
-            scope,
-            expires_ms,
-        }
+        NewToken { name: "ada".to_owned(), repo: repo.to_owned(), scope, expires_ms }
     }
 
     #[test]
@@ -299,17 +277,10 @@ mod tests {
         let tokens = Tokens::new(dir.path());
         let (made, text) = tokens.create(new(Scope::Write, "ada/*", None)).expect("made");
         let stored = fs::read_to_string(dir.path().join(FILE)).expect("stored");
-        assert!(
-            !stored.contains(text.rsplit('_').next().expect("a secret")),
-            "the secret is not stored"
-        );
+        assert!(!stored.contains(text.rsplit('_').next().expect("a secret")), "the secret is not stored");
         assert_eq!(tokens.find(&text).expect("read").expect("found").id, made.id);
         let other = format!("{}0", &text[..text.len() - 1]);
-        let other = if other == text {
-            format!("{}1", &text[..text.len() - 1])
-        } else {
-            other
-        };
+        let other = if other == text { format!("{}1", &text[..text.len() - 1]) } else { other };
         for wrong in [other.as_str(), "", "mdl_", "mdl__", &text[1..], &format!("{text} ")] {
             assert!(tokens.find(wrong).expect("read").is_none(), "{wrong:?}");
         }

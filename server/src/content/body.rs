@@ -43,12 +43,7 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
     if entry.mode == Mode::Blob && entry.size <= SMALL {
         return small(app, reader, entry, start, len).await;
     }
-    let part = Part {
-        app: app.clone(),
-        reader: reader.clone(),
-        entry: entry.clone(),
-        end,
-    };
+    let part = Part { app: app.clone(), reader: reader.clone(), entry: entry.clone(), end };
     let here = app.content().cache.get(entry).filter(|d| serves(d, start, len));
     if let Some(decoded) = here {
         app.metrics().cache_hits.inc();

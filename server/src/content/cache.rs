@@ -195,11 +195,7 @@ impl Cache {
                 _ => drop(fs::remove_file(entry.path())),
             }
         }
-        let cache = Cache {
-            dir,
-            limit,
-            known: Mutex::new(known),
-        };
+        let cache = Cache { dir, limit, known: Mutex::new(known) };
         cache.evict(&mut cache.lock(), 0);
         Ok(cache)
     }
@@ -225,20 +221,14 @@ impl Cache {
         if let Some(open) = kept.open.upgrade() {
             return Some(open);
         }
-        let found = File::open(self.dir.join(&key))
-            .ok()
-            .filter(|f| f.metadata().is_ok_and(|m| m.len() == entry.size));
+        let found = File::open(self.dir.join(&key)).ok().filter(|f| f.metadata().is_ok_and(|m| m.len() == entry.size));
         let Some(file) = found else {
             let len = kept.len;
             known.kept.remove(&key);
             known.bytes = known.bytes.saturating_sub(len);
             return None;
         };
-        let decoded = Arc::new(Decoded {
-            file,
-            len: entry.size,
-            state: watch::Sender::new(State::Done),
-        });
+        let decoded = Arc::new(Decoded { file, len: entry.size, state: watch::Sender::new(State::Done) });
         kept.open = Arc::downgrade(&decoded);
         Some(decoded)
     }
@@ -274,15 +264,8 @@ impl Cache {
                 return Found::NoRoom;
             }
         };
-        let decoded = Arc::new(Decoded {
-            file,
-            len: entry.size,
-            state: watch::Sender::new(State::Waiting),
-        });
-        let filling = Filling {
-            decoded: decoded.clone(),
-            path,
-        };
+        let decoded = Arc::new(Decoded { file, len: entry.size, state: watch::Sender::new(State::Waiting) });
+        let filling = Filling { decoded: decoded.clone(), path };
         known.filling.insert(key, filling);
         known.bytes += entry.size;
         Found::New(decoded)

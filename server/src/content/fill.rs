@@ -137,11 +137,7 @@ impl Hashes {
     pub fn new(len: u64) -> Hashes {
         let mut git = Sha1::new();
         git.update(format!("blob {len}\0"));
-        Hashes {
-            sha256: Sha256::new(),
-            git,
-            len,
-        }
+        Hashes { sha256: Sha256::new(), git, len }
     }
 
     /// Takes the next bytes.
@@ -152,11 +148,7 @@ impl Hashes {
 
     /// Once all bytes were taken.
     pub fn finish(self) -> Digests {
-        Digests {
-            sha256: self.sha256.finalize().into(),
-            git: self.git.finalize().into(),
-            len: self.len,
-        }
+        Digests { sha256: self.sha256.finalize().into(), git: self.git.finalize().into(), len: self.len }
     }
 }
 
@@ -227,8 +219,7 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry, end: Instant) -> Res
         }
         Ok(())
     });
-    task.await
-        .map_err(|e| Problem::internal(format!("a task ended: {e}")))?
+    task.await.map_err(|e| Problem::internal(format!("a task ended: {e}")))?
 }
 
 /// Hashes a file that the cache has no room for.

@@ -10,10 +10,7 @@ const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'
 
 /// A media type that is safe to show, by the name's ending.
 pub fn media_type(path: &str) -> &'static str {
-    let ending = path
-        .rsplit_once('.')
-        .map(|(_, e)| e.to_ascii_lowercase())
-        .unwrap_or_default();
+    let ending = path.rsplit_once('.').map(|(_, e)| e.to_ascii_lowercase()).unwrap_or_default();
     match ending.as_str() {
         "json" => "application/json",
         "md" | "txt" | "py" | "yaml" | "yml" | "toml" | "cfg" | "ini" | "csv" | "tsv" | "log" | "jsonl" => TEXT,
@@ -28,17 +25,9 @@ pub fn media_type(path: &str) -> &'static str {
 /// Content-Disposition with the file's name.
 pub fn disposition(path: &str) -> HeaderValue {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let how = if media_type(path) == BYTES {
-        "attachment"
-    } else {
-        "inline"
-    };
+    let how = if media_type(path) == BYTES { "attachment" } else { "inline" };
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || "._-".contains(c) {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }
     };
     let (ascii, encoded): (String, _) = (name.chars().map(plain).collect(), utf8_percent_encode(name, &ATTRIBUTE));
     let text = format!("{how}; filename=\"{ascii}\"; filename*=UTF-8''{encoded}");
@@ -56,9 +45,6 @@ mod tests {
         }
         let header = disposition("a/b\"\r\nx: y é.json");
         let text = header.to_str().expect("ASCII");
-        assert_eq!(
-            text,
-            "inline; filename=\"b___x__y__.json\"; filename*=UTF-8''b%22%0D%0Ax%3A%20y%20%C3%A9.json"
-        );
+        assert_eq!(text, "inline; filename=\"b___x__y__.json\"; filename*=UTF-8''b%22%0D%0Ax%3A%20y%20%C3%A9.json");
     }
 }

@@ -73,10 +73,7 @@ impl FromRequestParts<App> for Asked {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Asked> {
-        Ok(Asked {
-            method: parts.method.clone(),
-            headers: parts.headers.clone(),
-        })
+        Ok(Asked { method: parts.method.clone(), headers: parts.headers.clone() })
     }
 }
 
@@ -106,11 +103,7 @@ impl Content {
     /// The directory cannot be had.
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
         let decoders = Decoders::new(options.memory);
-        let patience = Patience {
-            wait: PATIENCE,
-            least_rate: options.min_download_rate,
-            window: RATE_WINDOW,
-        };
+        let patience = Patience { wait: PATIENCE, least_rate: options.min_download_rate, window: RATE_WINDOW };
         let overflow = Overflow::new(state.join("overflow"), options.cache, patience, decoders.clone())?;
         Ok(Content {
             cache: Cache::new(state.join("decoded"), options.cache)?,
@@ -138,17 +131,11 @@ impl Content {
     }
 
     fn start_hashing(&self, key: &Key) -> bool {
-        self.hashing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone())
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone())
     }
 
     fn is_hashing(&self, key: &Key) -> bool {
-        self.hashing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(key)
+        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
     fn end_hashing(&self, key: &Key) {
@@ -196,11 +183,7 @@ pub async fn respond(
         None => true,
     };
     // A HEAD has no range (RFC 9110, 14.2).
-    let part = if same && !is_head {
-        part(headers, entry.size)
-    } else {
-        Part::Whole
-    };
+    let part = if same && !is_head { part(headers, entry.size) } else { Part::Whole };
     let (status, start, end) = match part {
         Part::Whole => (StatusCode::OK, 0, entry.size),
         Part::Range { start, end } => (StatusCode::PARTIAL_CONTENT, start, end),
@@ -215,17 +198,10 @@ pub async fn respond(
     };
     if status == StatusCode::PARTIAL_CONTENT {
         let range = format!("bytes {start}-{}/{}", end.saturating_sub(1), entry.size);
-        out.insert(
-            header::CONTENT_RANGE,
-            HeaderValue::from_str(&range).map_err(Problem::internal)?,
-        );
+        out.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).map_err(Problem::internal)?);
     }
     out.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
-    let body = if is_head {
-        Body::empty()
-    } else {
-        body::of(app, reader, entry, start, end).await?
-    };
+    let body = if is_head { Body::empty() } else { body::of(app, reader, entry, start, end).await? };
     Ok((status, out, body).into_response())
 }
 
@@ -233,17 +209,12 @@ async fn etag(app: &App, reader: &Reader, entry: &Entry, asked: &Asked, by: Vali
     if by == Validator::Id {
         return Ok(Some(format!("\"{}\"", entry.id.to_hex())));
     }
-    let conditional = [header::IF_NONE_MATCH, header::IF_RANGE]
-        .iter()
-        .any(|h| asked.headers.contains_key(h));
+    let conditional = [header::IF_NONE_MATCH, header::IF_RANGE].iter().any(|h| asked.headers.contains_key(h));
     let needed = asked.method == Method::HEAD || conditional;
     let wait = if needed { WAIT } else { Duration::ZERO };
     match digests(app, reader, entry, wait).await? {
         Some(digests) => Ok(Some(format!("\"{}\"", hex(&digests.sha256)))),
-        None if needed => Err(Problem::busy(
-            "the file is being decoded for the first time: ask again",
-            2,
-        )),
+        None if needed => Err(Problem::busy("the file is being decoded for the first time: ask again", 2)),
         None => Ok(None),
     }
 }

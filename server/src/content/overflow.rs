@@ -70,13 +70,7 @@ impl Overflow {
     /// The directory cannot be had.
     pub fn new(dir: PathBuf, limit: u64, patience: Patience, decoders: Decoders) -> Result<Overflow> {
         crate::state::make(&dir)?;
-        Ok(Overflow {
-            dir,
-            limit,
-            used: Mutex::default(),
-            patience,
-            decoders,
-        })
+        Ok(Overflow { dir, limit, used: Mutex::default(), patience, decoders })
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -242,11 +236,7 @@ impl Out {
         match file.file.write_all_at(bytes, at) {
             Ok(()) => {
                 file.len.fetch_add(len, Ordering::Relaxed);
-                Some(Part {
-                    file,
-                    at,
-                    len: bytes.len(),
-                })
+                Some(Part { file, at, len: bytes.len() })
             }
             Err(error) => {
                 self.overflow.release(client, len);
@@ -357,17 +347,9 @@ mod tests {
     fn scene(limit: u64, window: Duration) -> Scene {
         let dir = tempfile::tempdir().expect("a directory");
         let decoders = Decoders::new(0);
-        let patience = Patience {
-            wait: Duration::from_millis(1),
-            least_rate: u64::MAX,
-            window,
-        };
+        let patience = Patience { wait: Duration::from_millis(1), least_rate: u64::MAX, window };
         let overflow = Overflow::new(dir.path().join("o"), limit, patience, decoders.clone()).expect("room");
-        Scene {
-            overflow: Arc::new(overflow),
-            decoders,
-            _dir: dir,
-        }
+        Scene { overflow: Arc::new(overflow), decoders, _dir: dir }
     }
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -416,10 +398,7 @@ mod tests {
     }
 
     async fn all(pieces: impl Stream<Item = Result<Bytes>>) -> bool {
-        let got: Vec<_> = pieces
-            .map(|p| p.map_err(|e| e.message).expect("a piece"))
-            .collect()
-            .await;
+        let got: Vec<_> = pieces.map(|p| p.map_err(|e| e.message).expect("a piece")).collect().await;
         got.len() == usize::from(PIECES) && got.iter().zip(0..).all(|(p, n)| **p == [n; LEN])
     }
 
@@ -444,10 +423,7 @@ mod tests {
             let other = contended.then(|| scene.wait_for_memory(bob()));
             let (early, told) = word(told, Duration::from_millis(500)).await;
             assert_eq!(early, Err(RecvTimeoutError::Timeout));
-            assert!(
-                scene.used() <= limit / CLIENTS,
-                "a client has more than its share of the disk"
-            );
+            assert!(scene.used() <= limit / CLIENTS, "a client has more than its share of the disk");
             assert!(all(pieces).await);
             assert_eq!(word(told, Duration::from_secs(20)).await.0, Ok(None));
             drop(other);
@@ -469,10 +445,7 @@ mod tests {
             assert!(done.is_ok_and(|d| d.is_ok()));
         }
         let got: Vec<_> = pieces.collect().await;
-        assert!(
-            got.last().is_some_and(Result::is_err),
-            "a body that was cut must not look complete"
-        );
+        assert!(got.last().is_some_and(Result::is_err), "a body that was cut must not look complete");
     }
 
     #[tokio::test]

@@ -33,17 +33,13 @@ pub fn part(headers: &HeaderMap, len: u64) -> Part {
         |s: &str| (!s.is_empty() && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().unwrap_or(u64::MAX));
     match (digits(first), digits(last)) {
         (Some(first), _) if first >= len && (last.is_empty() || digits(last).is_some()) => Part::Nothing,
-        (Some(first), Some(last)) if first <= last => Part::Range {
-            start: first,
-            end: last.saturating_add(1).min(len),
-        },
+        (Some(first), Some(last)) if first <= last => {
+            Part::Range { start: first, end: last.saturating_add(1).min(len) }
+        }
         (Some(start), None) if last.is_empty() => Part::Range { start, end: len },
         (None, Some(0)) if first.is_empty() => Part::Nothing,
         (None, Some(_)) if first.is_empty() && len == 0 => Part::Nothing,
-        (None, Some(n)) if first.is_empty() => Part::Range {
-            start: len.saturating_sub(n),
-            end: len,
-        },
+        (None, Some(n)) if first.is_empty() => Part::Range { start: len.saturating_sub(n), end: len },
         _ => Part::Whole,
     }
 }

@@ -157,9 +157,7 @@ impl Changes {
         let line: Line = parsed.map_err(|e| Problem::usage(format!("a line of the commit cannot be read: {e}")))?;
         self.names += line.name().len();
         if self.names > MAX_NAMES {
-            return Err(Problem::too_large(format!(
-                "more than {MAX_NAMES} bytes of names in a commit"
-            )));
+            return Err(Problem::too_large(format!("more than {MAX_NAMES} bytes of names in a commit")));
         }
         match line {
             Line::Header(header) => {

@@ -48,13 +48,7 @@ pub(super) async fn commit(
     let name = access.name.clone();
     let id = work(move || {
         let _alone = alone;
-        let job = Job {
-            app,
-            access,
-            holder,
-            changes,
-            branch: at.rev,
-        };
+        let job = Job { app, access, holder, changes, branch: at.rev };
         let id = job.run()?;
         // The client need not wait for this.
         tokio::task::spawn_blocking(move || job.remember(&id));
@@ -140,19 +134,11 @@ impl Job {
         let repo = &self.access.repo;
         let mut files = Files::new();
         for (rel, stored) in tip.map(|id| repo.stored(&id)).transpose()?.unwrap_or_default() {
-            let file = NewFile {
-                rel: rel.clone(),
-                executable: stored.executable(),
-                content: Content::Stored(stored),
-            };
+            let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
             files.insert(rel, file);
         }
-        let executable: Vec<&String> = self
-            .changes
-            .put
-            .keys()
-            .filter(|p| files.get(*p).is_some_and(|f| f.executable))
-            .collect();
+        let executable: Vec<&String> =
+            self.changes.put.keys().filter(|p| files.get(*p).is_some_and(|f| f.executable)).collect();
         self.delete(&mut files)?;
         let (mut bytes, max) = (self.changes.bytes, self.app.incoming().max_upload());
         for (path, change) in &self.changes.put {
@@ -161,11 +147,7 @@ impl Job {
             if bytes > max {
                 return Err(Problem::too_large(format!("more than {max} bytes in a commit")));
             }
-            let file = NewFile {
-                rel: path.clone(),
-                executable: executable.contains(&path),
-                content,
-            };
+            let file = NewFile { rel: path.clone(), executable: executable.contains(&path), content };
             files.insert(path.clone(), file);
         }
         Ok(files)

@@ -92,26 +92,15 @@ pub(crate) fn sha256_of(text: &str) -> Option<[u8; 32]> {
 
 /// A file or directory as it is listed, with what is known of it.
 fn item((path, entry): Found, digests: Option<Digests>) -> Item {
-    let mut item = Item {
-        r#type: "file",
-        oid: super::short(&entry.id),
-        size: entry.size,
-        path,
-        lfs: None,
-        last_commit: None,
-    };
+    let mut item =
+        Item { r#type: "file", oid: super::short(&entry.id), size: entry.size, path, lfs: None, last_commit: None };
     match digests {
         _ if entry.mode == Mode::Tree => (item.r#type, item.size) = ("directory", 0),
         Some(digests) if is_lfs(&entry) => {
             let sha256 = hex(&digests.sha256);
             let text = pointer(&sha256, entry.size);
             item.oid = git_blob(text.as_bytes());
-            item.lfs = Some(Lfs {
-                oid: sha256.clone(),
-                sha256,
-                size: entry.size,
-                pointer_size: text.len(),
-            });
+            item.lfs = Some(Lfs { oid: sha256.clone(), sha256, size: entry.size, pointer_size: text.len() });
         }
         Some(digests) => item.oid = hex(&digests.git),
         None => {}
@@ -162,10 +151,7 @@ impl Page<'_> {
     /// is more.
     pub(super) fn fill(&mut self, tree: &Id, prefix: &str, after: Option<&[&str]>) -> mdl_repo::Result<bool> {
         if prefix.bytes().filter(|b| *b == b'/').count() > MAX_DEPTH {
-            return Err(mdl_repo::RepoError::corrupt(
-                format!("tree {}", tree.short()),
-                "directories nest too deep",
-            ));
+            return Err(mdl_repo::RepoError::corrupt(format!("tree {}", tree.short()), "directories nest too deep"));
         }
         let Tree { entries } = self.odb.tree(tree)?;
         for entry in entries {
@@ -204,13 +190,7 @@ mod tests {
         let sha256 = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
         assert_eq!(pointer(sha256, 12345).len(), 130);
         assert_eq!(hex(&sha256_of(sha256).expect("a digest")), sha256);
-        for bad in [
-            "",
-            "4d7a",
-            &sha256.to_uppercase(),
-            &format!("{sha256}0"),
-            &"é".repeat(32),
-        ] {
+        for bad in ["", "4d7a", &sha256.to_uppercase(), &format!("{sha256}0"), &"é".repeat(32)] {
             assert!(sha256_of(bad).is_none(), "{bad:?}");
         }
     }

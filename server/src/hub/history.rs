@@ -116,14 +116,9 @@ fn item(mut step: Step, formatted: bool) -> Item {
         id: short(&step.id),
         title: title.to_owned(),
         message: message.to_owned(),
-        authors: vec![Author {
-            user: step.commit.author.name.clone(),
-        }],
+        authors: vec![Author { user: step.commit.author.name.clone() }],
         date: date(step.commit.author.time_ms),
-        formatted: formatted.then(|| Formatted {
-            title: escaped(title),
-            message: escaped(message),
-        }),
+        formatted: formatted.then(|| Formatted { title: escaped(title), message: escaped(message) }),
     }
 }
 
@@ -206,9 +201,5 @@ pub(super) fn last_commits(repo: &Repo, start: Id, found: &[Found]) -> Result<Ve
 }
 
 fn last_of(id: &Id, commit: &Commit) -> Last {
-    Last {
-        id: short(id),
-        title: title_and_rest(&commit.message).0.to_owned(),
-        date: date(commit.author.time_ms),
-    }
+    Last { id: short(id), title: title_and_rest(&commit.message).0.to_owned(), date: date(commit.author.time_ms) }
 }

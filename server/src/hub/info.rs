@@ -164,18 +164,9 @@ async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Res
         Ok((model(&name, &repo, Some((&id, &commit))), found))
     })
     .await?;
-    let plain = |(rfilename, _): Found| Sibling {
-        rfilename,
-        size: None,
-        blob_id: None,
-        lfs: None,
-    };
-    let full = |item: Item| Sibling {
-        rfilename: item.path,
-        size: Some(item.size),
-        blob_id: Some(item.oid),
-        lfs: item.lfs,
-    };
+    let plain = |(rfilename, _): Found| Sibling { rfilename, size: None, blob_id: None, lfs: None };
+    let full =
+        |item: Item| Sibling { rfilename: item.path, size: Some(item.size), blob_id: Some(item.oid), lfs: item.lfs };
     model.siblings = Some(match blobs {
         false => found.into_iter().map(plain).collect(),
         true => {
@@ -187,12 +178,7 @@ async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Res
 }
 
 fn all_files(repo: &Repo, tree: &Id) -> Result<Vec<Found>> {
-    let mut page = Page {
-        odb: repo.odb(),
-        recursive: true,
-        limit: MAX_FILES,
-        found: Vec::new(),
-    };
+    let mut page = Page { odb: repo.odb(), recursive: true, limit: MAX_FILES, found: Vec::new() };
     page.fill(tree, "", None)?;
     page.found.retain(|(_, entry)| entry.mode != Mode::Tree);
     Ok(page.found)
@@ -212,11 +198,7 @@ pub(super) async fn list(
     let mut response = Json(models).into_response();
     if let (true, Some(last)) = (more, last) {
         let mut link = format!("/api/models?cursor={}&limit={limit}", encoded(&last));
-        for (key, value) in [
-            ("search", &query.search),
-            ("author", &query.author),
-            ("full", &query.full),
-        ] {
+        for (key, value) in [("search", &query.search), ("author", &query.author), ("full", &query.full)] {
             if let Some(value) = value {
                 link.push_str(&format!("&{key}={}", encoded(value)));
             }

@@ -44,9 +44,7 @@ impl Hub {
     /// # Errors
     /// It cannot be made or read.
     pub fn new(state: &Path) -> Result<Hub> {
-        Ok(Hub {
-            links: Links::new(state)?,
-        })
+        Ok(Hub { links: Links::new(state)? })
     }
 }
 

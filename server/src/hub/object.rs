@@ -84,13 +84,8 @@ impl FromRequestParts<App> for Uploader {
         let caller = Caller::from_request_parts(parts, app).await?;
         let from = Peer::from_request_parts(parts, app).await?;
         // What is wrong with it is told to those who may.
-        let grant = Query::<Grant>::from_request_parts(parts, app)
-            .await
-            .map(|Query(grant)| grant);
-        let link = grant
-            .as_ref()
-            .ok()
-            .filter(|grant| caller.is_anonymous() && grant.is_signed());
+        let grant = Query::<Grant>::from_request_parts(parts, app).await.map(|Query(grant)| grant);
+        let link = grant.as_ref().ok().filter(|grant| caller.is_anonymous() && grant.is_signed());
         let holder = match link {
             Some(link) => {
                 let no_good = || app.no_good(from.0, "the link is wrong or over, or its token is");
@@ -115,9 +110,7 @@ pub(super) async fn upload(
     body: axum::body::Body,
 ) -> Result<Response> {
     let digest = sha256_of(&at.oid).ok_or_else(|| lie("objects are called by their SHA-256"))?;
-    let announced = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if announced.zip(grant.size).is_some_and(|(a, b)| a != b) {
         return Err(lie("the upload is not as long as was said"));
     }
@@ -133,10 +126,7 @@ pub(super) async fn upload(
         return Err(lie("the upload is shorter than was said"));
     }
     if received.sha256 != digest {
-        return Err(lie(&format!(
-            "the bytes have another SHA-256: {}",
-            hex(&received.sha256)
-        )));
+        return Err(lie(&format!("the bytes have another SHA-256: {}", hex(&received.sha256))));
     }
     work(move || app.incoming().objects().keep(&holder, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())

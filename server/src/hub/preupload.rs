@@ -20,9 +20,8 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Ends of names of files with tensors: they need not be encoded in text on their way.
-const TENSORS: [&str; 12] = [
-    ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth",
-];
+const TENSORS: [&str; 12] =
+    [".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"];
 
 #[derive(Debug, Deserialize)]
 pub(super) struct At {
@@ -134,11 +133,7 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
 /// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to
 /// be decoded.
 async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
-    let wait = if is_lfs(entry) {
-        Duration::ZERO
-    } else {
-        Duration::from_secs(1)
-    };
+    let wait = if is_lfs(entry) { Duration::ZERO } else { Duration::from_secs(1) };
     let digests = content::digests(app, reader, entry, wait).await.ok().flatten()?;
     Some(if lfs { hex(&digests.sha256) } else { hex(&digests.git) })
 }
@@ -148,11 +143,7 @@ mod tests {
     use super::*;
 
     fn regular(path: &str, sample: &[u8], size: u64) -> bool {
-        is_regular(&Asked {
-            path: path.to_owned(),
-            sample: BASE64_STANDARD.encode(sample),
-            size,
-        })
+        is_regular(&Asked { path: path.to_owned(), sample: BASE64_STANDARD.encode(sample), size })
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub(super) async fn respond(path: &Path, size: u64, etag: &str, asked: &Asked) -
     let mut headers = HeaderMap::new();
     headers.insert(header::ETAG, value(&format!("\"{etag}\""))?);
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/octet-stream"),
-    );
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
     if status == StatusCode::PARTIAL_CONTENT {

@@ -58,11 +58,7 @@ fn below(repo: &Repo, prefix: &str) -> Result<Vec<Ref>> {
     for (name, _) in repo.refs().list(prefix)? {
         let full = format!("{prefix}{name}");
         let target = revision::resolve(repo, &full)?;
-        out.push(Ref {
-            name,
-            r#ref: full,
-            target_commit: short(&target),
-        });
+        out.push(Ref { name, r#ref: full, target_commit: short(&target) });
     }
     Ok(out)
 }

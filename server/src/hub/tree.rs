@@ -87,11 +87,7 @@ pub(super) async fn below(
             "/api/models/{}/tree/{}{}?recursive={recursive}&expand={expand}&limit={limit}&cursor={}",
             access.name,
             super::short(&commit),
-            if asked.1.is_empty() {
-                String::new()
-            } else {
-                format!("/{}", encoded(&asked.1))
-            },
+            if asked.1.is_empty() { String::new() } else { format!("/{}", encoded(&asked.1)) },
             encoded(&last)
         );
         let (name, value) = next(&site.link(&link))?;
@@ -123,12 +119,7 @@ fn page(
         }
     };
     let after: Option<Vec<&str>> = after.map(|a| a.split('/').collect());
-    let mut page = Page {
-        odb,
-        recursive,
-        limit,
-        found: Vec::new(),
-    };
+    let mut page = Page { odb, recursive, limit, found: Vec::new() };
     let more = page.fill(&tree, &prefix, after.as_deref())?;
     Ok((page.found, more))
 }

@@ -64,10 +64,7 @@ impl Incoming {
         let mut reservation = self.room.quota.reserve(holder, len.unwrap_or(0))?;
         let file = NamedTempFile::new_in(self.room.spool()).map_err(storage_failed)?;
         let (file, path) = file.into_parts();
-        let mut sink = Sink {
-            file,
-            hasher: Sha256::new(),
-        };
+        let mut sink = Sink { file, hasher: Sha256::new() };
         let (mut len, mut stream, mut batch) = (0, pin!(stream), Vec::new());
         while let Some(chunk) = stream.next().await {
             let chunk = chunk.map_err(|e| Problem::usage(format!("the upload broke off: {e}")))?;
@@ -85,12 +82,7 @@ impl Incoming {
         }
         let (sink, _) = sink.write(batch).await?;
         reservation.shrink_to(len);
-        Ok(IncomingFile {
-            path,
-            len,
-            sha256: sink.hasher.finalize().into(),
-            reservation,
-        })
+        Ok(IncomingFile { path, len, sha256: sink.hasher.finalize().into(), reservation })
     }
 }
 

@@ -9,11 +9,7 @@ use crate::{
 use std::{fs, path::Path, time::SystemTime};
 
 /// Directories of earlier servers, and the kinds that their files are now.
-const EARLIER: [(&str, &str); 3] = [
-    ("uploads", uploads::KIND),
-    ("lfs", objects::KIND),
-    ("incoming", packs::KIND),
-];
+const EARLIER: [(&str, &str); 3] = [("uploads", uploads::KIND), ("lfs", objects::KIND), ("incoming", packs::KIND)];
 /// One that can be made again.
 const CACHE: &str = "whole";
 

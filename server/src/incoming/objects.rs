@@ -78,10 +78,7 @@ impl Objects {
             return Some(Object { place, size });
         }
         let entry = in_repo(repo, &digest, oid)?;
-        Some(Object {
-            size: entry.size,
-            place: Place::Version(entry),
-        })
+        Some(Object { size: entry.size, place: Place::Version(entry) })
     }
 
     /// Keeps what was received; another upload of the same bytes does no harm.
@@ -96,9 +93,7 @@ impl Objects {
         self.room.hold(&path, received.keep(&path)?);
         // The directories above may be new as well.
         let mut above = dir.ancestors().skip(1).take_while(|d| d.starts_with(&top));
-        above
-            .try_for_each(|d| fs::File::open(d).and_then(|d| d.sync_all()))
-            .map_err(storage_failed)
+        above.try_for_each(|d| fs::File::open(d).and_then(|d| d.sync_all())).map_err(storage_failed)
     }
 
     /// Removes raw copies that nothing asked for lately: after `keep` where the repository has the bytes, else after
@@ -124,10 +119,7 @@ impl Objects {
                 let is_old = |limit: Duration| room::age(&path).is_some_and(|age| age >= limit);
                 let oid = path.file_name().unwrap_or_default().to_string_lossy();
                 let digest = sha256_of(&oid);
-                let known = repo
-                    .as_ref()
-                    .zip(digest)
-                    .and_then(|(repo, digest)| in_repo(repo, &digest, &oid));
+                let known = repo.as_ref().zip(digest).and_then(|(repo, digest)| in_repo(repo, &digest, &oid));
                 let over = match known {
                     Some(_) => {
                         self.room.release(&path);
@@ -164,13 +156,7 @@ fn in_repo(repo: &Repo, digest: &[u8; 32], oid: &str) -> Option<Entry> {
         Kind::Manifest => Mode::Manifest,
         _ => return None,
     };
-    Some(Entry {
-        name: oid.to_owned(),
-        mode,
-        executable: false,
-        size,
-        id,
-    })
+    Some(Entry { name: oid.to_owned(), mode, executable: false, size, id })
 }
 
 #[cfg(test)]
@@ -196,19 +182,13 @@ mod tests {
     async fn a_copy_goes_once_a_version_has_the_bytes_and_the_others_when_they_expire() {
         let root = tempfile::tempdir().expect("a directory");
         let engine = Arc::new(CpuEngine::new());
-        let options = Options {
-            quota_repo: Some(9),
-            ..Options::new(root.path())
-        };
+        let options = Options { quota_repo: Some(9), ..Options::new(root.path()) };
         let app = App::new(options, engine).expect("an app");
         let name = RepoName::new("ada", "gpt").expect("a name");
         let repo = app.registry().create(&name, "main").expect("a repository");
         let key = RepoKey::of(&name, &repo).expect("a key");
         let token = "t".to_owned();
-        let holder = Holder {
-            repo: key.clone(),
-            token,
-        };
+        let holder = Holder { repo: key.clone(), token };
         let (held, loose) = (kept(&app, &holder, b"held").await, kept(&app, &holder, b"loose").await);
         let request = CommitRequest {
             files: Some(vec![NewFile {
@@ -230,28 +210,17 @@ mod tests {
 
         let mut hashes = Hashes::new(4);
         hashes.update(b"held");
-        app.content()
-            .remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
+        app.content().remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
         objects.sweep_older(&app, KEEP, None);
-        assert!(
-            is_raw(&held) == Some(true) && has_room(),
-            "what a version holds is not counted"
-        );
+        assert!(is_raw(&held) == Some(true) && has_room(), "what a version holds is not counted");
         let busy = app.commit_lock().lock(key.clone()).await;
         objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
-        assert_eq!(
-            (is_raw(&held), is_raw(&loose)),
-            (Some(true), Some(true)),
-            "a commit may be reading them"
-        );
+        assert_eq!((is_raw(&held), is_raw(&loose)), (Some(true), Some(true)), "a commit may be reading them");
         drop(busy);
         objects.sweep_older(&app, Duration::ZERO, Some(KEEP));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), Some(true)));
         objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), None));
-        assert!(
-            app.incoming().room.quota.reserve(&holder, 9).is_ok(),
-            "what is gone is not counted"
-        );
+        assert!(app.incoming().room.quota.reserve(&holder, 9).is_ok(), "what is gone is not counted");
     }
 }

@@ -63,9 +63,7 @@ impl HttpBody for Paced {
             Poll::Pending => Poll::Pending,
             Poll::Ready(()) => {
                 this.cut.store(true, Ordering::Relaxed);
-                Poll::Ready(Some(Err(axum::Error::new(std::io::Error::from(
-                    std::io::ErrorKind::TimedOut,
-                )))))
+                Poll::Ready(Some(Err(axum::Error::new(std::io::Error::from(std::io::ErrorKind::TimedOut)))))
             }
         }
     }
@@ -86,16 +84,7 @@ pub(crate) async fn least_rate(State(app): State<App>, request: Request, next: N
         return next.run(request).await;
     }
     let cut = Arc::new(AtomicBool::new(false));
-    let paced = |body| {
-        Body::new(Paced {
-            body,
-            rate,
-            patience,
-            left: patience,
-            waiting: None,
-            cut: cut.clone(),
-        })
-    };
+    let paced = |body| Body::new(Paced { body, rate, patience, left: patience, waiting: None, cut: cut.clone() });
     let response = next.run(request.map(paced)).await;
     if response.status().is_success() || !cut.load(Ordering::Relaxed) {
         return response;

@@ -78,13 +78,7 @@ impl PartialPacks {
                 room.hold_again(&repo, &path, None, size);
             }
         }
-        PartialPacks {
-            room,
-            max,
-            open: Mutex::default(),
-            done: Mutex::default(),
-            taking: KeyedMutex::default(),
-        }
+        PartialPacks { room, max, open: Mutex::default(), done: Mutex::default(), taking: KeyedMutex::default() }
     }
 
     fn dir(&self, repo: &RepoKey) -> PathBuf {
@@ -142,12 +136,7 @@ impl PartialPacks {
     /// Counts one pack more, if the repository may have it.
     fn begin(&self, holder: &Holder, size: u64) -> Result<super::quota::Reservation> {
         let files = room::list(&self.dir(&holder.repo))?;
-        if files
-            .iter()
-            .filter(|p| p.extension().is_some_and(|e| e == "part"))
-            .count()
-            >= MAX_PACKS
-        {
+        if files.iter().filter(|p| p.extension().is_some_and(|e| e == "part")).count() >= MAX_PACKS {
             return Err(Problem::conflict("the repository has too many packs under way")
                 .hint("finish the pushes under way, or wait until what is not gone on with is a day old"));
         }
@@ -179,11 +168,7 @@ impl PartialPacks {
             }
         }
         if arrived.len() < packs.len() {
-            let message = format!(
-                "{} of {} packs are not all there",
-                packs.len() - arrived.len(),
-                packs.len()
-            );
+            let message = format!("{} of {} packs are not all there", packs.len() - arrived.len(), packs.len());
             return Err(Problem::conflict(message)
                 .code("PartsMissing")
                 .hint("ask which parts are missing, and send them"));
@@ -199,12 +184,7 @@ impl PartialPacks {
         if done.len() >= MAX_REMEMBERED {
             done.remove(0);
         }
-        done.push(Done {
-            repo,
-            packs,
-            taken,
-            when,
-        });
+        done.push(Done { repo, packs, taken, when });
         Ok(taken)
     }
 

@@ -59,11 +59,7 @@ impl Holder {
 impl Quota {
     /// Nothing is held yet.
     pub fn new(per_repo: u64, per_token: u64) -> Quota {
-        Quota {
-            per_repo,
-            per_token,
-            used: Arc::default(),
-        }
+        Quota { per_repo, per_token, used: Arc::default() }
     }
 
     /// Counts a file of so many bytes before any of them is written.
@@ -88,11 +84,7 @@ impl Quota {
     }
 
     fn reservation(&self, holder: Holder, bytes: u64) -> Reservation {
-        Reservation {
-            quota: self.clone(),
-            holder,
-            bytes,
-        }
+        Reservation { quota: self.clone(), holder, bytes }
     }
 
     fn add(&self, holder: &Holder, more: Used) -> Result<()> {
@@ -111,10 +103,7 @@ impl Quota {
         }
         for account in accounts {
             let used = all.entry(account).or_default();
-            *used = Used {
-                bytes: used.bytes.saturating_add(more.bytes),
-                files: used.files + more.files,
-            };
+            *used = Used { bytes: used.bytes.saturating_add(more.bytes), files: used.files + more.files };
         }
         Ok(())
     }
@@ -180,10 +169,7 @@ mod tests {
 
     fn holder(repo: &str, token: &str) -> Holder {
         Holder {
-            repo: RepoKey {
-                name: repo.parse().expect("a name"),
-                identity: Identity::derived_from(repo.as_bytes()),
-            },
+            repo: RepoKey { name: repo.parse().expect("a name"), identity: Identity::derived_from(repo.as_bytes()) },
             token: token.to_owned(),
         }
     }
@@ -196,13 +182,7 @@ mod tests {
         assert_eq!(quota.reserve(&a, 41).expect_err("the repository's").status, 507);
         let second = quota.reserve(&b, 90).expect("room");
         assert_eq!(first.grow(1).expect_err("the token's").kind, "quota");
-        assert_eq!(
-            quota
-                .reserve(&holder("ada/b", "u"), 11)
-                .expect_err("the repository's")
-                .status,
-            507
-        );
+        assert_eq!(quota.reserve(&holder("ada/b", "u"), 11).expect_err("the repository's").status, 507);
         drop(second);
         first.grow(40).expect("room");
         first.shrink_to(10);

@@ -58,13 +58,7 @@ impl Room {
                 false => {}
             }
         }
-        Ok(Arc::new(Room {
-            repos,
-            spool,
-            _alive: alive,
-            quota,
-            held: Mutex::default(),
-        }))
+        Ok(Arc::new(Room { repos, spool, _alive: alive, quota, held: Mutex::default() }))
     }
 
     /// Where files wait that are gone with their request.
@@ -87,11 +81,7 @@ impl Room {
     /// The directory of every repository that has one, whether or not the repository is there still.
     pub(crate) fn repositories(&self) -> Vec<(RepoKey, PathBuf)> {
         let mut all = Vec::new();
-        for path in entries(&self.repos)
-            .iter()
-            .flat_map(|o| entries(o))
-            .flat_map(|n| entries(&n))
-        {
+        for path in entries(&self.repos).iter().flat_map(|o| entries(o)).flat_map(|n| entries(&n)) {
             let mut names = path.iter().rev().filter_map(|n| n.to_str());
             let (identity, name, owner) = (names.next(), names.next(), names.next());
             let name = owner.zip(name).and_then(|(o, n)| RepoName::new(o, n).ok());
@@ -111,22 +101,14 @@ impl Room {
     /// Counts a file that an earlier process left; who had sent it stands beside it.
     pub(super) fn hold_again(&self, repo: &RepoKey, path: &Path, token: Option<String>, bytes: u64) {
         let token = token.or_else(|| fs::read_to_string(sender(path)).ok());
-        let holder = Holder {
-            repo: repo.clone(),
-            token: token.unwrap_or_else(|| NO_TOKEN.to_owned()),
-        };
+        let holder = Holder { repo: repo.clone(), token: token.unwrap_or_else(|| NO_TOKEN.to_owned()) };
         self.hold(path, self.quota.count(holder, bytes));
     }
 
     /// Notes beside a file who sent it, for a process that counts it again.
     pub(super) fn note_sender(&self, path: &Path, holder: &Holder) -> Result<()> {
         // A power cut may take it: then the bytes count to those without a token.
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(sender(path));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(sender(path));
         let written = file.and_then(|mut f| f.write_all(holder.token.as_bytes()));
         written.map_err(storage_failed)
     }

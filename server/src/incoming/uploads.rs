@@ -123,13 +123,7 @@ impl Uploads {
                 }
             }
         }
-        Uploads {
-            room,
-            max,
-            locks: KeyedMutex::default(),
-            writers: Mutex::default(),
-            beginning: KeyedMutex::default(),
-        }
+        Uploads { room, max, locks: KeyedMutex::default(), writers: Mutex::default(), beginning: KeyedMutex::default() }
     }
 
     /// Where an upload is, if its name can be one's.
@@ -168,13 +162,7 @@ impl Uploads {
         let reservation = self.room.quota.reserve(holder, size)?;
         let id = random_hex(ID_BYTES)?;
         let path = self.path(repo, &id)?;
-        let plan = Plan {
-            size,
-            sha256,
-            created_ms: now_ms(),
-            checked: false,
-            by: holder.token.clone(),
-        };
+        let plan = Plan { size, sha256, created_ms: now_ms(), checked: false, by: holder.token.clone() };
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         made.map_err(storage_failed)?;
         write_plan(&path, &plan).inspect_err(|_| drop(remove(&path)))?;
@@ -234,11 +222,7 @@ impl Uploads {
     pub(super) fn writer(self: &Arc<Self>, path: &Path) -> Writer {
         let wanted = Arc::<Notify>::default();
         self.writers.lock().insert(path.to_owned(), wanted.clone());
-        Writer {
-            uploads: self.clone(),
-            path: path.to_owned(),
-            wanted,
-        }
+        Writer { uploads: self.clone(), path: path.to_owned(), wanted }
     }
 
     /// Takes a whole upload for use.
@@ -256,12 +240,7 @@ impl Uploads {
             return Err(Problem::conflict(message).hint("send the rest first"));
         }
         self.check(&path, &upload.plan)?;
-        Ok(Taken {
-            size: upload.plan.size,
-            path,
-            room: self.room.clone(),
-            _held: held,
-        })
+        Ok(Taken { size: upload.plan.size, path, room: self.room.clone(), _held: held })
     }
 
     /// Makes sure, once, that a whole upload is what was said, and that it stays.
@@ -280,10 +259,7 @@ impl Uploads {
             }
         }
         file.sync_all().map_err(storage_failed)?;
-        let plan = Plan {
-            checked: true,
-            ..plan.clone()
-        };
+        let plan = Plan { checked: true, ..plan.clone() };
         write_plan(path, &plan)
     }
 
@@ -363,12 +339,7 @@ fn look(path: &Path, id: &str) -> Result<Option<Upload>> {
     let plan: Plan = serde_json::from_slice(&json).map_err(Problem::internal)?;
     let end = modified.checked_add(IDLE).unwrap_or(modified);
     let expires = jiff::Timestamp::try_from(end).map_or(0, jiff::Timestamp::as_millisecond);
-    Ok(Some(Upload {
-        id: id.to_owned(),
-        plan,
-        offset,
-        expires_ms: expires,
-    }))
+    Ok(Some(Upload { id: id.to_owned(), plan, offset, expires_ms: expires }))
 }
 
 fn sha256(mut file: &fs::File) -> io::Result<String> {

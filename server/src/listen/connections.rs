@@ -107,12 +107,7 @@ fn client_of(address: IpAddr) -> IpAddr {
 
 impl Connections {
     pub(super) fn new(limits: Limits) -> Arc<Connections> {
-        Arc::new(Connections {
-            limits,
-            table: Mutex::default(),
-            freed: Notify::new(),
-            start: Instant::now(),
-        })
+        Arc::new(Connections { limits, table: Mutex::default(), freed: Notify::new(), start: Instant::now() })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -297,27 +292,16 @@ mod tests {
         drop(held);
         assert!(connections.admit(FIRST).await.is_ok(), "what was closed counts no more");
         let local = "127.0.0.1".parse().expect("an address");
-        let many = [
-            connections.admit(local).await,
-            connections.admit(local).await,
-            connections.admit(local).await,
-        ];
+        let many = [connections.admit(local).await, connections.admit(local).await, connections.admit(local).await];
         assert!(many.iter().all(Result::is_ok), "a proxy on this machine");
-        assert!(
-            connections.table().clients.len() == 1,
-            "clients that left are forgotten"
-        );
+        assert!(connections.table().clients.len() == 1, "clients that left are forgotten");
     }
 
     #[tokio::test]
     async fn a_trusted_proxy_has_any_number() {
         let connections = connections(8, 2);
         let proxy = "::ffff:198.51.100.7".parse().expect("an address");
-        let held = [
-            connections.admit(proxy).await,
-            connections.admit(proxy).await,
-            connections.admit(proxy).await,
-        ];
+        let held = [connections.admit(proxy).await, connections.admit(proxy).await, connections.admit(proxy).await];
         assert!(held.iter().all(Result::is_ok));
     }
 
@@ -347,10 +331,7 @@ mod tests {
         let seat = connections.admit(SECOND).await.expect("a gives way");
         assert!(a.state.leaving.load(Ordering::SeqCst));
         let full = timeout(Duration::from_millis(300), connections.admit(SECOND)).await;
-        assert!(
-            full.is_err(),
-            "what is busy or has bytes to send is not closed, nor what has just come"
-        );
+        assert!(full.is_err(), "what is busy or has bytes to send is not closed, nor what has just come");
         drop((busy, seat));
         assert!(connections.admit(SECOND).await.is_ok());
     }

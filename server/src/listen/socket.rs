@@ -38,11 +38,7 @@ impl Socket {
     pub(super) fn new(tcp: TcpStream, state: Arc<State>) -> Socket {
         // Small answers should not wait for more to send.
         let _ = tcp.set_nodelay(true);
-        Socket {
-            tcp,
-            state,
-            draining: None,
-        }
+        Socket { tcp, state, draining: None }
     }
 
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
@@ -85,10 +81,8 @@ impl AsyncWrite for Socket {
         if socket.draining.is_none() {
             ready!(Pin::new(&mut socket.tcp).poll_shutdown(cx))?;
         }
-        let draining = socket.draining.get_or_insert_with(|| Draining {
-            end: Box::pin(sleep(DRAIN)),
-            left: DRAIN_BYTES,
-        });
+        let draining =
+            socket.draining.get_or_insert_with(|| Draining { end: Box::pin(sleep(DRAIN)), left: DRAIN_BYTES });
         let mut piece = [0; PIECE];
         while draining.left > 0 && draining.end.as_mut().poll(cx).is_pending() {
             let mut buf = ReadBuf::new(&mut piece);

@@ -42,9 +42,7 @@ impl Acceptor {
         };
         let unreadable = |e: &dyn Display| bad("certificate", &tls.certificate, e);
         let chain = CertificateDer::pem_file_iter(&tls.certificate).map_err(|e| unreadable(&e))?;
-        let chain = chain
-            .collect::<std::result::Result<Vec<_>, _>>()
-            .map_err(|e| unreadable(&e))?;
+        let chain = chain.collect::<std::result::Result<Vec<_>, _>>().map_err(|e| unreadable(&e))?;
         let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|e| bad("key", &tls.key, &e))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider)

@@ -12,10 +12,8 @@ use std::sync::LazyLock;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
-    style: format!("{}.css", mark(STYLE)),
-    script: format!("{}.js", mark(SCRIPT)),
-});
+static NAMES: LazyLock<Names> =
+    LazyLock::new(|| Names { style: format!("{}.css", mark(STYLE)), script: format!("{}.js", mark(SCRIPT)) });
 
 struct Names {
     style: String,

@@ -30,15 +30,9 @@ impl<'a> Card<'a> {
     pub fn parse(source: &'a str) -> Card<'a> {
         let source = source.trim_start_matches('\u{feff}');
         let Some((matter, body)) = front_matter(source) else {
-            return Card {
-                matter: Vec::new(),
-                body: source,
-            };
+            return Card { matter: Vec::new(), body: source };
         };
-        Card {
-            matter: pairs(matter),
-            body,
-        }
+        Card { matter: pairs(matter), body }
     }
 
     /// As markup; `links` says where the repository's files are.
@@ -152,9 +146,7 @@ impl Links {
 
 fn is_elsewhere(target: &str) -> bool {
     let lower = target.trim_start().to_ascii_lowercase();
-    ["https://", "http://", "mailto:"]
-        .iter()
-        .any(|scheme| lower.starts_with(scheme))
+    ["https://", "http://", "mailto:"].iter().any(|scheme| lower.starts_with(scheme))
 }
 
 /// A relative path, as a link has it; none where it leaves the repository or names another scheme.
@@ -234,10 +226,7 @@ mod tests {
     use super::*;
 
     fn links() -> Links {
-        Links {
-            page: "/ada/gpt/blob/main/".to_owned(),
-            raw: "/ada/gpt/resolve/main/".to_owned(),
-        }
+        Links { page: "/ada/gpt/blob/main/".to_owned(), raw: "/ada/gpt/resolve/main/".to_owned() }
     }
 
     fn show(source: &str) -> String {
@@ -292,10 +281,7 @@ mod tests {
             ("[a](<docs/x y.md>)", Some("href=\"/ada/gpt/blob/main/docs/x%20y.md\"")),
             ("[a](./LICENSE#top)", Some("href=\"/ada/gpt/blob/main/LICENSE\"")),
             ("![a](img/plot.png)", Some("src=\"/ada/gpt/resolve/main/img/plot.png\"")),
-            (
-                "<img src='img/plot.png'>",
-                Some("src=\"/ada/gpt/resolve/main/img/plot.png\""),
-            ),
+            ("<img src='img/plot.png'>", Some("src=\"/ada/gpt/resolve/main/img/plot.png\"")),
             ("[a](https://example.org/x)", Some("href=\"https://example.org/x\"")),
             ("[a](../../other/repo)", None),
             ("[a](//evil.example/x)", None),

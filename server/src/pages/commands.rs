@@ -32,10 +32,7 @@ fn all(origin: &str, name: &RepoName, rev: &str, file: Option<&str>) -> Vec<(&'s
     let file = file.unwrap_or("model.safetensors");
     let raw = format!("{origin}/{repo}/resolve/{}/{}", text::segment(rev), text::path(file));
     let mut out = vec![
-        (
-            "Hugging Face CLI",
-            format!("HF_ENDPOINT={origin} hf download {repo} --revision {shown}"),
-        ),
+        ("Hugging Face CLI", format!("HF_ENDPOINT={origin} hf download {repo} --revision {shown}")),
         (
             "transformers",
             format!(
@@ -81,14 +78,7 @@ mod tests {
         assert_eq!(python("a\"b\\"), r#""a\"b\\""#);
         let name: RepoName = "ada/gpt".parse().expect("a name");
         let made = all("http://h", &name, "fix/'x'", None);
-        assert!(
-            made.iter().any(|(_, c)| c.ends_with(r"--revision 'fix/'\''x'\'''")),
-            "{made:?}"
-        );
-        assert!(
-            made.iter()
-                .any(|(_, c)| c.ends_with("resolve/fix%2F%27x%27/model.safetensors")),
-            "{made:?}"
-        );
+        assert!(made.iter().any(|(_, c)| c.ends_with(r"--revision 'fix/'\''x'\'''")), "{made:?}");
+        assert!(made.iter().any(|(_, c)| c.ends_with("resolve/fix%2F%27x%27/model.safetensors")), "{made:?}");
     }
 }

@@ -61,10 +61,7 @@ pub async fn choose(Read(access): Read, Query(chosen): Query<Chosen>) -> Result<
         (form(name, &names, a.as_deref().unwrap_or("HEAD~1"), b.as_deref().unwrap_or("HEAD")))
         p.muted { "A version is a branch, a tag, an id, " code { "main~3" } ", " code { "main@step=1200" } " or " code { "main@best(loss)" } "." }
     };
-    Ok(page(
-        &Frame::of("Compare", name, Tab::Compare, None, &access.caller),
-        &content,
-    ))
+    Ok(page(&Frame::of("Compare", name, Tab::Compare, None, &access.caller), &content))
 }
 
 fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
@@ -152,18 +149,9 @@ fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
     let mut placed: Vec<Placed<'_>> = all
         .iter()
         .enumerate()
-        .map(|(i, (file, t))| Placed {
-            path: &file.path,
-            name: &t.name,
-            diff: Some((*t, i)),
-        })
+        .map(|(i, (file, t))| Placed { path: &file.path, name: &t.name, diff: Some((*t, i)) })
         .collect();
-    placed.extend(
-        comparison
-            .same
-            .iter()
-            .map(|(path, name)| Placed { path, name, diff: None }),
-    );
+    placed.extend(comparison.same.iter().map(|(path, name)| Placed { path, name, diff: None }));
     placed.sort_by_key(|p| p.name);
     let to_tensor = |at: usize| match at / PAGE * PAGE == start {
         true => format!("#t{at}"),
@@ -246,9 +234,5 @@ fn line(at: usize, file: &FileDiff, t: &TensorDiff) -> Markup {
 /// A cosine: what is only nearly 1 shows how nearly (`1-3e-9`).
 fn cosine(v: f64) -> String {
     let gap = 1.0 - v;
-    if gap > 0.0 && gap < 1e-3 {
-        format!("1-{}", text::rough(gap))
-    } else {
-        text::rough(v)
-    }
+    if gap > 0.0 && gap < 1e-3 { format!("1-{}", text::rough(gap)) } else { text::rough(v) }
 }

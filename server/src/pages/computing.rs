@@ -250,10 +250,7 @@ fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Compa
     let files = repo.diff(a, b, progress)?;
     let after = repo.files(b)?;
     let mut same = Vec::new();
-    for file in files
-        .iter()
-        .filter(|f| f.change == Change::Modified && f.same_tensors > 0)
-    {
+    for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
         let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {
             continue;
         };
@@ -267,12 +264,7 @@ fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Compa
 
 impl Failed {
     fn of(problem: Problem) -> Failed {
-        Failed {
-            status: problem.status,
-            kind: problem.kind,
-            message: problem.message,
-            hint: problem.hint,
-        }
+        Failed { status: problem.status, kind: problem.kind, message: problem.message, hint: problem.hint }
     }
 
     fn problem(self) -> Problem {

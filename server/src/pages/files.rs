@@ -108,29 +108,15 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
         @if tree.entries.len() > ENTRIES { p.muted { (text::grouped((tree.entries.len() - ENTRIES) as u64)) " more are not listed." } }
         @if tree.entries.is_empty() { p.muted { "This directory is empty." } }
     };
-    let at = if path.is_empty() {
-        "Files".to_owned()
-    } else {
-        text::name(&path)
-    };
-    Ok(page(
-        &Frame::of(&at, name, Tab::Files, Some(&rev), &access.caller),
-        &content,
-    ))
+    let at = if path.is_empty() { "Files".to_owned() } else { text::name(&path) };
+    Ok(page(&Frame::of(&at, name, Tab::Files, Some(&rev), &access.caller), &content))
 }
 
 /// The way to a file, each part a link.
 fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
     let tree = format!("{}/tree/{}", base(name), text::segment(rev));
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
-    let above = |n: usize| {
-        parts
-            .iter()
-            .take(n + 1)
-            .map(|p| text::segment(p))
-            .collect::<Vec<_>>()
-            .join("/")
-    };
+    let above = |n: usize| parts.iter().take(n + 1).map(|p| text::segment(p)).collect::<Vec<_>>().join("/");
     html! {
         div.title {
             h1.break {
@@ -149,11 +135,7 @@ fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
 
 fn entries(name: &RepoName, rev: &str, path: &str, tree: &Tree) -> Markup {
     let (base, rev) = (base(name), text::segment(rev));
-    let prefix = if path.is_empty() {
-        String::new()
-    } else {
-        format!("{}/", text::path(path))
-    };
+    let prefix = if path.is_empty() { String::new() } else { format!("{}/", text::path(path)) };
     let mut all: Vec<&Entry> = tree.entries.iter().collect();
     all.sort_by_key(|e| e.mode != Mode::Tree);
     html! {
@@ -207,13 +189,7 @@ struct Tensor {
 
 /// How one tensor is stored: by itself, so that a damaged one does not hide the others.
 fn stored(repo: &Repo, tensor: &TensorRef) -> Option<(u64, &'static str, u8)> {
-    let alone = Manifest {
-        format: 0,
-        size: 0,
-        skeleton: Vec::new(),
-        tensors: vec![tensor.clone()],
-        views: Vec::new(),
-    };
+    let alone = Manifest { format: 0, size: 0, skeleton: Vec::new(), tensors: vec![tensor.clone()], views: Vec::new() };
     let found = repo.tensors_of(&alone).ok()?.pop()?;
     Some((found.stored_bytes, found.scheme, found.depth))
 }
@@ -224,17 +200,13 @@ impl Tensors {
         let fits = |name: &String| name.contains(&asked.filter);
         let matching: Vec<_> = manifest.tensors.iter().zip(names).filter(|(_, n)| fits(n)).collect();
         let n = matching.len();
-        let rows = matching
-            .into_iter()
-            .skip(asked.start)
-            .take(PAGE)
-            .map(|(t, name)| Tensor {
-                name,
-                dtype: t.dtype.name(),
-                shape: t.shape.clone(),
-                bytes: t.byte_len().unwrap_or(0),
-                stored: stored(repo, t),
-            });
+        let rows = matching.into_iter().skip(asked.start).take(PAGE).map(|(t, name)| Tensor {
+            name,
+            dtype: t.dtype.name(),
+            shape: t.shape.clone(),
+            bytes: t.byte_len().unwrap_or(0),
+            stored: stored(repo, t),
+        });
         let views = manifest.views.iter().filter(|v| fits(&v.name)).take(PAGE);
         let view = |v: &mdl_objects::ViewRef| {
             let owner = manifest.tensors.get(v.tensor as usize).map_or("", |t| t.name.as_str());
@@ -304,10 +276,7 @@ pub async fn file(
         }
     };
     let title = text::name(&entry.name);
-    Ok(page(
-        &Frame::of(&title, name, Tab::Files, Some(&rev), &access.caller),
-        &content,
-    ))
+    Ok(page(&Frame::of(&title, name, Tab::Files, Some(&rev), &access.caller), &content))
 }
 
 fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {

@@ -87,31 +87,15 @@ impl Lanes {
         let passing = self.open.iter().enumerate().filter(|(i, _)| *i != column);
         let mut edges: Vec<Edge> = passing
             .filter_map(|(from, lane)| {
-                Some(Edge {
-                    from,
-                    to: place(&lane.id)?,
-                    colour: lane.colour,
-                    from_commit: false,
-                })
+                Some(Edge { from, to: place(&lane.id)?, colour: lane.colour, from_commit: false })
             })
             .collect();
         edges.extend(parents.iter().filter_map(|p| {
             let to = place(p)?;
-            Some(Edge {
-                from: column,
-                to,
-                colour: after.get(to)?.colour,
-                from_commit: true,
-            })
+            Some(Edge { from: column, to, colour: after.get(to)?.colour, from_commit: true })
         }));
         self.open = after;
-        Row {
-            column,
-            colour,
-            has_child: found.is_some(),
-            edges,
-            merge: parents.len() > 1,
-        }
+        Row { column, colour, has_child: found.is_some(), edges, merge: parents.len() > 1 }
     }
 
     /// The lanes below a commit: its first parent takes its place, further parents open lanes beside it, unless some
@@ -207,14 +191,8 @@ mod tests {
 
     #[test]
     fn branches_part_and_join() {
-        let history: [(&str, &[&str]); 6] = [
-            ("m", &["c", "e"]),
-            ("e", &["d"]),
-            ("c", &["b"]),
-            ("d", &["b"]),
-            ("b", &["a"]),
-            ("a", &[]),
-        ];
+        let history: [(&str, &[&str]); 6] =
+            [("m", &["c", "e"]), ("e", &["d"]), ("c", &["b"]), ("d", &["b"]), ("b", &["a"]), ("a", &[])];
         let whole = draw(&mut Lanes::default(), &history);
         assert_eq!(whole, [(0, 2), (1, 2), (0, 2), (1, 1), (0, 1), (0, 0)]);
         // A page that begins in the middle draws on.

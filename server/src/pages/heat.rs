@@ -79,10 +79,7 @@ impl Colours {
         })?;
         // Less than a factor of ten is no reason for all the colours there are.
         let missing = (std::f64::consts::LN_10 - (high - low)).max(0.0) / 2.0;
-        Some(Colours {
-            low: low - missing,
-            high: high + missing,
-        })
+        Some(Colours { low: low - missing, high: high + missing })
     }
 
     fn level(&self, rel: f64) -> usize {
@@ -168,9 +165,7 @@ impl Heat {
         heat.cut |= heat.others.len() > OTHERS;
         heat.others.truncate(OTHERS);
         heat.kinds.sort();
-        let several = layers
-            .keys()
-            .any(|k| layers.keys().next().is_some_and(|first| first.0 != k.0));
+        let several = layers.keys().any(|k| layers.keys().next().is_some_and(|first| first.0 != k.0));
         for ((family, prefix, index), cells) in layers {
             let from = if several { format!("{family}: ") } else { String::new() };
             let row = heat.kinds.iter().map(|k| cells.get(k).copied()).collect();
@@ -272,10 +267,7 @@ mod tests {
     fn names_tell_layers() {
         let split = |name| split(name).map(|(p, i, k)| (p.to_owned(), i, k));
         let of = |p: &str, i, k: &str| Some((p.to_owned(), i, k.to_owned()));
-        assert_eq!(
-            split("model.layers.3.attention.wq.weight"),
-            of("model.layers", 3, "attention.wq.weight")
-        );
+        assert_eq!(split("model.layers.3.attention.wq.weight"), of("model.layers", 3, "attention.wq.weight"));
         assert_eq!(split("layers.3.experts.17.w1"), of("layers", 3, "experts.*.w1"));
         assert_eq!(split("layer1.0.conv1.weight"), of("layer1", 0, "conv1.weight"));
         for none in ["lm_head.weight", "", "0", "0.weight", "a.3", "a..", "x.99999999999.y"] {
@@ -289,29 +281,15 @@ mod tests {
             .map(|i| diff(&format!("h.{i}.w"), Some(10f64.powi(-(i as i32)))))
             .chain([diff("head", Some(f64::INFINITY)), diff("h.3.b", None)])
             .collect();
-        let mut placed: Vec<Placed<'_>> = diffs
-            .iter()
-            .enumerate()
-            .map(|(i, d)| Placed {
-                path: "m",
-                name: &d.name,
-                diff: Some((d, i)),
-            })
-            .collect();
-        placed.push(Placed {
-            path: "m",
-            name: "h.4.b",
-            diff: None,
-        });
+        let mut placed: Vec<Placed<'_>> =
+            diffs.iter().enumerate().map(|(i, d)| Placed { path: "m", name: &d.name, diff: Some((d, i)) }).collect();
+        placed.push(Placed { path: "m", name: "h.4.b", diff: None });
         let heat = Heat::of(&placed);
         assert_eq!(heat.kinds, ["b", "w"]);
         assert_eq!(heat.rows.len(), 12);
         assert_eq!(heat.rows.iter().map(|r| r.0.as_str()).collect::<Vec<_>>()[10], "h.10");
         let colours = Colours::of(heat.cells()).expect("colours");
-        assert_eq!(
-            (colours.level(1.0), colours.level(1e-11), colours.level(f64::INFINITY)),
-            (7, 1, 7)
-        );
+        assert_eq!((colours.level(1.0), colours.level(1e-11), colours.level(f64::INFINITY)), (7, 1, 7));
         let shown = heat.show(&|at| format!("#t{at}")).into_string();
         assert!(
             shown.contains("aria-label=\"h.0, w: relative change 1\"") && shown.contains("class=\"cell h7\""),

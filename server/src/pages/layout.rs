@@ -32,13 +32,7 @@ pub struct Frame<'a> {
 impl<'a> Frame<'a> {
     /// A page about no repository.
     pub fn plain(title: impl Into<String>, caller: Option<&'a Caller>) -> Frame<'a> {
-        Frame {
-            title: title.into(),
-            repo: None,
-            rev: None,
-            caller,
-            refresh: None,
-        }
+        Frame { title: title.into(), repo: None, rev: None, caller, refresh: None }
     }
 
     /// A page about a repository.

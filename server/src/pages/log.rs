@@ -43,14 +43,8 @@ struct After {
 impl After {
     fn parse(text: &str) -> Result<After> {
         let bad = || Problem::usage("`after` is none of this server's");
-        let mut ids = text
-            .split('.')
-            .take(MAX_LANES + 2)
-            .map(|t| t.parse::<Id>().map_err(|_| bad()));
-        Ok(After {
-            last: ids.next().ok_or_else(bad)??,
-            waiting: ids.collect::<Result<Vec<Id>>>()?,
-        })
+        let mut ids = text.split('.').take(MAX_LANES + 2).map(|t| t.parse::<Id>().map_err(|_| bad()));
+        Ok(After { last: ids.next().ok_or_else(bad)??, waiting: ids.collect::<Result<Vec<Id>>>()? })
     }
 }
 
@@ -78,12 +72,7 @@ impl Shown {
         commit.shorten();
         mdl_objects::shorten(&mut commit.message, MESSAGE);
         (commit.metrics, commit.meta, commit.quality) = (Default::default(), Default::default(), None);
-        Shown {
-            id,
-            commit,
-            metrics,
-            row,
-        }
+        Shown { id, commit, metrics, row }
     }
 }
 
@@ -131,12 +120,7 @@ impl Log {
             let ids: Vec<String> = std::iter::once(&last).chain(lanes.waiting()).map(Id::to_hex).collect();
             ids.join(".")
         });
-        Ok(Log {
-            rows,
-            labels: names.labels(),
-            pruned: repo.pruned()?,
-            next,
-        })
+        Ok(Log { rows, labels: names.labels(), pruned: repo.pruned()?, next })
     }
 
     /// Whether there are more.
@@ -168,9 +152,7 @@ impl Log {
     }
 
     fn line(&self, name: &RepoName, shown: &Shown, lanes: &Markup) -> Markup {
-        let Shown {
-            id, commit, metrics, ..
-        } = shown;
+        let Shown { id, commit, metrics, .. } = shown;
         let cost = commit.summary;
         html! {
             tr {
@@ -216,11 +198,7 @@ fn url(name: &RepoName, rev: &str, all: bool, after: Option<&str>) -> String {
     let mut parts = Vec::new();
     parts.extend(all.then(|| "all=1".to_owned()));
     parts.extend(after.map(|a| format!("after={a}")));
-    let query = if parts.is_empty() {
-        String::new()
-    } else {
-        format!("?{}", parts.join("&"))
-    };
+    let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
     format!("{}/commits/{}{query}", base(name), text::segment(rev))
 }
 
@@ -254,10 +232,7 @@ pub async fn show(
         (log.table(name))
         (pager("Pages of commits", first.as_deref(), next.as_deref()))
     };
-    Ok(page(
-        &Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller),
-        &content,
-    ))
+    Ok(page(&Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
 }
 
 /// Metrics in the order in which they are shown, at most `max`.

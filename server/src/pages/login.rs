@@ -85,11 +85,7 @@ fn go(to: &str, cookie: &str) -> Result<Response> {
 /// The fields of a form; of several of one name, the first.
 fn fields(body: &[u8]) -> HashMap<String, String> {
     let text = String::from_utf8_lossy(body);
-    let decoded = |part: &str| {
-        percent_decode_str(&part.replace('+', " "))
-            .decode_utf8_lossy()
-            .into_owned()
-    };
+    let decoded = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
     let mut out = HashMap::new();
     for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
         out.entry(decoded(key)).or_insert_with(|| decoded(value));

@@ -130,10 +130,7 @@ fn empty(names: &Names) -> Markup {
 fn about(name: &RepoName, head: &Head) -> Option<Markup> {
     let source = head.card.as_ref()?;
     let (base, rev) = (base(name), head.id.to_hex());
-    let links = Links {
-        page: format!("{base}/blob/{rev}/"),
-        raw: format!("{base}/resolve/{rev}/"),
-    };
+    let links = Links { page: format!("{base}/blob/{rev}/"), raw: format!("{base}/resolve/{rev}/") };
     Some(Card::parse(source).show(&links))
 }
 
@@ -141,18 +138,8 @@ fn facts(name: &RepoName, names: &Names, head: &Head) -> Markup {
     let s = head.commit.summary;
     let versions = head.series.versions.len() as u64;
     let more = if head.series.more_versions { "+" } else { "" };
-    let stored: u64 = head
-        .series
-        .versions
-        .iter()
-        .map(|v| v.stored)
-        .fold(0, u64::saturating_add);
-    let logical: u64 = head
-        .series
-        .versions
-        .iter()
-        .map(|v| v.logical)
-        .fold(0, u64::saturating_add);
+    let stored: u64 = head.series.versions.iter().map(|v| v.stored).fold(0, u64::saturating_add);
+    let logical: u64 = head.series.versions.iter().map(|v| v.logical).fold(0, u64::saturating_add);
     html! {
         dl.facts {
             div { dt { "Branch" } dd { (names.head.as_deref().map_or("detached".to_owned(), text::name)) } }
@@ -205,17 +192,8 @@ fn places(series: &Series) -> (&'static str, Vec<f64>) {
 }
 
 fn storage(series: &Series, along: &'static str, x: &[f64]) -> [Plot; 2] {
-    let line = |name: &str, values: Vec<Option<f64>>| Line {
-        name: name.to_owned(),
-        values,
-    };
-    let plot = |title: &str, unit, lines| Plot {
-        title: title.to_owned(),
-        unit,
-        along,
-        x: x.to_vec(),
-        lines,
-    };
+    let line = |name: &str, values: Vec<Option<f64>>| Line { name: name.to_owned(), values };
+    let plot = |title: &str, unit, lines| Plot { title: title.to_owned(), unit, along, x: x.to_vec(), lines };
     let all = &series.versions;
     let ratios = all.iter().map(|v| text::ratio_of(v.logical, v.stored)).collect();
     let stored = line("stored", all.iter().map(|v| Some(v.stored as f64)).collect());
@@ -233,10 +211,7 @@ fn all_plots(series: &Series) -> Vec<Plot> {
         unit: Unit::Plain,
         along,
         x: x.clone(),
-        lines: vec![Line {
-            name: name.clone(),
-            values: values.clone(),
-        }],
+        lines: vec![Line { name: name.clone(), values: values.clone() }],
     };
     let mut metrics = series.metrics.iter().take(PLOTTED).map(metric);
     let first = metrics.next();

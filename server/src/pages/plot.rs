@@ -61,14 +61,7 @@ impl Plot {
         let pick = |all: &[Option<f64>]| kept.iter().map(|&i| all.get(i).copied().flatten()).collect();
         Plot {
             x: kept.iter().filter_map(|&i| self.x.get(i).copied()).collect(),
-            lines: self
-                .lines
-                .iter()
-                .map(|l| Line {
-                    name: l.name.clone(),
-                    values: pick(&l.values),
-                })
-                .collect(),
+            lines: self.lines.iter().map(|l| Line { name: l.name.clone(), values: pick(&l.values) }).collect(),
             ..self
         }
     }
@@ -218,10 +211,7 @@ mod tests {
             unit: Unit::Plain,
             along: "step",
             x: (0..values.len()).map(|i| i as f64).collect(),
-            lines: vec![Line {
-                name: "loss".to_owned(),
-                values,
-            }],
+            lines: vec![Line { name: "loss".to_owned(), values }],
         }
     }
 
@@ -237,10 +227,7 @@ mod tests {
             assert!(!svg.contains("NaN%") && !svg.contains("inf%"), "{svg}");
         }
         let p = plot(vec![Some(1.0), Some(f64::NAN), Some(2.0), None, Some(3.0)]);
-        let (x, y) = (
-            Scale::linear(p.x.iter().copied(), Unit::Plain),
-            Scale::fitting(p.values(), Unit::Plain),
-        );
+        let (x, y) = (Scale::linear(p.x.iter().copied(), Unit::Plain), Scale::fitting(p.values(), Unit::Plain));
         let drawn = path(&p.x, &p.lines[0].values, &x, &y);
         assert_eq!(drawn.matches('M').count(), 2, "{drawn}");
         assert_eq!(drawn.matches('L').count(), 1, "{drawn}");

@@ -30,17 +30,11 @@ impl Names {
         };
         let peeled = |prefix| -> Result<Vec<(String, Id)>> {
             let listed = repo.refs().list(prefix)?.into_iter().take(MAX);
-            Ok(listed
-                .filter_map(|(name, id)| Some((name, repo.peel(&id).ok()?)))
-                .collect())
+            Ok(listed.filter_map(|(name, id)| Some((name, repo.peel(&id).ok()?))).collect())
         };
         let mut branches = peeled(HEADS)?;
         branches.sort_by_key(|(name, _)| (Some(name) != head.as_ref(), name.clone()));
-        Ok(Names {
-            head,
-            branches,
-            tags: peeled(TAGS)?,
-        })
+        Ok(Names { head, branches, tags: peeled(TAGS)? })
     }
 
     /// What each commit is called.

@@ -51,12 +51,7 @@ impl Scale {
             let room = if low == 0.0 { 1.0 } else { low.abs() * 0.1 };
             (low, high) = (low - room, high + room);
         }
-        Scale {
-            low,
-            high,
-            log: false,
-            unit,
-        }
+        Scale { low, high, log: false, unit }
     }
 
     /// The axis that shows most: with room above and below, by logarithms where values are of many sizes.
@@ -66,11 +61,7 @@ impl Scale {
             (scale.low, scale.high, scale.log) = (scale.low.ln(), scale.high.ln(), true);
         }
         let room = (scale.high - scale.low) * 0.06;
-        let floor = if unit == Unit::Plain || scale.log {
-            f64::MIN
-        } else {
-            0.0
-        };
+        let floor = if unit == Unit::Plain || scale.log { f64::MIN } else { 0.0 };
         (scale.low, scale.high) = ((scale.low - room).max(floor), scale.high + room);
         scale
     }
@@ -90,11 +81,7 @@ impl Scale {
 
     /// Round values on it: where they lie, and as text.
     pub fn ticks(&self) -> Vec<(f64, String)> {
-        let values = if self.log {
-            self.log_ticks()
-        } else {
-            self.linear_ticks()
-        };
+        let values = if self.log { self.log_ticks() } else { self.linear_ticks() };
         values.into_iter().map(|v| (self.place(v), self.unit.tick(v))).collect()
     }
 
@@ -114,9 +101,7 @@ impl Scale {
         }
         let first = (self.low / step).ceil();
         let all = (0..12).map(|i| (first + f64::from(i)) * step);
-        all.take_while(|v| *v <= self.high)
-            .map(|v| if v == 0.0 { 0.0 } else { v })
-            .collect()
+        all.take_while(|v| *v <= self.high).map(|v| if v == 0.0 { 0.0 } else { v }).collect()
     }
 
     fn log_ticks(&self) -> Vec<f64> {
@@ -124,11 +109,8 @@ impl Scale {
         let (from, to) = (self.low / base.ln(), self.high / base.ln());
         let every = ((to - from) / TICKS).ceil().max(1.0);
         let first = (from / every).ceil() * every;
-        let mut all: Vec<f64> = (0..12)
-            .map(|i| first + f64::from(i) * every)
-            .take_while(|e| *e <= to)
-            .map(|e| base.powf(e))
-            .collect();
+        let mut all: Vec<f64> =
+            (0..12).map(|i| first + f64::from(i) * every).take_while(|e| *e <= to).map(|e| base.powf(e)).collect();
         if all.len() < 3 && base == 10.0 {
             let parts = (from.floor() as i32..=to.ceil() as i32).take(4);
             all = parts.flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e))).collect();
@@ -140,9 +122,7 @@ impl Scale {
 
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.filter(|v| v.is_finite());
-    finite.fold(None, |found, v| {
-        Some(found.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v))))
-    })
+    finite.fold(None, |found, v| Some(found.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
 }
 
 #[cfg(test)]
@@ -174,13 +154,7 @@ mod tests {
 
     #[test]
     fn extremes_do_not_break_an_axis() {
-        for values in [
-            vec![f64::MIN, f64::MAX],
-            vec![f64::NAN],
-            vec![],
-            vec![0.0, 5e-324],
-            vec![f64::MAX],
-        ] {
+        for values in [vec![f64::MIN, f64::MAX], vec![f64::NAN], vec![], vec![0.0, 5e-324], vec![f64::MAX]] {
             let scale = Scale::fitting(values.iter().copied(), Unit::Plain);
             assert!(scale.place(1.0).is_finite());
             assert!(scale.ticks().len() <= 12, "{values:?}");

@@ -82,11 +82,7 @@ impl Series {
 }
 
 fn version(commit: &Commit) -> Version {
-    Version {
-        step: commit.step,
-        logical: commit.summary.logical_bytes,
-        stored: commit.summary.stored_bytes,
-    }
+    Version { step: commit.step, logical: commit.summary.logical_bytes, stored: commit.summary.stored_bytes }
 }
 
 /// Histories that were looked at lately.

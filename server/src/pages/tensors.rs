@@ -35,18 +35,10 @@ impl Reported {
             *logical = logical.saturating_add(t.logical);
             *stored = stored.saturating_add(t.stored);
         }
-        let schemes = schemes
-            .into_iter()
-            .map(|(s, (n, l, st))| (s.to_owned(), n, l, st))
-            .collect();
+        let schemes = schemes.into_iter().map(|(s, (n, l, st))| (s.to_owned(), n, l, st)).collect();
         let all = report.tensors.len();
         report.tensors.sort_by_key(|t| Reverse(t.stored));
-        Ok(Reported {
-            schemes,
-            tensors: report.tensors.into_iter().skip(start).take(PAGE).collect(),
-            start,
-            all,
-        })
+        Ok(Reported { schemes, tensors: report.tensors.into_iter().skip(start).take(PAGE).collect(), start, all })
     }
 
     /// Place of the next page's first.

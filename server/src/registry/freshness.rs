@@ -60,10 +60,7 @@ impl State {
         };
         let format = Stamp::of(&directory.join("format")).map_err(failed)?;
         Ok(Some(State {
-            identity: Some(Identity {
-                directory: found,
-                format,
-            }),
+            identity: Some(Identity { directory: found, format }),
             settings: [Stamp::of(&directory.join("config")).map_err(failed)?, user_settings()],
         }))
     }
@@ -82,10 +79,7 @@ impl State {
 
     /// Of a repository in a bucket, which has no stamps.
     pub(super) fn of_bucket() -> State {
-        State {
-            identity: None,
-            settings: [None, user_settings()],
-        }
+        State { identity: None, settings: [None, user_settings()] }
     }
 
     /// Whether it is the same repository, whatever its settings.
@@ -121,10 +115,7 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn now() -> Asked {
-        Asked {
-            answered: Instant::now(),
-            asking: false,
-        }
+        Asked { answered: Instant::now(), asking: false }
     }
 
     /// Whether the bucket is to be asked; who is told so does ask, and says how it ended.

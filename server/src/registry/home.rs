@@ -35,11 +35,7 @@ pub(super) enum Home {
 
 fn below(place: &Place, name: &RepoName) -> Place {
     match place {
-        Place::Bucket {
-            kind,
-            name: bucket,
-            prefix,
-        } => Place::Bucket {
+        Place::Bucket { kind, name: bucket, prefix } => Place::Bucket {
             kind: *kind,
             name: bucket.clone(),
             prefix: format!("{prefix}/{name}").trim_start_matches('/').to_owned(),
@@ -55,11 +51,7 @@ impl Home {
     /// The URL is none of a bucket.
     pub fn bucket(url: &str, indexes: PathBuf, read_only: bool) -> Result<Home> {
         match Place::parse(url)? {
-            place @ Place::Bucket { .. } => Ok(Home::Bucket {
-                place,
-                indexes,
-                read_only,
-            }),
+            place @ Place::Bucket { .. } => Ok(Home::Bucket { place, indexes, read_only }),
             _ => Err(Problem::usage("--storage wants a bucket")
                 .hint("s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX")),
         }
@@ -170,12 +162,7 @@ impl Home {
     }
 
     fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
-        if let Home::Bucket {
-            place,
-            read_only: false,
-            ..
-        } = self
-        {
+        if let Home::Bucket { place, read_only: false, .. } = self {
             let (storage, key) = (place.storage()?, NOTED.key(&name.to_string())?);
             if storage.size(&key)?.is_none() {
                 storage.put(&key, b"1\n")?;

@@ -37,10 +37,7 @@ impl RepoKey {
 
     /// Its directory below another.
     pub fn dir(&self, below: &Path) -> PathBuf {
-        below
-            .join(self.name.owner())
-            .join(self.name.name())
-            .join(self.identity.to_string())
+        below.join(self.name.owner()).join(self.name.name()).join(self.identity.to_string())
     }
 }
 

@@ -32,9 +32,8 @@ const LOCAL: &str = "local";
 const MAX_PART: usize = 96;
 
 /// First parts of paths that are not owners.
-const RESERVED: [&str; 10] = [
-    "api", "assets", "datasets", "healthz", "login", "logout", "metrics", "models", "readyz", "spaces",
-];
+const RESERVED: [&str; 10] =
+    ["api", "assets", "datasets", "healthz", "login", "logout", "metrics", "models", "readyz", "spaces"];
 
 /// A repository's name: `owner/name`, each of letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,10 +50,7 @@ impl RepoName {
     /// Parts that are no directory names everywhere.
     pub fn new(owner: &str, name: &str) -> Result<RepoName> {
         if is_part(owner) && is_part(name) && !name.ends_with(".git") && !RESERVED.contains(&owner) {
-            return Ok(RepoName {
-                owner: owner.to_owned(),
-                name: name.to_owned(),
-            });
+            return Ok(RepoName { owner: owner.to_owned(), name: name.to_owned() });
         }
         let shown: String = format!("{owner}/{name}").chars().take(200).collect();
         Err(Problem::usage(format!("{shown:?} names no repository")).hint(
@@ -142,12 +138,7 @@ impl Registry {
     pub fn new(root: &Path, indexes: Option<PathBuf>, engine: Arc<dyn Engine>) -> Result<Registry> {
         let root = fs::canonicalize(root).map_err(unserved(root))?;
         let single = Repo::directory(&root).map(|_| single_name(&root));
-        Ok(Registry {
-            home: Home::Directory { root, indexes },
-            engine,
-            single,
-            open: Mutex::default(),
-        })
+        Ok(Registry { home: Home::Directory { root, indexes }, engine, single, open: Mutex::default() })
     }
 
     /// The repositories of a bucket, at `url/OWNER/NAME`; what is cached of them is below `indexes`.
@@ -155,12 +146,7 @@ impl Registry {
     /// # Errors
     /// The URL is none of a bucket.
     pub fn of_bucket(url: &str, indexes: PathBuf, read_only: bool, engine: Arc<dyn Engine>) -> Result<Registry> {
-        Ok(Registry {
-            home: Home::bucket(url, indexes, read_only)?,
-            engine,
-            single: None,
-            open: Mutex::default(),
-        })
+        Ok(Registry { home: Home::bucket(url, indexes, read_only)?, engine, single: None, open: Mutex::default() })
     }
 
     /// What commits are compressed with.
@@ -212,9 +198,7 @@ impl Registry {
     /// # Errors
     /// As `open`.
     pub(crate) fn open_with_state(&self, name: &RepoName) -> Result<(Arc<Repo>, State)> {
-        let fresh = self
-            .state(name)
-            .and_then(|state| Ok((state, self.still_open(name, &state)?)));
+        let fresh = self.state(name).and_then(|state| Ok((state, self.still_open(name, &state)?)));
         let state = match fresh {
             Ok((_, Some(found))) => return Ok(found),
             Ok((state, None)) => state,
@@ -299,10 +283,8 @@ impl Registry {
     /// It exists; the served directory is one repository; the medium failed.
     pub fn create(&self, name: &RepoName, branch: &str) -> Result<Arc<Repo>> {
         if self.single.is_some() {
-            return Err(
-                Problem::forbidden("the served directory is one repository; it takes no others")
-                    .hint("serve the directory above the repositories' owners"),
-            );
+            return Err(Problem::forbidden("the served directory is one repository; it takes no others")
+                .hint("serve the directory above the repositories' owners"));
         }
         match self.home.create(name, branch, &self.engine)? {
             true => self.open(name),
@@ -337,8 +319,7 @@ impl Registry {
     /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next
     /// time.
     pub fn rest(&self, idle: Duration) {
-        self.opened()
-            .retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
+        self.opened().retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
     }
 }
 
@@ -347,16 +328,9 @@ fn missing(name: &RepoName) -> Problem {
 }
 
 fn single_name(root: &Path) -> RepoName {
-    let named = if root.file_name().is_some_and(|n| n == DIR) {
-        root.parent().unwrap_or(root)
-    } else {
-        root
-    };
+    let named = if root.file_name().is_some_and(|n| n == DIR) { root.parent().unwrap_or(root) } else { root };
     let name = named.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    RepoName::new(LOCAL, name).unwrap_or(RepoName {
-        owner: LOCAL.to_owned(),
-        name: "model".to_owned(),
-    })
+    RepoName::new(LOCAL, name).unwrap_or(RepoName { owner: LOCAL.to_owned(), name: "model".to_owned() })
 }
 
 fn names_in(dir: &Path) -> Result<Vec<String>> {
@@ -367,9 +341,7 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry")
-            .field("home", &self.home)
-            .finish_non_exhaustive()
+        f.debug_struct("Registry").field("home", &self.home).finish_non_exhaustive()
     }
 }
 

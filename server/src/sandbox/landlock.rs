@@ -25,10 +25,7 @@ fn restrict(needs: &Needs) -> Result<Status, RulesetError> {
         .create()?
         .add_rules(path_beneath_rules(&needs.read, read))?
         .add_rules(path_beneath_rules(&needs.write, written()))?
-        .add_rules(path_beneath_rules(
-            &needs.append,
-            AccessFs::WriteFile | AccessFs::MakeReg,
-        ))?
+        .add_rules(path_beneath_rules(&needs.append, AccessFs::WriteFile | AccessFs::MakeReg))?
         .add_rules(path_beneath_rules(&needs.devices, devices | written()))?
         .restrict_self()?;
     Ok(match (status.ruleset, status.landlock) {

@@ -44,11 +44,7 @@ enum Status {
 
 impl Needs {
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        self.read
-            .iter()
-            .chain(&self.write)
-            .chain(&self.append)
-            .chain(&self.devices)
+        self.read.iter().chain(&self.write).chain(&self.append).chain(&self.devices)
     }
 
     fn cover(&self, path: &Path) -> bool {

@@ -14,22 +14,9 @@ use std::{
 };
 
 /// Libraries that are loaded when they are needed: to resolve names, to compute on a GPU.
-const LIBRARIES: [&str; 6] = [
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
-    "/etc/ld.so.cache",
-];
+const LIBRARIES: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
 /// How names are resolved.
-const NAMES: [&str; 5] = [
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/host.conf",
-    "/etc/gai.conf",
-];
+const NAMES: [&str; 5] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
 /// Certificates that webhooks and buckets are checked against: those that everybody may read, not the directories of
 /// private keys beside them.
 const AUTHORITIES: [&str; 7] = [
@@ -62,11 +49,8 @@ const CREDENTIAL_FILES: [&str; 5] = [
 ];
 const CREDENTIALS: [&str; 3] = [".aws", ".azure", ".config/gcloud"];
 /// Tokens that are replaced from time to time: their directories.
-const TOKEN_FILES: [&str; 3] = [
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AZURE_FEDERATED_TOKEN_FILE",
-];
+const TOKEN_FILES: [&str; 3] =
+    ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE"];
 
 /// All of it.
 ///
@@ -93,10 +77,7 @@ pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
         }
     }
     needs.read.extend(mdl_repo::user_file());
-    let tls = options
-        .tls
-        .iter()
-        .flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
+    let tls = options.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]);
     needs.read.extend(tls);
     Ok(needs)
 }
@@ -121,20 +102,14 @@ fn fixed() -> Vec<PathBuf> {
 }
 
 fn named(variable: &str) -> Option<PathBuf> {
-    env::var_os(variable)
-        .filter(|v: &OsString| !v.is_empty())
-        .map(PathBuf::from)
+    env::var_os(variable).filter(|v: &OsString| !v.is_empty()).map(PathBuf::from)
 }
 
 fn credentials() -> Vec<PathBuf> {
     let home = named("HOME");
-    let at_home = home
-        .iter()
-        .flat_map(|home| CREDENTIALS.iter().map(|below| home.join(below)));
+    let at_home = home.iter().flat_map(|home| CREDENTIALS.iter().map(|below| home.join(below)));
     let files = CREDENTIAL_FILES.into_iter().filter_map(named);
-    let tokens = TOKEN_FILES
-        .into_iter()
-        .filter_map(|v| Some(named(v)?.parent()?.to_path_buf()));
+    let tokens = TOKEN_FILES.into_iter().filter_map(|v| Some(named(v)?.parent()?.to_path_buf()));
     at_home.chain(files).chain(tokens).collect()
 }
 
@@ -152,11 +127,7 @@ fn links_out_of(root: &Path) -> Vec<PathBuf> {
         }
     }
     // A root that is a repository itself, with a link to where its packs are.
-    out.extend(
-        children(&root.join(mdl_repo::DIR))
-            .iter()
-            .filter_map(|p| elsewhere(root, p)),
-    );
+    out.extend(children(&root.join(mdl_repo::DIR)).iter().filter_map(|p| elsewhere(root, p)));
     out
 }
 
@@ -182,14 +153,9 @@ mod tests {
     fn links_to_repositories_elsewhere_are_found_and_other_links_are_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let top = dir.path().canonicalize().expect("a path");
-        for made in [
-            "root/ada/plain/packs",
-            "root/ada/split",
-            "elsewhere/repo",
-            "elsewhere/packs",
-            "elsewhere/owner",
-            "deep",
-        ] {
+        for made in
+            ["root/ada/plain/packs", "root/ada/split", "elsewhere/repo", "elsewhere/packs", "elsewhere/owner", "deep"]
+        {
             fs::create_dir_all(top.join(made)).expect("a directory");
         }
         fs::write(top.join("elsewhere/secret"), b"x").expect("a file");
@@ -213,15 +179,7 @@ mod tests {
     #[test]
     fn nothing_private_is_needed() {
         let list = fixed();
-        for private in [
-            "/etc/shadow",
-            "/etc/ssl/private/x",
-            "/proc/self/environ",
-            "/root",
-            "/home",
-            "/tmp/x",
-            "/etc",
-        ] {
+        for private in ["/etc/shadow", "/etc/ssl/private/x", "/proc/self/environ", "/root", "/home", "/tmp/x", "/etc"] {
             let private = Path::new(private);
             assert!(!list.iter().any(|p| private.starts_with(p)), "{private:?}");
         }

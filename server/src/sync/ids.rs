@@ -22,9 +22,7 @@ const MAX_IDS: usize = 1 << 18;
 const ID: usize = 32;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(lacking).needs(Need::Read))
-        .routes(routes!(known).needs(Need::Read))
+    OpenApiRouter::new().routes(routes!(lacking).needs(Need::Read)).routes(routes!(known).needs(Need::Read))
 }
 
 async fn read(body: Body) -> Result<Vec<Id>> {

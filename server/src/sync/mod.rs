@@ -40,9 +40,7 @@ pub struct Transfers {
 impl Transfers {
     /// Nothing yet.
     pub fn new(options: &Options) -> Transfers {
-        Transfers {
-            whole: Whole::new(options.cache),
-        }
+        Transfers { whole: Whole::new(options.cache) }
     }
 
     /// Drops what nobody went on with.

@@ -126,10 +126,7 @@ async fn show(
         let missing = app.incoming().packs().missing(&access.holder()?, named)?;
         Ok(Json(SyncLanding {
             part_bytes: mdl_remote::PART,
-            missing: missing
-                .into_iter()
-                .map(|Gap { part, from }| SyncGap { part, from })
-                .collect(),
+            missing: missing.into_iter().map(|Gap { part, from }| SyncGap { part, from }).collect(),
         }))
     })
     .await
@@ -212,10 +209,7 @@ impl Coming {
                 None => break Ok(()),
                 Some(Err(e)) => break Err(Problem::usage(format!("the body broke off: {e}"))),
                 Some(Ok(chunk)) if (waiting.len() + chunk.len()) as u64 > self.left => {
-                    break Err(Problem::too_large(format!(
-                        "more came than is missing of part {}",
-                        self.part
-                    )));
+                    break Err(Problem::too_large(format!("more came than is missing of part {}", self.part)));
                 }
                 Some(Ok(chunk)) => waiting.extend_from_slice(&chunk),
             }
@@ -250,21 +244,13 @@ impl Coming {
     }
 
     async fn check(self, said: [u8; 32]) -> Result<()> {
-        let Coming {
-            app,
-            holder,
-            named,
-            part,
-            ..
-        } = self;
+        let Coming { app, holder, named, part, .. } = self;
         work(move || {
             let pack = app.incoming().packs().pack(&holder, named)?;
             match pack.check(part, &said)? {
                 true => Ok(()),
-                false => Err(
-                    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", "the part's BLAKE3 is another")
-                        .hint("send it again"),
-                ),
+                false => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", "the part's BLAKE3 is another")
+                    .hint("send it again")),
             }
         })
         .await
@@ -306,8 +292,5 @@ async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<Sy
         .await
     });
     let taken = task.await.map_err(Problem::internal)??;
-    Ok(Json(SyncTaken {
-        objects: taken.objects,
-        bytes: taken.bytes,
-    }))
+    Ok(Json(SyncTaken { objects: taken.objects, bytes: taken.bytes }))
 }

@@ -22,9 +22,7 @@ const LONGEST: usize = 4096;
 const MAX_JSON: usize = 16 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(note).needs(Need::Write))
-        .layer(DefaultBodyLimit::max(MAX_JSON))
+    OpenApiRouter::new().routes(routes!(note).needs(Need::Write)).layer(DefaultBodyLimit::max(MAX_JSON))
 }
 
 /// A version that was pruned.
@@ -51,10 +49,7 @@ fn read(asked: SyncMark) -> Result<(Id, PrunedMark)> {
     if asked.rules.len() > LONGEST {
         return Err(Problem::too_large(format!("rules of more than {LONGEST} bytes")));
     }
-    let mark = PrunedMark {
-        time_ms: asked.time_ms,
-        rules: asked.rules,
-    };
+    let mark = PrunedMark { time_ms: asked.time_ms, rules: asked.rules };
     Ok((api::id(&asked.commit)?, mark))
 }
 

@@ -38,9 +38,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const BATCH: u64 = 1 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(read).needs(Need::Read))
-        .layer(DefaultBodyLimit::max(MAX_JSON))
+    OpenApiRouter::new().routes(routes!(read).needs(Need::Read)).layer(DefaultBodyLimit::max(MAX_JSON))
 }
 
 /// Bytes of a pack.
@@ -101,11 +99,7 @@ impl Reading {
         let (size, whole) = match self.repo.storage().size(&key)? {
             Some(size) => (size, false),
             None => {
-                let gone = || {
-                    Problem::not_found("pack", pack)
-                        .code("PackGone")
-                        .hint("ask for a new plan")
-                };
+                let gone = || Problem::not_found("pack", pack).code("PackGone").hint("ask for a new plan");
                 (self.whole.size(&key)?.ok_or_else(gone)?, true)
             }
         };
@@ -124,10 +118,7 @@ impl Reading {
             };
             let end = piece.offset.checked_add(piece.len);
             if end.is_none_or(|end| end > self.places[place].size) {
-                return Err(Problem::usage(format!(
-                    "{} bytes at {} are not in that pack",
-                    piece.len, piece.offset
-                )));
+                return Err(Problem::usage(format!("{} bytes at {} are not in that pack", piece.len, piece.offset)));
             }
             let (mut offset, mut left) = (piece.offset, piece.len);
             while left > 0 {
@@ -136,10 +127,7 @@ impl Reading {
                     room = BATCH;
                 }
                 let len = left.min(room);
-                self.batches
-                    .last_mut()
-                    .into_iter()
-                    .for_each(|b| b.push(Range { place, offset, len }));
+                self.batches.last_mut().into_iter().for_each(|b| b.push(Range { place, offset, len }));
                 (offset, left, room) = (offset + len, left - len, room - len);
             }
         }
@@ -205,9 +193,7 @@ async fn read(State(app): State<App>, Read(access): Read, Body(asked): Body<Sync
             Ok::<_, io::Error>(Some((bytes, batch + 1)))
         }
     });
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static(OCTETS)),
-        (header::CONTENT_LENGTH, HeaderValue::from(total)),
-    ];
+    let headers =
+        [(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS)), (header::CONTENT_LENGTH, HeaderValue::from(total))];
     Ok((headers, Bytes::from_stream(body)).into_response())
 }

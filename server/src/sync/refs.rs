@@ -22,9 +22,7 @@ const MAX_MOVES: usize = 4096;
 const MAX_LINE: usize = 300;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list).needs(Need::Read))
-        .routes(routes!(move_all).needs(Need::Write))
+    OpenApiRouter::new().routes(routes!(list).needs(Need::Read)).routes(routes!(move_all).needs(Need::Write))
 }
 
 /// A branch or tag, and what it holds.
@@ -108,21 +106,14 @@ async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
         let mut all = Vec::new();
         for prefix in [HEADS, TAGS] {
             let found = refs.list(prefix)?.into_iter();
-            all.extend(found.map(|(short, id)| SyncRef {
-                name: format!("{prefix}{short}"),
-                id: id.to_hex(),
-            }));
+            all.extend(found.map(|(short, id)| SyncRef { name: format!("{prefix}{short}"), id: id.to_hex() }));
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let head = match refs.head()? {
             Head::Branch(branch) => Some(branch),
             Head::Detached(_) => None,
         };
-        Ok(Json(SyncRefs {
-            protocol: PROTOCOL,
-            head,
-            refs: all,
-        }))
+        Ok(Json(SyncRefs { protocol: PROTOCOL, head, refs: all }))
     })
     .await
 }
@@ -136,12 +127,7 @@ fn read(asked: SyncMove) -> Result<RefMove> {
     })?;
     check_ref_name(short)?;
     let id = |text: &Option<String>| text.as_deref().map(api::id).transpose();
-    Ok(RefMove {
-        expected: id(&asked.expected)?,
-        new: id(&asked.new)?,
-        force: asked.force,
-        name: asked.name,
-    })
+    Ok(RefMove { expected: id(&asked.expected)?, new: id(&asked.new)?, force: asked.force, name: asked.name })
 }
 
 /// Move branches and tags
@@ -167,14 +153,7 @@ async fn move_all(
     if asked.moves.len() > MAX_MOVES {
         return Err(Problem::too_large(format!("more than {MAX_MOVES} moves")));
     }
-    let line: String = asked
-        .message
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(MAX_LINE)
-        .collect();
+    let line: String = asked.message.lines().next().unwrap_or_default().chars().take(MAX_LINE).collect();
     let moves = asked.moves.into_iter().map(read).collect::<Result<Vec<RefMove>>>()?;
     work(move || {
         let line = if line.is_empty() { "push" } else { &line };
@@ -190,9 +169,7 @@ fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<Sy
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
     let serving = Serving(app.clone());
-    let done = repo
-        .receive_refs(moves, false, who.as_ref(), line, &serving)
-        .map_err(theirs)?;
+    let done = repo.receive_refs(moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
     let mut refs = Vec::with_capacity(moves.len());
     for ((m, before), done) in moves.iter().zip(before).zip(done) {
         if done.is_ok() && before != m.new {

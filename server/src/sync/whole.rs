@@ -58,11 +58,7 @@ impl Whole {
         for (_, dir) in app.incoming().room().repositories() {
             let storage = LocalStorage::new(dir.join(KIND));
             let listed = storage.list(&PACKS).unwrap_or_default();
-            let is_old = |s: &Stored| {
-                SystemTime::now()
-                    .duration_since(s.modified)
-                    .is_ok_and(|past| past >= age)
-            };
+            let is_old = |s: &Stored| SystemTime::now().duration_since(s.modified).is_ok_and(|past| past >= age);
             for old in listed.iter().filter(|s| is_old(s)) {
                 let _ = storage.delete(&old.key);
             }

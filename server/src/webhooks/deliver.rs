@@ -18,23 +18,11 @@ use sha2::Sha256;
 use std::{error::Error, time::Duration};
 
 /// Deliveries that are under way or wait, in all, for one owner and for one repository; more are dropped.
-const QUEUE: Limits = Limits {
-    all: 4096,
-    per_client: 1024,
-    per_repo: 256,
-    shares: 4096,
-    waiting: 0,
-    waiting_per_client: 0,
-};
+const QUEUE: Limits =
+    Limits { all: 4096, per_client: 1024, per_repo: 256, shares: 4096, waiting: 0, waiting_per_client: 0 };
 /// Deliveries that are under way. All that wait are in the other.
-const TURNS: Limits = Limits {
-    all: 64,
-    per_client: 16,
-    per_repo: 4,
-    shares: 64,
-    waiting: usize::MAX,
-    waiting_per_client: usize::MAX,
-};
+const TURNS: Limits =
+    Limits { all: 64, per_client: 16, per_repo: 4, shares: 64, waiting: usize::MAX, waiting_per_client: usize::MAX };
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long until it is tried again.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
@@ -99,11 +87,7 @@ async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, even
     let delivery = match attempts(app, client, turns, hook, event).await {
         Ok(delivery) => delivery,
         Err(problem) => {
-            tracing::warn!(
-                hook = hook.id,
-                why = problem.message,
-                "a webhook could not be delivered"
-            );
+            tracing::warn!(hook = hook.id, why = problem.message, "a webhook could not be delivered");
             return;
         }
     };

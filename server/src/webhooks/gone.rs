@@ -18,8 +18,7 @@ impl All {
             changed |= of_repo.look_after(registry, now);
         }
         let before = self.repositories.len();
-        self.repositories
-            .retain(|r| r.gone_ms.is_none_or(|gone| now.saturating_sub(gone) < KEPT_MS));
+        self.repositories.retain(|r| r.gone_ms.is_none_or(|gone| now.saturating_sub(gone) < KEPT_MS));
         changed || self.repositories.len() != before
     }
 }

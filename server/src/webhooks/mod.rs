@@ -114,16 +114,8 @@ impl All {
             return serde_json::from_value(value);
         }
         let named: BTreeMap<RepoName, Vec<Webhook>> = serde_json::from_value(value)?;
-        let of_repo = |(repo, webhooks)| OfRepo {
-            repo,
-            identity: None,
-            gone_ms: None,
-            webhooks,
-        };
-        Ok(All {
-            version: VERSION,
-            repositories: named.into_iter().map(of_repo).collect(),
-        })
+        let of_repo = |(repo, webhooks)| OfRepo { repo, identity: None, gone_ms: None, webhooks };
+        Ok(All { version: VERSION, repositories: named.into_iter().map(of_repo).collect() })
     }
 
     fn of(&mut self, repo: &RepoKey) -> &mut Vec<Webhook> {
@@ -148,9 +140,7 @@ impl Webhook {
     }
 
     fn is_about(&self, name: &str) -> bool {
-        self.refs
-            .as_ref()
-            .is_none_or(|glob| matches(glob, name).unwrap_or(false))
+        self.refs.as_ref().is_none_or(|glob| matches(glob, name).unwrap_or(false))
     }
 }
 
@@ -163,11 +153,7 @@ impl Webhooks {
     /// The webhooks in a state directory. Those from before there were identities go to the repositories that they were
     /// set for.
     pub fn new(state: &Path, registry: &Registry) -> Webhooks {
-        let webhooks = Webhooks {
-            file: state.join(FILE),
-            last: Mutex::default(),
-            looked: Mutex::new(Instant::now()),
-        };
+        let webhooks = Webhooks { file: state.join(FILE), last: Mutex::default(), looked: Mutex::new(Instant::now()) };
         webhooks.look_after(registry);
         webhooks
     }
@@ -249,10 +235,7 @@ impl Webhooks {
         by: &str,
     ) -> Result<Webhook> {
         let refuse = |why: String| Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why);
-        if secret
-            .as_ref()
-            .is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET)
-        {
+        if secret.as_ref().is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET) {
             return Err(refuse(format!("a secret has 1 to {LONGEST_SECRET} bytes")));
         }
         if let Some(glob) = &refs {
@@ -261,14 +244,7 @@ impl Webhooks {
             }
             matches(glob, "").map_err(|e| refuse(e.to_string()))?;
         }
-        let hook = Webhook {
-            id: random_hex(8)?,
-            url,
-            secret,
-            refs,
-            by: by.to_owned(),
-            created_ms: now_ms(),
-        };
+        let hook = Webhook { id: random_hex(8)?, url, secret, refs, by: by.to_owned(), created_ms: now_ms() };
         self.change(|all| {
             let hooks = all.of(repo);
             if hooks.len() >= MAX_HOOKS {
@@ -288,11 +264,7 @@ impl Webhooks {
             let hooks = all.of(repo);
             let before = hooks.len();
             hooks.retain(|h| h.id != id);
-            if hooks.len() == before {
-                Err(missing(id))
-            } else {
-                Ok(())
-            }
+            if hooks.len() == before { Err(missing(id)) } else { Ok(()) }
         })?;
         self.last().remove(id);
         Ok(())

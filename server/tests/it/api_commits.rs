@@ -33,10 +33,7 @@ impl Fixture {
     }
 
     fn first(&self) -> String {
-        let files = [
-            ("model.safetensors", safetensors(&TENSORS, 0)),
-            ("notes/a.txt", b"a".to_vec()),
-        ];
+        let files = [("model.safetensors", safetensors(&TENSORS, 0)), ("notes/a.txt", b"a".to_vec())];
         commit(&self.repo(), &files, "first", 1).to_hex()
     }
 
@@ -63,9 +60,7 @@ impl Fixture {
     fn commits(&self) -> usize {
         let repo = self.repo();
         let tip = repo.refs().head_commit().expect("refs");
-        repo.history(&tip.into_iter().collect::<Vec<_>>())
-            .expect("history")
-            .count()
+        repo.history(&tip.into_iter().collect::<Vec<_>>()).expect("history").count()
     }
 
     fn clean(&self) {
@@ -87,10 +82,7 @@ fn form_of(meta: &Value, files: &[(&str, &[u8])]) -> http::Request<Body> {
 fn made(answer: &Answer) -> String {
     assert_eq!(answer.status, 201, "{}", answer.text);
     let id = answer.json["commit"].as_str().expect("an id").to_owned();
-    assert_eq!(
-        answer.headers["location"],
-        format!("/api/v1/repos/ada/gpt/commits/{id}")
-    );
+    assert_eq!(answer.headers["location"], format!("/api/v1/repos/ada/gpt/commits/{id}"));
     id
 }
 
@@ -116,15 +108,9 @@ async fn every_form_gives_the_bytes_back() {
 
     let archive = tar(&[("./model.safetensors", &two), (&long, b"x")]);
     let answer = send(&f.app, tar_request(&said(2), archive)).await;
-    assert_eq!(
-        (&answer.json["parent"], &answer.json["files_deleted"]),
-        (&json!(first), &json!(2))
-    );
+    assert_eq!((&answer.json["parent"], &answer.json["files_deleted"]), (&json!(first), &json!(2)));
     made(&answer);
-    assert_eq!(
-        f.files(),
-        vec![(long.clone(), b"x".to_vec()), ("model.safetensors".into(), two.clone())]
-    );
+    assert_eq!(f.files(), vec![(long.clone(), b"x".to_vec()), ("model.safetensors".into(), two.clone())]);
 
     // The archive as a part of a form, in small pieces, onto the parent's files.
     let meta = json!({"message": "third", "base": "parent", "remove": [long], "executable": []}).to_string();
@@ -132,20 +118,12 @@ async fn every_form_gives_the_bytes_back() {
     let body = form(&[("meta", None, meta.as_bytes()), ("tar", None, &archive)]);
     let pieces: Vec<Result<Bytes, std::io::Error>> = body.chunks(7).map(|c| Ok(Bytes::copy_from_slice(c))).collect();
     made(&send(&f.app, form_request(Body::from_stream(stream::iter(pieces)))).await);
-    assert_eq!(
-        f.files(),
-        vec![("model.safetensors".into(), two), ("run.sh".into(), b"#!".to_vec())]
-    );
+    assert_eq!(f.files(), vec![("model.safetensors".into(), two), ("run.sh".into(), b"#!".to_vec())]);
     let tip = f.tip();
     assert!(f.repo().files(&tip).expect("files")["run.sh"].executable);
 
-    let answer = ask(
-        &f.app,
-        "POST",
-        "/commits",
-        Some(json!({"message": "4", "base": "parent", "remove": ["run.sh"]})),
-    )
-    .await;
+    let answer =
+        ask(&f.app, "POST", "/commits", Some(json!({"message": "4", "base": "parent", "remove": ["run.sh"]}))).await;
     made(&answer);
     assert_eq!(f.files().len(), 1);
     f.clean();
@@ -173,26 +151,12 @@ async fn an_answer_that_was_lost_is_given_again() {
     assert_eq!(f.commits(), 2);
     // Other files or other words under the key; an other branch or key is another commit.
     let changed = safetensors(&TENSORS, 3);
-    let answer = send(
-        &f.app,
-        with_key(form_of(&said(2), &[("model.safetensors", &changed)]), "k-1"),
-    )
-    .await;
+    let answer = send(&f.app, with_key(form_of(&said(2), &[("model.safetensors", &changed)]), "k-1")).await;
     assert_eq!(answer.status, 422, "{}", answer.text);
-    let answer = send(
-        &f.app,
-        with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-1"),
-    )
-    .await;
+    let answer = send(&f.app, with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-1")).await;
     assert_eq!(answer.status, 422, "{}", answer.text);
     assert_eq!(f.commits(), 2);
-    made(
-        &send(
-            &f.app,
-            with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-2"),
-        )
-        .await,
-    );
+    made(&send(&f.app, with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-2")).await);
     let mut meta = said(2);
     meta["branch"] = json!("side");
     made(&send(&f.app, with_key(form_of(&meta, &[("model.safetensors", &one)]), "k-1")).await);
@@ -268,13 +232,7 @@ async fn hostile_archives_change_nothing() {
     let pax = |text: &[u8]| {
         let mut body = text.to_vec();
         body.resize(text.len().next_multiple_of(512), 0);
-        [
-            raw_tar(b"pax", b'x', &format!("{:o}", text.len())),
-            body,
-            raw_tar(b"f", b'0', "0"),
-            end.clone(),
-        ]
-        .concat()
+        [raw_tar(b"pax", b'x', &format!("{:o}", text.len())), body, raw_tar(b"f", b'0', "0"), end.clone()].concat()
     };
     let cases: Vec<(&str, Vec<u8>, &[u16])> = vec![
         ("absolute", file(b"/etc/passwd", b'0'), &[422]),
@@ -288,21 +246,9 @@ async fn hostile_archives_change_nothing() {
         ("device", file(b"a", b'3'), &[422]),
         ("pipe", file(b"a", b'6'), &[422]),
         ("sparse", file(b"a", b'S'), &[422]),
-        (
-            "huge",
-            [raw_tar(b"a", b'0', "77777777777777"[..11].as_ref()), end.clone()].concat(),
-            &[400, 413],
-        ),
-        (
-            "huge name",
-            [raw_tar(b"a", b'L', "77777777777"), end.clone()].concat(),
-            &[422],
-        ),
-        (
-            "huge pax",
-            [raw_tar(b"a", b'x', "77777777777"), end.clone()].concat(),
-            &[422],
-        ),
+        ("huge", [raw_tar(b"a", b'0', "77777777777777"[..11].as_ref()), end.clone()].concat(), &[400, 413]),
+        ("huge name", [raw_tar(b"a", b'L', "77777777777"), end.clone()].concat(), &[422]),
+        ("huge pax", [raw_tar(b"a", b'x', "77777777777"), end.clone()].concat(), &[422]),
         ("pax size", pax(b"29 size=18446744073709551615\n"), &[413]),
         ("pax nonsense", pax(b"9999999999999999999999 a=b\n"), &[400]),
         ("pax empty", pax(b"0 a=b\n"), &[400]),
@@ -343,80 +289,33 @@ async fn bombs_and_broken_forms_change_nothing() {
     let big = vec![1; 600 << 10];
     let many: Vec<(String, Vec<u8>)> = (0..21_000).map(|n| (format!("f{n}"), Vec::new())).collect();
     let mut parts: Vec<(&str, Option<&str>, &[u8])> = vec![("meta", None, meta)];
-    parts.extend(
-        many.iter()
-            .map(|(path, bytes)| ("file", Some(path.as_str()), bytes.as_slice())),
-    );
+    parts.extend(many.iter().map(|(path, bytes)| ("file", Some(path.as_str()), bytes.as_slice())));
     let whole = form(&[("meta", None, meta), ("file", Some("a"), b"abc")]);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let cases: Vec<(&str, Vec<u8>, &[u16])> = vec![
         ("thousands of parts", form(&parts), &[413]),
-        (
-            "a giant header",
-            form(&[("meta", None, meta), ("file", Some(&long), b"x")]),
-            &[413],
-        ),
+        ("a giant header", form(&[("meta", None, meta), ("file", Some(&long), b"x")]), &[413]),
         ("a giant first header", form(&[(&long, None, meta)]), &[413]),
         ("no meta", form(&[("file", Some("a"), b"x")]), &[400]),
-        (
-            "meta twice",
-            form(&[("meta", None, meta), ("meta", None, meta)]),
-            &[400],
-        ),
-        (
-            "meta too long",
-            form(&[("meta", None, format!("{{\"message\":\"{long}\"}}").as_bytes())]),
-            &[413],
-        ),
+        ("meta twice", form(&[("meta", None, meta), ("meta", None, meta)]), &[400]),
+        ("meta too long", form(&[("meta", None, format!("{{\"message\":\"{long}\"}}").as_bytes())]), &[413]),
         ("deep meta", form(&[("meta", None, deep.as_bytes())]), &[400]),
         ("no name", form(&[("meta", None, meta), ("file", None, b"x")]), &[400]),
-        (
-            "a name above",
-            form(&[("meta", None, meta), ("file", Some("../x"), b"x")]),
-            &[422],
-        ),
-        (
-            "an absolute name",
-            form(&[("meta", None, meta), ("file", Some("/x"), b"x")]),
-            &[422],
-        ),
-        (
-            "a name twice",
-            form(&[
-                ("meta", None, meta),
-                ("file", Some("x"), b"x"),
-                ("file", Some("x"), b"x"),
-            ]),
-            &[422],
-        ),
+        ("a name above", form(&[("meta", None, meta), ("file", Some("../x"), b"x")]), &[422]),
+        ("an absolute name", form(&[("meta", None, meta), ("file", Some("/x"), b"x")]), &[422]),
+        ("a name twice", form(&[("meta", None, meta), ("file", Some("x"), b"x"), ("file", Some("x"), b"x")]), &[422]),
         (
             "a file and a directory",
-            form(&[
-                ("meta", None, meta),
-                ("file", Some("x"), b"x"),
-                ("file", Some("x/y"), b"x"),
-            ]),
+            form(&[("meta", None, meta), ("file", Some("x"), b"x"), ("file", Some("x/y"), b"x")]),
             &[422],
         ),
         (
             "too much in all",
-            form(&[
-                ("meta", None, meta),
-                ("file", Some("x"), &big),
-                ("file", Some("y"), &big),
-            ]),
+            form(&[("meta", None, meta), ("file", Some("x"), &big), ("file", Some("y"), &big)]),
             &[413],
         ),
-        (
-            "both",
-            form(&[("meta", None, meta), ("file", Some("x"), b"x"), ("tar", None, b"x")]),
-            &[400],
-        ),
-        (
-            "something else",
-            form(&[("meta", None, meta), ("other", None, b"x")]),
-            &[400],
-        ),
+        ("both", form(&[("meta", None, meta), ("file", Some("x"), b"x"), ("tar", None, b"x")]), &[400]),
+        ("something else", form(&[("meta", None, meta), ("other", None, b"x")]), &[400]),
         ("cut off", whole[..whole.len() - 30].to_vec(), &[400]),
         ("cut off in meta", whole[..90].to_vec(), &[400]),
         ("nothing", Vec::new(), &[400]),
@@ -447,47 +346,19 @@ async fn what_is_said_is_checked() {
         (json!({"message": "x", "branch": "../x"}), 422),
         (json!({"message": "x", "meta": {"mdl.idempotency": "mine"}}), 422),
         (json!({"message": "x", "policy": "absent", "allow_empty": true}), 422),
-        (
-            json!({"message": "x", "policy": "/etc/passwd", "allow_empty": true}),
-            422,
-        ),
-        (
-            json!({"message": "x", "policy": "secret.toml", "allow_empty": true}),
-            422,
-        ),
-        (
-            json!({"message": "x", "resumed_from": "absent", "allow_empty": true}),
-            404,
-        ),
-        (
-            json!({"message": "x", "executable": ["absent"], "allow_empty": true}),
-            422,
-        ),
-        (
-            json!({"message": "x", "uploads": [{"path": "a", "upload": "absent"}]}),
-            422,
-        ),
+        (json!({"message": "x", "policy": "/etc/passwd", "allow_empty": true}), 422),
+        (json!({"message": "x", "policy": "secret.toml", "allow_empty": true}), 422),
+        (json!({"message": "x", "resumed_from": "absent", "allow_empty": true}), 404),
+        (json!({"message": "x", "executable": ["absent"], "allow_empty": true}), 422),
+        (json!({"message": "x", "uploads": [{"path": "a", "upload": "absent"}]}), 422),
     ];
     for (meta, status) in cases {
         let answer = ask(&f.app, "POST", "/commits", Some(meta.clone())).await;
         let refused = answer.status.as_u16();
-        assert!(
-            refused == status || (status == 422 && refused == 400),
-            "{meta}: {} {}",
-            answer.status,
-            answer.text
-        );
+        assert!(refused == status || (status == 422 && refused == 400), "{meta}: {} {}", answer.status, answer.text);
         assert_eq!(answer.headers["content-type"], "application/problem+json", "{meta}");
     }
-    assert_eq!(
-        send(
-            &f.app,
-            crate::support::http::request("POST", "/commits", "text/plain", "x")
-        )
-        .await
-        .status,
-        415
-    );
+    assert_eq!(send(&f.app, crate::support::http::request("POST", "/commits", "text/plain", "x")).await.status, 415);
     assert_eq!(f.commits(), 1);
 }
 
@@ -515,11 +386,7 @@ async fn damaged_checkpoints_are_refused_without_a_word_of_where_they_lie() {
         let answer = send(&f.app, form_of(&meta, &[("model.safetensors", cut)])).await;
         assert_eq!(answer.status, 422, "{}", answer.text);
         let place = f.root.path().display().to_string();
-        assert!(
-            answer.text.contains("model.safetensors") && !answer.text.contains(&place),
-            "{}",
-            answer.text
-        );
+        assert!(answer.text.contains("model.safetensors") && !answer.text.contains(&place), "{}", answer.text);
         f.clean();
     }
     let mut meta = said(1);
@@ -533,12 +400,7 @@ async fn whoever_may_not_write_is_refused() {
     use mdl_server::auth::{NewToken, Scope};
     let f = Fixture::new();
     let token = |scope, repo: &str| {
-        let new = NewToken {
-            name: "t".to_owned(),
-            repo: repo.to_owned(),
-            scope,
-            expires_ms: None,
-        };
+        let new = NewToken { name: "t".to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         f.app.tokens().create(new).expect("a token").1
     };
     let tokens = [
@@ -561,11 +423,7 @@ async fn whoever_may_not_write_is_refused() {
         for path in ["/commits", "/uploads"] {
             assert_eq!(order(path, "{}").await, expected[0], "{path} {token:?}");
         }
-        assert_eq!(
-            order("/jobs", r#"{"kind":"gc","dry_run":true}"#).await,
-            expected[1],
-            "{token:?}"
-        );
+        assert_eq!(order("/jobs", r#"{"kind":"gc","dry_run":true}"#).await, expected[1], "{token:?}");
         assert_eq!(order("/webhooks", "{}").await, expected[2], "{token:?}");
     }
 }

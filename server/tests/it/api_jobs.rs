@@ -50,37 +50,16 @@ async fn start(app: &App, job: Value) -> Answer {
 async fn jobs_run_and_are_remembered() {
     let (_root, app) = fixture(false);
     let job = over(&app, &start(&app, json!({"kind": "fsck"})).await).await;
-    assert_eq!(
-        (&job["state"], &job["result"]["ok"]),
-        (&json!("done"), &json!(true)),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["result"]["ok"]), (&json!("done"), &json!(true)), "{job}");
     let job = over(&app, &start(&app, json!({"kind": "compact", "dry_run": true})).await).await;
-    assert_eq!(
-        (&job["state"], &job["result"]["dry_run"]),
-        (&json!("done"), &json!(true)),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["result"]["dry_run"]), (&json!("done"), &json!(true)), "{job}");
     let job = over(&app, &start(&app, json!({"kind": "compact"})).await).await;
-    assert_eq!(
-        (&job["state"], &job["result"]["packs_after"]),
-        (&json!("done"), &json!(1)),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["result"]["packs_after"]), (&json!("done"), &json!(1)), "{job}");
     let job = over(&app, &start(&app, json!({"kind": "gc", "prune_now": true})).await).await;
-    assert_eq!(
-        (&job["state"], &job["kind"], &job["by"]),
-        (&json!("done"), &json!("gc"), &json!("anonymous")),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["kind"], &job["by"]), (&json!("done"), &json!("gc"), &json!("anonymous")), "{job}");
     assert!(job["ended_ms"].as_i64() >= job["started_ms"].as_i64());
     let jobs = ask(&app, "GET", "/jobs", None).await.json;
-    let kinds: Vec<&str> = jobs["jobs"]
-        .as_array()
-        .expect("jobs")
-        .iter()
-        .filter_map(|j| j["kind"].as_str())
-        .collect();
+    let kinds: Vec<&str> = jobs["jobs"].as_array().expect("jobs").iter().filter_map(|j| j["kind"].as_str()).collect();
     assert_eq!(kinds, ["gc", "compact", "compact", "fsck"]);
     for bad in [json!({}), json!({"kind": "format"}), json!({"kind": "gc", "x": 1})] {
         assert_eq!(start(&app, bad).await.status, 400);
@@ -93,12 +72,8 @@ async fn jobs_run_and_are_remembered() {
 #[tokio::test]
 async fn damage_is_a_result() {
     let (root, app) = fixture(false);
-    let packs = walk(root.path())
-        .into_iter()
-        .filter(|p| p.extension().is_some_and(|e| e == "mdlp" || e == "pack"));
-    let pack = packs
-        .max_by_key(|p| p.metadata().map_or(0, |m| m.len()))
-        .expect("a pack");
+    let packs = walk(root.path()).into_iter().filter(|p| p.extension().is_some_and(|e| e == "mdlp" || e == "pack"));
+    let pack = packs.max_by_key(|p| p.metadata().map_or(0, |m| m.len())).expect("a pack");
     let mut bytes = std::fs::read(&pack).expect("bytes");
     let middle = bytes.len() / 3;
     bytes[middle] ^= 0x55;
@@ -108,19 +83,13 @@ async fn damage_is_a_result() {
     std::fs::set_permissions(&pack, permissions).expect("writable");
     std::fs::write(&pack, bytes).expect("written");
     let job = over(&app, &start(&app, json!({"kind": "fsck"})).await).await;
-    assert_eq!(
-        (&job["state"], &job["result"]["ok"]),
-        (&json!("done"), &json!(false)),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["result"]["ok"]), (&json!("done"), &json!(false)), "{job}");
     assert!(!job["result"]["problems"].as_array().expect("problems").is_empty());
 }
 
 fn walk(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(dir).expect("a directory").flatten().map(|e| e.path());
-    entries
-        .flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] })
-        .collect()
+    entries.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
 }
 
 #[tokio::test]
@@ -138,11 +107,7 @@ async fn one_job_at_a_time_and_it_can_be_cancelled() {
     let answer = ask(&app, "DELETE", &format!("/jobs/{id}"), None).await;
     assert_eq!(answer.status, 202, "{}", answer.text);
     let job = over(&app, &started).await;
-    assert_eq!(
-        (&job["state"], &job["result"]),
-        (&json!("cancelled"), &Value::Null),
-        "{job}"
-    );
+    assert_eq!((&job["state"], &job["result"]), (&json!("cancelled"), &Value::Null), "{job}");
     // So does a server that stops.
     let started = start(&app, json!({"kind": "fsck"})).await;
     app.stop();
@@ -177,12 +142,7 @@ async fn webhooks_hear_of_commits() {
     let hook =
         json!({"url": format!("http://localhost:{port}/h?x=1"), "secret": "s3cret-words", "refs": "refs/heads/*"});
     let set = ask(&app, "POST", "/webhooks", Some(hook)).await;
-    assert_eq!(
-        (set.status.as_u16(), &set.json["signed"]),
-        (201, &json!(true)),
-        "{}",
-        set.text
-    );
+    assert_eq!((set.status.as_u16(), &set.json["signed"]), (201, &json!(true)), "{}", set.text);
     let other = json!({"url": format!("http://127.0.0.1:{port}/tags"), "refs": "refs/tags/*"});
     assert_eq!(ask(&app, "POST", "/webhooks", Some(other)).await.status, 201);
     let list = ask(&app, "GET", "/webhooks", None).await;
@@ -194,40 +154,23 @@ async fn webhooks_hear_of_commits() {
     let running = tokio::spawn(mdl_server::webhooks::run(app.clone()));
     tokio::task::yield_now().await;
     let meta = json!({"message": "m", "step": 9}).to_string();
-    let made = send(
-        &app,
-        form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")])),
-    )
-    .await;
+    let made = send(&app, form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")]))).await;
     assert_eq!(made.status, 201, "{}", made.text);
     // A redirect is not followed: it counts as a failure, and is tried again.
     let (head, body) = hear(&listener, "302 Found").await;
     let mut mac = Hmac::<Sha256>::new_from_slice(b"s3cret-words").expect("a key");
     mac.update(body.as_bytes());
     let digits: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
-    assert!(
-        head.contains(&format!("x-mdl-signature-256: sha256={digits}")),
-        "{head}"
-    );
-    assert!(
-        head.starts_with("post /h?x=1 ") && head.contains("x-mdl-event: ref"),
-        "{head}"
-    );
+    assert!(head.contains(&format!("x-mdl-signature-256: sha256={digits}")), "{head}");
+    assert!(head.starts_with("post /h?x=1 ") && head.contains("x-mdl-event: ref"), "{head}");
     let told: Value = serde_json::from_str(&body).expect("JSON");
     assert_eq!(
         (&told["repo"], &told["ref"], &told["by"]),
         (&json!("ada/gpt"), &json!("refs/heads/main"), &json!("anonymous"))
     );
-    assert_eq!(
-        (&told["new"], &told["old"]),
-        (&made.json["commit"], &made.json["parent"])
-    );
+    assert_eq!((&told["new"], &told["old"]), (&made.json["commit"], &made.json["parent"]));
     let (second, _) = hear(&listener, "204 No Content").await;
-    let delivery = |head: &str| {
-        head.lines()
-            .find(|l| l.starts_with("x-mdl-delivery"))
-            .map(str::to_owned)
-    };
+    let delivery = |head: &str| head.lines().find(|l| l.starts_with("x-mdl-delivery")).map(str::to_owned);
     assert_eq!(delivery(&head), delivery(&second));
     let id = set.json["id"].as_str().expect("an id");
     let last = async {
@@ -239,14 +182,8 @@ async fn webhooks_hear_of_commits() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let last = tokio::time::timeout(Duration::from_secs(5), last)
-        .await
-        .expect("a delivery");
-    assert_eq!(
-        (&last["ok"], &last["status"], &last["tries"]),
-        (&json!(true), &json!(204), &json!(2)),
-        "{last}"
-    );
+    let last = tokio::time::timeout(Duration::from_secs(5), last).await.expect("a delivery");
+    assert_eq!((&last["ok"], &last["status"], &last["tries"]), (&json!(true), &json!(204), &json!(2)), "{last}");
     assert_eq!(ask(&app, "DELETE", &format!("/webhooks/{id}"), None).await.status, 204);
     assert_eq!(ask(&app, "DELETE", &format!("/webhooks/{id}"), None).await.status, 404);
     app.stop();
@@ -270,22 +207,12 @@ async fn webhooks_stay_outside() {
         let answer = ask(&app, "POST", "/webhooks", Some(json!({"url": url}))).await;
         assert_eq!(answer.status, 422, "{url}");
     }
-    for bad in [
-        json!({}),
-        json!({"url": 1}),
-        json!({"url": "https://example.org", "x": 1}),
-    ] {
+    for bad in [json!({}), json!({"url": 1}), json!({"url": "https://example.org", "x": 1})] {
         assert_eq!(ask(&app, "POST", "/webhooks", Some(bad)).await.status, 400);
     }
-    for bad in [
-        json!({"refs": "["}),
-        json!({"secret": ""}),
-        json!({"secret": "x".repeat(257)}),
-    ] {
+    for bad in [json!({"refs": "["}), json!({"secret": ""}), json!({"secret": "x".repeat(257)})] {
         let mut hook = json!({"url": "https://example.org"});
-        hook.as_object_mut()
-            .expect("an object")
-            .extend(bad.as_object().expect("an object").clone());
+        hook.as_object_mut().expect("an object").extend(bad.as_object().expect("an object").clone());
         assert_eq!(ask(&app, "POST", "/webhooks", Some(hook)).await.status, 422);
     }
     // A name that leads inside is found out when it is looked up.
@@ -295,11 +222,7 @@ async fn webhooks_stay_outside() {
     let running = tokio::spawn(mdl_server::webhooks::run(app.clone()));
     tokio::task::yield_now().await;
     let meta = json!({"message": "m", "step": 9}).to_string();
-    send(
-        &app,
-        form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")])),
-    )
-    .await;
+    send(&app, form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")]))).await;
     let connected = tokio::time::timeout(Duration::from_secs(8), listener.accept()).await;
     assert!(connected.is_err(), "it was delivered");
     let id = set.json["id"].as_str().expect("an id");

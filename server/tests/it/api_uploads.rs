@@ -31,12 +31,7 @@ fn fixture() -> (Root, App) {
 
 async fn begin(app: &App, size: usize, sha256: Option<&str>) -> String {
     let answer = ask(app, "POST", "/uploads", Some(json!({"size": size, "sha256": sha256}))).await;
-    assert_eq!(
-        (answer.status.as_u16(), &answer.json["offset"]),
-        (201, &json!(0)),
-        "{}",
-        answer.text
-    );
+    assert_eq!((answer.status.as_u16(), &answer.json["offset"]), (201, &json!(0)), "{}", answer.text);
     let id = answer.json["id"].as_str().expect("an id").to_owned();
     assert_eq!(answer.headers["location"], format!("{REPO}/uploads/{id}"));
     id
@@ -51,11 +46,7 @@ async fn patch(app: &App, id: &str, offset: u64, body: impl Into<Body>) -> Answe
 async fn offset(app: &App, id: &str) -> u64 {
     let answer = ask(app, "HEAD", &format!("/uploads/{id}"), None).await;
     assert_eq!(answer.status, 200);
-    answer.headers["upload-offset"]
-        .to_str()
-        .expect("text")
-        .parse()
-        .expect("a number")
+    answer.headers["upload-offset"].to_str().expect("text").parse().expect("a number")
 }
 
 /// Sends `bytes` and breaks off.
@@ -70,13 +61,7 @@ fn left(root: &Root) -> usize {
 }
 
 async fn commit(app: &App, uploads: Value) -> Answer {
-    ask(
-        app,
-        "POST",
-        "/commits",
-        Some(json!({"message": "from uploads", "uploads": uploads})),
-    )
-    .await
+    ask(app, "POST", "/commits", Some(json!({"message": "from uploads", "uploads": uploads}))).await
 }
 
 proptest! {
@@ -124,10 +109,7 @@ async fn offsets_lengths_and_hashes_must_be_true() {
     let bytes = noise(1, 1000);
     let id = begin(&app, 1000, Some(&hex(b"something else"))).await;
     let answer = patch(&app, &id, 5, bytes.clone()).await;
-    assert_eq!(
-        (answer.status.as_u16(), &answer.headers["upload-offset"]),
-        (409, &"0".parse().expect("text"))
-    );
+    assert_eq!((answer.status.as_u16(), &answer.headers["upload-offset"]), (409, &"0".parse().expect("text")));
     assert_eq!(patch(&app, &id, 0, vec![0; 1001]).await.status, 413);
     assert_eq!(offset(&app, &id).await, 0);
     assert_eq!(patch(&app, &id, 0, bytes[..400].to_vec()).await.status, 200);
@@ -139,40 +121,17 @@ async fn offsets_lengths_and_hashes_must_be_true() {
     assert_eq!(left(&root), 0);
 
     let id = begin(&app, 10, None).await;
-    let without = request(
-        "PATCH",
-        &format!("/uploads/{id}"),
-        "application/octet-stream",
-        vec![0; 10],
-    );
+    let without = request("PATCH", &format!("/uploads/{id}"), "application/octet-stream", vec![0; 10]);
     assert_eq!(send(&app, without).await.status, 400);
     assert_eq!(ask(&app, "DELETE", &format!("/uploads/{id}"), None).await.status, 204);
     assert_eq!(ask(&app, "DELETE", &format!("/uploads/{id}"), None).await.status, 404);
     for id in ["..", "..%2f..%2ftokens", "x", &"0".repeat(32), "%00"] {
-        assert_eq!(
-            ask(&app, "GET", &format!("/uploads/{id}"), None).await.status,
-            404,
-            "{id}"
-        );
+        assert_eq!(ask(&app, "GET", &format!("/uploads/{id}"), None).await.status, 404, "{id}");
     }
-    for bad in [
-        json!({}),
-        json!({"size": -1}),
-        json!({"size": 1, "sha256": "xyz"}),
-        json!({"size": 1, "x": 1}),
-    ] {
-        assert_eq!(
-            ask(&app, "POST", "/uploads", Some(bad.clone())).await.status,
-            400,
-            "{bad}"
-        );
+    for bad in [json!({}), json!({"size": -1}), json!({"size": 1, "sha256": "xyz"}), json!({"size": 1, "x": 1})] {
+        assert_eq!(ask(&app, "POST", "/uploads", Some(bad.clone())).await.status, 400, "{bad}");
     }
-    assert_eq!(
-        ask(&app, "POST", "/uploads", Some(json!({"size": u64::MAX})))
-            .await
-            .status,
-        413
-    );
+    assert_eq!(ask(&app, "POST", "/uploads", Some(json!({"size": u64::MAX}))).await.status, 413);
     assert_eq!((left(&root), spooled(app.state())), (0, 0));
 }
 
@@ -184,26 +143,14 @@ async fn uploads_are_bounded_and_grow_old() {
     (options.max_upload, options.quota_repo) = (1000, Some(1000));
     let app = root.app(options);
     let first = begin(&app, 600, None).await;
-    assert_eq!(
-        ask(&app, "POST", "/uploads", Some(json!({"size": 600}))).await.status,
-        507
-    );
+    assert_eq!(ask(&app, "POST", "/uploads", Some(json!({"size": 600}))).await.status, 507);
     let second = begin(&app, 400, None).await;
     patch(&app, &first, 0, vec![1; 100]).await;
     app.incoming().uploads().sweep(mdl_server::incoming::IDLE);
     assert_eq!(offset(&app, &first).await, 100);
     tokio::time::sleep(Duration::from_millis(30)).await;
     app.incoming().uploads().sweep(Duration::from_millis(20));
-    assert_eq!(
-        (
-            left(&root),
-            ask(&app, "GET", &format!("/uploads/{second}"), None)
-                .await
-                .status
-                .as_u16()
-        ),
-        (0, 404)
-    );
+    assert_eq!((left(&root), ask(&app, "GET", &format!("/uploads/{second}"), None).await.status.as_u16()), (0, 404));
 }
 
 #[tokio::test]
@@ -229,12 +176,7 @@ async fn a_client_that_vanished_goes_on_where_it_was() {
     let (tell, told) = tokio::sync::oneshot::channel();
     let serving = tokio::spawn(mdl_server::serve(app.clone(), {
         let mut tell = Some(tell);
-        move |url: &str| {
-            drop(
-                tell.take()
-                    .map(|t| t.send(url.trim_start_matches("http://").to_owned())),
-            )
-        }
+        move |url: &str| drop(tell.take().map(|t| t.send(url.trim_start_matches("http://").to_owned())))
     }));
     let address = told.await.expect("an address");
     let bytes = noise(5, 3_000_000);
@@ -266,11 +208,7 @@ async fn a_client_that_vanished_goes_on_where_it_was() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let answer = patch(&app, &id, at as u64, Vec::new()).await;
     let at = match answer.status.as_u16() {
-        409 => answer.headers["upload-offset"]
-            .to_str()
-            .expect("text")
-            .parse()
-            .expect("a number"),
+        409 => answer.headers["upload-offset"].to_str().expect("text").parse().expect("a number"),
         status => unreachable!("{status} {}", answer.text),
     };
     assert_eq!(at, 1_239_567);

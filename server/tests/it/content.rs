@@ -22,10 +22,7 @@ const FILE: &str = "model.safetensors";
 const SHAPES: [(&str, usize, usize); 4] = [("a", 300, 70), ("b", 1, 9), ("big", 2100, 1024), ("c", 64, 64)];
 
 async fn reader(app: &App) -> Reader {
-    Reader {
-        repo: app.repo(&name("ada/gpt")).await.expect("the repository"),
-        party: Party::new("ada", "ada/gpt"),
-    }
+    Reader { repo: app.repo(&name("ada/gpt")).await.expect("the repository"), party: Party::new("ada", "ada/gpt") }
 }
 
 struct Fixture {
@@ -45,12 +42,7 @@ async fn fixture(change: impl FnOnce(&mut Options)) -> Fixture {
     let mut last = None;
     for version in 0..3 {
         let bytes = safetensors(&SHAPES, version);
-        let id = commit(
-            &repo,
-            &[(FILE, bytes.clone()), ("README.md", card.clone())],
-            "a version",
-            version,
-        );
+        let id = commit(&repo, &[(FILE, bytes.clone()), ("README.md", card.clone())], "a version", version);
         versions.push((entry(&repo, &id, FILE), bytes));
         last = Some(id);
     }
@@ -60,23 +52,12 @@ async fn fixture(change: impl FnOnce(&mut Options)) -> Fixture {
     change(&mut options);
     let app = root.app(options);
     let repo = reader(&app).await;
-    Fixture {
-        _root: root,
-        app,
-        repo,
-        versions,
-        card,
-    }
+    Fixture { _root: root, app, repo, versions, card }
 }
 
 fn asked(method: Method, headers: &[(HeaderName, &str)]) -> Asked {
-    let pairs = headers
-        .iter()
-        .map(|(k, v)| (k.clone(), HeaderValue::from_str(v).expect("a header")));
-    Asked {
-        method,
-        headers: HeaderMap::from_iter(pairs),
-    }
+    let pairs = headers.iter().map(|(k, v)| (k.clone(), HeaderValue::from_str(v).expect("a header")));
+    Asked { method, headers: HeaderMap::from_iter(pairs) }
 }
 
 impl Fixture {
@@ -126,18 +107,13 @@ async fn parts_come_from_whatever_is_there() {
             let (status, headers, got) = f.get(entry, &[(header::RANGE, &range)], Validator::Id).await;
             assert_eq!(status, StatusCode::PARTIAL_CONTENT);
             assert!(got == bytes[start..end], "{range}, warm: {warm}");
-            assert_eq!(
-                text(&headers, header::CONTENT_RANGE),
-                format!("bytes {start}-{}/{n}", end - 1)
-            );
+            assert_eq!(text(&headers, header::CONTENT_RANGE), format!("bytes {start}-{}/{n}", end - 1));
         }
         f.get(entry, &[], Validator::Id).await;
     }
     let beyond = format!("bytes={n}-");
     let beyond = asked(Method::GET, &[(header::RANGE, &beyond)]);
-    let problem: Problem = respond(&f.app, &f.repo, FILE, entry, &beyond, Validator::Id)
-        .await
-        .expect_err("416");
+    let problem: Problem = respond(&f.app, &f.repo, FILE, entry, &beyond, Validator::Id).await.expect_err("416");
     assert_eq!(problem.status, StatusCode::RANGE_NOT_SATISFIABLE);
 }
 
@@ -145,16 +121,8 @@ async fn parts_come_from_whatever_is_there() {
 async fn etags_are_of_the_bytes_and_spare_transfers() {
     let f = fixture(|_| ()).await;
     let (entry, bytes) = &f.versions[1];
-    let head = respond(
-        &f.app,
-        &f.repo,
-        FILE,
-        entry,
-        &asked(Method::HEAD, &[]),
-        Validator::Sha256,
-    )
-    .await
-    .expect("a response");
+    let head =
+        respond(&f.app, &f.repo, FILE, entry, &asked(Method::HEAD, &[]), Validator::Sha256).await.expect("a response");
     let etag = format!("\"{}\"", hex(&Sha256::digest(bytes)));
     assert_eq!(text(head.headers(), header::ETAG), etag);
     assert_eq!(text(head.headers(), header::CONTENT_LENGTH), bytes.len().to_string());
@@ -175,28 +143,16 @@ async fn digests_are_computed_once_with_and_without_a_cache() {
     for cache in [16 << 30, 0] {
         let f = fixture(|o| o.cache = cache).await;
         let (entry, bytes) = &f.versions[0];
-        assert!(
-            digests(&f.app, &f.repo, entry, Duration::ZERO)
-                .await
-                .expect("looked")
-                .is_none()
-        );
+        assert!(digests(&f.app, &f.repo, entry, Duration::ZERO).await.expect("looked").is_none());
         let wait = Duration::from_secs(60);
         let all = futures_util::future::join_all((0..8).map(|_| digests(&f.app, &f.repo, entry, wait))).await;
         let want: [u8; 32] = Sha256::digest(bytes).into();
         for found in all {
             assert_eq!(found.expect("computed").expect("in time").sha256, want);
         }
-        let known = digests(&f.app, &f.repo, entry, Duration::ZERO)
-            .await
-            .expect("looked")
-            .expect("known");
+        let known = digests(&f.app, &f.repo, entry, Duration::ZERO).await.expect("looked").expect("known");
         assert_eq!(known.len, bytes.len() as u64);
-        let git = digests(&f.app, &f.repo, &f.card.0, wait)
-            .await
-            .expect("computed")
-            .expect("in time")
-            .git;
+        let git = digests(&f.app, &f.repo, &f.card.0, wait).await.expect("computed").expect("in time").git;
         // As `git hash-object` says.
         assert_eq!(hex(&git), "c06b64da4b222b355e7a83daac91e2572f67e525");
     }
@@ -219,13 +175,7 @@ async fn the_cache_keeps_to_its_limit_and_outlives_the_server() {
         assert!(f.get(entry, &[], Validator::Id).await.2 == *bytes);
     }
     let dir = f.app.state().join("decoded");
-    let names = || {
-        std::fs::read_dir(&dir)
-            .expect("listed")
-            .flatten()
-            .map(|e| e.file_name())
-            .collect::<Vec<_>>()
-    };
+    let names = || std::fs::read_dir(&dir).expect("listed").flatten().map(|e| e.file_name()).collect::<Vec<_>>();
     for _ in 0..200 {
         if names().len() == 2 && names().iter().all(|n| !n.to_string_lossy().ends_with(".part")) {
             break;
@@ -238,14 +188,10 @@ async fn the_cache_keeps_to_its_limit_and_outlives_the_server() {
     assert_eq!(names().len(), 2);
     let repo = reader(&again).await;
     let (entry, bytes) = &f.versions[2];
-    let response = respond(&again, &repo, FILE, entry, &asked(Method::GET, &[]), Validator::Id)
-        .await
-        .expect("a response");
+    let response =
+        respond(&again, &repo, FILE, entry, &asked(Method::GET, &[]), Validator::Id).await.expect("a response");
     assert!(to_bytes(response.into_body(), usize::MAX).await.expect("a body") == *bytes);
-    assert_eq!(
-        (again.metrics().cache_hits.get(), again.metrics().cache_misses.get()),
-        (1, 0)
-    );
+    assert_eq!((again.metrics().cache_hits.get(), again.metrics().cache_misses.get()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,10 +203,7 @@ async fn damage_cuts_the_body_off_or_is_an_error_but_never_wrong_bytes() {
         let id = commit(&repo, &[(FILE, safetensors(&SHAPES, 0))], "whole", 0);
         let entry = entry(&repo, &id, FILE);
         drop(repo);
-        for pack in std::fs::read_dir(root.path().join("ada/gpt/packs"))
-            .expect("packs")
-            .flatten()
-        {
+        for pack in std::fs::read_dir(root.path().join("ada/gpt/packs")).expect("packs").flatten() {
             let mut stored = std::fs::read(pack.path()).expect("read");
             let middle = stored.len() / 2;
             stored[middle] ^= 0x55;
@@ -275,12 +218,7 @@ async fn damage_cuts_the_body_off_or_is_an_error_but_never_wrong_bytes() {
             Ok(response) => to_bytes(response.into_body(), usize::MAX).await.ok(),
             Err(_) => None,
         };
-        assert!(
-            got.is_none(),
-            "{} bytes came without an error, of {}",
-            got.map_or(0, |g| g.len()),
-            bytes.len()
-        );
+        assert!(got.is_none(), "{} bytes came without an error, of {}", got.map_or(0, |g| g.len()), bytes.len());
         let wait = Duration::from_secs(60);
         assert!(!matches!(digests(&app, &repo, &entry, wait).await, Ok(Some(_))));
     }
@@ -300,11 +238,7 @@ fn ask_for_tar(url: &str) -> TcpStream {
 fn body(line: &mut impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     line.read_to_end(&mut all).expect("an answer");
-    assert!(
-        all.starts_with(b"HTTP/1.1 200 "),
-        "{:?}",
-        String::from_utf8_lossy(&all[..200.min(all.len())])
-    );
+    assert!(all.starts_with(b"HTTP/1.1 200 "), "{:?}", String::from_utf8_lossy(&all[..200.min(all.len())]));
     let end = all.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
     all.split_off(end)
 }
@@ -326,9 +260,7 @@ fn a_client_that_takes_nothing_keeps_nobody_from_the_memory_that_its_bytes_are_m
         assert_eq!(line.peek(&mut [0]).expect("an answer begins"), 1);
     }
     let mut quick = ask_for_tar(&live.url);
-    quick
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .expect("a timeout");
+    quick.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     let tar = body(&mut quick);
     assert!(tar.windows(bytes.len()).any(|w| w == bytes));
     for mut line in slow {

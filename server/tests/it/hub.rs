@@ -42,9 +42,7 @@ struct Answer {
 impl Answer {
     fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
-        serde_json::from_str(&text)
-            .map_err(|e| format!("{e}: {text}"))
-            .expect("JSON")
+        serde_json::from_str(&text).map_err(|e| format!("{e}: {text}")).expect("JSON")
     }
 
     fn header(&self, name: &str) -> &str {
@@ -76,12 +74,7 @@ impl Site {
                 ("sub/deep/a b.txt", b"x".to_vec()),
                 ("sub/note.txt", b"y".to_vec()),
             ];
-            ids.push(commit(
-                &repo,
-                &files,
-                &format!("version {version}\n\nmore <b>"),
-                version * 100,
-            ));
+            ids.push(commit(&repo, &files, &format!("version {version}\n\nmore <b>"), version * 100));
         }
         drop(repo);
         let app = root.app(root.options());
@@ -94,10 +87,7 @@ impl Site {
     }
 
     async fn ask(&self, method: Method, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Answer {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "127.0.0.1:7878");
+        let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1:7878");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -105,11 +95,7 @@ impl Site {
         let response = self.router.clone().oneshot(request).await.expect("an answer");
         let (parts, body) = response.into_parts();
         let body = to_bytes(body, 1 << 26).await.expect("a body").to_vec();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            body,
-        }
+        Answer { status: parts.status, headers: parts.headers, body }
     }
 
     async fn get(&self, path: &str) -> Answer {
@@ -124,8 +110,7 @@ impl Site {
     async fn commit(&self, branch: &str, lines: &[Value]) -> Answer {
         let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
         let headers = [("content-type", "application/x-ndjson")];
-        self.ask(Method::POST, &format!("{MODEL}/commit/{branch}"), &headers, text)
-            .await
+        self.ask(Method::POST, &format!("{MODEL}/commit/{branch}"), &headers, text).await
     }
 
     async fn batch(&self, operation: &str, bytes: &[u8], headers: &[(&str, &str)]) -> Value {
@@ -138,20 +123,12 @@ impl Site {
         let mut all = vec![("content-type", "application/vnd.git-lfs+json")];
         all.extend(headers);
         let path = "/ada/gpt.git/info/lfs/objects/batch";
-        let answer = self
-            .ask(Method::POST, path, &all, document.to_string())
-            .await
-            .ended(200);
+        let answer = self.ask(Method::POST, path, &all, document.to_string()).await.ended(200);
         answer.json()["objects"][0].clone()
     }
 
     fn token(&self, scope: Scope, repo: &str) -> String {
-        let new = NewToken {
-            name: "ada".to_owned(),
-            repo: repo.to_owned(),
-            scope,
-            expires_ms: None,
-        };
+        let new = NewToken { name: "ada".to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         self.app.tokens().create(new).expect("a token").1
     }
 }
@@ -183,16 +160,11 @@ fn file(path: &str, bytes: &[u8]) -> Value {
 /// The path and parameters of a link to this server.
 fn local(link: &str) -> String {
     let rest = link.strip_prefix("http://127.0.0.1:7878");
-    rest.ok_or_else(|| format!("{link:?} leads elsewhere"))
-        .expect("a link to here")
-        .to_owned()
+    rest.ok_or_else(|| format!("{link:?} leads elsewhere")).expect("a link to here").to_owned()
 }
 
 fn next_page(answer: &Answer) -> Option<String> {
-    let link = answer
-        .header("link")
-        .strip_prefix('<')?
-        .strip_suffix(">; rel=\"next\"")?;
+    let link = answer.header("link").strip_prefix('<')?.strip_suffix(">; rel=\"next\"")?;
     Some(local(link))
 }
 
@@ -210,29 +182,12 @@ async fn models_are_described_at_every_revision() {
     assert_eq!(latest["sha"], site.short(2).as_str());
     assert_eq!(
         siblings(&latest),
-        [
-            "README.md",
-            "config.json",
-            "model.safetensors",
-            "sub/deep/a b.txt",
-            "sub/note.txt"
-        ]
+        ["README.md", "config.json", "model.safetensors", "sub/deep/a b.txt", "sub/note.txt"]
     );
-    for rev in [
-        "main",
-        "step-100",
-        "HEAD~1",
-        "refs%2Fheads%2Fmain",
-        &site.short(1),
-        &site.ids[1].to_hex(),
-    ] {
+    for rev in ["main", "step-100", "HEAD~1", "refs%2Fheads%2Fmain", &site.short(1), &site.ids[1].to_hex()] {
         site.get(&format!("{MODEL}/revision/{rev}")).await.ended(200);
     }
-    let old = site
-        .get(&format!("{MODEL}/revision/step-100?blobs=True"))
-        .await
-        .ended(200)
-        .json();
+    let old = site.get(&format!("{MODEL}/revision/step-100?blobs=True")).await.ended(200).json();
     assert_eq!(old["sha"], site.short(1).as_str());
     assert_eq!(old["siblings"][2]["lfs"]["sha256"], sha256(&model(1)).as_str());
     let missing = site.get(&format!("{MODEL}/revision/nope")).await.ended(404);
@@ -241,11 +196,7 @@ async fn models_are_described_at_every_revision() {
         let missing = site.get(path).await.ended(404);
         assert_eq!(missing.header("x-error-code"), "RepoNotFound", "{path}");
     }
-    let list = site
-        .get("/api/models?search=GP&author=ada&limit=5")
-        .await
-        .ended(200)
-        .json();
+    let list = site.get("/api/models?search=GP&author=ada&limit=5").await.ended(200).json();
     assert_eq!(list[0]["id"], "ada/gpt");
     assert_eq!(site.get("/api/models?author=bob").await.json(), json!([]));
 }
@@ -260,20 +211,12 @@ async fn trees_come_in_pages_and_name_files_as_git_does() {
         .iter()
         .map(|i| (i["path"].as_str().expect("a path"), i["type"].as_str().expect("a type")))
         .collect();
-    let want = [
-        ("README.md", "file"),
-        ("config.json", "file"),
-        ("model.safetensors", "file"),
-        ("sub", "directory"),
-    ];
+    let want = [("README.md", "file"), ("config.json", "file"), ("model.safetensors", "file"), ("sub", "directory")];
     assert_eq!(kinds, want);
     assert_eq!(root[0]["oid"], git(b"# hello\n").as_str());
     let bytes = model(2);
-    let pointer = format!(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n",
-        sha256(&bytes),
-        bytes.len()
-    );
+    let pointer =
+        format!("version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n", sha256(&bytes), bytes.len());
     assert_eq!(root[2]["oid"], git(pointer.as_bytes()).as_str());
     assert_eq!(root[2]["lfs"]["oid"], sha256(&bytes).as_str());
     assert_eq!(root[2]["lfs"]["pointerSize"], pointer.len());
@@ -289,17 +232,10 @@ async fn trees_come_in_pages_and_name_files_as_git_does() {
         page = next_page(&answer);
     }
     let want = "README.md config.json model.safetensors sub sub/deep sub/deep/a_b.txt sub/note.txt";
-    assert_eq!(
-        paths.iter().map(|p| p.replace(' ', "_")).collect::<Vec<_>>().join(" "),
-        want
-    );
+    assert_eq!(paths.iter().map(|p| p.replace(' ', "_")).collect::<Vec<_>>().join(" "), want);
 
     for path in ["sub", "sub%2F", "sub/"] {
-        let below = site
-            .get(&format!("{MODEL}/tree/main/{path}?recursive=1"))
-            .await
-            .ended(200)
-            .json();
+        let below = site.get(&format!("{MODEL}/tree/main/{path}?recursive=1")).await.ended(200).json();
         assert_eq!(below[1]["path"], "sub/deep/a b.txt", "{path}");
     }
     for path in ["nope", "README.md", "sub/nope"] {
@@ -308,11 +244,7 @@ async fn trees_come_in_pages_and_name_files_as_git_does() {
     }
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let body = "paths=sub%2Fdeep%2Fa+b.txt&paths=nope&paths=sub&expand=true";
-    let info = site
-        .ask(Method::POST, &format!("{MODEL}/paths-info/main"), &form, body)
-        .await
-        .ended(200)
-        .json();
+    let info = site.ask(Method::POST, &format!("{MODEL}/paths-info/main"), &form, body).await.ended(200).json();
     assert_eq!(info.as_array().map(Vec::len), Some(2));
     assert_eq!(info[0]["oid"], git(b"x").as_str());
     assert_eq!(info[0]["lastCommit"]["id"], site.short(0).as_str());
@@ -330,10 +262,7 @@ async fn files_come_with_what_the_clients_need() {
         assert_eq!(head.header("etag"), format!("\"{}\"", sha256(&bytes)));
         assert_eq!(head.header("content-length"), bytes.len().to_string());
         assert_eq!(site.get(&path).await.ended(200).body, bytes);
-        let part = site
-            .ask(Method::GET, &path, &[("range", "bytes=5-1004")], Body::empty())
-            .await
-            .ended(206);
+        let part = site.ask(Method::GET, &path, &[("range", "bytes=5-1004")], Body::empty()).await.ended(206);
         assert_eq!(part.body, &bytes[5..1005]);
         assert_eq!(part.header("content-range"), format!("bytes 5-1004/{}", bytes.len()));
     }
@@ -352,33 +281,20 @@ async fn files_come_with_what_the_clients_need() {
 async fn branches_tags_and_commits_are_listed_made_and_deleted() {
     let site = Site::new();
     let branch = format!("{MODEL}/branch/wild%2Fone");
-    site.post(&branch, json!({"startingPoint": site.short(0)}))
-        .await
-        .ended(200);
+    site.post(&branch, json!({"startingPoint": site.short(0)})).await.ended(200);
     site.post(&branch, json!({})).await.ended(409);
     site.post(&format!("{MODEL}/branch/main"), json!({})).await.ended(409);
-    site.post(&format!("{MODEL}/branch/b"), json!({"startingPoint": "nope"}))
-        .await
-        .ended(404);
-    site.post(&format!("{MODEL}/tag/step-100"), json!({"tag": "v1"}))
-        .await
-        .ended(200);
-    site.post(&format!("{MODEL}/tag/main"), json!({"tag": "v2", "message": "said"}))
-        .await
-        .ended(200);
-    site.post(&format!("{MODEL}/tag/main"), json!({"tag": "v1"}))
-        .await
-        .ended(409);
+    site.post(&format!("{MODEL}/branch/b"), json!({"startingPoint": "nope"})).await.ended(404);
+    site.post(&format!("{MODEL}/tag/step-100"), json!({"tag": "v1"})).await.ended(200);
+    site.post(&format!("{MODEL}/tag/main"), json!({"tag": "v2", "message": "said"})).await.ended(200);
+    site.post(&format!("{MODEL}/tag/main"), json!({"tag": "v1"})).await.ended(409);
     let refs = site.get(&format!("{MODEL}/refs")).await.ended(200).json();
     assert_eq!(refs["branches"][1]["name"], "wild/one");
     assert_eq!(refs["branches"][1]["targetCommit"], site.short(0).as_str());
     assert_eq!(refs["tags"][0]["ref"], "refs/tags/v1");
     assert_eq!(refs["tags"][1]["targetCommit"], site.short(2).as_str());
 
-    let first = site
-        .get(&format!("{MODEL}/commits/main?limit=2&expand[]=formatted"))
-        .await
-        .ended(200);
+    let first = site.get(&format!("{MODEL}/commits/main?limit=2&expand[]=formatted")).await.ended(200);
     let commits = first.json();
     assert_eq!(commits[0]["id"], site.short(2).as_str());
     assert_eq!(commits[0]["title"], "version 2");
@@ -389,9 +305,7 @@ async fn branches_tags_and_commits_are_listed_made_and_deleted() {
 
     site.ask(Method::DELETE, &branch, &[], Body::empty()).await.ended(200);
     site.ask(Method::DELETE, &branch, &[], Body::empty()).await.ended(404);
-    site.ask(Method::DELETE, &format!("{MODEL}/tag/v1"), &[], Body::empty())
-        .await
-        .ended(200);
+    site.ask(Method::DELETE, &format!("{MODEL}/tag/v1"), &[], Body::empty()).await.ended(200);
 }
 
 #[tokio::test]
@@ -401,12 +315,7 @@ async fn commits_change_what_they_name_and_nothing_else() {
     let object = site.batch("upload", &weights, &[]).await;
     let put = local(object["actions"]["upload"]["href"].as_str().expect("a link"));
     site.ask(Method::PUT, &put, &[], weights.clone()).await.ended(200);
-    site.post(
-        "/ada/gpt.git/info/lfs/verify",
-        json!({"oid": sha256(&weights), "size": weights.len()}),
-    )
-    .await
-    .ended(200);
+    site.post("/ada/gpt.git/info/lfs/verify", json!({"oid": sha256(&weights), "size": weights.len()})).await.ended(200);
     let lfs = json!({"key": "lfsFile", "value": {
         "path": "model.safetensors", "algo": "sha256", "oid": sha256(&weights), "size": weights.len(),
     }});
@@ -422,26 +331,15 @@ async fn commits_change_what_they_name_and_nothing_else() {
     assert_eq!(done["commitUrl"], format!("http://127.0.0.1:7878/ada/gpt/commit/{oid}"));
     let info = site.get(MODEL).await.json();
     assert_eq!(info["sha"], oid.as_str());
-    assert_eq!(
-        siblings(&info),
-        ["config.json", "model.safetensors", "new/dir/x.json", "sub/note.txt"]
-    );
+    assert_eq!(siblings(&info), ["config.json", "model.safetensors", "new/dir/x.json", "sub/note.txt"]);
     assert_eq!(site.get("/ada/gpt/resolve/main/model.safetensors").await.body, weights);
-    assert_eq!(
-        site.get(&format!("{MODEL}/commits/main?limit=1")).await.json()[0]["message"],
-        "why"
-    );
+    assert_eq!(site.get(&format!("{MODEL}/commits/main?limit=1")).await.json()[0]["message"], "why");
 
     // The same again changes nothing; what was built on another version is refused.
-    let again = site
-        .commit("main", &[header("again"), file("new/dir/x.json", b"{}")])
-        .await
-        .ended(200);
+    let again = site.commit("main", &[header("again"), file("new/dir/x.json", b"{}")]).await.ended(200);
     assert_eq!(again.json()["commitOid"], oid.as_str());
     let stale = |parent: &str| json!({"key": "header", "value": {"summary": "s", "parentCommit": parent}});
-    site.commit("main", &[stale(&site.short(2)), file("y", b"y")])
-        .await
-        .ended(412);
+    site.commit("main", &[stale(&site.short(2)), file("y", b"y")]).await.ended(412);
     site.commit("main", &[stale(&oid), file("y", b"y")]).await.ended(200);
 }
 
@@ -463,13 +361,9 @@ async fn commits_that_make_no_sense_leave_everything_as_it_was() {
     ] {
         site.commit("main", &lines).await.ended(status);
     }
-    site.commit("main?create_pr=1", &[header("s"), file("x", b"x")])
-        .await
-        .ended(400);
+    site.commit("main?create_pr=1", &[header("s"), file("x", b"x")]).await.ended(400);
     site.commit("nope", &[header("s"), file("x", b"x")]).await.ended(404);
-    site.commit(&site.short(1), &[header("s"), file("x", b"x")])
-        .await
-        .ended(400);
+    site.commit(&site.short(1), &[header("s"), file("x", b"x")]).await.ended(400);
     assert_eq!(site.get(MODEL).await.json()["sha"], site.short(2).as_str());
     let left = spooled(&site.root.path().join(".mdl-serve"));
     assert_eq!(left, 0, "nothing stays in the spool");
@@ -501,9 +395,7 @@ async fn uploads_that_lie_leave_nothing() {
     let other = put.replace(&sha256(&truth), "XYZ");
     site.ask(Method::PUT, &other, &[], truth.clone()).await.ended(422);
     let verify = json!({"oid": sha256(&truth), "size": truth.len()});
-    site.post("/ada/gpt.git/info/lfs/verify", verify.clone())
-        .await
-        .ended(404);
+    site.post("/ada/gpt.git/info/lfs/verify", verify.clone()).await.ended(404);
     assert!(site.batch("download", &truth, &[]).await["error"]["code"] == 404);
     let state = site.root.path().join(".mdl-serve");
     assert_eq!(spooled(&state), 0);
@@ -511,21 +403,12 @@ async fn uploads_that_lie_leave_nothing() {
 
     site.ask(Method::PUT, &put, &[], truth.clone()).await.ended(200);
     site.post("/ada/gpt.git/info/lfs/verify", verify).await.ended(200);
-    assert!(
-        site.batch("upload", &truth, &[]).await["actions"].is_null(),
-        "nothing to send"
-    );
+    assert!(site.batch("upload", &truth, &[]).await["actions"].is_null(), "nothing to send");
     let get = site.batch("download", &truth, &[]).await;
     let get = local(get["actions"]["download"]["href"].as_str().expect("a link"));
     assert_eq!(site.get(&get).await.ended(200).body, truth);
-    let part = site
-        .ask(Method::GET, &get, &[("range", "bytes=990-")], Body::empty())
-        .await
-        .ended(206);
-    assert_eq!(
-        (part.body.len(), part.header("content-range")),
-        (10, "bytes 990-999/1000")
-    );
+    let part = site.ask(Method::GET, &get, &[("range", "bytes=990-")], Body::empty()).await.ended(206);
+    assert_eq!((part.body.len(), part.header("content-range")), (10, "bytes 990-999/1000"));
     // What one repository has, another has not.
     site.root.repo("ada/other");
     site.get(&get.replace("ada/gpt", "ada/other")).await.ended(404);
@@ -559,15 +442,8 @@ async fn a_link_uploads_what_it_was_made_for_as_long_as_its_token_is_good() {
     let put = local(upload["href"].as_str().expect("a link"));
     let plain = put.split('?').next().expect("a path").to_owned();
     site.ask(Method::PUT, &plain, &[], bytes.clone()).await.ended(401);
-    for (from, to) in [
-        ("size=7", "size=8"),
-        ("until=", "until=9"),
-        ("sig=", "sig=0"),
-        ("ada/gpt", "ada/gpu"),
-    ] {
-        site.ask(Method::PUT, &put.replace(from, to), &[], bytes.clone())
-            .await
-            .ended(401);
+    for (from, to) in [("size=7", "size=8"), ("until=", "until=9"), ("sig=", "sig=0"), ("ada/gpt", "ada/gpu")] {
+        site.ask(Method::PUT, &put.replace(from, to), &[], bytes.clone()).await.ended(401);
     }
     site.ask(Method::PUT, &put, &[], bytes.clone()).await.ended(200);
     let id = write.split('_').nth(1).expect("an id");
@@ -594,19 +470,13 @@ async fn a_link_uploads_what_it_was_made_for_as_long_as_its_token_is_good() {
         site.ask(method, &path, &[], "{}").await.ended(401);
     }
     let new = json!({"name": "x", "organization": "ada"}).to_string();
-    site.ask(Method::POST, "/api/repos/create", &headers, new)
-        .await
-        .ended(403);
+    site.ask(Method::POST, "/api/repos/create", &headers, new).await.ended(403);
     for path in [MODEL, "/api/models/ada/gpt/refs", "/ada/gpt/resolve/main/README.md"] {
         site.ask(Method::GET, path, &headers, Body::empty()).await.ended(200);
         let refused = site.get(path).await.ended(401);
         assert_eq!(refused.header("x-error-code"), "RepoNotFound");
     }
-    let who = site
-        .ask(Method::GET, "/api/whoami-v2", &headers, Body::empty())
-        .await
-        .ended(200)
-        .json();
+    let who = site.ask(Method::GET, "/api/whoami-v2", &headers, Body::empty()).await.ended(200).json();
     assert_eq!(who["name"], "ada");
     site.get("/api/whoami-v2").await.ended(401);
 }
@@ -620,24 +490,12 @@ async fn repositories_are_made_once_and_filled() {
     let again = site.post("/api/repos/create", new).await.ended(409);
     assert_eq!(again.json()["url"], made["url"]);
     site.post("/api/repos/create", json!({"name": "new"})).await.ended(400);
-    site.post(
-        "/api/repos/create",
-        json!({"name": "d", "organization": "ada", "type": "dataset"}),
-    )
-    .await
-    .ended(400);
-    site.post(
-        "/api/validate-yaml",
-        json!({"content": "---\na: b\n---\n", "repoType": "model"}),
-    )
-    .await
-    .ended(200);
+    site.post("/api/repos/create", json!({"name": "d", "organization": "ada", "type": "dataset"})).await.ended(400);
+    site.post("/api/validate-yaml", json!({"content": "---\na: b\n---\n", "repoType": "model"})).await.ended(200);
     let empty = site.get("/api/models/ada/new/revision/main").await.ended(200).json();
     assert!(empty["sha"].is_null());
     let lines = format!("{}\n{}\n", header("first"), file("a.json", b"{}"));
-    site.ask(Method::POST, "/api/models/ada/new/commit/main", &[], lines)
-        .await
-        .ended(200);
+    site.ask(Method::POST, "/api/models/ada/new/commit/main", &[], lines).await.ended(200);
     assert_eq!(site.get("/ada/new/resolve/main/a.json").await.ended(200).body, b"{}");
 
     let sample = BASE64_STANDARD.encode(b"{\"version\": 2}\n");
@@ -645,15 +503,8 @@ async fn repositories_are_made_once_and_filled() {
         {"path": "config.json", "sample": sample, "size": 15},
         {"path": "m.safetensors", "sample": "", "size": 9},
     ]});
-    let modes = site
-        .post(&format!("{MODEL}/preupload/main"), asked)
-        .await
-        .ended(200)
-        .json();
+    let modes = site.post(&format!("{MODEL}/preupload/main"), asked).await.ended(200).json();
     assert_eq!(modes["files"][0]["uploadMode"], "regular");
     assert_eq!(modes["files"][0]["oid"], git(b"{\"version\": 2}\n").as_str());
-    assert_eq!(
-        modes["files"][1],
-        json!({"path": "m.safetensors", "uploadMode": "lfs", "shouldIgnore": false})
-    );
+    assert_eq!(modes["files"][1], json!({"path": "m.safetensors", "uploadMode": "lfs", "shouldIgnore": false}));
 }

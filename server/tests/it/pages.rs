@@ -48,11 +48,7 @@ fn request(version: u64, message: &str, branch: Option<&str>) -> CommitRequest {
         ("docs/<img src=x>.md", b"text <script>".to_vec()),
         ("docs/a.md", b"hello".to_vec()),
     ];
-    let loss = if version == 5 {
-        f64::NAN
-    } else {
-        3.0 / (version as f64 + 1.0)
-    };
+    let loss = if version == 5 { f64::NAN } else { 3.0 / (version as f64 + 1.0) };
     CommitRequest {
         files: Some(files.into_iter().map(file).collect()),
         message: message.to_owned(),
@@ -73,11 +69,7 @@ fn fill(repo: &Repo) -> Vec<Id> {
             v => format!("version {v}"),
         };
         let branch = (version % 3 == 2).then_some("side");
-        ids.push(
-            repo.commit(&request(version, &message, branch), &Silent)
-                .expect("a commit")
-                .id,
-        );
+        ids.push(repo.commit(&request(version, &message, branch), &Silent).expect("a commit").id);
     }
     repo.create_tag("v1'<b>", &ids[3], Some(EVIL), false).expect("a tag");
     ids
@@ -99,12 +91,7 @@ fn site(change: impl FnOnce(&mut Options)) -> Site {
     let mut options = root.options();
     change(&mut options);
     let app = root.app(options);
-    Site {
-        router: router(&app, &Rates::new(None)),
-        app,
-        ids,
-        _root: root,
-    }
+    Site { router: router(&app, &Rates::new(None)), app, ids, _root: root }
 }
 
 impl Site {
@@ -127,15 +114,11 @@ impl Site {
 }
 
 fn get(url: &str) -> http::request::Builder {
-    Request::get(url)
-        .header(header::ACCEPT, "text/html,*/*;q=0.8")
-        .header(header::HOST, "localhost:7878")
+    Request::get(url).header(header::ACCEPT, "text/html,*/*;q=0.8").header(header::HOST, "localhost:7878")
 }
 
 async fn body(response: Response<Body>) -> String {
-    let bytes = axum::body::to_bytes(response.into_body(), 8 << 20)
-        .await
-        .expect("a body");
+    let bytes = axum::body::to_bytes(response.into_body(), 8 << 20).await.expect("a body");
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
@@ -147,21 +130,13 @@ async fn safe(url: &str, response: Response<Body>) -> String {
     assert_eq!(headers[header::X_CONTENT_TYPE_OPTIONS], "nosniff", "{url}");
     let text = body(response).await;
     assert_eq!(text.matches("<script").count(), 1, "{url}: the page's own script alone");
-    for bad in [
-        "<img src=x",
-        "alert(1)</script>",
-        "<b>head",
-        "style=\"",
-        "\u{202e}",
-        "\u{7}",
-    ] {
+    for bad in ["<img src=x", "alert(1)</script>", "<b>head", "style=\"", "\u{202e}", "\u{7}"] {
         assert!(!text.contains(bad), "{url}: {bad:?}");
     }
-    let handler = text.split('<').skip(1).any(|tag| {
-        tag.split('>')
-            .next()
-            .is_some_and(|t| t.contains(" onerror=") && !t.contains('"'))
-    });
+    let handler = text
+        .split('<')
+        .skip(1)
+        .any(|tag| tag.split('>').next().is_some_and(|t| t.contains(" onerror=") && !t.contains('"')));
     assert!(!handler, "{url}: a handler");
     text
 }
@@ -190,10 +165,8 @@ fn check(url: &str, text: &str) {
     }
     assert!(open.is_empty(), "{url}: {open:?} are open");
     assert_eq!(text.matches("<h1").count(), 1, "{url}: one heading of the first level");
-    let tables = text
-        .split("<table")
-        .skip(1)
-        .filter(|t| !t.split("</table>").next().unwrap_or_default().contains("<caption"));
+    let tables =
+        text.split("<table").skip(1).filter(|t| !t.split("</table>").next().unwrap_or_default().contains("<caption"));
     assert_eq!(tables.count(), 0, "{url}: a table without a caption");
 }
 
@@ -234,10 +207,7 @@ async fn every_page_answers_and_nothing_in_it_runs() {
 async fn the_overview_shows_card_plots_and_commands() {
     let site = site(|_| {});
     let text = site.page("/ada/gpt").await;
-    assert!(
-        text.contains("<td>mit</td>") && text.contains("<h3>A model"),
-        "the card"
-    );
+    assert!(text.contains("<td>mit</td>") && text.contains("<h3>A model"), "the card");
     let head = site.ids[7].to_hex();
     assert!(
         text.contains(&format!("/ada/gpt/blob/{head}/docs/a.md"))
@@ -299,12 +269,7 @@ async fn history_comes_in_pages_that_miss_nothing() {
             assert_eq!(page, 2);
             break;
         };
-        url = before
-            .rsplit("href=\"")
-            .next()
-            .expect("a link")
-            .trim_end_matches('"')
-            .replace("&amp;", "&");
+        url = before.rsplit("href=\"").next().expect("a link").trim_end_matches('"').replace("&amp;", "&");
     }
     assert_eq!(seen.len(), commits.len(), "each once");
     seen.sort();
@@ -319,9 +284,7 @@ async fn comparisons_show_each_layer() {
     let text = site.page(&format!("/ada/gpt/compare/{first}/{last}")).await;
     for layer in 0..3 {
         assert!(
-            text.contains(&format!(
-                "aria-label=\"layers.{layer}, attention.wq.weight: relative change"
-            )),
+            text.contains(&format!("aria-label=\"layers.{layer}, attention.wq.weight: relative change")),
             "{layer}"
         );
     }
@@ -329,10 +292,7 @@ async fn comparisons_show_each_layer() {
     assert!(text.contains("id=\"t0\"") && text.contains("href=\"#t0\""));
     let chosen = site.get(&format!("/ada/gpt/compare?a={first}&b=feature%2Fx")).await;
     assert_eq!(chosen.status(), StatusCode::SEE_OTHER);
-    assert_eq!(
-        chosen.headers()[header::LOCATION],
-        format!("/ada/gpt/compare/{first}/feature%2Fx").as_str()
-    );
+    assert_eq!(chosen.headers()[header::LOCATION], format!("/ada/gpt/compare/{first}/feature%2Fx").as_str());
 }
 
 #[tokio::test]
@@ -352,9 +312,7 @@ async fn errors_are_pages_for_browsers_and_documents_for_programs() {
         assert_eq!(response.status(), status, "{url}");
         let text = safe(url, response).await;
         check(url, &text);
-        let plain = site
-            .ask(Request::get(url).body(Body::empty()).expect("a request"))
-            .await;
+        let plain = site.ask(Request::get(url).body(Body::empty()).expect("a request")).await;
         assert_eq!(
             (plain.status(), plain.headers()[header::CONTENT_TYPE].to_str().ok()),
             (status, Some("application/problem+json")),
@@ -371,21 +329,13 @@ async fn errors_are_pages_for_browsers_and_documents_for_programs() {
 async fn who_signs_in_sees_what_the_token_allows() {
     let site = site(|o| o.anonymous = Some(Anonymous::Nothing));
     let token = |scope, repo: &str| {
-        let new = NewToken {
-            name: EVIL.to_owned(),
-            repo: repo.to_owned(),
-            scope,
-            expires_ms: None,
-        };
+        let new = NewToken { name: EVIL.to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         site.app.tokens().create(new).expect("a token").1
     };
     let good = token(Scope::Read, "ada/gpt");
     let refused = site.get("/ada/gpt?x=1").await;
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    assert!(
-        refused.headers().get(header::WWW_AUTHENTICATE).is_none(),
-        "no window of the browser's own"
-    );
+    assert!(refused.headers().get(header::WWW_AUTHENTICATE).is_none(), "no window of the browser's own");
     let text = safe("/ada/gpt", refused).await;
     assert!(text.contains("/login?next=%2Fada%2Fgpt%3Fx%3D1"), "{text}");
     assert!(site.page("/").await.contains("/login"));
@@ -415,26 +365,17 @@ async fn who_signs_in_sees_what_the_token_allows() {
             "{next}"
         );
         let cookie = done.headers()[header::SET_COOKIE].to_str().expect("text");
-        assert!(
-            cookie.starts_with("mdl_session=") && cookie.contains("; Path=/;"),
-            "{cookie}"
-        );
+        assert!(cookie.starts_with("mdl_session=") && cookie.contains("; Path=/;"), "{cookie}");
         assert!(!cookie.contains(&good), "the token is in the cookie");
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains("Secure"));
         cookie.split(';').next().expect("a pair").clone_into(&mut session);
     }
     let mut foreign = post(format!("token={good}"));
-    foreign
-        .headers_mut()
-        .insert(header::ORIGIN, http::HeaderValue::from_static("https://evil.example"));
+    foreign.headers_mut().insert(header::ORIGIN, http::HeaderValue::from_static("https://evil.example"));
     assert_eq!(site.ask(foreign).await.status(), StatusCode::FORBIDDEN);
 
-    let with = |url: &str, cookie: &str| {
-        get(url)
-            .header(header::COOKIE, cookie)
-            .body(Body::empty())
-            .expect("a request")
-    };
+    let with =
+        |url: &str, cookie: &str| get(url).header(header::COOKIE, cookie).body(Body::empty()).expect("a request");
     let seen = site.ask(with("/ada/gpt", &session)).await;
     assert_eq!(seen.status(), StatusCode::OK);
     safe("/ada/gpt", seen).await;
@@ -443,15 +384,8 @@ async fn who_signs_in_sees_what_the_token_allows() {
     let narrow = site.ask(with("/ada/empty", &session)).await;
     assert_eq!(narrow.status(), StatusCode::FORBIDDEN);
     // A cookie that is no good any more does not keep its bearer from signing in.
-    assert_eq!(
-        site.ask(with("/login", "mdl_session=00")).await.status(),
-        StatusCode::OK
-    );
-    for cookie in [
-        "mdl_session=00".to_owned(),
-        format!("mdl_token={good}"),
-        format!("mdl_session={good}"),
-    ] {
+    assert_eq!(site.ask(with("/login", "mdl_session=00")).await.status(), StatusCode::OK);
+    for cookie in ["mdl_session=00".to_owned(), format!("mdl_token={good}"), format!("mdl_session={good}")] {
         let refused = site.ask(with("/ada/gpt", &cookie)).await;
         assert_eq!(refused.status(), StatusCode::UNAUTHORIZED, "{cookie}");
     }
@@ -461,18 +395,9 @@ async fn who_signs_in_sees_what_the_token_allows() {
         .body(Body::empty())
         .expect("a request");
     let out = site.ask(out).await;
-    assert!(
-        out.headers()[header::SET_COOKIE]
-            .to_str()
-            .expect("text")
-            .contains("Max-Age=0")
-    );
+    assert!(out.headers()[header::SET_COOKIE].to_str().expect("text").contains("Max-Age=0"));
     let ended = site.ask(with("/ada/gpt", &session)).await;
-    assert_eq!(
-        ended.status(),
-        StatusCode::UNAUTHORIZED,
-        "the session goes on without its browser"
-    );
+    assert_eq!(ended.status(), StatusCode::UNAUTHORIZED, "the session goes on without its browser");
 }
 
 #[tokio::test]
@@ -480,25 +405,11 @@ async fn assets_are_kept_for_good_under_names_that_change() {
     let site = site(|_| {});
     let text = site.page("/").await;
     for (start, kind) in [("href=\"/assets/", "text/css"), ("src=\"/assets/", "text/javascript")] {
-        let name = text
-            .split(start)
-            .nth(1)
-            .and_then(|t| t.split('"').next())
-            .expect("a link");
+        let name = text.split(start).nth(1).and_then(|t| t.split('"').next()).expect("a link");
         let response = site.get(&format!("/assets/{name}")).await;
         assert_eq!(response.status(), StatusCode::OK);
-        assert!(
-            response.headers()[header::CONTENT_TYPE]
-                .to_str()
-                .expect("text")
-                .starts_with(kind)
-        );
-        assert!(
-            response.headers()[header::CACHE_CONTROL]
-                .to_str()
-                .expect("text")
-                .contains("immutable")
-        );
+        assert!(response.headers()[header::CONTENT_TYPE].to_str().expect("text").starts_with(kind));
+        assert!(response.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
     }
     assert_eq!(site.get("/assets/mdl-0.css").await.status(), StatusCode::NOT_FOUND);
 }
@@ -508,16 +419,8 @@ async fn assets_are_kept_for_good_under_names_that_change() {
 async fn authors_are_shown_as_text() {
     let root = Root::new();
     let repo = root.repo("ada/gpt");
-    let author = Signature {
-        name: EVIL.to_owned(),
-        email: EVIL.to_owned(),
-        time_ms: i64::MAX,
-        utc_offset_min: 0,
-    };
-    let request = CommitRequest {
-        author: Some(author),
-        ..request(0, "m", None)
-    };
+    let author = Signature { name: EVIL.to_owned(), email: EVIL.to_owned(), time_ms: i64::MAX, utc_offset_min: 0 };
+    let request = CommitRequest { author: Some(author), ..request(0, "m", None) };
     let id = repo.commit(&request, &Silent).expect("a commit").id;
     drop(repo);
     let app = root.app(root.options());

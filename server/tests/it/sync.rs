@@ -44,9 +44,7 @@ fn version(n: u64) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 fn train(repo: &Repo, steps: std::ops::Range<u64>) -> Vec<Id> {
-    steps
-        .map(|n| commit(repo, &version(n), &format!("step {n}"), n))
-        .collect()
+    steps.map(|n| commit(repo, &version(n), &format!("step {n}"), n)).collect()
 }
 
 fn served() -> (Root, Live) {
@@ -57,19 +55,11 @@ fn served() -> (Root, Live) {
 }
 
 fn wish(name: &str, new: Id) -> Push {
-    Push {
-        name: name.to_owned(),
-        new: Some(new),
-        force: false,
-        lease: None,
-    }
+    Push { name: name.to_owned(), new: Some(new), force: false, lease: None }
 }
 
 fn want(tip: Id) -> Want {
-    Want {
-        tips: vec![tip],
-        ..Want::default()
-    }
+    Want { tips: vec![tip], ..Want::default() }
 }
 
 fn clean(repo: &Repo) {
@@ -82,10 +72,7 @@ fn pack_bytes(repo: &Repo) -> u64 {
 }
 
 fn served_repo(live: &Live) -> std::sync::Arc<Repo> {
-    live.app
-        .registry()
-        .open(&crate::support::name("ada/gpt"))
-        .expect("open")
+    live.app.registry().open(&crate::support::name("ada/gpt")).expect("open")
 }
 
 #[test]
@@ -96,59 +83,30 @@ fn a_history_goes_up_and_comes_down_again() {
     let here = root.repo("bob/here");
     let ids = train(&here, 0..5);
     let mut heard = live.app.events().subscribe();
-    let done = push(
-        &here,
-        &peer,
-        &[wish(MAIN, ids[3]), wish("refs/tags/v1", ids[1])],
-        "push",
-        &Silent,
-    )
-    .expect("push");
-    assert!(
-        done.refs.len() == 2 && done.refs.iter().all(|(_, r)| r.is_ok()),
-        "{done:?}"
-    );
+    let done = push(&here, &peer, &[wish(MAIN, ids[3]), wish("refs/tags/v1", ids[1])], "push", &Silent).expect("push");
+    assert!(done.refs.len() == 2 && done.refs.iter().all(|(_, r)| r.is_ok()), "{done:?}");
     let event = heard.try_recv().expect("an event");
-    assert_eq!(
-        (event.name.as_str(), event.new, event.by.as_str()),
-        (MAIN, Some(ids[3]), "eve")
-    );
+    assert_eq!((event.name.as_str(), event.new, event.by.as_str()), (MAIN, Some(ids[3]), "eve"));
     // One more is its delta; the same again is nothing, and nobody hears of it.
     let whole = pack_bytes(&here);
     let done = push(&here, &peer, &[wish(MAIN, ids[4])], "push", &Silent).expect("push");
     assert!(done.sent > 0 && done.sent < whole / 2, "{} of {whole}", done.sent);
     while heard.try_recv().is_some() {}
-    let again = RefMove {
-        name: MAIN.to_owned(),
-        expected: Some(ids[3]),
-        new: Some(ids[4]),
-        force: false,
-    };
+    let again = RefMove { name: MAIN.to_owned(), expected: Some(ids[3]), new: Some(ids[4]), force: false };
     let told = peer.move_refs(&[again], "the answer was lost").expect("answer");
     assert!(told[0].is_ok() && heard.try_recv().is_none());
     clean(&served_repo(&live));
-    let log = served_repo(&live)
-        .refs()
-        .reflog(&RefName::parse(MAIN).expect("a name"))
-        .expect("log");
+    let log = served_repo(&live).refs().reflog(&RefName::parse(MAIN).expect("a name")).expect("log");
     assert!(log.iter().all(|l| l.who.name == "eve"), "{log:?}");
     // Down again.
     let reader = live.token("ann", Scope::Read);
     let peer = live.peer(Some(&reader));
     let there = root.repo("cid/there");
     let refs = peer.refs().expect("refs");
-    assert_eq!(
-        (refs.head.as_deref(), refs.get(MAIN), refs.refs.len()),
-        (Some("main"), Some(ids[4]), 2)
-    );
+    assert_eq!((refs.head.as_deref(), refs.get(MAIN), refs.refs.len()), (Some("main"), Some(ids[4]), 2));
     let got = receive(&there, &peer, want(ids[4]), &Silent).expect("received");
     assert!(got.carried as f64 <= 1.25 * whole as f64, "{} of {whole}", got.carried);
-    let noted = RefMove {
-        name: "refs/remotes/origin/main".to_owned(),
-        expected: None,
-        new: Some(ids[4]),
-        force: true,
-    };
+    let noted = RefMove { name: "refs/remotes/origin/main".to_owned(), expected: None, new: Some(ids[4]), force: true };
     note_refs(&there, vec![noted], false, "fetch", &Silent).expect("noted");
     for id in &ids {
         assert_eq!(files(&there, id), files(&here, id));
@@ -166,23 +124,12 @@ fn a_server_refuses_by_itself_what_is_not_forward() {
     let ids = train(&here, 0..2);
     let peer = live.peer(None);
     push(&here, &peer, &[wish(MAIN, ids[1])], "push", &Silent).expect("push");
-    let to = |expected, new, force| RefMove {
-        name: MAIN.to_owned(),
-        expected,
-        new,
-        force,
-    };
+    let to = |expected, new, force| RefMove { name: MAIN.to_owned(), expected, new, force };
     let told = |m| peer.move_refs(&[m], "push").expect("answer").remove(0);
     let back = told(to(Some(ids[1]), Some(ids[0]), false)).expect_err("backward");
-    assert!(
-        matches!(back, RepoError::NotForward { old, new, .. } if (old, new) == (ids[1], ids[0])),
-        "{back:?}"
-    );
+    assert!(matches!(back, RepoError::NotForward { old, new, .. } if (old, new) == (ids[1], ids[0])), "{back:?}");
     let stale = told(to(None, Some(ids[0]), true)).expect_err("stale");
-    assert!(
-        matches!(stale, RepoError::Conflict { found, .. } if found == Some(ids[1])),
-        "{stale:?}"
-    );
+    assert!(matches!(stale, RepoError::Conflict { found, .. } if found == Some(ids[1])), "{stale:?}");
     assert!(told(to(Some(ids[1]), None, true)).is_err(), "HEAD is on it");
     told(to(Some(ids[1]), Some(ids[0]), true)).expect("forced");
 }
@@ -213,14 +160,8 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
         there.take_in(&[arrived], &Silent).expect("sound");
     }
     assert_eq!(mdl_remote::lacking_here(&there, &tensors).expect("lacking").len(), 0);
-    assert_eq!(
-        peer.known(&[ids[0], tensors[0]]).expect("known"),
-        HashSet::from([ids[0]])
-    );
-    assert_eq!(
-        peer.lacking(&[ids[0], Id::from_bytes([1; 32])]).expect("lacking").len(),
-        1
-    );
+    assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));
+    assert_eq!(peer.lacking(&[ids[0], Id::from_bytes([1; 32])]).expect("lacking").len(), 1);
 }
 
 fn tensors(repo: &Repo, commit: &Id) -> Vec<Id> {
@@ -265,18 +206,11 @@ fn a_bundle_that_was_cut_off_goes_on_with_what_is_missing() {
     assert_eq!(sent, size - 2 * PART, "of {size}");
     // A lost answer: the same request gets it again; a server that was killed after it took them in is told that
     // nothing is lacking.
-    let packs: Vec<Value> = bundles
-        .iter()
-        .map(|b| json!({"id": b.id.to_string(), "size": b.size}))
-        .collect();
+    let packs: Vec<Value> = bundles.iter().map(|b| json!({"id": b.id.to_string(), "size": b.size})).collect();
     let body = json!({"packs": packs});
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let again = runtime.block_on(ask(&live.app, "POST", "/sync/packs/take", Some(body.clone())));
-    assert!(
-        again.status == 200 && again.json["objects"].as_u64() > Some(0),
-        "{}",
-        again.text
-    );
+    assert!(again.status == 200 && again.json["objects"].as_u64() > Some(0), "{}", again.text);
     drop(live);
     let live = Live::new(&root, root.options());
     let forgotten = runtime.block_on(ask(&live.app, "POST", "/sync/packs/take", Some(body)));
@@ -285,12 +219,7 @@ fn a_bundle_that_was_cut_off_goes_on_with_what_is_missing() {
         (409, &"PartsMissing".parse().expect("a header"))
     );
     let peer = live.peer(None);
-    let moves = RefMove {
-        name: MAIN.to_owned(),
-        expected: None,
-        new: Some(tip),
-        force: false,
-    };
+    let moves = RefMove { name: MAIN.to_owned(), expected: None, new: Some(tip), force: false };
     assert!(peer.move_refs(&[moves], "push").expect("moved")[0].is_ok());
     let repo = served_repo(&live);
     assert_eq!(files(&repo, &tip), files(&here, &tip));
@@ -313,20 +242,11 @@ fn of_clients_that_move_one_ref_at_once_one_wins() {
         .collect();
     let peer = live.peer(None);
     let mut wishes = vec![wish(MAIN, base)];
-    wishes.extend(
-        tips.iter()
-            .enumerate()
-            .map(|(n, id)| wish(&format!("refs/heads/x{n}"), *id)),
-    );
+    wishes.extend(tips.iter().enumerate().map(|(n, id)| wish(&format!("refs/heads/x{n}"), *id)));
     let done = push(&here, &peer, &wishes, "push", &Silent).expect("push");
     assert!(done.refs.iter().all(|(_, r)| r.is_ok()), "{done:?}");
     let race = |id: Id| {
-        let m = RefMove {
-            name: MAIN.to_owned(),
-            expected: Some(base),
-            new: Some(id),
-            force: false,
-        };
+        let m = RefMove { name: MAIN.to_owned(), expected: Some(base), new: Some(id), force: false };
         live.peer(None).move_refs(&[m], "race").expect("answer").remove(0)
     };
     let outcomes: Vec<_> = thread::scope(|scope| {
@@ -343,9 +263,7 @@ fn of_clients_that_move_one_ref_at_once_one_wins() {
 fn part_request(path: &str, hash: Option<&str>, body: Vec<u8>) -> Request<Body> {
     let mut request = request("PUT", path, "application/octet-stream", body);
     if let Some(hash) = hash {
-        request
-            .headers_mut()
-            .insert("x-mdl-blake3", hash.parse().expect("a header"));
+        request.headers_mut().insert("x-mdl-blake3", hash.parse().expect("a header"));
     }
     request
 }
@@ -373,9 +291,7 @@ fn what_came_of_a_part_before_the_line_broke_stays() {
         blake3::hash(&bytes).to_hex()
     );
     let mut line = TcpStream::connect(address).expect("connected");
-    line.write_all(head.as_bytes())
-        .and_then(|()| line.write_all(&bytes[..half]))
-        .expect("sent");
+    line.write_all(head.as_bytes()).and_then(|()| line.write_all(&bytes[..half])).expect("sent");
     drop(line);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let missing = format!("/sync/packs/{pack}?size={PART}");
@@ -387,11 +303,7 @@ fn what_came_of_a_part_before_the_line_broke_stays() {
     }
     let rest = format!("/sync/packs/{pack}/parts/0?size={PART}&from={half}");
     let hash = blake3::hash(&bytes).to_hex().to_string();
-    runtime.block_on(is(
-        &live.app,
-        part_request(&rest, Some(&hash), bytes[half..].to_vec()),
-        204,
-    ));
+    runtime.block_on(is(&live.app, part_request(&rest, Some(&hash), bytes[half..].to_vec()), 204));
     let there = runtime.block_on(ask(&live.app, "GET", &missing, None));
     assert_eq!(there.json["missing"], json!([]));
 }
@@ -413,12 +325,7 @@ async fn parts_that_lie_are_refused() {
         (at("0", 5000), Some(right.clone()), bytes[..4999].to_vec(), 400),
         (at("0", 4999), Some(right.clone()), bytes.clone(), 413),
         (at("1", 5000), Some(right.clone()), bytes.clone(), 400),
-        (
-            at("18446744073709551615", 5000),
-            Some(right.clone()),
-            bytes.clone(),
-            400,
-        ),
+        (at("18446744073709551615", 5000), Some(right.clone()), bytes.clone(), 400),
         (at("0", 0), Some(right.clone()), Vec::new(), 400),
         (at("0", 100_001), Some(right.clone()), bytes.clone(), 413),
         (at("-1", 5000), Some(right.clone()), bytes.clone(), 400),
@@ -479,82 +386,33 @@ async fn requests_that_make_no_sense_are_refused_with_words() {
         ("/sync/offer", json!({"only": ["a".repeat(600)]}), 413),
         ("/sync/offer", json!({"haves": vec![nobody.clone(); 65_537]}), 413),
         ("/sync/offer", json!({}), 200),
-        (
-            "/sync/offer",
-            json!({"tips": [tip.to_hex()], "haves": [nobody, tensor.to_hex()]}),
-            200,
-        ),
+        ("/sync/offer", json!({"tips": [tip.to_hex()], "haves": [nobody, tensor.to_hex()]}), 200),
         ("/sync/whole", json!({"tensors": [tip.to_hex()]}), 404),
-        (
-            "/sync/whole",
-            json!({"tensors": [tensor.to_hex(), tensor.to_hex()]}),
-            200,
-        ),
+        ("/sync/whole", json!({"tensors": [tensor.to_hex(), tensor.to_hex()]}), 200),
         ("/sync/whole", json!({"tensors": []}), 200),
-        (
-            "/sync/read",
-            json!({"pieces": [{"pack": nobody, "offset": 0, "len": 1}]}),
-            404,
-        ),
-        (
-            "/sync/read",
-            json!({"pieces": [{"pack": pack, "offset": u64::MAX, "len": 1}]}),
-            400,
-        ),
-        (
-            "/sync/read",
-            json!({"pieces": [{"pack": pack, "offset": 0, "len": 60_000_000}]}),
-            400,
-        ),
-        (
-            "/sync/read",
-            json!({"pieces": [{"pack": pack, "offset": 0, "len": u64::MAX}]}),
-            413,
-        ),
-        (
-            "/sync/read",
-            json!({"pieces": vec![json!({"pack": pack, "offset": 0, "len": 0}); 65_537]}),
-            413,
-        ),
+        ("/sync/read", json!({"pieces": [{"pack": nobody, "offset": 0, "len": 1}]}), 404),
+        ("/sync/read", json!({"pieces": [{"pack": pack, "offset": u64::MAX, "len": 1}]}), 400),
+        ("/sync/read", json!({"pieces": [{"pack": pack, "offset": 0, "len": 60_000_000}]}), 400),
+        ("/sync/read", json!({"pieces": [{"pack": pack, "offset": 0, "len": u64::MAX}]}), 413),
+        ("/sync/read", json!({"pieces": vec![json!({"pack": pack, "offset": 0, "len": 0}); 65_537]}), 413),
         ("/sync/read", json!({"pieces": []}), 200),
-        (
-            "/sync/refs",
-            json!({"moves": [{"name": "refs/remotes/o/main", "expected": null, "new": null}]}),
-            400,
-        ),
-        (
-            "/sync/refs",
-            json!({"moves": [{"name": MAIN, "expected": null, "new": nobody}]}),
-            404,
-        ),
-        (
-            "/sync/refs",
-            json!({"moves": [{"name": MAIN, "expected": null, "new": tensor.to_hex()}]}),
-            422,
-        ),
+        ("/sync/refs", json!({"moves": [{"name": "refs/remotes/o/main", "expected": null, "new": null}]}), 400),
+        ("/sync/refs", json!({"moves": [{"name": MAIN, "expected": null, "new": nobody}]}), 404),
+        ("/sync/refs", json!({"moves": [{"name": MAIN, "expected": null, "new": tensor.to_hex()}]}), 422),
         ("/sync/refs", json!({"moves": [], "message": "x\ny"}), 200),
         ("/sync/packs/take", json!({"packs": [{"id": "what", "size": 1}]}), 400),
         ("/sync/packs/take", json!({"packs": []}), 200),
         ("/sync/pruned", json!({"pruned": []}), 204),
         ("/sync/pruned", json!({"pruned": vec![mark(&nobody, "r"); 2048]}), 204),
         ("/sync/pruned", json!({"pruned": vec![mark(&nobody, "r"); 2049]}), 413),
-        (
-            "/sync/pruned",
-            json!({"pruned": [mark(&nobody, &"r".repeat(4097))]}),
-            413,
-        ),
+        ("/sync/pruned", json!({"pruned": [mark(&nobody, &"r".repeat(4097))]}), 413),
         ("/sync/pruned", json!({"pruned": [mark("what", "r")]}), 400),
         ("/sync/pruned", json!({"pruned": [{"commit": nobody}]}), 400),
     ] {
         post(&app, path, json, status).await;
     }
     let bad_name = json!({"moves": [{"name": "refs/heads/../x", "expected": null, "new": null}]});
-    assert!(
-        ask(&app, "POST", "/sync/refs", Some(bad_name))
-            .await
-            .status
-            .is_client_error()
-    );
+    assert!(ask(&app, "POST", "/sync/refs", Some(bad_name)).await.status.is_client_error());
     for path in ["/sync/lacking", "/sync/known"] {
         let post = |bytes: Vec<u8>| request("POST", path, "application/octet-stream", bytes);
         is(&app, post(vec![0; 33]), 400).await;
@@ -576,11 +434,7 @@ fn thin(repo: &Repo, n: u64) {
     let options = PruneOptions::default();
     repo.prune(None, &Retention::LatestN { n }, &options).expect("prune");
     repo.compact(&CompactOptions::default(), &Silent).expect("compact");
-    let now = GcOptions {
-        dry_run: false,
-        prune_now: true,
-        grace: None,
-    };
+    let now = GcOptions { dry_run: false, prune_now: true, grace: None };
     repo.gc(&now, &Silent).expect("gc");
 }
 
@@ -593,24 +447,14 @@ fn a_pruned_history_is_pushed_and_a_mark_takes_nothing_from_the_server() {
     let peer = live.peer(Some(&live.token("eve", Scope::Write)));
     push(&here, &peer, &[wish(MAIN, ids[4])], "push", &Silent).expect("push");
     let there = served_repo(&live);
-    let marked = |repo: &Repo| {
-        repo.pruned()
-            .expect("record")
-            .iter()
-            .map(|(id, _)| *id)
-            .collect::<HashSet<Id>>()
-    };
+    let marked = |repo: &Repo| repo.pruned().expect("record").iter().map(|(id, _)| *id).collect::<HashSet<Id>>();
     assert_eq!(marked(&there), marked(&here));
     assert_eq!(marked(&there).len(), 3);
     assert_eq!(files(&there, &ids[4]), files(&here, &ids[4]));
     clean(&there);
     // Of what is whole there nobody makes the next collection's prey.
-    let lie = PrunedMark {
-        time_ms: 1,
-        rules: "none".to_owned(),
-    };
-    peer.note_pruned(&[(ids[3], lie.clone()), (ids[4], lie)])
-        .expect("asked");
+    let lie = PrunedMark { time_ms: 1, rules: "none".to_owned() };
+    peer.note_pruned(&[(ids[3], lie.clone()), (ids[4], lie)]).expect("asked");
     assert_eq!(marked(&there).len(), 3);
 }
 
@@ -620,13 +464,7 @@ async fn a_partial_repository_says_so_and_tells_no_path() {
     let mut repo = root.repo("ada/gpt");
     train(&repo, 0..1);
     for (url, told) in [("/srv/secret", false), ("https://h/ada/gpt", true)] {
-        let remote = Remote {
-            url: url.to_owned(),
-            partial: true,
-            depth: Some(1),
-            only: Vec::new(),
-            branch: None,
-        };
+        let remote = Remote { url: url.to_owned(), partial: true, depth: Some(1), only: Vec::new(), branch: None };
         repo.set_remote("origin", Some(&remote)).expect("remote");
         let app = root.app(root.options());
         let answer = post(&app, "/sync/offer", json!({"objects": [nowhere]}), 422).await;
@@ -642,19 +480,11 @@ async fn tokens_say_who_may() {
     drop(root.repo("ada/gpt"));
     let app = root.app(root.options());
     let token = |repo: &str, scope| {
-        let new = mdl_server::auth::NewToken {
-            name: "eve".to_owned(),
-            repo: repo.to_owned(),
-            scope,
-            expires_ms: None,
-        };
+        let new = mdl_server::auth::NewToken { name: "eve".to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         format!("Bearer {}", app.tokens().create(new).expect("a token").1)
     };
-    let (read, write, other) = (
-        token("ada/*", Scope::Read),
-        token("ada/*", Scope::Write),
-        token("bob/*", Scope::Admin),
-    );
+    let (read, write, other) =
+        (token("ada/*", Scope::Read), token("ada/*", Scope::Write), token("bob/*", Scope::Admin));
     let reading = [
         "GET /sync/refs",
         "POST /sync/offer",
@@ -663,29 +493,15 @@ async fn tokens_say_who_may() {
         "POST /sync/lacking",
         "POST /sync/known",
     ];
-    let (show, part) = (
-        format!("GET /sync/packs/{id}?size=9"),
-        format!("PUT /sync/packs/{id}/parts/0?size=9"),
-    );
-    let writing = [
-        "POST /sync/refs",
-        "POST /sync/packs/take",
-        "POST /sync/pruned",
-        &show,
-        &part,
-    ];
-    let all = reading
-        .iter()
-        .map(|r| (*r, false))
-        .chain(writing.iter().map(|r| (*r, true)));
+    let (show, part) = (format!("GET /sync/packs/{id}?size=9"), format!("PUT /sync/packs/{id}/parts/0?size=9"));
+    let writing = ["POST /sync/refs", "POST /sync/packs/take", "POST /sync/pruned", &show, &part];
+    let all = reading.iter().map(|r| (*r, false)).chain(writing.iter().map(|r| (*r, true)));
     for (route, writes) in all {
         let (method, path) = route.split_once(' ').expect("a route");
         let with = async |token: Option<&str>| {
             let mut request = request(method, path, "application/json", "{}");
             if let Some(token) = token {
-                request
-                    .headers_mut()
-                    .insert(header::AUTHORIZATION, token.parse().expect("a header"));
+                request.headers_mut().insert(header::AUTHORIZATION, token.parse().expect("a header"));
             }
             send(&app, request).await.status
         };

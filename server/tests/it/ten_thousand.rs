@@ -36,12 +36,7 @@ const LARGEST: usize = 4 << 20;
 
 /// Versions in a line, all with the files of the first.
 fn many(repo: &Repo) -> Vec<Id> {
-    let first = commit(
-        repo,
-        &[("model.safetensors", safetensors(&[("w", 4, 4)], 0))],
-        "first",
-        0,
-    );
+    let first = commit(repo, &[("model.safetensors", safetensors(&[("w", 4, 4)], 0))], "first", 0);
     let (mut ids, mut next) = (vec![first], repo.odb().commit(&first).expect("the commit"));
     let mut pack = PackWriter::new(repo.storage()).expect("a pack");
     for n in 1..VERSIONS {
@@ -50,14 +45,8 @@ fn many(repo: &Repo) -> Vec<Id> {
         next.step = Some(n as u64);
         let bytes = next.encode();
         let id = Id::of(Kind::Commit, &bytes);
-        let object = NewObject {
-            id,
-            kind: Kind::Commit,
-            depth: 0,
-            base: None,
-            grand: None,
-            logical: bytes.len() as u64,
-        };
+        let object =
+            NewObject { id, kind: Kind::Commit, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("added");
         ids.push(id);
     }
@@ -69,10 +58,7 @@ fn many(repo: &Repo) -> Vec<Id> {
 
 async fn get(app: &mdl_server::app::App, path: &str) -> (StatusCode, String, Value) {
     let request = Request::get(path).header(header::HOST, "localhost").body(Body::empty());
-    let answer = router(app)
-        .oneshot(request.expect("a request"))
-        .await
-        .expect("an answer");
+    let answer = router(app).oneshot(request.expect("a request")).await.expect("an answer");
     let status = answer.status();
     let body = answer.into_body().collect().await.expect("a whole body").to_bytes();
     assert!(body.len() < LARGEST, "{path}: {} bytes", body.len());
@@ -95,10 +81,7 @@ async fn ten_thousand_versions_are_listed_in_bounded_pages_by_every_face() {
         std::fs::write(dir.join(kind).join(format!("x{n:05}")), format!("{}\n", id.to_hex())).expect("a ref");
     }
     let stopped = repo.stats(&Impatient::default());
-    assert!(
-        matches!(stopped, Err(RepoError::Stopped { .. })),
-        "totals go on though nobody waits"
-    );
+    assert!(matches!(stopped, Err(RepoError::Stopped { .. })), "totals go on though nobody waits");
     drop(repo);
     let app = root.app(root.options());
 
@@ -122,13 +105,7 @@ async fn ten_thousand_versions_are_listed_in_bounded_pages_by_every_face() {
         let from = after.map_or_else(String::new, |after| format!("&after={after}"));
         let (status, text, page) = get(&app, &format!("/api/v1/repos/ada/gpt/refs?limit=1000{from}")).await;
         assert_eq!(status, 200, "{text}");
-        names.extend(
-            page["refs"]
-                .as_array()
-                .expect("refs")
-                .iter()
-                .map(|r| r["name"].to_string()),
-        );
+        names.extend(page["refs"].as_array().expect("refs").iter().map(|r| r["name"].to_string()));
         after = page["next"].as_str().map(str::to_owned);
         if after.is_none() {
             break;
@@ -159,15 +136,7 @@ async fn ten_thousand_versions_are_listed_in_bounded_pages_by_every_face() {
         "/ada/gpt/tree/main~9999",
     ] {
         let (status, text, _) = get(&app, path).await;
-        let expected = if path.contains("best(loss)") || path.contains("18446744073709551615") {
-            500
-        } else {
-            400
-        };
-        assert!(
-            status.as_u16() < expected,
-            "{path}: {status} {}",
-            text.chars().take(300).collect::<String>()
-        );
+        let expected = if path.contains("best(loss)") || path.contains("18446744073709551615") { 500 } else { 400 };
+        assert!(status.as_u16() < expected, "{path}: {status} {}", text.chars().take(300).collect::<String>());
     }
 }

@@ -53,22 +53,13 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let binary = args.raw || args.npy;
     if args.output.is_some() && !binary {
-        return Err(CliError::usage(
-            "-o wants --raw or --npy",
-            "statistics go to standard output",
-        ));
+        return Err(CliError::usage("-o wants --raw or --npy", "statistics go to standard output"));
     }
     if binary && args.output.is_none() && context.global.json {
-        return Err(CliError::usage(
-            "--json and bytes do not go to one output",
-            "give -o FILE",
-        ));
+        return Err(CliError::usage("--json and bytes do not go to one output", "give -o FILE"));
     }
     if binary && args.output.is_none() && io::stdout().is_terminal() {
-        return Err(CliError::usage(
-            "bytes on a terminal help nobody",
-            "give -o FILE, or pipe the output",
-        ));
+        return Err(CliError::usage("bytes on a terminal help nobody", "give -o FILE, or pipe the output"));
     }
     let (rev, path) = need_path(&args.file)?;
     let repo = context.repo()?;
@@ -105,9 +96,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
     let files = repo.files(commit)?;
-    let entry = files
-        .get(path.trim_matches('/'))
-        .ok_or_else(|| not_found("file", path))?;
+    let entry = files.get(path.trim_matches('/')).ok_or_else(|| not_found("file", path))?;
     if entry.mode != Mode::Manifest {
         let hint = format!("`mdl checkout REV --only '{path}' --to DIR` brings the file back");
         return Err(refused(format!("{path} is a plain file: it has no tensors"), hint));
@@ -140,11 +129,7 @@ fn pour(
 fn save(repo: &Repo, elements: &Elements, axes: &[Axis], head: &[u8], file: &Path) -> Result<u64> {
     let failed = |e| CliError::from(RepoError::io(format!("cannot write {}", file.display()))(e));
     let special = fs::metadata(file).is_ok_and(|m| !m.is_file());
-    let part = if special {
-        file.to_owned()
-    } else {
-        PathBuf::from(format!("{}.part", file.display()))
-    };
+    let part = if special { file.to_owned() } else { PathBuf::from(format!("{}.part", file.display())) };
     let write = || -> Result<()> {
         let mut out = io::BufWriter::with_capacity(1 << 20, fs::File::create(&part).map_err(failed)?);
         out.write_all(head).map_err(failed)?;

@@ -44,9 +44,7 @@ impl Stats {
             _ => return,
         };
         let old = self.whole;
-        self.whole = ends
-            .map(|(a, b)| old.map_or((a, b), |(x, y)| (a.min(x), b.max(y))))
-            .or(old);
+        self.whole = ends.map(|(a, b)| old.map_or((a, b), |(x, y)| (a.min(x), b.max(y)))).or(old);
     }
 
     /// The least and the greatest where elements of this type are whole numbers.
@@ -90,9 +88,7 @@ impl Stats {
 }
 
 fn ends(numbers: impl Iterator<Item = i128>) -> Option<(i128, i128)> {
-    numbers.fold(None, |ends, n| {
-        Some(ends.map_or((n, n), |(a, b): (i128, i128)| (a.min(n), b.max(n))))
-    })
+    numbers.fold(None, |ends, n| Some(ends.map_or((n, n), |(a, b): (i128, i128)| (a.min(n), b.max(n)))))
 }
 
 #[cfg(test)]

@@ -112,12 +112,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 fn systems(list: Option<&str>) -> Result<Vec<String>> {
     let default = NAMES.join(",");
     let mut out: Vec<String> = Vec::new();
-    for part in list
-        .unwrap_or(&default)
-        .split(',')
-        .map(str::trim)
-        .filter(|p| !p.is_empty())
-    {
+    for part in list.unwrap_or(&default).split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let setting = part.contains('=') && !part.split('=').next().unwrap_or_default().contains(':');
         match out.last_mut() {
             Some(last) if setting => *last = format!("{last},{part}"),
@@ -128,10 +123,7 @@ fn systems(list: Option<&str>) -> Result<Vec<String>> {
         system(text).map_err(|e| CliError::usage(e, "`mdl compare --help` lists systems and settings"))?;
     }
     if out.is_empty() {
-        return Err(CliError::usage(
-            "no system to compare",
-            "leave --systems out for all of them",
-        ));
+        return Err(CliError::usage("no system to compare", "leave --systems out for all of them"));
     }
     Ok(out)
 }
@@ -191,10 +183,5 @@ fn one(text: &str, most: Option<f64>, checkpoint: &Checkpoint, parent: Option<&S
             Some(measure(&system, checkpoint, parent)?)
         }
     };
-    Ok(Row {
-        asked: text.to_owned(),
-        at,
-        measured,
-        verdict: None,
-    })
+    Ok(Row { asked: text.to_owned(), at, measured, verdict: None })
 }

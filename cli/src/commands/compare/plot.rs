@@ -11,9 +11,7 @@ const HEIGHT: f64 = 420.0;
 /// Room for labels: left, top, right (the legend), bottom.
 const ROOM: [f64; 4] = [64.0, 36.0, 190.0, 48.0];
 /// Colours that people of all eyesights tell apart (Okabe and Ito), then the same again.
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933",
-];
+const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933"];
 
 /// A line or a cloud of one system.
 struct Series {
@@ -33,10 +31,7 @@ pub fn write(folder: &Path, results: &Results) -> Result<()> {
             };
             match all.iter_mut().find(|s| s.name == r.asked) {
                 Some(s) => s.points.push(p),
-                None => all.push(Series {
-                    name: r.asked.clone(),
-                    points: vec![p],
-                }),
+                None => all.push(Series { name: r.asked.clone(), points: vec![p] }),
             }
         }
         all
@@ -53,14 +48,8 @@ pub fn write(folder: &Path, results: &Results) -> Result<()> {
     let axis = if judged { "quality" } else { "relative L2 error" };
     let totals: Vec<Series> = steps.iter().map(|s| total(results, &s.name)).collect();
     for (name, svg) in [
-        (
-            "checkpoints.svg",
-            chart("Ratio at every checkpoint", "checkpoint", &steps, true),
-        ),
-        (
-            "tradeoff.svg",
-            chart("Ratio against what it costs", axis, &cloud, false),
-        ),
+        ("checkpoints.svg", chart("Ratio at every checkpoint", "checkpoint", &steps, true)),
+        ("tradeoff.svg", chart("Ratio against what it costs", axis, &cloud, false)),
         ("ratios.svg", bars("Ratio over all checkpoints", &totals)),
     ] {
         fs::write(folder.join(name), svg).map_err(failed())?;
@@ -71,14 +60,9 @@ pub fn write(folder: &Path, results: &Results) -> Result<()> {
 /// The ratio of one system over the whole history.
 fn total(results: &Results, name: &str) -> Series {
     let rows = results.rows.iter().filter(|r| r.asked == name);
-    let sizes = rows
-        .filter_map(|r| r.measured.as_ref())
-        .map(|m| (m.logical_bytes, m.stored_bytes));
+    let sizes = rows.filter_map(|r| r.measured.as_ref()).map(|m| (m.logical_bytes, m.stored_bytes));
     let (a, b) = sizes.fold((0, 0), |s, m| (s.0 + m.0, s.1 + m.1));
-    Series {
-        name: name.to_owned(),
-        points: vec![(0.0, a as f64 / (b as f64).max(1.0))],
-    }
+    Series { name: name.to_owned(), points: vec![(0.0, a as f64 / (b as f64).max(1.0))] }
 }
 
 /// `&`, `<` and `>` as SVG has them.
@@ -100,16 +84,9 @@ impl Frame {
             let low = all().map(f).fold(f64::INFINITY, f64::min);
             let high = all().map(f).fold(f64::NEG_INFINITY, f64::max);
             let wide = (high - low).max(1e-12 + 0.02 * high.abs());
-            if low.is_finite() {
-                (low - 0.05 * wide, high + 0.05 * wide)
-            } else {
-                (0.0, 1.0)
-            }
+            if low.is_finite() { (low - 0.05 * wide, high + 0.05 * wide) } else { (0.0, 1.0) }
         };
-        Frame {
-            x: ends(&|p| p.0),
-            y: ends(&|p| p.1.max(1e-3).log2()),
-        }
+        Frame { x: ends(&|p| p.0), y: ends(&|p| p.1.max(1e-3).log2()) }
     }
 
     fn place(&self, p: (f64, f64)) -> (f64, f64) {
@@ -133,10 +110,7 @@ fn head(title: &str) -> String {
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
     let text = escape(text);
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-    );
+    let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 
 fn chart(title: &str, axis: &str, series: &[Series], lines: bool) -> String {
@@ -172,12 +146,7 @@ fn chart(title: &str, axis: &str, series: &[Series], lines: bool) -> String {
             );
         }
         let y = ROOM[1] + 14.0 * i as f64;
-        let _ = writeln!(
-            out,
-            "<circle cx=\"{}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>",
-            right + 14.0,
-            y - 4.0
-        );
+        let _ = writeln!(out, "<circle cx=\"{}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>", right + 14.0, y - 4.0);
         text(&mut out, right + 24.0, y, "start", &shorten(&s.name));
     }
     out + "</svg>\n"
@@ -185,11 +154,7 @@ fn chart(title: &str, axis: &str, series: &[Series], lines: bool) -> String {
 
 fn bars(title: &str, series: &[Series]) -> String {
     let mut out = head(title);
-    let most = series
-        .iter()
-        .filter_map(|s| s.points.first())
-        .map(|p| p.1)
-        .fold(1.0, f64::max);
+    let most = series.iter().filter_map(|s| s.points.first()).map(|p| p.1).fold(1.0, f64::max);
     let each = (HEIGHT - ROOM[1] - 12.0) / series.len().max(1) as f64;
     for (i, s) in series.iter().enumerate() {
         let (ratio, y) = (s.points.first().map_or(0.0, |p| p.1), ROOM[1] + each * i as f64);
@@ -202,13 +167,7 @@ fn bars(title: &str, series: &[Series]) -> String {
             each * 0.8
         );
         text(&mut out, left - 6.0, y + each * 0.5 + 3.0, "end", &shorten(&s.name));
-        text(
-            &mut out,
-            left + ratio / most * room + 6.0,
-            y + each * 0.5 + 3.0,
-            "start",
-            &format!("{ratio:.2}"),
-        );
+        text(&mut out, left + ratio / most * room + 6.0, y + each * 0.5 + 3.0, "start", &format!("{ratio:.2}"));
     }
     out + "</svg>\n"
 }

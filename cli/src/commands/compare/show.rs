@@ -56,15 +56,7 @@ pub fn table(context: &mut Context, results: &Results) -> Result<()> {
     let judged = results.lower_is_better.is_some();
     let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right]);
     let speed = |s: f64| format!("{s:.0}");
-    let mut head = vec![
-        "system",
-        "ratio",
-        "max error",
-        "rel. error",
-        "quality",
-        "enc MB/s",
-        "dec MB/s",
-    ];
+    let mut head = vec!["system", "ratio", "max error", "rel. error", "quality", "enc MB/s", "dec MB/s"];
     if !judged {
         head.remove(4);
     }

@@ -130,20 +130,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }));
     }
     if context.chatty() {
-        writeln!(
-            context.out,
-            "Cloned {} into {}: {}",
-            remote.url,
-            dir.display(),
-            carried(&received)
-        )?;
+        writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;
         if done.written > 0 {
-            writeln!(
-                context.out,
-                "{} written ({})",
-                count(done.written, "file"),
-                size(done.bytes)
-            )?;
+            writeln!(context.out, "{} written ({})", count(done.written, "file"), size(done.bytes))?;
         }
     }
     Ok(())
@@ -202,11 +191,10 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
         let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
         return match found.filter(is_begun) {
             Some(repo) => Ok(repo),
-            None => Err(RepoError::user(
-                format!("{} is there and not empty", dir.display()),
-                "name another directory",
-            )
-            .into()),
+            None => {
+                Err(RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory")
+                    .into())
+            }
         };
     }
     let (mut repo, _) = Repo::init(dir, args.bare, branch, context.engine()?)?;
@@ -229,18 +217,7 @@ fn is_unmarked(dir: &Path) -> bool {
     let store = dir.join(mdl_repo::DIR);
     let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
     // The lock and the index are of commands that only looked.
-    let first = [
-        "HEAD",
-        "base",
-        "cloning",
-        "config",
-        "format",
-        "gc.lock",
-        "identity",
-        "index",
-        "swap.lock",
-        "tmp",
-    ];
+    let first = ["HEAD", "base", "cloning", "config", "format", "gc.lock", "identity", "index", "swap.lock", "tmp"];
     is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &first)
 }
 
@@ -259,10 +236,7 @@ fn fill(
     branch: &str,
     tip: Option<Id>,
 ) -> Result<mdl_remote::fetch::Received> {
-    let choice = Choice {
-        tags: true,
-        ..Choice::default()
-    };
+    let choice = Choice { tags: true, ..Choice::default() };
     let done = fetch_into(context, repo, ("origin", remote), peer, there, choice)?;
     let head = Head::Branch(branch.to_owned());
     if repo.refs().head()? != head {

@@ -33,11 +33,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let (name, remote) = named(&repo, args.remote.as_deref())?;
     let peer = peer(context, &repo, &remote, None)?;
     let there = peer.refs().map_err(elsewhere(&name))?;
-    let choice = Choice {
-        branches: args.branches.clone(),
-        tags: !args.no_tags,
-        prune: args.prune,
-    };
+    let choice = Choice { branches: args.branches.clone(), tags: !args.no_tags, prune: args.prune };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
     if context.global.json {
         return context.json(&json!({

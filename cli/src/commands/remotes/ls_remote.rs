@@ -28,14 +28,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             peer(context, &repo, &remote, None)?
         }
     };
-    let there = peer
-        .refs()
-        .map_err(elsewhere(args.place.as_deref().unwrap_or("origin")))?;
+    let there = peer.refs().map_err(elsewhere(args.place.as_deref().unwrap_or("origin")))?;
     if context.global.json {
-        let refs = there
-            .refs
-            .iter()
-            .map(|(name, id)| json!({"name": name, "id": id.to_hex()}));
+        let refs = there.refs.iter().map(|(name, id)| json!({"name": name, "id": id.to_hex()}));
         return context.json(&json!({"head": there.head, "refs": refs.collect::<Vec<_>>()}));
     }
     if let Some(id) = there.head.as_ref().and_then(|h| there.get(&format!("{HEADS}{h}"))) {

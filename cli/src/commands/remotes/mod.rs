@@ -87,23 +87,13 @@ fn wanted(repo: &Repo, name: &str, there: &Advertised, choice: &Choice) -> Resul
             (_, Some(_)) if (choice.tags || is_chosen(full)) && held(full)?.is_none() => (full.clone(), false),
             _ => continue,
         };
-        out.push(RefMove {
-            expected: held(&to)?,
-            name: to,
-            new: Some(*id),
-            force,
-        });
+        out.push(RefMove { expected: held(&to)?, name: to, new: Some(*id), force });
     }
     if choice.prune {
         let noted = format!("{REMOTES}{name}/");
         for (branch, id) in repo.refs().list(&noted)? {
             if there.get(&format!("{HEADS}{branch}")).is_none() {
-                out.push(RefMove {
-                    name: format!("{noted}{branch}"),
-                    expected: Some(id),
-                    new: None,
-                    force: true,
-                });
+                out.push(RefMove { name: format!("{noted}{branch}"), expected: Some(id), new: None, force: true });
             }
         }
     }
@@ -125,13 +115,7 @@ pub fn fetch_into(
     tips.sort();
     tips.dedup();
     let only = (!remote.only.is_empty()).then(|| Only::new(&remote.only)).transpose()?;
-    let want = Want {
-        tips,
-        depth: remote.depth,
-        only,
-        partial: remote.partial,
-        ..Want::default()
-    };
+    let want = Want { tips, depth: remote.depth, only, partial: remote.partial, ..Want::default() };
     let received = match want.tips.is_empty() {
         true => Received::default(),
         false => receive(repo, peer, want, &context.bars).map_err(elsewhere(name))?,
@@ -149,11 +133,7 @@ pub fn fetch_into(
 /// One line for each ref that moved, as git shows them.
 pub fn tell_moves(context: &mut Context, moves: &[RefMove]) -> Result<()> {
     for m in moves {
-        let short = m
-            .name
-            .strip_prefix(REMOTES)
-            .or(m.name.strip_prefix(TAGS))
-            .or(m.name.strip_prefix(HEADS));
+        let short = m.name.strip_prefix(REMOTES).or(m.name.strip_prefix(TAGS)).or(m.name.strip_prefix(HEADS));
         let short = short.unwrap_or(&m.name);
         let what = match (m.expected, m.new) {
             (None, Some(_)) if m.name.starts_with(TAGS) => "[new tag]".to_owned(),
@@ -168,20 +148,13 @@ pub fn tell_moves(context: &mut Context, moves: &[RefMove]) -> Result<()> {
 
 /// What was carried, in words.
 pub fn carried(received: &Received) -> String {
-    format!(
-        "{} received ({})",
-        count(received.objects, "object"),
-        size(received.carried)
-    )
+    format!("{} received ({})", count(received.objects, "object"), size(received.carried))
 }
 
 /// Moves, for programs.
 pub fn moves_json(moves: &[RefMove]) -> Vec<Value> {
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
-    moves
-        .iter()
-        .map(|m| json!({"name": m.name, "old": hex(m.expected), "new": hex(m.new)}))
-        .collect()
+    moves.iter().map(|m| json!({"name": m.name, "old": hex(m.expected), "new": hex(m.new)})).collect()
 }
 
 /// What was carried, for programs.

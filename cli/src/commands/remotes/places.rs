@@ -45,13 +45,7 @@ pub fn named_or_url(repo: &Repo, text: Option<&str>) -> Result<(Option<String>, 
     match text.filter(|t| is_url(t) && !repo.config().remotes().contains_key(*t)) {
         Some(url) => {
             let url = kept(url)?;
-            Ok((
-                None,
-                Remote {
-                    url,
-                    ..Remote::default()
-                },
-            ))
+            Ok((None, Remote { url, ..Remote::default() }))
         }
         None => named(repo, text).map(|(name, remote)| (Some(name), remote)),
     }

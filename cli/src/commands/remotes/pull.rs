@@ -34,18 +34,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     };
     let peer = peer(context, &repo, &remote, None)?;
     let there = peer.refs().map_err(elsewhere(&name))?;
-    let choice = Choice {
-        branches: vec![branch.clone()],
-        tags: true,
-        prune: false,
-    };
+    let choice = Choice { branches: vec![branch.clone()], tags: true, prune: false };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
     let noted = RefName::remote(&name, &branch)?;
     let tip = repo.refs().get(&noted)?;
     let tip = tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found("branch", format!("{branch} at {name}"))))?;
-    let merged = repo
-        .merge(&tip, &format!("{name}/{branch}"), &context.bars)
-        .map_err(unforced)?;
+    let merged = repo.merge(&tip, &format!("{name}/{branch}"), &context.bars).map_err(unforced)?;
     if context.global.json {
         let (result, from) = match merged {
             Merged::UpToDate => ("up_to_date", None),

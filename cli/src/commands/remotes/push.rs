@@ -56,9 +56,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (name, remote) = named_or_url(&repo, args.remote.as_deref())?;
     let shown = name.as_deref().unwrap_or(&remote.url);
-    let head = repo
-        .head_branch()?
-        .and_then(|full| full.strip_prefix(HEADS).map(str::to_owned));
+    let head = repo.head_branch()?.and_then(|full| full.strip_prefix(HEADS).map(str::to_owned));
     let create = head.as_deref().unwrap_or("main");
     let (peer, wishes) = match args.delete {
         true => {
@@ -98,12 +96,7 @@ fn leased(repo: &Repo, args: &Args, remote: Option<&str>, wishes: Vec<Wish>) -> 
             (true, Some((branch, remote))) => Some(repo.refs().get(&RefName::remote(remote, branch)?)?),
             _ => None,
         };
-        out.push(Push {
-            name: full,
-            new,
-            force: args.force,
-            lease,
-        });
+        out.push(Push { name: full, new, force: args.force, lease });
     }
     Ok(out)
 }
@@ -174,12 +167,7 @@ fn tell(context: &mut Context, url: &str, done: &Pushed) -> Result<()> {
     }
     match moves.is_empty() {
         true => writeln!(context.out, "Everything is there already")?,
-        false => writeln!(
-            context.out,
-            "To {url}: {} sent ({})",
-            count(done.objects, "object"),
-            size(done.sent)
-        )?,
+        false => writeln!(context.out, "To {url}: {} sent ({})", count(done.objects, "object"), size(done.sent))?,
     }
     tell_moves(context, &moves)
 }

@@ -80,10 +80,7 @@ pub fn kept(url: &str) -> Result<String> {
 
 fn add(context: &mut Context, name: &str, url: &str) -> Result<()> {
     let mut repo = context.repo()?;
-    let remote = Remote {
-        url: kept(url)?,
-        ..Remote::default()
-    };
+    let remote = Remote { url: kept(url)?, ..Remote::default() };
     repo.change_remote(name, &|noted| match noted {
         None => Ok(Some(remote.clone())),
         Some(_) => {
@@ -180,8 +177,7 @@ fn remove(context: &mut Context, name: &str) -> Result<()> {
     for (branch, id) in repo.refs().list(&noted)? {
         let full = RefName::remote(&name, &branch)?;
         let held = repo.write_lock()?;
-        repo.refs()
-            .update(&held, &full, Some(id), None, &who, "remote: removed")?;
+        repo.refs().update(&held, &full, Some(id), None, &who, "remote: removed")?;
     }
     repo.set_remote(&name, None)?;
     if context.global.json {

@@ -34,14 +34,12 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
     if let Some((rev, name)) = text.split_once(':') {
         return renamed(repo, rev, name);
     }
-    let held = repo
-        .full_ref(text)?
-        .filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
+    let held = repo.full_ref(text)?.filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
     let held = match held {
         Some(held) => held,
-        None if text == "HEAD" => repo
-            .head_branch()?
-            .map_or_else(|| Err(RepoError::not_found("branch", "HEAD")), |b| RefName::parse(&b))?,
+        None if text == "HEAD" => {
+            repo.head_branch()?.map_or_else(|| Err(RepoError::not_found("branch", "HEAD")), |b| RefName::parse(&b))?
+        }
         None => return Err(RepoError::not_found("branch or tag", text).into()),
     };
     let id = repo.refs().get(&held)?;
@@ -63,10 +61,7 @@ fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
         }
         (rev, "") => {
             let message = format!("\"{rev}:\": a name is missing behind the colon");
-            return Err(CliError::usage(
-                message,
-                "write REV:NAME: what it is to be called there",
-            ));
+            return Err(CliError::usage(message, "write REV:NAME: what it is to be called there"));
         }
         _ => {}
     }
@@ -102,11 +97,10 @@ fn gone(there: &Advertised, text: &str, remote: &str) -> Result<String> {
         false => (format!("{HEADS}{text}"), format!("{TAGS}{text}")),
     };
     match (there.get(&branch), there.get(&tag)) {
-        (Some(_), Some(_)) if branch != tag => Err(RepoError::user(
-            format!("{text} is a branch and a tag there"),
-            format!("say which: {branch} or {tag}"),
-        )
-        .into()),
+        (Some(_), Some(_)) if branch != tag => {
+            Err(RepoError::user(format!("{text} is a branch and a tag there"), format!("say which: {branch} or {tag}"))
+                .into())
+        }
         (Some(_), _) => Ok(branch),
         (None, Some(_)) => Ok(tag),
         (None, None) => Err(CliError::hinted(
@@ -137,10 +131,7 @@ mod tests {
         assert_eq!(full("v1").expect("a tag"), "refs/tags/v1");
         assert_eq!(full("refs/tags/both").expect("a full name"), "refs/tags/both");
         let hint = full("both").expect_err("two").hint().expect("a hint");
-        assert!(
-            hint.contains("refs/heads/both") && hint.contains("refs/tags/both"),
-            "{hint}"
-        );
+        assert!(hint.contains("refs/heads/both") && hint.contains("refs/tags/both"), "{hint}");
         for absent in ["nope", "refs/heads/v1"] {
             let error = full(absent).expect_err(absent);
             assert_eq!(error.code(), Code::NotFound);

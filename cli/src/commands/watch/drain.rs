@@ -26,8 +26,7 @@ impl Watch {
         loop {
             let seen = self.look(&args.dir, &args.pattern)?;
             if judged {
-                self.settling
-                    .look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
+                self.settling.look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
                 return self.name_left(context, &seen);
             }
             self.turn(context, &seen, &go_on)?;
@@ -37,9 +36,7 @@ impl Watch {
             }
             if !told {
                 let most = end.saturating_sub(self.start.elapsed()).as_secs() + 1;
-                context.note(&format!(
-                    "ending once all is settled, in at most {most} s (Ctrl-C again: at once)"
-                ));
+                context.note(&format!("ending once all is settled, in at most {most} s (Ctrl-C again: at once)"));
                 told = true;
             }
             sleep(args.interval.min(NAP));
@@ -52,12 +49,7 @@ impl Watch {
         let is_left = |name: &str| left.contains(&name);
         for found in seen.entries.iter().filter(|f| is_left(&f.name)) {
             if check(found) != Whole::NoTensors {
-                say(
-                    context,
-                    "left",
-                    &found.name,
-                    "it is not committed yet; the same command with --once takes it",
-                )?;
+                say(context, "left", &found.name, "it is not committed yet; the same command with --once takes it")?;
             }
         }
         Ok(())

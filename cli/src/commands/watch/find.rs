@@ -43,11 +43,7 @@ impl Found {
 
     /// Where a file of the version lies.
     pub fn file(&self, rel: &str) -> PathBuf {
-        if self.path.is_dir() {
-            self.path.join(rel)
-        } else {
-            self.path.clone()
-        }
+        if self.path.is_dir() { self.path.join(rel) } else { self.path.clone() }
     }
 }
 
@@ -134,11 +130,7 @@ pub fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
 fn gather(path: &Path, meta: &fs::Metadata, rel: &str, depth: usize, stamp: &mut Stamp) -> io::Result<()> {
     if !meta.is_dir() {
         let own = path.file_name().map(|n| n.to_string_lossy().into_owned());
-        let name = if rel.is_empty() {
-            own.unwrap_or_default()
-        } else {
-            rel.to_owned()
-        };
+        let name = if rel.is_empty() { own.unwrap_or_default() } else { rel.to_owned() };
         let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         stamp.insert(name, (meta.len(), time));
         return Ok(());
@@ -151,13 +143,7 @@ fn gather(path: &Path, meta: &fs::Metadata, rel: &str, depth: usize, stamp: &mut
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with(".mdl") || name == ".mdlignore" {
             let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
-            gather(
-                &entry.path(),
-                &fs::symlink_metadata(entry.path())?,
-                &rel,
-                depth - 1,
-                stamp,
-            )?;
+            gather(&entry.path(), &fs::symlink_metadata(entry.path())?, &rel, depth - 1, stamp)?;
         }
     }
     Ok(())
@@ -169,15 +155,7 @@ mod tests {
 
     #[test]
     fn names_of_what_is_being_written() {
-        for name in [
-            "tmp-checkpoint-5",
-            ".tmp_x",
-            "a.ckpt.tmp",
-            "a.part",
-            "a.part.3",
-            "b.incomplete",
-            ".mdl-1-2",
-        ] {
+        for name in ["tmp-checkpoint-5", ".tmp_x", "a.ckpt.tmp", "a.part", "a.part.3", "b.incomplete", ".mdl-1-2"] {
             assert!(is_temporary(name), "{name}");
         }
         for name in ["checkpoint-5", "template", "tmp", "department.pt", "a.ckpt"] {

@@ -3,17 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Words that a step's number follows.
-const STEPS: [&str; 9] = [
-    "step",
-    "steps",
-    "globalstep",
-    "iter",
-    "iteration",
-    "ba",
-    "batch",
-    "update",
-    "updates",
-];
+const STEPS: [&str; 9] = ["step", "steps", "globalstep", "iter", "iteration", "ba", "batch", "update", "updates"];
 const EPOCHS: [&str; 3] = ["epoch", "epochs", "ep"];
 /// With a dash the number is a step (Hugging Face); with `_` a save's number (Accelerate), or epoch and step (fairseq).
 const SAVES: [&str; 2] = ["checkpoint", "ckpt"];
@@ -78,10 +68,7 @@ fn numbers(name: &str) -> Vec<Number> {
     let mut i = 0;
     while i < chars.len() {
         if chars[i].is_ascii_digit() {
-            let end = chars[i..]
-                .iter()
-                .position(|c| !c.is_ascii_digit())
-                .map_or(chars.len(), |n| i + n);
+            let end = chars[i..].iter().position(|c| !c.is_ascii_digit()).map_or(chars.len(), |n| i + n);
             let next = (chars.get(end).copied(), chars.get(end + 1).copied());
             let fraction = matches!(next, (Some('.'), Some(d)) if d.is_ascii_digit()) || between == ".";
             let unit = matches!(next, (Some(c), after) if c.is_alphabetic() && !after.is_some_and(char::is_alphabetic));
@@ -126,22 +113,12 @@ mod tests {
 
     #[test]
     fn names_of_frameworks() {
-        for name in [
-            "checkpoint-500",
-            "step_500",
-            "step500",
-            "step=500.ckpt",
-            "global_step500",
-            "iter_0000500.pth",
-        ] {
+        for name in ["checkpoint-500", "step_500", "step500", "step=500.ckpt", "global_step500", "iter_0000500.pth"] {
             assert_eq!(place(name), (Some(500), None, None), "{name}");
         }
         assert_eq!(place("step10000-unsharded").0, Some(10_000));
         assert_eq!(place("epoch=1-step=500.ckpt"), (Some(500), Some(1.0), None));
-        assert_eq!(
-            place("epoch=1-step=500-val_loss=0.25-v1.ckpt"),
-            (Some(500), Some(1.0), None)
-        );
+        assert_eq!(place("epoch=1-step=500-val_loss=0.25-v1.ckpt"), (Some(500), Some(1.0), None));
         assert_eq!(place("ep1-ba100-rank0.pt"), (Some(100), Some(1.0), None));
         assert_eq!(place("checkpoint_1_500.pt"), (Some(500), Some(1.0), None));
         assert_eq!(place("epoch_12.pth"), (None, Some(12.0), None));

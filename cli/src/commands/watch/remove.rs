@@ -54,10 +54,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
     match remove_compared(&found.path, &compared)? {
         Removal::Done => Ok(None),
         Removal::Kept(at) if at == found.path => Ok(Some("it changed while it was compared".to_owned())),
-        Removal::Kept(at) => Ok(Some(format!(
-            "it changed while it was compared, and is now {}",
-            at.display()
-        ))),
+        Removal::Kept(at) => Ok(Some(format!("it changed while it was compared, and is now {}", at.display()))),
     }
 }
 
@@ -65,11 +62,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
 fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Result<Option<String>> {
     let files = repo.files(commit)?;
     let name = |rel: &String| {
-        if rel.is_empty() {
-            found.name.clone()
-        } else {
-            rel.clone()
-        }
+        if rel.is_empty() { found.name.clone() } else { rel.clone() }
     };
     let Some(rel) = compared.keys().map(name).find(|rel| !files.contains_key(rel)) else {
         return Ok(None);
@@ -105,11 +98,7 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
         }
         if lossy.is_some() {
             repo.odb().restore(entry, &Nowhere, &context.bars)?;
-        } else if repo
-            .verify(&found.file(rel), id, Some(rel), &context.bars)?
-            .difference
-            .is_some()
-        {
+        } else if repo.verify(&found.file(rel), id, Some(rel), &context.bars)?.difference.is_some() {
             return Ok(Some(format!("{rel} is not what its version holds")));
         }
     }
@@ -142,10 +131,7 @@ pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Resu
             false => put_back(aside.clone(), &back)?,
         };
         if outcome == Removal::Kept(aside.clone()) {
-            context.note(&format!(
-                "note: {} was left by a removal that was cut off",
-                aside.display()
-            ));
+            context.note(&format!("note: {} was left by a removal that was cut off", aside.display()));
         }
     }
     Ok(())
@@ -183,12 +169,8 @@ mod tests {
 
     #[test]
     fn the_newest_by_step_and_by_time_stay() {
-        let mut all = vec![
-            found("last.ckpt", 9),
-            found("step=1.ckpt", 7),
-            found("step=2.ckpt", 8),
-            found("step=3.ckpt", 6),
-        ];
+        let mut all =
+            vec![found("last.ckpt", 9), found("step=1.ckpt", 7), found("step=2.ckpt", 8), found("step=3.ckpt", 6)];
         let names = |all: &[Found], keep, linked: &[&str]| {
             let linked = linked.iter().map(|n| (*n).to_owned()).collect();
             let mut names: Vec<String> = staying(all, keep, &linked).into_iter().collect();
@@ -198,10 +180,7 @@ mod tests {
         assert_eq!(names(&all, 1, &[]), ["last.ckpt", "step=3.ckpt"]);
         assert_eq!(names(&all, 2, &[]), ["last.ckpt", "step=2.ckpt", "step=3.ckpt"]);
         all[3].place.best = Some("step=1.ckpt".to_owned());
-        assert_eq!(
-            names(&all[1..], 1, &["other"]),
-            ["other", "step=1.ckpt", "step=2.ckpt", "step=3.ckpt"]
-        );
+        assert_eq!(names(&all[1..], 1, &["other"]), ["other", "step=1.ckpt", "step=2.ckpt", "step=3.ckpt"]);
         assert!(names(&[], 1, &[]).is_empty());
     }
 }

@@ -34,11 +34,7 @@ pub struct Settling {
 
 impl Settling {
     pub fn new(settle: Duration) -> Settling {
-        Settling {
-            settle,
-            seen: HashMap::new(),
-            being_written: HashMap::new(),
-        }
+        Settling { settle, seen: HashMap::new(), being_written: HashMap::new() }
     }
 
     /// Takes a look; what is to be read now, in the order of training. `age` says for how long an entry that is new to
@@ -147,10 +143,7 @@ mod tests {
         Found {
             name: name.to_owned(),
             path: name.into(),
-            stamp: files
-                .iter()
-                .map(|(rel, size)| ((*rel).to_owned(), (*size, 0)))
-                .collect(),
+            stamp: files.iter().map(|(rel, size)| ((*rel).to_owned(), (*size, 0))).collect(),
             inode: (1, inode),
             temporary: super::super::find::is_temporary(name),
             place: Place::of_name(name),
@@ -175,10 +168,7 @@ mod tests {
         assert_eq!(look(&mut s, 19, &[found("step_1", 1, &[("w", 6)])]), ["step_1"]);
         s.close("step_1");
         assert!(look(&mut s, 40, &[found("step_1", 1, &[("w", 6)])]).is_empty());
-        assert!(
-            look(&mut s, 41, &[found("step_1", 1, &[("w", 7)])]).is_empty(),
-            "it changed"
-        );
+        assert!(look(&mut s, 41, &[found("step_1", 1, &[("w", 7)])]).is_empty(), "it changed");
         assert_eq!(look(&mut s, 51, &[found("step_1", 1, &[("w", 7)])]), ["step_1"]);
     }
 
@@ -186,10 +176,7 @@ mod tests {
     fn what_was_renamed_is_ready_at_once() {
         let mut s = Settling::new(SETTLE);
         look(&mut s, 0, &[found("tmp-checkpoint-1", 7, &[("w", 5)])]);
-        assert_eq!(
-            look(&mut s, 2, &[found("checkpoint-1", 7, &[("w", 5), ("x", 1)])]),
-            ["checkpoint-1"]
-        );
+        assert_eq!(look(&mut s, 2, &[found("checkpoint-1", 7, &[("w", 5), ("x", 1)])]), ["checkpoint-1"]);
         // An inode that was given to another directory is no sign of a rename.
         look(&mut s, 3, &[found("tmp-checkpoint-2", 8, &[("w", 5), ("v", 5)])]);
         assert!(look(&mut s, 4, &[found("step_2", 8, &[("other", 1)])]).is_empty());
@@ -205,39 +192,25 @@ mod tests {
         let grown = [found("checkpoint-3", 9, &[("w", 6)])];
         look(&mut s, 91, &grown);
         assert_eq!(look(&mut s, 101, &grown), ["checkpoint-3"]);
-        assert!(
-            !s.failed("checkpoint-3", Duration::from_secs(101), "torn", false),
-            "said before"
-        );
+        assert!(!s.failed("checkpoint-3", Duration::from_secs(101), "torn", false), "said before");
     }
 
     #[test]
     fn order_is_that_of_training() {
         let mut s = Settling::new(SETTLE);
-        let two = [
-            found("checkpoint-1000", 1, &[("w", 1)]),
-            found("checkpoint-500", 2, &[("w", 1)]),
-        ];
+        let two = [found("checkpoint-1000", 1, &[("w", 1)]), found("checkpoint-500", 2, &[("w", 1)])];
         look(&mut s, 0, &two);
         let tmp = found("tmp-checkpoint-1500", 3, &[("w", 1)]);
         look(&mut s, 1, &[two[0].clone(), two[1].clone(), tmp]);
         // Renamed into place while those before it still settle.
         let three = [two[0].clone(), found("checkpoint-1500", 3, &[("w", 1)]), two[1].clone()];
         assert!(look(&mut s, 2, &three).is_empty());
-        assert_eq!(
-            look(&mut s, 10, &three),
-            ["checkpoint-500", "checkpoint-1000", "checkpoint-1500"]
-        );
+        assert_eq!(look(&mut s, 10, &three), ["checkpoint-500", "checkpoint-1000", "checkpoint-1500"]);
         // One that is never left alone holds nobody up for long.
         let mut s = Settling::new(SETTLE);
         for at in 0..10 {
             assert!(
-                look(
-                    &mut s,
-                    at,
-                    &[found("step_1", 1, &[("log", at)]), found("step_2", 2, &[("w", 1)])]
-                )
-                .is_empty()
+                look(&mut s, at, &[found("step_1", 1, &[("log", at)]), found("step_2", 2, &[("w", 1)])]).is_empty()
             );
         }
         let after = [found("step_1", 1, &[("log", 99)]), found("step_2", 2, &[("w", 1)])];

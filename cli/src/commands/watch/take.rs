@@ -32,11 +32,7 @@ pub enum Taken {
     /// Somebody writes to it again.
     Changing,
     /// It cannot be taken as it is. `again`: that may be no fault of its own.
-    Failed {
-        why: String,
-        kind: &'static str,
-        again: bool,
-    },
+    Failed { why: String, kind: &'static str, again: bool },
 }
 
 impl Watch {
@@ -44,19 +40,11 @@ impl Watch {
     pub fn take(&mut self, context: &Context, repo: &Repo, found: &mut Found) -> Taken {
         let why = match check(found) {
             Whole::NoTensors => return Taken::NoCheckpoint,
-            Whole::No(why) => Taken::Failed {
-                why,
-                kind: "damaged",
-                again: false,
-            },
+            Whole::No(why) => Taken::Failed { why, kind: "damaged", again: false },
             Whole::Yes => match self.attempt(context, repo, found) {
                 Ok(taken) => return taken,
                 Err(CliError::Repo(RepoError::FileChanged { .. })) => return Taken::Changing,
-                Err(error) => Taken::Failed {
-                    why: error.message(),
-                    kind: error.kind(),
-                    again: passing(&error),
-                },
+                Err(error) => Taken::Failed { why: error.message(), kind: error.kind(), again: passing(&error) },
             },
         };
         // What goes wrong with a checkpoint that is being deleted or written is no failure.
@@ -139,8 +127,7 @@ impl Watch {
             Some(parent) => repo.hold(parent)?,
             None => repo.write_lock()?,
         };
-        repo.refs()
-            .update(&held, &name, Some(done.id), done.parent, &commit.author, &why)?;
+        repo.refs().update(&held, &name, Some(done.id), done.parent, &commit.author, &why)?;
         Ok(Some(if now.is_none() { Taken::Gone } else { Taken::Changing }))
     }
 }
@@ -148,8 +135,5 @@ impl Watch {
 /// Whether an error may pass without the checkpoint changing: a full disk, a branch that others move.
 fn passing(error: &CliError) -> bool {
     let CliError::Repo(error) = error else { return true };
-    matches!(
-        error.kind(),
-        ErrorKind::Io | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::NotFound
-    )
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::NotFound)
 }

@@ -41,11 +41,7 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     if !context.chatty() {
         return Ok(());
     }
-    writeln!(
-        context.out,
-        "{}",
-        entry::short(&done.id, &commit, None, &[], context.paint)
-    )?;
+    writeln!(context.out, "{}", entry::short(&done.id, &commit, None, &[], context.paint))?;
     for warning in done.quality.iter().flat_map(|q| &q.warnings) {
         context.note(&format!("warning: {warning}"));
     }
@@ -55,10 +51,7 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
 /// An original is gone.
 pub fn removed(context: &mut Context, source: &str, commit: &Id) -> Result<()> {
     if context.global.json {
-        return event(
-            context,
-            &json!({"event": "removed", "source": source, "commit": commit.to_hex()}),
-        );
+        return event(context, &json!({"event": "removed", "source": source, "commit": commit.to_hex()}));
     }
     if context.chatty() {
         writeln!(context.out, "removed {} ({})", visible(source), commit.short())?;

@@ -47,9 +47,7 @@ fn without_nan(text: &str) -> String {
     let (mut quoted, mut escaped) = (false, false);
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let bare = ["NaN", "-Infinity", "Infinity"]
-            .iter()
-            .find(|word| !quoted && rest.starts_with(**word));
+        let bare = ["NaN", "-Infinity", "Infinity"].iter().find(|word| !quoted && rest.starts_with(**word));
         if let Some(word) = bare {
             out.push_str("null");
             rest = &rest[word.len()..];
@@ -82,15 +80,9 @@ mod tests {
 
     #[test]
     fn words_in_text_stay() {
-        assert_eq!(
-            without_nan(r#"{"a \" NaN": NaN, "b\\": [Infinity]}"#),
-            r#"{"a \" NaN": null, "b\\": [null]}"#
-        );
+        assert_eq!(without_nan(r#"{"a \" NaN": NaN, "b\\": [Infinity]}"#), r#"{"a \" NaN": null, "b\\": [null]}"#);
         let mut place = Place::of_name("checkpoint-5");
-        read(
-            &serde_json::json!({"global_step": "many", "log_history": 3}),
-            &mut place,
-        );
+        read(&serde_json::json!({"global_step": "many", "log_history": 3}), &mut place);
         assert_eq!(place.step, Some(5));
     }
 }

@@ -26,9 +26,7 @@ fn age(found: &Found) -> Duration {
     let inode =
         |rel: &String| fs::symlink_metadata(found.file(rel)).map_or(i128::MAX, |m| ns(m.ctime(), m.ctime_nsec()));
     let touched = found.stamp.keys().map(inode).max().unwrap_or_default();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_nanos() as i128);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i128);
     let left_alone = now.saturating_sub(touched.max(found.changed()));
     Duration::from_nanos(u64::try_from(left_alone).unwrap_or(0))
 }
@@ -63,8 +61,7 @@ impl Watch {
         let left_alone = |f: &Found| if self.once { age(f) } else { Duration::ZERO };
         let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
         let there: HashMap<&str, &Found> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
-        self.committed
-            .retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
+        self.committed.retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
         if ready.is_empty() {
             return Ok(());
         }
@@ -105,12 +102,7 @@ impl Watch {
             Taken::NoCheckpoint => self.settling.close(&found.name),
             // The next look sees that it is gone, or waits for it once more.
             Taken::Gone => say(context, "skipped", &found.name, "it was deleted before it was read")?,
-            Taken::Changing => say(
-                context,
-                "skipped",
-                &found.name,
-                "it changed while it was read; it is tried again",
-            )?,
+            Taken::Changing => say(context, "skipped", &found.name, "it changed while it was read; it is tried again")?,
             Taken::Failed { why, kind, again } => self.failed(context, &found, kind, &why, again && !self.once)?,
         }
         Ok(())

@@ -54,9 +54,7 @@ fn missing(found: &Found, index: &str) -> Option<String> {
     let document: Value = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
     let shards = document.get("weight_map")?.as_object()?.values();
     let shards: BTreeSet<&str> = shards.filter_map(Value::as_str).collect();
-    let dir = index
-        .rsplit_once('/')
-        .map_or(String::new(), |(dir, _)| format!("{dir}/"));
+    let dir = index.rsplit_once('/').map_or(String::new(), |(dir, _)| format!("{dir}/"));
     let gone = |shard: &&str| !found.stamp.contains_key(&format!("{dir}{shard}"));
     shards.into_iter().find(gone).map(str::to_owned)
 }
@@ -86,19 +84,10 @@ mod tests {
     #[test]
     fn files_that_are_whole_and_files_that_are_not() {
         let whole = safetensors();
-        assert_eq!(
-            checked(&[("w.safetensors", &whole), ("config.json", b"{}")]),
-            Whole::Yes
-        );
+        assert_eq!(checked(&[("w.safetensors", &whole), ("config.json", b"{}")]), Whole::Yes);
         assert_eq!(checked(&[("config.json", b"{}")]), Whole::NoTensors);
-        assert!(matches!(
-            checked(&[("w.safetensors", &whole[..whole.len() - 1])]),
-            Whole::No(_)
-        ));
-        assert!(matches!(
-            checked(&[("w.safetensors", &whole), ("o.pt", b"")]),
-            Whole::No(_)
-        ));
+        assert!(matches!(checked(&[("w.safetensors", &whole[..whole.len() - 1])]), Whole::No(_)));
+        assert!(matches!(checked(&[("w.safetensors", &whole), ("o.pt", b"")]), Whole::No(_)));
     }
 
     #[test]

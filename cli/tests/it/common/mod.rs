@@ -47,9 +47,7 @@ impl Sandbox {
         s.write("config.json", "{}\n");
         s.ok(&["commit", "-m", "first", "--step", "100", "--metric", "loss=1"]);
         s.tensors("model.safetensors", 1.0);
-        s.ok(&[
-            "commit", "-m", "second", "--step", "200", "--epoch", "0.5", "--metric", "loss=0.5",
-        ]);
+        s.ok(&["commit", "-m", "second", "--step", "200", "--epoch", "0.5", "--metric", "loss=0.5"]);
         s.ok(&["switch", "-c", "dev"]);
         s.write("config.json", "{\"lr\": 1}\n");
         s.ok(&["commit", "-m", "beside\n\nwith a body", "--meta", "run=a"]);
@@ -73,8 +71,7 @@ impl Sandbox {
         let mut c = Command::new(env!("CARGO_BIN_EXE_mdl"));
         c.args(args).current_dir(self.work()).stdin(Stdio::null()).env_clear();
         c.env("HOME", self.root()).env("COLUMNS", "100").env("TZ", "UTC");
-        c.env("MDL_AUTHOR_NAME", "Ada")
-            .env("MDL_AUTHOR_EMAIL", "ada@example.org");
+        c.env("MDL_AUTHOR_NAME", "Ada").env("MDL_AUTHOR_EMAIL", "ada@example.org");
         c
     }
 
@@ -178,10 +175,7 @@ fn dates(line: &str) -> String {
 
 /// What a version costs is the codec's business: `-> 1.2 KiB (3.00x)`.
 fn stored(line: &str) -> String {
-    match line
-        .split_once(" B -> ")
-        .and_then(|(a, b)| Some((a, b.split_once(')')?.1)))
-    {
+    match line.split_once(" B -> ").and_then(|(a, b)| Some((a, b.split_once(')')?.1))) {
         Some((before, after)) => format!("{before} B -> STORED{after}"),
         None => line.to_owned(),
     }

@@ -29,11 +29,8 @@ pub(crate) fn hash_all(session: &Session, context: &str, jobs: &[(Vec<u8>, View<
     let (on_host, on_device): (Vec<usize>, Vec<usize>) = (0..jobs.len()).partition(short);
 
     let pieces: Vec<View<'_>> = on_host.iter().map(|&i| jobs[i].1).collect();
-    let contents = if pieces.iter().all(|p| p.len() == 0) {
-        vec![Vec::new(); pieces.len()]
-    } else {
-        gather(session, &pieces)?
-    };
+    let contents =
+        if pieces.iter().all(|p| p.len() == 0) { vec![Vec::new(); pieces.len()] } else { gather(session, &pieces)? };
     for (&i, content) in on_host.iter().zip(contents) {
         let mut hasher = Hasher::new_from_context_key(&key);
         out[i] = *hasher.update(&jobs[i].0).update(&content).finalize().as_bytes();
@@ -70,35 +67,21 @@ fn leaves<'s>(
     let (mut head_at, mut node_at) = (heads.address(), nodes.address());
     let (mut words, mut tasks) = (Vec::<[u64; 5]>::new(), Vec::new());
     for (i, ((head, content), chunks)) in jobs.iter().zip(chunks).enumerate() {
-        words.push([
-            content.address(),
-            content.len() as u64,
-            head_at,
-            head.len() as u64,
-            node_at,
-        ]);
+        words.push([content.address(), content.len() as u64, head_at, head.len() as u64, node_at]);
         tasks.extend((0..chunks.div_ceil(32)).map(|group| i as u64 | (group as u64) << 32));
         head_at += head.len() as u64;
         node_at += (NODE * chunks) as u64;
     }
     let (list, queue) = (session.upload_u64(words.as_flattened())?, session.upload_u64(&tasks)?);
     let args = [list.arg(), queue.arg(), Arg::U32(tasks.len() as u32), key.arg()];
-    session.launch(
-        CHUNKS,
-        (tasks.len().div_ceil(WARPS) as u32, 1),
-        32 * WARPS as u32,
-        &args,
-    )?;
+    session.launch(CHUNKS, (tasks.len().div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)?;
     Ok(nodes)
 }
 
 /// The two nodes below the root of every job (at least two chunks each), whose nodes lie one after the other.
 fn tops<'s>(session: &'s Session, mut nodes: Buffer<'s>, mut counts: Vec<usize>, key: &Buffer<'_>) -> Result<Vec<u8>> {
     while counts.iter().any(|&n| n > 2) {
-        let after: Vec<usize> = counts
-            .iter()
-            .map(|&n| if n <= GROUP { 2 } else { n.div_ceil(GROUP) })
-            .collect();
+        let after: Vec<usize> = counts.iter().map(|&n| if n <= GROUP { 2 } else { n.div_ceil(GROUP) }).collect();
         let next = session.buffer(NODE * after.iter().sum::<usize>())?;
         let (mut from, mut to) = (nodes.address(), next.address());
         let mut groups: Vec<[u64; 4]> = Vec::new();

@@ -4,11 +4,7 @@ use super::*;
 use crate::testing::{Noise, session};
 
 fn expected(context: &str, head: &[u8], content: &[u8]) -> [u8; 32] {
-    *Hasher::new_derive_key(context)
-        .update(head)
-        .update(content)
-        .finalize()
-        .as_bytes()
+    *Hasher::new_derive_key(context).update(head).update(content).finalize().as_bytes()
 }
 
 fn bytes(n: usize, seed: u64) -> Vec<u8> {
@@ -23,32 +19,12 @@ fn hash(session: &Session, context: &str, head: &[u8], content: View<'_>) -> Res
 #[test]
 fn contents_of_every_length_and_alignment() {
     let session = session();
-    for n in [
-        0,
-        1,
-        63,
-        64,
-        1023,
-        1024,
-        1025,
-        2047,
-        2048,
-        2049,
-        3000,
-        32 * 1024,
-        33 * 1024 + 5,
-        100_000,
-    ] {
+    for n in [0, 1, 63, 64, 1023, 1024, 1025, 2047, 2048, 2049, 3000, 32 * 1024, 33 * 1024 + 5, 100_000] {
         for (head, skew) in [(0, 0), (1, 0), (6, 1), (18, 2), (31, 15), (1024, 4), (1500, 3)] {
             let (head, all) = (bytes(head, 3), bytes(n + skew, n as u64 + 1));
             let memory = session.upload(&all).unwrap();
             let found = hash(&session, "test", &head, memory.view().part(skew..skew + n)).unwrap();
-            assert_eq!(
-                found,
-                expected("test", &head, &all[skew..]),
-                "{n} after {} at {skew}",
-                head.len()
-            );
+            assert_eq!(found, expected("test", &head, &all[skew..]), "{n} after {} at {skew}", head.len());
         }
     }
 }
@@ -95,22 +71,12 @@ fn many_at_once() {
     let mut places: Vec<(usize, usize)> = (0..60)
         .map(|i| {
             let start = noise.next() as usize % 100_000;
-            (
-                start,
-                if i % 7 == 0 {
-                    noise.next() as usize % 90_000
-                } else {
-                    noise.next() as usize % 5000
-                },
-            )
+            (start, if i % 7 == 0 { noise.next() as usize % 90_000 } else { noise.next() as usize % 5000 })
         })
         .collect();
     places.push((0, 0));
-    let jobs: Vec<(Vec<u8>, View<'_>)> = places
-        .iter()
-        .enumerate()
-        .map(|(i, &(at, n))| (bytes(i % 20, 8), memory.view().part(at..at + n)))
-        .collect();
+    let jobs: Vec<(Vec<u8>, View<'_>)> =
+        places.iter().enumerate().map(|(i, &(at, n))| (bytes(i % 20, 8), memory.view().part(at..at + n))).collect();
     let found = hash_all(&session, "batch", &jobs).unwrap();
     for ((head, _), (&(at, n), found)) in jobs.iter().zip(places.iter().zip(found)) {
         assert_eq!(found, expected("batch", head, &all[at..at + n]), "{n} at {at}");

@@ -35,10 +35,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
             let (stream, bits) = split(data).map_err(refused)?;
             bits_len(bits)?;
             let place = |part: &[u8]| (part.as_ptr().addr().wrapping_sub(job.body.as_ptr().addr()), part.len());
-            coded.push(Coded {
-                stream: place(stream),
-                bits: place(bits),
-            });
+            coded.push(Coded { stream: place(stream), bits: place(bits) });
         }
     }
     run(session, jobs, &fronts, &blocks, &coded)
@@ -50,10 +47,7 @@ fn read<'a>(job: &Decode<'a>) -> Result<Front<'a>> {
 }
 
 fn run(session: &Session, jobs: &[Decode<'_>], fronts: &[Front<'_>], blocks: &[Block], coded: &[Coded]) -> Result<()> {
-    let bodies = jobs
-        .iter()
-        .map(|j| session.upload(j.body))
-        .collect::<Result<Vec<Buffer<'_>>>>()?;
+    let bodies = jobs.iter().map(|j| session.upload(j.body)).collect::<Result<Vec<Buffer<'_>>>>()?;
     let freqs: Vec<&[[u16; 256]]> = fronts.iter().map(|f| &f.freqs[..]).collect();
     let tables = tables::decoding(session, &freqs)?;
     let maps: Vec<[u8; 256]> = fronts.iter().map(|f| f.map).collect();

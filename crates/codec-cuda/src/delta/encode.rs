@@ -36,9 +36,7 @@ struct Ends {
 fn words(b: &Block, e: Ends) -> [u64; 12] {
     let [first, second] = b.numbers.words();
     let n = b.n as u64 | u64::from(e.t) << 32;
-    [
-        b.at, b.base, e.tiles, e.counts, e.seen, e.symbols, e.ctx, e.map, e.bits, first, second, n,
-    ]
+    [b.at, b.base, e.tiles, e.counts, e.seen, e.symbols, e.ctx, e.map, e.bits, first, second, n]
 }
 
 /// Encodes each segment against its base: the bytes of the processor's delta.
@@ -57,11 +55,8 @@ pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Vec<u
     let tiles = session.buffer(len)?;
     let starts: Vec<u64> = at.iter().map(|s| tiles.address() + *s as u64).collect();
     let (counts, totals) = count(session, &segments, &blocks, &starts)?;
-    let plans: Vec<Plan> = segments
-        .par_iter()
-        .zip(&counts)
-        .map(|((numbers, grid), by)| Plan::new(*numbers, *grid, by))
-        .collect();
+    let plans: Vec<Plan> =
+        segments.par_iter().zip(&counts).map(|((numbers, grid), by)| Plan::new(*numbers, *grid, by)).collect();
     emit(session, &plans, &blocks, &starts, &totals)
 }
 
@@ -136,10 +131,7 @@ fn rows_that_occur(
     for ((job, first), run) in owners.into_iter().zip(copy::gather(session, &views)?) {
         for (e, row) in run.as_chunks::<ROW>().0.iter().enumerate() {
             let numbers = row.as_chunks::<4>().0;
-            out[job].insert(
-                (first + e) as u8,
-                &std::array::from_fn(|s| u32::from_le_bytes(numbers[s])),
-            );
+            out[job].insert((first + e) as u8, &std::array::from_fn(|s| u32::from_le_bytes(numbers[s])));
         }
     }
     Ok(out)
@@ -153,11 +145,8 @@ fn emit(
     tiles: &[u64],
     totals: &[[u32; 4]],
 ) -> Result<Vec<Vec<u8>>> {
-    let bits: Vec<usize> = blocks
-        .iter()
-        .zip(totals)
-        .map(|(b, all)| all[plans[b.job].t as usize & 3] as usize)
-        .collect();
+    let bits: Vec<usize> =
+        blocks.iter().zip(totals).map(|(b, all)| all[plans[b.job].t as usize & 3] as usize).collect();
     let (bits_at, bits_len) = places(bits.iter().map(|n| 4 * n.div_ceil(32)));
     let (bytes_at, bytes_len) = places(blocks.iter().map(|b| b.n));
     let bits_room = session.zeroed(bits_len)?;
@@ -196,11 +185,7 @@ fn emit(
                 symbols: symbols_room.view().part(at..at + b.n),
                 ctx: contextual(b.job).then(|| ctx_room.view().part(at..at + b.n)),
             };
-            rans::Encode {
-                parts: vec![part],
-                table: tables.get(b.job),
-                lanes: 32,
-            }
+            rans::Encode { parts: vec![part], table: tables.get(b.job), lanes: 32 }
         })
         .collect();
     let streams = rans::encode(session, &streams)?;
@@ -213,9 +198,5 @@ fn emit(
         let first = blocks.partition_point(|b| b.job < job);
         &pairs[first..blocks.partition_point(|b| b.job <= job)]
     };
-    Ok(plans
-        .par_iter()
-        .enumerate()
-        .map(|(job, plan)| plan.finish(of(job)))
-        .collect())
+    Ok(plans.par_iter().enumerate().map(|(job, plan)| plan.finish(of(job))).collect())
 }

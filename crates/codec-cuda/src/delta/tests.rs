@@ -5,11 +5,7 @@ use crate::pairs::{DTYPES, KINDS, Kind, Room, expected, pair};
 use crate::testing::{SIZES, session};
 use mdl_codec::{Dtype, Scheme};
 
-const ROOM: Room = Room {
-    scheme: Scheme::Delta,
-    encode,
-    decode,
-};
+const ROOM: Room = Room { scheme: Scheme::Delta, encode, decode };
 
 #[test]
 fn every_dtype_and_kind_of_segment_as_on_the_processor() {
@@ -17,9 +13,7 @@ fn every_dtype_and_kind_of_segment_as_on_the_processor() {
     for kind in KINDS {
         let batch: Vec<_> = Dtype::ALL
             .into_iter()
-            .zip([
-                1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32,
-            ])
+            .zip([1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32])
             .map(|(dtype, n)| (dtype, pair(dtype, kind, n)))
             .map(|(dtype, (raw, base))| (dtype, raw, base))
             .collect();
@@ -48,12 +42,7 @@ fn damaged_bytes_are_refused_or_read_as_on_the_processor() {
         let (raw, base) = pair(dtype, Kind::Step, n);
         let bytes = expected(Scheme::Delta, dtype, &raw, &base).unwrap_or_else(|| {
             let (r, b) = (session.upload(&raw).unwrap(), session.upload(&base).unwrap());
-            let job = crate::job::Encode {
-                dtype,
-                raw: r.view(),
-                base: Some(b.view()),
-                grand: None,
-            };
+            let job = crate::job::Encode { dtype, raw: r.view(), base: Some(b.view()), grand: None };
             encode(&session, &[job]).unwrap().remove(0)
         });
         ROOM.damage(&session, dtype, &bytes, &base);
@@ -63,13 +52,7 @@ fn damaged_bytes_are_refused_or_read_as_on_the_processor() {
 #[test]
 fn symbols_that_no_encoder_makes_are_read_as_on_the_processor() {
     // A table of symbol 255 alone, which has the most raw bits there can be.
-    for (dtype, t) in [
-        (Dtype::U8, 3),
-        (Dtype::BF16, 0),
-        (Dtype::F32, 1),
-        (Dtype::I64, 0),
-        (Dtype::F64, 1),
-    ] {
+    for (dtype, t) in [(Dtype::U8, 3), (Dtype::BF16, 0), (Dtype::F32, 1), (Dtype::I64, 0), (Dtype::F64, 1)] {
         let session = session();
         let n = 130;
         let base = pair(dtype, Kind::Step, n).1;

@@ -26,21 +26,14 @@ pub(crate) fn parts_of_all(session: &Session, jobs: &[(Numbers<'_>, View<'_>)]) 
     let mut counts = Vec::with_capacity(jobs.len());
     for &((dtype, raw), rec) in jobs {
         if raw.len() != rec.len() {
-            return Err(DeviceError::Failed(
-                "the reconstruction is as long as the tensor".to_owned(),
-            ));
+            return Err(DeviceError::Failed("the reconstruction is as long as the tensor".to_owned()));
         }
         let (kind, size) = (kind((dtype, raw))?, dtype.size());
         let len = raw.len() / size;
         counts.push(len.div_ceil(PART));
         blocks.extend((0..len).step_by(PART).map(|at| {
             let skip = (at * size) as u64;
-            [
-                raw.address() + skip,
-                rec.address() + skip,
-                kind,
-                PART.min(len - at) as u64,
-            ]
+            [raw.address() + skip, rec.address() + skip, kind, PART.min(len - at) as u64]
         }));
     }
     let list = session.upload_u64(blocks.as_flattened())?;
@@ -49,11 +42,7 @@ pub(crate) fn parts_of_all(session: &Session, jobs: &[(Numbers<'_>, View<'_>)]) 
     let out = session.download(out.view())?;
     let mut parts = out.as_chunks::<24>().0.iter().map(|b| {
         let [max_abs, deviation, weight] = [0, 8, 16].map(|i| f64::from_le_bytes(std::array::from_fn(|k| b[i + k])));
-        Deviation {
-            max_abs,
-            deviation,
-            weight,
-        }
+        Deviation { max_abs, deviation, weight }
     });
     Ok(counts.into_iter().map(|n| parts.by_ref().take(n).collect()).collect())
 }

@@ -21,9 +21,7 @@ fn element(dtype: Dtype, x: f32) -> Vec<u8> {
         Dtype::F64 => (f64::from(x) * 1.000_000_001).to_le_bytes().to_vec(),
         Dtype::F32 => x.to_le_bytes().to_vec(),
         // Any pattern will do.
-        Dtype::F16 => ((bits >> 16 & 0x8000 | bits >> 13 & 0x3FFF) as u16)
-            .to_le_bytes()
-            .to_vec(),
+        Dtype::F16 => ((bits >> 16 & 0x8000 | bits >> 13 & 0x3FFF) as u16).to_le_bytes().to_vec(),
         _ => ((bits >> 16) as u16).to_le_bytes().to_vec(),
     }
 }
@@ -38,11 +36,8 @@ const DTYPES: [Dtype; 4] = [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16];
 #[test]
 fn bits_of_the_processor() {
     let session = session();
-    let sizes = SIZES
-        .iter()
-        .copied()
-        .filter(|n| *n < 200_000)
-        .chain([4095, 4096, 65_535, 65_536, 65_537, 131_072, 190_000]);
+    let sizes =
+        SIZES.iter().copied().filter(|n| *n < 200_000).chain([4095, 4096, 65_535, 65_536, 65_537, 131_072, 190_000]);
     for n in sizes {
         for dtype in DTYPES {
             let (raw, rec) = (tensor(dtype, n, 3), tensor(dtype, n, 4));

@@ -51,10 +51,7 @@ pub(crate) fn kept_at(file: &str, arch: u32) -> Result<Option<PathBuf>> {
 
 /// Compiles a file and keeps nothing.
 pub(crate) fn compile(file: &str, arch: u32) -> Result<Compiled> {
-    let failed = |why: String| DeviceError::Kernel {
-        name: file.to_owned(),
-        why,
-    };
+    let failed = |why: String| DeviceError::Kernel { name: file.to_owned(), why };
     version()?;
     let text = CString::new(text_of(file)?).map_err(|_| failed("a zero byte in the text".to_owned()))?;
     let name = CString::new(format!("{file}.cu")).map_err(|_| failed("a zero byte in the name".to_owned()))?;
@@ -83,13 +80,9 @@ unsafe fn machine_code(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8
     let mut size = 0;
     // SAFETY: the caller's; the buffer is as long as NVRTC asks for.
     unsafe {
-        sys::nvrtcGetCUBINSize(program, &mut size)
-            .result()
-            .map_err(|e| e.to_string())?;
+        sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(|e| e.to_string())?;
         let mut cubin = vec![0u8; size];
-        sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast())
-            .result()
-            .map_err(|e| e.to_string())?;
+        sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()).result().map_err(|e| e.to_string())?;
         Ok(cubin)
     }
 }
@@ -112,9 +105,7 @@ pub(crate) fn version() -> Result<(i32, i32)> {
     }
     let (mut major, mut minor) = (0, 0);
     // SAFETY: two places for two numbers.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
-        .result()
-        .map_err(|e| DeviceError::Failed(e.to_string()))?;
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().map_err(|e| DeviceError::Failed(e.to_string()))?;
     Ok((major, minor))
 }
 
@@ -124,10 +115,7 @@ pub(crate) fn libraries() -> Vec<PathBuf> {
     let given = env::var_os(NVRTC).map(PathBuf::from);
     let mut list: Vec<PathBuf> = given.into_iter().flat_map(|p| [p.join(NAME), p]).collect();
     if let Some(venv) = env::var_os("VIRTUAL_ENV") {
-        let versions = fs::read_dir(Path::new(&venv).join("lib"))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let versions = fs::read_dir(Path::new(&venv).join("lib")).into_iter().flatten().flatten();
         list.extend(versions.map(|v| v.path().join("site-packages/nvidia/cuda_nvrtc/lib").join(NAME)));
     }
     let toolkit = env::var_os("CUDA_PATH").map_or_else(|| PathBuf::from("/usr/local/cuda"), PathBuf::from);
@@ -148,10 +136,7 @@ fn preload() {
 }
 
 fn text_of(file: &str) -> Result<String> {
-    source(file).ok_or_else(|| DeviceError::Kernel {
-        name: file.to_owned(),
-        why: "there is no such file".to_owned(),
-    })
+    source(file).ok_or_else(|| DeviceError::Kernel { name: file.to_owned(), why: "there is no such file".to_owned() })
 }
 
 /// Name of what is kept.

@@ -65,11 +65,7 @@ struct Before(Option<sys::CUcontext>);
 
 impl Before {
     fn now() -> Before {
-        Before(
-            result::ctx::get_current()
-                .ok()
-                .map(|c| c.unwrap_or(std::ptr::null_mut())),
-        )
+        Before(result::ctx::get_current().ok().map(|c| c.unwrap_or(std::ptr::null_mut())))
     }
 }
 
@@ -109,9 +105,7 @@ pub(crate) fn driver_version() -> Result<String> {
     count()?;
     let mut version = 0;
     // SAFETY: a place for a number.
-    unsafe { sys::cuDriverGetVersion(&mut version) }
-        .result()
-        .map_err(failed)?;
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(failed)?;
     Ok(format!("a driver for CUDA {}.{}", version / 1000, version % 1000 / 10))
 }
 
@@ -152,9 +146,7 @@ impl Cuda {
     /// Makes this thread's calls go to the device.
     fn enter(&self) -> Result<()> {
         if std::process::id() != self.process {
-            return Err(DeviceError::Absent(
-                "a forked process cannot use its parent's GPU".to_owned(),
-            ));
+            return Err(DeviceError::Absent("a forked process cannot use its parent's GPU".to_owned()));
         }
         self.context.bind_to_thread().map_err(failed)
     }
@@ -166,13 +158,7 @@ impl Cuda {
     }
 
     fn function(&self, kernel: Kernel) -> Result<CudaFunction> {
-        let known = |k: &Kernel| {
-            self.functions
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get(k)
-                .cloned()
-        };
+        let known = |k: &Kernel| self.functions.read().unwrap_or_else(PoisonError::into_inner).get(k).cloned();
         if let Some(f) = known(&kernel) {
             return Ok(f);
         }
@@ -180,17 +166,11 @@ impl Cuda {
         if let Some(f) = known(&kernel) {
             return Ok(f);
         }
-        let refused = |e: DriverError| DeviceError::Kernel {
-            name: kernel.name.to_owned(),
-            why: format!("{:?}", e.0),
-        };
+        let refused = |e: DriverError| DeviceError::Kernel { name: kernel.name.to_owned(), why: format!("{:?}", e.0) };
         let binary = compile::cubin(kernel.file, self.arch)?;
         let module = self.context.load_module(Ptx::from_binary(binary)).map_err(refused)?;
         let f = module.load_function(kernel.name).map_err(refused)?;
-        self.functions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(kernel, f.clone());
+        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(kernel, f.clone());
         Ok(f)
     }
 
@@ -216,10 +196,7 @@ impl Cuda {
         self.enter()?;
         let one = |a| self.context.attribute(a).map(|v| v.max(0) as u64).map_err(failed);
         Ok([
-            (
-                "multiprocessors",
-                one(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
-            ),
+            ("multiprocessors", one(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?),
             ("l2_bytes", one(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
             ("memory_bytes", self.context.total_mem().map_err(failed)? as u64),
         ])
@@ -261,10 +238,7 @@ impl Driver for Cuda {
         let lowest = result::stream::get_priority_range().map_or(0, |(least, _)| least);
         let stream = self.context.new_stream_with_priority(lowest).map_err(failed)?;
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        streams.push(Lines {
-            stream,
-            bounce: Arc::new(Mutex::new(Bounce(None))),
-        });
+        streams.push(Lines { stream, bounce: Arc::new(Mutex::new(Bounce(None))) });
         Ok(Stream(streams.len() as u64 - 1))
     }
 
@@ -321,18 +295,11 @@ impl Driver for Cuda {
                 Arg::U32(v) => launch.arg(v),
             };
         }
-        let config = LaunchConfig {
-            grid_dim: (grid.0, grid.1, 1),
-            block_dim: (threads, 1, 1),
-            shared_mem_bytes: 0,
-        };
+        let config = LaunchConfig { grid_dim: (grid.0, grid.1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
         // SAFETY: the kernel's parameters are these, and touch what its room has checked (the invariant of addresses).
         let start = || unsafe { launch.launch(config) }.map(|_| ());
         self.timed(kernel.name, &lines.stream, start)
-            .map_err(|e| DeviceError::Kernel {
-                name: kernel.name.to_owned(),
-                why: format!("{:?}", e.0),
-            })
+            .map_err(|e| DeviceError::Kernel { name: kernel.name.to_owned(), why: format!("{:?}", e.0) })
     }
 
     fn wait(&self, on: Stream) -> Result<()> {
@@ -347,8 +314,7 @@ impl Driver for Cuda {
 
     fn profiled(&self) -> Vec<Timed> {
         // What cannot be read took no time that anybody could state.
-        self.profile
-            .take(|(before, after)| before.elapsed_ms(after).map_or(f64::NAN, f64::from))
+        self.profile.take(|(before, after)| before.elapsed_ms(after).map_or(f64::NAN, f64::from))
     }
 
     fn traffic(&self) -> &Traffic {

@@ -15,10 +15,7 @@ pub(crate) struct Profile<T> {
 
 impl<T> Default for Profile<T> {
     fn default() -> Self {
-        Profile {
-            on: AtomicBool::new(false),
-            list: Mutex::default(),
-        }
+        Profile { on: AtomicBool::new(false), list: Mutex::default() }
     }
 }
 
@@ -32,10 +29,7 @@ impl<T> Profile<T> {
     }
 
     pub(crate) fn add(&self, name: &'static str, time: T) {
-        self.list
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((name, time));
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((name, time));
     }
 
     /// Sums by name, in the order in which names came up first, of what was added since the last call.

@@ -26,11 +26,7 @@ impl Lane {
     /// A new stream without memory.
     pub(crate) fn new(driver: Arc<dyn Driver>) -> Result<Lane> {
         let stream = driver.stream()?;
-        Ok(Lane {
-            driver,
-            stream,
-            spare: Vec::new(),
-        })
+        Ok(Lane { driver, stream, spare: Vec::new() })
     }
 
     /// Gives the spare memory back to the device.
@@ -58,11 +54,7 @@ pub(crate) struct Session {
 impl Session {
     /// Works on this lane until `end`.
     pub(crate) fn new(lane: Lane) -> Session {
-        Session {
-            driver: lane.driver.clone(),
-            stream: lane.stream,
-            lane: RefCell::new(lane),
-        }
+        Session { driver: lane.driver.clone(), stream: lane.stream, lane: RefCell::new(lane) }
     }
 
     /// The lane, for whoever comes next.
@@ -89,12 +81,7 @@ impl Session {
                 other => (size, other?),
             },
         };
-        Ok(Buffer {
-            session: self,
-            address,
-            size,
-            len,
-        })
+        Ok(Buffer { session: self, address, size, len })
     }
 
     /// Memory of zeros.
@@ -169,12 +156,7 @@ impl Session {
     /// Waits, and copies numbers from the device.
     pub(crate) fn download_u32(&self, view: View<'_>) -> Result<Vec<u32>> {
         let bytes = self.download(view)?;
-        Ok(bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|b| u32::from_le_bytes(*b))
-            .collect())
+        Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
     }
 
     /// Starts a kernel, unless the grid is empty.
@@ -205,11 +187,7 @@ pub(crate) struct Buffer<'s> {
 impl Buffer<'_> {
     /// All of it.
     pub(crate) fn view(&self) -> View<'_> {
-        View {
-            address: self.address,
-            len: self.len,
-            life: PhantomData,
-        }
+        View { address: self.address, len: self.len, life: PhantomData }
     }
 
     /// Where it begins, for a kernel.
@@ -241,11 +219,7 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// Bytes that the caller vouches for.
     pub(crate) fn at(address: u64, len: usize) -> View<'a> {
-        View {
-            address,
-            len,
-            life: PhantomData,
-        }
+        View { address, len, life: PhantomData }
     }
 
     /// Length in bytes.

@@ -35,12 +35,7 @@ const POISON: u8 = 0xA5;
 impl Shim {
     /// A device with so many bytes of memory.
     pub(crate) fn new(capacity: usize) -> Shim {
-        Shim {
-            live: Mutex::default(),
-            capacity,
-            traffic: Traffic::default(),
-            profile: Profile::default(),
-        }
+        Shim { live: Mutex::default(), capacity, traffic: Traffic::default(), profile: Profile::default() }
     }
 
     /// Writes down how long work took.
@@ -56,13 +51,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        let left: Vec<u64> = self
-            .live
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keys()
-            .copied()
-            .collect();
+        let left: Vec<u64> = self.live.get_mut().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
         left.into_iter().for_each(|address| self.free(address));
     }
 }
@@ -138,10 +127,7 @@ impl Driver for Shim {
     }
 
     fn launch(&self, _: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
-        let failed = |why: &str| DeviceError::Kernel {
-            name: kernel.name.to_owned(),
-            why: why.to_owned(),
-        };
+        let failed = |why: &str| DeviceError::Kernel { name: kernel.name.to_owned(), why: why.to_owned() };
         let name = CString::new(kernel.name).map_err(|_| failed("no name"))?;
         // 8 bytes each, of which a u32 is the first four: little-endian.
         let mut values: Vec<u64> = args

@@ -158,33 +158,15 @@ fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
         places.push(place(read, j, tables, &mut load, &mut room)?);
         tables += read.front.freqs.len();
     }
-    let freqs = load.put(
-        reads
-            .iter()
-            .flat_map(|r| &r.front.freqs)
-            .flatten()
-            .flat_map(|f| f.to_le_bytes()),
-    );
+    let freqs = load.put(reads.iter().flat_map(|r| &r.front.freqs).flatten().flat_map(|f| f.to_le_bytes()));
     let (load, room) = (load.send(session)?, session.buffer(room.len())?);
     let (slots, bad) = (session.buffer(tables * TABLE)?, session.zeroed(4)?);
-    let rooms = Rooms {
-        load: &load,
-        room: &room,
-        slots: &slots,
-        bad: &bad,
-    };
+    let rooms = Rooms { load: &load, room: &room, slots: &slots, bad: &bad };
     let (mut list, mut blocks) = (Vec::new(), Vec::new());
     for (read, places) in reads.iter().zip(&places) {
         list.extend(words(read, places, blocks.len(), &rooms));
         blocks.extend(places.blocks.iter().map(|&[stream, low, averages, a, b, c]| {
-            [
-                load.address() + stream,
-                load.address() + low,
-                room.address() + averages,
-                a,
-                b,
-                c,
-            ]
+            [load.address() + stream, load.address() + low, room.address() + averages, a, b, c]
         }));
     }
     let (list, count) = (session.upload_u64(&list)?, blocks.len());

@@ -49,13 +49,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
         .filter_map(|(i, (job, hint))| {
             let lengths = [job.base, job.grand].map(|r| r.map(|r| r.len()));
             let n = elements(hint, job.dtype, job.raw.len(), lengths).ok()?;
-            Some(Subject {
-                job: i,
-                hint,
-                n,
-                raw: job.raw,
-                relatives: [job.base, job.base.and(job.grand)],
-            })
+            Some(Subject { job: i, hint, n, raw: job.raw, relatives: [job.base, job.base.and(job.grand)] })
         })
         .collect();
     let with = look(session, &subjects)?;
@@ -63,10 +57,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
         .iter()
         .zip(&with)
         .filter(|(s, c)| s.relatives[0].is_some() && c.as_ref().is_some_and(|c| c.plan.is_poor(s.n)))
-        .map(|(s, _)| Subject {
-            relatives: [None; 2],
-            ..*s
-        })
+        .map(|(s, _)| Subject { relatives: [None; 2], ..*s })
         .collect();
     let alone = look(session, &poor)?;
     let mut alone_of: Vec<Option<Coded<'_>>> = jobs.iter().map(|_| None).collect();
@@ -86,10 +77,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
             _ => (s, scheme, coded),
         });
     }
-    let plans: Vec<_> = chosen
-        .iter()
-        .map(|(s, scheme, coded)| (&coded.plan, *scheme, s.hint, s.n))
-        .collect();
+    let plans: Vec<_> = chosen.iter().map(|(s, scheme, coded)| (&coded.plan, *scheme, s.hint, s.n)).collect();
     let heads = plans
         .into_par_iter()
         .map(|(plan, scheme, hint, n)| {
@@ -101,13 +89,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
     let mut chosen: Vec<Chosen<'_>> = chosen
         .into_iter()
         .zip(heads)
-        .map(|((s, scheme, coded), (head, table))| Chosen {
-            job: s.job,
-            scheme,
-            coded,
-            head,
-            table,
-        })
+        .map(|((s, scheme, coded), (head, table))| Chosen { job: s.job, scheme, coded, head, table })
         .collect();
     let mut blocks = write(session, &mut chosen)?.into_iter();
     let parts: Vec<_> = chosen
@@ -117,10 +99,8 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
             (c.job, c.scheme, c.head, blocks)
         })
         .collect();
-    let done: Vec<_> = parts
-        .into_par_iter()
-        .map(|(job, scheme, head, blocks)| (job, (scheme, head.finish(&blocks))))
-        .collect();
+    let done: Vec<_> =
+        parts.into_par_iter().map(|(job, scheme, head, blocks)| (job, (scheme, head.finish(&blocks)))).collect();
     let mut out: Vec<Option<Segment>> = jobs.iter().map(|_| None).collect();
     for (job, segment) in done {
         out[job] = Some(segment);
@@ -156,8 +136,7 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
     let low = session.zeroed(low.len().max(16))?;
     let (mut list, mut longest, mut wide) = (Vec::new(), 0, false);
     for (c, [map, before, _, at]) in chosen.iter_mut().zip(&places) {
-        c.coded
-            .place(load.address() + map, load.address() + before, low.address() + at);
+        c.coded.place(load.address() + map, load.address() + before, low.address() + at);
         list.extend(c.coded.words());
         longest = longest.max(c.coded.n);
         wide |= c.coded.bits.iter().any(|&b| b > 0);
@@ -168,21 +147,12 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
     session.launch(CONTEXTS, contexts, THREADS, &[list.arg()])?;
     if wide {
         let warps = THREADS as usize / 32;
-        session.launch(
-            LOW,
-            (columns(longest, warps * 32 * GROUP, rows), rows),
-            THREADS,
-            &[list.arg()],
-        )?;
+        session.launch(LOW, (columns(longest, warps * 32 * GROUP, rows), rows), THREADS, &[list.arg()])?;
     }
     let mut streams = Vec::new();
     for (c, [_, _, table, _]) in chosen.iter().zip(&places) {
         let table = load.view().part(*table as usize..*table as usize + 8 * c.table.len());
-        streams.extend(c.coded.parts().map(|part| rans::Encode {
-            parts: vec![part],
-            table,
-            lanes: 1 << c.head.lanes,
-        }));
+        streams.extend(c.coded.parts().map(|part| rans::Encode { parts: vec![part], table, lanes: 1 << c.head.lanes }));
     }
     let made = rans::encode(session, &streams)?;
     let mut pieces: Vec<View<'_>> = Vec::with_capacity(2 * streams.len());

@@ -26,9 +26,7 @@ pub(crate) fn quantise(
 ) -> Result<Outcome> {
     let piece = Piece::new(lattice, start, w.len()).map_err(refused)?;
     if rec.len() != w.len() {
-        return Err(DeviceError::Failed(
-            "the reconstruction is as long as the tensor".to_owned(),
-        ));
+        return Err(DeviceError::Failed("the reconstruction is as long as the tensor".to_owned()));
     }
     let (n, size) = (piece.n, piece.dtype.size());
     if n == 0 {
@@ -43,12 +41,7 @@ pub(crate) fn quantise(
         .flat_map(|skip| {
             let count = SHARE.min(n - skip);
             let bytes = (skip * size) as u64;
-            let ends = [
-                w.address() + bytes,
-                rec.address() + bytes,
-                worst.address(),
-                count as u64,
-            ];
+            let ends = [w.address() + bytes, rec.address() + bytes, worst.address(), count as u64];
             placed.words(load.address(), skip, count).into_iter().chain(ends)
         })
         .collect();

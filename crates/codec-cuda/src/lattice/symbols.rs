@@ -65,10 +65,7 @@ impl Coded<'_> {
         let [symbols, ctx] = [PIECE + 3, PIECE + 6].map(|i| self.words[i]);
         (0..self.n).step_by(1 << BLOCK_LOG).map(move |at| {
             let view = |list: u64| View::at(list + at as u64, (self.n - at).min(1 << BLOCK_LOG));
-            Part {
-                symbols: view(symbols),
-                ctx: Some(view(ctx)),
-            }
+            Part { symbols: view(symbols), ctx: Some(view(ctx)) }
         })
     }
 }
@@ -101,10 +98,7 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         .map_err(super::refused)?;
     let load = load.send(session)?;
     let (mut layout, mut facts) = (Layout::default(), 0);
-    let places: Vec<Places> = subjects
-        .iter()
-        .map(|s| Places::new(s.n, &mut layout, &mut facts))
-        .collect();
+    let places: Vec<Places> = subjects.iter().map(|s| Places::new(s.n, &mut layout, &mut facts)).collect();
     let room = session.buffer(layout.len())?;
     let facts = session.zeroed(facts)?;
     let mut words: Vec<[u64; WORDS]> = subjects
@@ -148,15 +142,8 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         .collect();
     let rooms = Rc::new([room, load]);
     let all = subjects.iter().zip(plans).zip(bits).zip(words);
-    let coded = all.map(|(((s, plan), bits), words)| {
-        plan.map(|plan| Coded {
-            n: s.n,
-            bits,
-            plan,
-            words,
-            _rooms: rooms.clone(),
-        })
-    });
+    let coded = all
+        .map(|(((s, plan), bits), words)| plan.map(|plan| Coded { n: s.n, bits, plan, words, _rooms: rooms.clone() }));
     Ok(coded.collect())
 }
 
@@ -173,11 +160,8 @@ fn passes(session: &Session, subjects: &[Subject<'_>], words: &[[u64; WORDS]]) -
     let everything = (columns(longest, THREADS as usize * FOUR, rows), rows);
     session.launch(SYMBOLS, everything, THREADS, &[list.arg()])?;
     session.launch(BEFORE, (columns(blocks(longest), 4, rows), rows), 128, &[list.arg()])?;
-    let each: Vec<u32> = subjects
-        .iter()
-        .zip(0u32..)
-        .flat_map(|(s, j)| (0..blocks(s.n) as u32).flat_map(move |b| [j, b]))
-        .collect();
+    let each: Vec<u32> =
+        subjects.iter().zip(0u32..).flat_map(|(s, j)| (0..blocks(s.n) as u32).flat_map(move |b| [j, b])).collect();
     for each in each.chunks(2 * ROWS) {
         let there = session.upload_u32(each)?;
         let grid = (TILES.0, each.len() as u32 / 2);

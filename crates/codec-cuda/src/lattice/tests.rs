@@ -18,11 +18,7 @@ fn narrow(dtype: Dtype, v: f32) -> Vec<u8> {
         _ => {
             let b = v.to_bits();
             let exponent = (b >> 23 & 255) as i32 - 112;
-            let magnitude = if exponent <= 0 {
-                0
-            } else {
-                ((exponent as u32) << 10 | b >> 13 & 1023).min(0x7bff)
-            };
+            let magnitude = if exponent <= 0 { 0 } else { ((exponent as u32) << 10 | b >> 13 & 1023).min(0x7bff) };
             ((b >> 16 & 0x8000 | magnitude) as u16).to_le_bytes().to_vec()
         }
     }
@@ -40,16 +36,7 @@ fn weights(n: usize, seed: u64, spread: f32) -> Vec<f32> {
 /// A few numbers that are everywhere odd.
 fn odd(dtype: Dtype, raw: &mut [u8], seed: u64) {
     let mut noise = Noise(seed);
-    let all = [
-        0x7f80_0001u32,
-        0x7f80_0000,
-        0xff80_0000,
-        1,
-        0x8000_0000,
-        0x7f7f_ffff,
-        0xffc0_1234,
-        0x0040_0000,
-    ];
+    let all = [0x7f80_0001u32, 0x7f80_0000, 0xff80_0000, 1, 0x8000_0000, 0x7f7f_ffff, 0xffc0_1234, 0x0040_0000];
     for (i, e) in raw.chunks_exact_mut(dtype.size()).enumerate() {
         if i % 37 == 5 {
             let bits = all[noise.next() as usize % all.len()].to_le_bytes();
@@ -72,10 +59,7 @@ struct Case {
 
 impl Case {
     fn relatives(&self) -> Relatives<'_> {
-        Relatives {
-            base: self.base.as_deref(),
-            grand: self.grand.as_deref(),
-        }
+        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
     }
 
     fn cpu(&self) -> Option<Encoded> {
@@ -84,19 +68,13 @@ impl Case {
             (Some(_), None) => Scheme::LatticeDelta,
             _ => Scheme::Lattice,
         };
-        CpuEngine::new()
-            .encode_as(scheme, self.dtype, &self.rec, self.relatives(), Some(&self.hint))
-            .ok()
+        CpuEngine::new().encode_as(scheme, self.dtype, &self.rec, self.relatives(), Some(&self.hint)).ok()
     }
 }
 
 fn lattice(dtype: Dtype, step: i16, seed: Option<u64>, shape: &[usize], shaped: bool) -> Lattice {
     let n: usize = shape.iter().product();
-    let sensitivity: Vec<f32> = if shaped {
-        weights(n, 5, 2.0).iter().map(|v| v * v).collect()
-    } else {
-        vec![]
-    };
+    let sensitivity: Vec<f32> = if shaped { weights(n, 5, 2.0).iter().map(|v| v * v).collect() } else { vec![] };
     Lattice::new(&Params::from_sensitivity(step, seed, shape, &sensitivity), dtype, shape).unwrap()
 }
 
@@ -136,18 +114,8 @@ fn case(s: &Shape<'_>) -> Case {
     };
     let (base, grand) = (relative(0, 2), relative(1, 3));
     // A parent that is the child.
-    let base = if s.gap == 0.0 && !s.odd {
-        base.map(|_| rec.clone())
-    } else {
-        base
-    };
-    Case {
-        dtype: s.dtype,
-        hint: Hint::new(Arc::new(l), s.start),
-        rec,
-        base,
-        grand,
-    }
+    let base = if s.gap == 0.0 && !s.odd { base.map(|_| rec.clone()) } else { base };
+    Case { dtype: s.dtype, hint: Hint::new(Arc::new(l), s.start), rec, base, grand }
 }
 
 /// Puts bytes where they are aligned to the dtype and to nothing more if `shift`.
@@ -163,12 +131,7 @@ fn check(cases: &[Case], shift: bool) {
         .iter()
         .map(|c| {
             let up = |r: Option<&Vec<u8>>| r.map(|r| upload(&session, r, shift_of(c)));
-            [
-                up(Some(&c.rec)),
-                up(c.base.as_ref()),
-                up(c.grand.as_ref()),
-                up(Some(&vec![0xaa; c.rec.len()])),
-            ]
+            [up(Some(&c.rec)), up(c.base.as_ref()), up(c.grand.as_ref()), up(Some(&vec![0xaa; c.rec.len()]))]
         })
         .collect();
     let view = |i: usize, which: usize| {
@@ -179,12 +142,7 @@ fn check(cases: &[Case], shift: bool) {
         .iter()
         .enumerate()
         .map(|(i, c)| {
-            let job = Encode {
-                dtype: c.dtype,
-                raw: view(i, 0).unwrap(),
-                base: view(i, 1),
-                grand: view(i, 2),
-            };
+            let job = Encode { dtype: c.dtype, raw: view(i, 0).unwrap(), base: view(i, 1), grand: view(i, 2) };
             (job, &c.hint)
         })
         .collect();
@@ -198,12 +156,7 @@ fn check(cases: &[Case], shift: bool) {
             (Some(e), Some((scheme, bytes))) => {
                 assert_eq!(scheme, e.scheme, "{what}");
                 let first = bytes.iter().zip(&e.bytes).position(|(a, b)| a != b);
-                assert!(
-                    bytes == e.bytes,
-                    "{what}: {} and {} bytes, unlike at {first:?}",
-                    bytes.len(),
-                    e.bytes.len()
-                );
+                assert!(bytes == e.bytes, "{what}: {} and {} bytes, unlike at {first:?}", bytes.len(), e.bytes.len());
             }
             _ => panic!("{what}: the CPU gives {:?}", cpu.map(|e| e.scheme)),
         }
@@ -216,14 +169,7 @@ fn check(cases: &[Case], shift: bool) {
         .filter_map(|(i, (c, e))| {
             let e = e.as_ref()?;
             let (base, grand) = (view(i, 1), view(i, 2));
-            Some(Decode {
-                dtype: c.dtype,
-                scheme: e.scheme,
-                body: &e.bytes[1..],
-                base,
-                grand,
-                out: view(i, 3)?,
-            })
+            Some(Decode { dtype: c.dtype, scheme: e.scheme, body: &e.bytes[1..], base, grand, out: view(i, 3)? })
         })
         .collect();
     decode(&session, &jobs).unwrap();
@@ -289,10 +235,8 @@ fn matrices_with_factors_and_columns_of_all_kinds_are_coded_as_the_cpu_does() {
         {
             for relatives in 0..3 {
                 let seed = (i % 3 > 0).then_some(7 + i as u64);
-                let (step, gap) = (
-                    -10 * (i as i16 % 4 + relatives as i16) - i as i16 % 2,
-                    [0.02, 0.3, 0.0][(i + k) % 3],
-                );
+                let (step, gap) =
+                    (-10 * (i as i16 % 4 + relatives as i16) - i as i16 % 2, [0.02, 0.3, 0.0][(i + k) % 3]);
                 cases.push(case(&Shape {
                     dtype,
                     shape: &shape,
@@ -314,19 +258,9 @@ fn matrices_with_factors_and_columns_of_all_kinds_are_coded_as_the_cpu_does() {
 fn wide_levels_and_parents_far_away_are_coded_as_the_cpu_does() {
     let mut cases = Vec::new();
     for (i, dtype) in DTYPES.into_iter().enumerate() {
-        for (relatives, gap, step) in [
-            (0, 1.0, -80),
-            (1, 60.0, -100),
-            (2, 30.0, -64),
-            (1, 0.001, -100),
-            (1, 0.0, 8),
-        ] {
+        for (relatives, gap, step) in [(0, 1.0, -80), (1, 60.0, -100), (2, 30.0, -64), (1, 0.001, -100), (1, 0.0, 8)] {
             // Beyond 11 bits no half has every level.
-            let (step, gap) = if dtype == Dtype::F32 {
-                (2 * step, gap)
-            } else {
-                (step / 2, gap / 4.0)
-            };
+            let (step, gap) = if dtype == Dtype::F32 { (2 * step, gap) } else { (step / 2, gap / 4.0) };
             let shape = [5, 1001 + i];
             cases.push(case(&Shape {
                 dtype,
@@ -346,22 +280,11 @@ fn wide_levels_and_parents_far_away_are_coded_as_the_cpu_does() {
         let hint = Hint::new(Arc::new(l), 0);
         let one = |rec: &[u8], base: Option<&[u8]>| {
             let (rec, base) = (rec.to_vec(), base.map(<[u8]>::to_vec));
-            Case {
-                dtype,
-                hint: hint.clone(),
-                rec,
-                base,
-                grand: None,
-            }
+            Case { dtype, hint: hint.clone(), rec, base, grand: None }
         };
         let mut off = rec.clone();
         off[4321 * dtype.size()] ^= 1;
-        cases.extend([
-            one(&rec, None),
-            one(&rec, Some(&rec)),
-            one(&off, None),
-            one(&off, Some(&rec)),
-        ]);
+        cases.extend([one(&rec, None), one(&rec, Some(&rec)), one(&off, None), one(&off, Some(&rec))]);
         let mut nan = rec.clone();
         odd(dtype, &mut nan, 9);
         cases.push(one(&nan, Some(&rec)));
@@ -436,16 +359,9 @@ fn tensors_are_quantised_as_the_cpu_does() {
                 for shift in [0, dtype.size()] {
                     let (from, to) = (upload(&session, &w, shift), upload(&session, &vec![0; w.len()], shift));
                     let cut = |b: &Buffer<'_>| crate::device::session::View::at(b.address() + shift as u64, w.len());
-                    assert_eq!(
-                        quantise(&session, &l, start, cut(&from), cut(&to)),
-                        Ok(outcome),
-                        "{dtype} {shape:?}"
-                    );
+                    assert_eq!(quantise(&session, &l, start, cut(&from), cut(&to)), Ok(outcome), "{dtype} {shape:?}");
                     if outcome == Outcome::Quantised {
-                        assert!(
-                            session.download(cut(&to)).unwrap() == rec,
-                            "{dtype} {shape:?} from {start}"
-                        );
+                        assert!(session.download(cut(&to)).unwrap() == rec, "{dtype} {shape:?} from {start}");
                     }
                 }
             }
@@ -461,10 +377,7 @@ fn tensors_are_quantised_as_the_cpu_does() {
         let w = session.upload(&bytes(dtype, &values)).unwrap();
         let rec = session.buffer(w.view().len()).unwrap();
         let l = lattice(dtype, step, None, &[2], false);
-        assert_eq!(
-            quantise(&session, &l, 0, w.view(), rec.view()),
-            Ok(Outcome::Lossless(reason))
-        );
+        assert_eq!(quantise(&session, &l, 0, w.view(), rec.view()), Ok(Outcome::Lossless(reason)));
     }
     let l = lattice(Dtype::F32, 0, None, &[2], false);
     let w = session.upload(&[0; 12]).unwrap();
@@ -483,26 +396,14 @@ fn broken_segments_end_as_they_do_on_the_cpu() {
     ] {
         let n = shape[0] * shape[1];
         let dtype = if relatives == 1 { Dtype::BF16 } else { Dtype::F32 };
-        let c = case(&Shape {
-            dtype,
-            shape: &shape,
-            start: 0,
-            n,
-            step,
-            seed: Some(1),
-            gap,
-            relatives,
-            odd: false,
-        });
+        let c = case(&Shape { dtype, shape: &shape, start: 0, n, step, seed: Some(1), gap, relatives, odd: false });
         let right = c.cpu().unwrap();
         let up = |r: Option<&Vec<u8>>| r.map(|r| session.upload(r).unwrap());
         let (base, grand) = (up(c.base.as_ref()), up(c.grand.as_ref()));
         let out = session.buffer(c.rec.len()).unwrap();
         let both = |bytes: &[u8]| {
             let mut cpu = vec![0; c.rec.len()];
-            let cpu = CpuEngine::new()
-                .decode(c.dtype, bytes, c.relatives(), &mut cpu)
-                .map(|()| cpu);
+            let cpu = CpuEngine::new().decode(c.dtype, bytes, c.relatives(), &mut cpu).map(|()| cpu);
             let job = Decode {
                 dtype: c.dtype,
                 scheme: right.scheme,

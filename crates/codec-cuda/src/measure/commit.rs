@@ -60,14 +60,8 @@ struct Tensor {
 
 /// Names and shapes of a transformer of about so many parameters.
 fn names(parameters: usize) -> Vec<(String, Vec<u64>)> {
-    let (d, tokens) = if parameters < 100_000_000 {
-        (64, 512)
-    } else {
-        (2048, 50_304)
-    };
-    let layers = (parameters.saturating_sub(2 * tokens * d) as f64 / (12 * d * d) as f64)
-        .round()
-        .max(1.0) as usize;
+    let (d, tokens) = if parameters < 100_000_000 { (64, 512) } else { (2048, 50_304) };
+    let layers = (parameters.saturating_sub(2 * tokens * d) as f64 / (12 * d * d) as f64).round().max(1.0) as usize;
     let [d, tokens] = [d as u64, tokens as u64];
     let mut out = vec![("model.embed_tokens.weight".to_owned(), vec![tokens, d])];
     for layer in 0..layers {
@@ -111,11 +105,7 @@ impl<'a> Model<'a> {
     fn fill(&self, to: View<'a>, steps: u32) -> Result<()> {
         self.tensors.iter().zip(1..).try_for_each(|(t, seed)| {
             let place = to.part(t.at..t.at + t.len);
-            data::fill(
-                self.session,
-                place,
-                &data::tensor(Dtype::F32, t.len / 4, seed, steps, MOVE),
-            )
+            data::fill(self.session, place, &data::tensor(Dtype::F32, t.len / 4, seed, steps, MOVE))
         })
     }
 
@@ -188,10 +178,7 @@ struct Clock {
 
 impl Clock {
     fn start() -> Clock {
-        Clock {
-            start: Instant::now(),
-            laps: Vec::new(),
-        }
+        Clock { start: Instant::now(), laps: Vec::new() }
     }
 
     /// Milliseconds since the start.
@@ -215,10 +202,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let engine = crate::CudaEngine::new(bench.driver(), bench.engine.ordinal, 0, crate::open::PIECE);
     let rooms = [engine.room(bytes)?, engine.room(bytes)?, engine.room(bytes)?];
     let [weights, base, out] = rooms.each_ref().map(|r| view_of(r.span()));
-    let model = Model {
-        session: &session,
-        tensors: &tensors,
-    };
+    let model = Model { session: &session, tensors: &tensors };
     model.fill(weights, 0)?;
     model.quantise(weights, base, &mut Clock::start())?;
     model.fill(weights, 1)?;
@@ -250,15 +234,10 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     };
     let (_, encoded) = commit()?;
     let timed = runs(bench.options.runs, || Ok(commit()?.0))?;
-    let ends: Vec<f64> = (0..timed[0].len())
-        .map(|i| median(timed.iter().map(|laps| laps[i].1).collect()))
-        .collect();
+    let ends: Vec<f64> = (0..timed[0].len()).map(|i| median(timed.iter().map(|laps| laps[i].1).collect())).collect();
     let names = timed[0].iter().map(|lap| lap.0);
     let begun = std::iter::once(&0.0).chain(&ends);
-    let stages = names
-        .zip(&ends)
-        .zip(begun)
-        .map(|((name, end), begun)| Stage { name, ms: end - begun });
+    let stages = names.zip(&ends).zip(begun).map(|((name, end), begun)| Stage { name, ms: end - begun });
     let contents: Vec<(Vec<u8>, Span)> = residents.iter().map(|r| (Vec::new(), r.content)).collect();
     let hash = runs(bench.options.runs, || {
         let clock = Clock::start();

@@ -89,10 +89,6 @@ pub(super) fn there(
     step: f64,
 ) -> Result<Buffer<'_>> {
     let buffer = session.buffer(bytes)?;
-    fill(
-        session,
-        buffer.view(),
-        &tensor(dtype, bytes / dtype.size(), seed, steps, step),
-    )?;
+    fill(session, buffer.view(), &tensor(dtype, bytes / dtype.size(), seed, steps, step))?;
     Ok(buffer)
 }

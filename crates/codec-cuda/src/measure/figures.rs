@@ -47,10 +47,9 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let session = bench.session()?;
     let f32s = data::there(&session, Dtype::F32, bytes, 1, 0, 0.0)?;
     let half = data::there(&session, Dtype::BF16, bytes, 1, 0, 0.0)?;
-    for (name, dtype, view) in [
-        ("histogram of f32", Dtype::F32, f32s.view()),
-        ("histogram of bf16", Dtype::BF16, half.view()),
-    ] {
+    for (name, dtype, view) in
+        [("histogram of f32", Dtype::F32, f32s.view()), ("histogram of bf16", Dtype::BF16, half.view())]
+    {
         bench.tell(name, bytes, bytes, || sketch::of(&session, &[(dtype, view)]).map(drop))?;
     }
     drop(half);
@@ -70,9 +69,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
         finite(lattice::quantise(&session, &on, 0, f32s.view(), out.view())? == Outcome::Quantised)
     })?;
     let content = [(Vec::new(), f32s.view())];
-    bench.tell("blake3", bytes, bytes, || {
-        schemes::hash(&session, "measure", &content).map(drop)
-    })
+    bench.tell("blake3", bytes, bytes, || schemes::hash(&session, "measure", &content).map(drop))
 }
 
 /// A tensor that cannot be quantised would be quick to do.

@@ -93,11 +93,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(News)) -> std::result::Result
         None => (shim()?, Vec::new()),
     };
     tell(News::Device(engine.driver.name(), facts));
-    let mut bench = Bench {
-        engine,
-        options: options.clone(),
-        tell,
-    };
+    let mut bench = Bench { engine, options: options.clone(), tell };
     figures::all(&mut bench)?;
     schemes::all(&mut bench)?;
     commit::all(&mut bench)
@@ -247,13 +243,7 @@ mod tests {
 
     #[test]
     fn everything_is_measured_and_comes_back() {
-        let options = Options {
-            device: None,
-            bytes: 64 << 10,
-            parameters: 1,
-            runs: 1,
-            only: None,
-        };
+        let options = Options { device: None, bytes: 64 << 10, parameters: 1, runs: 1, only: None };
         let (mut figures, mut commits) = (Vec::new(), 0);
         run(&options, &mut |news| match news {
             News::Figure(f) => figures.push(f),

@@ -32,9 +32,7 @@ struct Subject<'a> {
 }
 
 fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len)
-        .step_by(SEGMENT_BYTES)
-        .map(move |at| at..len.min(at + SEGMENT_BYTES))
+    (0..len).step_by(SEGMENT_BYTES).map(move |at| at..len.min(at + SEGMENT_BYTES))
 }
 
 /// Times them.
@@ -51,20 +49,11 @@ fn lossless(bench: &mut Bench<'_>) -> Result<()> {
         let session = bench.session()?;
         let raw = data::there(&session, dtype, bytes, 1, 1, STEP)?;
         let base = data::there(&session, dtype, bytes, 1, 0, STEP)?;
-        let alone = Subject {
-            name,
-            dtype,
-            scheme: Scheme::Planes,
-            views: [Some(raw.view()), None, None],
-            lattice: None,
-        };
+        let alone =
+            Subject { name, dtype, scheme: Scheme::Planes, views: [Some(raw.view()), None, None], lattice: None };
         measure(bench, &session, alone)?;
-        let against = Subject {
-            name: delta,
-            scheme: Scheme::Delta,
-            views: [Some(raw.view()), Some(base.view()), None],
-            ..alone
-        };
+        let against =
+            Subject { name: delta, scheme: Scheme::Delta, views: [Some(raw.view()), Some(base.view()), None], ..alone };
         measure(bench, &session, against)?;
     }
     Ok(())
@@ -117,20 +106,12 @@ fn lattices(bench: &mut Bench<'_>) -> Result<()> {
         Ok::<_, DeviceError>(raw)
     };
     let versions = [quantised(1)?, quantised(0)?];
-    for (relatives, (name, scheme)) in names
-        .into_iter()
-        .zip([Scheme::Lattice, Scheme::LatticeDelta])
-        .enumerate()
-    {
+    for (relatives, (name, scheme)) in names.into_iter().zip([Scheme::Lattice, Scheme::LatticeDelta]).enumerate() {
         let subject = Subject {
             name,
             dtype: Dtype::F32,
             scheme,
-            views: [
-                Some(versions[0].view()),
-                (relatives > 0).then(|| versions[1].view()),
-                None,
-            ],
+            views: [Some(versions[0].view()), (relatives > 0).then(|| versions[1].view()), None],
             lattice: Some(&on),
         };
         measure(bench, &session, subject)?;
@@ -157,14 +138,8 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
         grand: grand.map(|g| g.part(r.clone())),
     });
     let parts: Vec<Encode<'_>> = parts.collect();
-    let jobs: Vec<Job<'_>> = parts
-        .iter()
-        .zip(&hints)
-        .map(|(&segment, hint)| Job {
-            segment,
-            hint: hint.as_ref(),
-        })
-        .collect();
+    let jobs: Vec<Job<'_>> =
+        parts.iter().zip(&hints).map(|(&segment, hint)| Job { segment, hint: hint.as_ref() }).collect();
     let encode = || match subject.scheme {
         // A step away, the estimate may find that few numbers moved: another scheme, measured by nobody's wish.
         Scheme::Delta => Ok(schemes::delta(session, &parts)?.into_iter().flatten().collect()),
@@ -183,10 +158,7 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
     let mut tell = |name: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         if bench.wants(&[name]) {
             let made = bench.figure(name, raw.len(), one_way, work)?;
-            let figure = Figure {
-                encoded: Some(total),
-                ..made
-            };
+            let figure = Figure { encoded: Some(total), ..made };
             (bench.tell)(News::Figure(figure));
         }
         Ok(())
@@ -226,27 +198,11 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     let engine = CudaEngine::new(bench.driver(), bench.engine.ordinal, 0, crate::open::PIECE);
     let room = engine.room(bytes)?;
     let span = room.span();
-    data::fill(
-        &session,
-        crate::engine::view_of(span),
-        &data::tensor(Dtype::BF16, bytes / 2, 1, 0, 0.0),
-    )?;
-    let resident = [Resident {
-        dtype: Dtype::BF16,
-        content: span,
-        base: None,
-        grand: None,
-        lattice: None,
-    }];
+    data::fill(&session, crate::engine::view_of(span), &data::tensor(Dtype::BF16, bytes / 2, 1, 0, 0.0))?;
+    let resident = [Resident { dtype: Dtype::BF16, content: span, base: None, grand: None, lattice: None }];
     let encode = || Device::encode(&engine, &resident).map_err(figures::refused);
     let segments: Vec<Vec<u8>> = encode()?.into_iter().flatten().map(|e| e.bytes).collect();
-    let stored = Stored {
-        dtype: Dtype::BF16,
-        len: bytes,
-        segments: &segments,
-        base: None,
-        grand: None,
-    };
+    let stored = Stored { dtype: Dtype::BF16, len: bytes, segments: &segments, base: None, grand: None };
     let decode = || Device::decode(&engine, stored).map_err(figures::refused);
     let encoded = Some(segments.iter().map(|s| s.len() as u64).sum());
     let made = bench.figure(names[0], bytes, bytes, || encode().map(drop))?;

@@ -25,10 +25,7 @@ impl Block<'_> {
 /// Of each segment: the header, the lengths of all blocks but the last, the blocks.
 pub(super) fn segments(session: &Session, heads: &[&[u8]], blocks: &[Vec<Block<'_>>]) -> Result<Vec<Vec<u8>>> {
     let mut layout = Layout::default();
-    let starts: Vec<usize> = blocks
-        .iter()
-        .map(|b| layout.take(b.iter().map(Block::len).sum()))
-        .collect();
+    let starts: Vec<usize> = blocks.iter().map(|b| layout.take(b.iter().map(Block::len).sum())).collect();
     let room = session.buffer(layout.len)?;
     let mut copies = Vec::new();
     for (list, start) in blocks.iter().zip(&starts) {

@@ -109,9 +109,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let args = [blocks.arg(), strays.arg(), bad.arg()];
     session.launch(MEND, (count as u32, 1), WIDE, &args)?;
     if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt(
-            "a block of a palette does not end where it should",
-        ));
+        return Err(DeviceError::Corrupt("a block of a palette does not end where it should"));
     }
     Ok(())
 }
@@ -127,11 +125,7 @@ fn place(o: &Open<'_>, room: &mut Layout, up: &mut Vec<u8>) -> Place {
     let mut table = Vec::new();
     device_table(&o.table, &mut table);
     let (table, map) = (push(&table), push(&o.map));
-    let blocks = o
-        .parts
-        .iter()
-        .map(|(_, stream, rest)| [push(stream), push(rest)])
-        .collect();
+    let blocks = o.parts.iter().map(|(_, stream, rest)| [push(stream), push(rest)]).collect();
     Place {
         symbols: room.take(o.n),
         places: room.take(o.n),

@@ -22,10 +22,7 @@ pub(crate) type Encoding = (Scheme, Vec<u8>);
 /// Encodes segments by the values of their samples, with their relatives as context where that pays; scheme byte first.
 /// Nothing where a sample has no palette.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
-    if jobs
-        .iter()
-        .any(|(j, _)| [j.base, j.grand].iter().flatten().any(|r| r.len() != j.raw.len()))
-    {
+    if jobs.iter().any(|(j, _)| [j.base, j.grand].iter().flatten().any(|r| r.len() != j.raw.len())) {
         return Err(DeviceError::Failed("a relative of another length".to_owned()));
     }
     let find = |(j, sample): &(Encode<'_>, Vec<u8>)| Table::find(j.dtype, sample).filter(|_| j.raw.len() > 0);
@@ -35,12 +32,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     for (i, (table, (j, _))) in found.into_iter().zip(jobs).enumerate() {
         let Some(table) = table else { continue };
         which.push(i);
-        segments.push(Segment {
-            table,
-            raw: j.raw,
-            base: j.base,
-            grand: j.grand.filter(|_| j.base.is_some()),
-        });
+        segments.push(Segment { table, raw: j.raw, base: j.base, grand: j.grand.filter(|_| j.base.is_some()) });
     }
     let mut out: Vec<Option<Encoding>> = jobs.iter().map(|_| None).collect();
     if segments.is_empty() {
@@ -89,11 +81,7 @@ fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, he
         .collect();
     // Alone and without a base, symbols are places as they are.
     let cut = |s: &Segment<'_>| {
-        if s.base.is_some() {
-            (s.n(), s.table.number_bytes())
-        } else {
-            (0, 0)
-        }
+        if s.base.is_some() { (s.n(), s.table.number_bytes()) } else { (0, 0) }
     };
     let tiles = Tiles::new(&segments.iter().map(cut).collect::<Vec<_>>());
     let list = tiles.all();
@@ -127,16 +115,9 @@ fn coded(
                 ctx: head.scheme.needs_base().then(|| looked.places(i).part(block)),
             }];
             if let Some((_, ctx)) = low.get(i, b) {
-                parts.push(rans::Part {
-                    symbols: strays.classes(i, b),
-                    ctx: Some(ctx),
-                });
+                parts.push(rans::Part { symbols: strays.classes(i, b), ctx: Some(ctx) });
             }
-            jobs.push(rans::Encode {
-                parts,
-                table: tables.get(i),
-                lanes: 1 << head.lanes,
-            });
+            jobs.push(rans::Encode { parts, table: tables.get(i), lanes: 1 << head.lanes });
         }
     }
     let streams = rans::encode(session, &jobs)?;
@@ -153,10 +134,7 @@ fn coded(
                     Some(_) => low.get(i, b).map_or(View::at(0, 0), |(bits, _)| bits),
                     None => strays.bytes(i, b),
                 };
-                Block {
-                    before: head.before_stream(stream.len()),
-                    pieces: [stream, rest],
-                }
+                Block { before: head.before_stream(stream.len()), pieces: [stream, rest] }
             };
             (0..s.blocks().len()).map(one).collect()
         })

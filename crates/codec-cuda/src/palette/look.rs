@@ -137,12 +137,7 @@ impl Counts {
         let ranges = self.places.get(i).cloned().unwrap_or_default();
         ranges.map(|r| {
             let bytes = self.bytes.get(r).unwrap_or_default();
-            bytes
-                .as_chunks::<4>()
-                .0
-                .iter()
-                .map(|b| u32::from_le_bytes(*b))
-                .collect()
+            bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
         })
     }
 }
@@ -172,11 +167,7 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
             }
         })
         .collect();
-    let (room, counts, marks) = (
-        session.buffer(room.len)?,
-        session.zeroed(counts.len)?,
-        session.zeroed(marks.len)?,
-    );
+    let (room, counts, marks) = (session.buffer(room.len)?, session.zeroed(counts.len)?, session.zeroed(marks.len)?);
     let tables = session.upload(&tables)?;
     let jobs: Vec<[u64; 14]> = segments
         .iter()
@@ -220,10 +211,5 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
         (bits, (0..s.blocks().len()).map(|b| at(2 + b) as usize).collect())
     };
     let marks = segments.iter().zip(&places).map(read).collect();
-    Ok(Looked {
-        room,
-        counts,
-        places,
-        marks,
-    })
+    Ok(Looked { room, counts, places, marks })
 }

@@ -66,10 +66,7 @@ impl Tiles {
                 tiles.extend((0..n).step_by(1 << log).map(|first| i as u64 | (first as u64) << 32));
             }
         }
-        Tiles {
-            by_size,
-            length: 1 << log,
-        }
+        Tiles { by_size, length: 1 << log }
     }
 
     /// The kernel for each size, of those for 2, 4 and 8 bytes, and its tiles.
@@ -114,12 +111,7 @@ fn device_table(table: &Table, out: &mut Vec<u8>) {
 
 /// Number of values, bytes of a number, low bytes that are zero in exceptions, whether it is a float: `PaletteShape`.
 fn shape(table: &Table, zero: u8) -> u64 {
-    let parts = [
-        table.values().len() as u8,
-        table.number_bytes() as u8,
-        zero,
-        table.is_float().into(),
-    ];
+    let parts = [table.values().len() as u8, table.number_bytes() as u8, zero, table.is_float().into()];
     u32::from_le_bytes(parts).into()
 }
 

@@ -36,14 +36,8 @@ fn corrupt(e: CodecError) -> DeviceError {
 pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
     let relatives = [job.base, job.grand];
     let needed = usize::from(job.scheme.relatives());
-    if relatives
-        .iter()
-        .take(needed)
-        .any(|r| r.is_none_or(|r| r.len() != job.out.len()))
-    {
-        return Err(DeviceError::Failed(
-            "a relative that is missing or has another length".to_owned(),
-        ));
+    if relatives.iter().take(needed).any(|r| r.is_none_or(|r| r.len() != job.out.len())) {
+        return Err(DeviceError::Failed("a relative that is missing or has another length".to_owned()));
     }
     // Complex numbers are pairs of numbers of 8 bytes.
     let n = job.out.len() / job.dtype.size().min(8);

@@ -8,9 +8,7 @@ use rayon::prelude::*;
 /// The header of every segment.
 pub(super) fn heads(segments: &[Segment<'_>], counts: &Counts, strays: &[Summary]) -> Vec<Head> {
     let jobs: Vec<_> = segments.iter().zip(strays).enumerate().collect();
-    jobs.into_par_iter()
-        .map(|(i, (s, strays))| head(s, counts.of(i), strays))
-        .collect()
+    jobs.into_par_iter().map(|(i, (s, strays))| head(s, counts.of(i), strays)).collect()
 }
 
 fn head(s: &Segment<'_>, [near, far]: [Vec<u32>; 2], strays: &Summary) -> Head {
@@ -29,10 +27,7 @@ fn head(s: &Segment<'_>, [near, far]: [Vec<u32>; 2], strays: &Summary) -> Head {
 fn by_place(s: &Segment<'_>, far: &[u32]) -> Vec<u32> {
     let ([places, moves, kinds], width) = (s.table.axes(), s.table.values().len() + 1);
     let mut near = vec![0; places * width];
-    for (to, from) in near
-        .chunks_exact_mut(width)
-        .zip(far.chunks_exact(moves * kinds * width))
-    {
+    for (to, from) in near.chunks_exact_mut(width).zip(far.chunks_exact(moves * kinds * width)) {
         for row in from.chunks_exact(width) {
             to.iter_mut().zip(row).for_each(|(a, b)| *a += b);
         }

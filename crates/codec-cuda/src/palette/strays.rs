@@ -43,11 +43,7 @@ pub(super) struct Strays<'s> {
 
 impl Strays<'_> {
     fn block(&self, segment: usize, block: usize) -> Block {
-        self.blocks
-            .get(segment)
-            .and_then(|b| b.get(block))
-            .cloned()
-            .unwrap_or_default()
+        self.blocks.get(segment).and_then(|b| b.get(block)).cloned().unwrap_or_default()
     }
 
     /// The bytes of a block's exceptions.
@@ -112,21 +108,12 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
             counts.iter().map(block).collect()
         })
         .collect();
-    let mut strays = Strays {
-        room: session.buffer(layout.len)?,
-        blocks,
-        summaries,
-    };
+    let mut strays = Strays { room: session.buffer(layout.len)?, blocks, summaries };
     let with: Vec<(usize, usize)> = strays
         .blocks
         .iter()
         .enumerate()
-        .flat_map(|(i, list)| {
-            list.iter()
-                .enumerate()
-                .filter(|(_, b)| b.count > 0)
-                .map(move |(b, _)| (i, b))
-        })
+        .flat_map(|(i, list)| list.iter().enumerate().filter(|(_, b)| b.count > 0).map(move |(b, _)| (i, b)))
         .collect();
     if with.is_empty() {
         return Ok(strays);
@@ -169,10 +156,7 @@ pub(super) struct Low<'s> {
 impl Low<'_> {
     /// Of a block: bits, contexts. Nothing where it has no exceptions.
     pub(super) fn get(&self, segment: usize, block: usize) -> Option<(View<'_>, View<'_>)> {
-        let at = self
-            .places
-            .binary_search_by_key(&(segment, block), |p| (p.0, p.1))
-            .ok()?;
+        let at = self.places.binary_search_by_key(&(segment, block), |p| (p.0, p.1)).ok()?;
         let (_, _, bits, ctx) = self.places.get(at)?;
         Some((self.room.view().part(bits.clone()), self.room.view().part(ctx.clone())))
     }

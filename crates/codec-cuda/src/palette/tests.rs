@@ -23,11 +23,7 @@ fn quantised(dtype: Dtype, n: usize, bins: i32, steps: u64, protect: usize) -> V
         let w = first.weight(1.0) + walk.iter_mut().map(|s| s.weight(0.03)).sum::<f32>();
         let bin = (w.abs().sqrt() * bins as f32).round().min(bins as f32 / 2.0);
         let kept = protect > 0 && i % protect == 3;
-        let level = if kept {
-            w
-        } else {
-            (bin / bins as f32).powi(2).copysign(w)
-        };
+        let level = if kept { w } else { (bin / bins as f32).powi(2).copysign(w) };
         let (bits, wide) = (u64::from(level.to_bits()), f64::from(level).to_bits());
         let v = match dtype {
             Dtype::F32 => bits & if kept { !0xff } else { !0xffff },
@@ -52,10 +48,7 @@ struct Case {
 
 impl Case {
     fn relatives(&self) -> Relatives<'_> {
-        Relatives {
-            base: self.base.as_deref(),
-            grand: self.grand.as_deref(),
-        }
+        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
     }
 
     /// What the processor makes of it; nothing where that is longer than the segment or no palette.
@@ -65,9 +58,7 @@ impl Case {
             (_, None) => Scheme::PaletteDelta,
             _ => Scheme::PaletteDelta2,
         };
-        let e = CpuEngine::new()
-            .encode_as(asked, self.dtype, &self.raw, self.relatives(), None)
-            .unwrap();
+        let e = CpuEngine::new().encode_as(asked, self.dtype, &self.raw, self.relatives(), None).unwrap();
         (e.scheme != Scheme::Stored).then_some((e.scheme, e.bytes))
     }
 }
@@ -86,19 +77,13 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
         })
         .collect();
     let view = |c: &Case, b: &Option<Buffer<'_>>| {
-        b.as_ref()
-            .map(|b| crate::device::session::View::at(b.address() + (skip * c.dtype.size()) as u64, c.raw.len()))
+        b.as_ref().map(|b| crate::device::session::View::at(b.address() + (skip * c.dtype.size()) as u64, c.raw.len()))
     };
     let jobs: Vec<(Encode<'_>, Vec<u8>)> = cases
         .iter()
         .zip(&there)
         .map(|(c, [raw, base, grand])| {
-            let job = Encode {
-                dtype: c.dtype,
-                raw: view(c, raw).unwrap(),
-                base: view(c, base),
-                grand: view(c, grand),
-            };
+            let job = Encode { dtype: c.dtype, raw: view(c, raw).unwrap(), base: view(c, base), grand: view(c, grand) };
             (job, seams::sampled(c.dtype, &c.raw))
         })
         .collect();
@@ -111,13 +96,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
             _ => assert!(*got == want, "{} x {:?}: {:?}", c.raw.len(), c.dtype, want.map(|w| w.0)),
         }
         if let Some((scheme, bytes)) = got {
-            bodies.push((
-                c,
-                *job,
-                *scheme,
-                &bytes[1..],
-                put(session, &vec![7; c.raw.len()], skip * c.dtype.size()),
-            ));
+            bodies.push((c, *job, *scheme, &bytes[1..], put(session, &vec![7; c.raw.len()], skip * c.dtype.size())));
         }
     }
     let jobs: Vec<Decode<'_>> = bodies
@@ -128,19 +107,12 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
             body,
             base: job.base,
             grand: job.grand,
-            out: out
-                .view()
-                .part(skip * c.dtype.size()..skip * c.dtype.size() + c.raw.len()),
+            out: out.view().part(skip * c.dtype.size()..skip * c.dtype.size() + c.raw.len()),
         })
         .collect();
     decode(session, &jobs).unwrap();
     for (job, (c, ..)) in jobs.iter().zip(&bodies) {
-        assert!(
-            session.download(job.out).unwrap() == c.raw,
-            "{} x {:?}",
-            c.raw.len(),
-            c.dtype
-        );
+        assert!(session.download(job.out).unwrap() == c.raw, "{} x {:?}", c.raw.len(), c.dtype);
     }
     got.into_iter().map(|g| g.map(|g| g.0)).collect()
 }
@@ -148,12 +120,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
 /// A version, its parent and its grandparent, of these numbers of relatives.
 fn family(dtype: Dtype, n: usize, bins: i32, protect: usize, relatives: u64) -> Case {
     let make = |steps| quantised(dtype, n, bins, steps, protect);
-    Case {
-        dtype,
-        raw: make(3),
-        base: (relatives > 0).then(|| make(2)),
-        grand: (relatives > 1).then(|| make(1)),
-    }
+    Case { dtype, raw: make(3), base: (relatives > 0).then(|| make(2)), grand: (relatives > 1).then(|| make(1)) }
 }
 
 #[test]
@@ -166,15 +133,7 @@ fn the_bytes_are_the_processors_for_every_dtype_and_size() {
                 |d: &Dtype| !large || matches!((d, relatives), (Dtype::F32, 1) | (Dtype::BF16, 2) | (Dtype::F16, 0));
             let cases: Vec<Case> = dtypes()
                 .filter(wanted)
-                .map(|d| {
-                    family(
-                        d,
-                        n,
-                        8 + 16 * relatives as i32,
-                        [0, 150, 90][relatives as usize],
-                        relatives,
-                    )
-                })
+                .map(|d| family(d, n, 8 + 16 * relatives as i32, [0, 150, 90][relatives as usize], relatives))
                 .collect();
             let found = check(&session, &cases, n % 2);
             if large {
@@ -206,12 +165,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     let mut noise = Noise(3);
     let bytes: Vec<u8> = (0..8000).map(|_| noise.next() as u8).collect();
     for dtype in [Dtype::F32, Dtype::U8] {
-        cases.push(Case {
-            dtype,
-            raw: bytes.clone(),
-            base: None,
-            grand: None,
-        });
+        cases.push(Case { dtype, raw: bytes.clone(), base: None, grand: None });
     }
     // All equal, alone and to the relatives; relatives of which nothing follows.
     let same = quantised(Dtype::F32, 3000, 12, 1, 0);
@@ -219,12 +173,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     for raw in [same.clone(), constant] {
         for base in [raw.clone(), bytes.iter().cycle().take(12_000).copied().collect()] {
             for grand in [None, Some(base.clone()), Some(same.clone())] {
-                cases.push(Case {
-                    dtype: Dtype::F32,
-                    raw: raw.clone(),
-                    base: Some(base.clone()),
-                    grand,
-                });
+                cases.push(Case { dtype: Dtype::F32, raw: raw.clone(), base: Some(base.clone()), grand });
             }
         }
     }
@@ -269,35 +218,17 @@ fn bit_patterns_of_every_kind_have_their_places() {
                         _ => wide,
                     };
                     let other = noise.next();
-                    if rare > 0 && other.is_multiple_of(rare) {
-                        noise.next()
-                    } else {
-                        v
-                    }
+                    if rare > 0 && other.is_multiple_of(rare) { noise.next() } else { v }
                 };
                 let numbers: Vec<u64> = (0..4000).map(one).collect();
-                numbers
-                    .iter()
-                    .flat_map(|v| v.to_le_bytes()[..dtype.size()].to_vec())
-                    .collect()
+                numbers.iter().flat_map(|v| v.to_le_bytes()[..dtype.size()].to_vec()).collect()
             };
             let (raw, base, grand) = (make(50), make(3), make(20));
-            cases.push(Case {
-                dtype,
-                raw,
-                base: Some(base),
-                grand: Some(grand),
-            });
+            cases.push(Case { dtype, raw, base: Some(base), grand: Some(grand) });
         }
     }
-    let alone = cases.iter().map(|c| Case {
-        base: None,
-        ..c.clone()
-    });
-    let one = cases.iter().map(|c| Case {
-        grand: None,
-        ..c.clone()
-    });
+    let alone = cases.iter().map(|c| Case { base: None, ..c.clone() });
+    let one = cases.iter().map(|c| Case { grand: None, ..c.clone() });
     let all: Vec<Case> = cases.iter().cloned().chain(alone).chain(one).collect();
     check(&session, &all, 0);
 }

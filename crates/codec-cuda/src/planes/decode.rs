@@ -54,17 +54,9 @@ fn read<'a>(job: &Decode<'a>) -> Result<Item<'a>> {
         return Err(DeviceError::Failed("not a whole number of elements".to_owned()));
     }
     let reader = Reader::new(job.dtype, size, job.body, job.out.len() / size).map_err(codec)?;
-    let blocks = (0..reader.grid.blocks())
-        .map(|b| reader.pieces(b))
-        .collect::<std::result::Result<_, _>>()
-        .map_err(codec)?;
-    Ok(Item {
-        size,
-        reader,
-        blocks,
-        body: job.body,
-        out: job.out,
-    })
+    let blocks =
+        (0..reader.grid.blocks()).map(|b| reader.pieces(b)).collect::<std::result::Result<_, _>>().map_err(codec)?;
+    Ok(Item { size, reader, blocks, body: job.body, out: job.out })
 }
 
 /// Decodes segments into their outputs.
@@ -73,10 +65,7 @@ fn read<'a>(job: &Decode<'a>) -> Result<Item<'a>> {
 /// [`DeviceError::Corrupt`] where one does not decode; what the outputs hold then is unspecified.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let items = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
-    let bodies = items
-        .iter()
-        .map(|i| session.upload(i.body))
-        .collect::<Result<Vec<_>>>()?;
+    let bodies = items.iter().map(|i| session.upload(i.body)).collect::<Result<Vec<_>>>()?;
     let mut at = 0;
     let rooms: Vec<Vec<Range<usize>>> = items.iter().map(|i| rooms(i, &mut at)).collect();
     let room = session.buffer(at)?;
@@ -135,9 +124,7 @@ fn code<'v>(
             for (b, (pieces, planes)) in item.blocks.iter().zip(&mut of_item).enumerate() {
                 let piece = pieces.planes.get(p).copied().unwrap_or_default();
                 let range = item.reader.grid.elements(b);
-                let symbols = room
-                    .part(rooms[p].clone())
-                    .part(range.start / unit..range.end.div_ceil(unit));
+                let symbols = room.part(rooms[p].clone()).part(range.start / unit..range.end.div_ceil(unit));
                 let stream = uploaded(item, body, piece);
                 planes.push(match coder {
                     PlaneDecoder::Raw => Plane::At(stream),

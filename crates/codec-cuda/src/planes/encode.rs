@@ -66,10 +66,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<V
         })
         .collect();
     let mut done = encode_items(session, &items, counts)?.into_iter();
-    Ok(jobs
-        .iter()
-        .map(|(e, _)| if e.raw.len() > 0 { done.next() } else { None })
-        .collect())
+    Ok(jobs.iter().map(|(e, _)| if e.raw.len() > 0 { done.next() } else { None }).collect())
 }
 
 /// Takes segments apart and decides: how each is coded.
@@ -82,11 +79,7 @@ fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Result<Vec<Cod
     let counts = session.download_u32(room.view())?;
     let counts: &[Counts] = counts.as_chunks().0;
     let decide = |i: &Item<'_>| Coding::new(i.plan, i.grid.n, counts[i.counts..i.counts + i.planes()].to_vec());
-    items
-        .par_iter()
-        .map(decide)
-        .collect::<std::result::Result<_, _>>()
-        .map_err(codec)
+    items.par_iter().map(decide).collect::<std::result::Result<_, _>>().map_err(codec)
 }
 
 /// The streams of all planes, by kind; `first` of an item's plane is where the streams of its blocks begin.
@@ -136,11 +129,7 @@ fn code<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Coding]) -> Res
         }
         first.push(starts);
     }
-    Ok(Coded {
-        rans: rans::encode(session, &rans)?,
-        huffman: huffman::encode(session, &huffman)?,
-        first,
-    })
+    Ok(Coded { rans: rans::encode(session, &rans)?, huffman: huffman::encode(session, &huffman)?, first })
 }
 
 /// A part of a block: bytes of the host, or a piece that is gathered.
@@ -185,10 +174,7 @@ fn encode_items(session: &Session, items: &[Item<'_>], counts: usize) -> Result<
                 };
                 parts.extend(len.map(|l| Part::Bytes((l.len() as u32).to_le_bytes().to_vec())));
                 let fields = item.plan.cut.filter(|_| p == 0).map(|_| item.fields(b));
-                let low = ranges[i]
-                    .get(b)
-                    .filter(|_| p == 1)
-                    .map(|r| groups.view().part(r.clone()));
+                let low = ranges[i].get(b).filter(|_| p == 1).map(|r| groups.view().part(r.clone()));
                 for view in [body, fields, low].into_iter().flatten() {
                     parts.push(Part::Piece(pieces.len()));
                     pieces.push(view);
@@ -213,18 +199,12 @@ fn exceptions_of(listed: &Listed, item: usize, block: usize) -> Vec<u8> {
 
 /// The segment: its header, the lengths of all blocks but the last, the blocks.
 fn assemble(coding: &Coding, blocks: &[Vec<Part>], pieces: &Gathered) -> Vec<u8> {
-    let lengths: Vec<usize> = blocks
-        .iter()
-        .map(|b| b.iter().map(|p| p.bytes(pieces).len()).sum())
-        .collect();
+    let lengths: Vec<usize> = blocks.iter().map(|b| b.iter().map(|p| p.bytes(pieces).len()).sum()).collect();
     let mut out = Vec::with_capacity(coding.header.len() + 4 * blocks.len() + lengths.iter().sum::<usize>());
     out.extend_from_slice(&coding.header);
     for len in &lengths[..blocks.len().saturating_sub(1)] {
         out.extend_from_slice(&(*len as u32).to_le_bytes());
     }
-    blocks
-        .iter()
-        .flatten()
-        .for_each(|p| out.extend_from_slice(p.bytes(pieces)));
+    blocks.iter().flatten().for_each(|p| out.extend_from_slice(p.bytes(pieces)));
     out
 }

@@ -29,9 +29,7 @@ pub(super) struct Marked<'s> {
 /// Marks what the windows leave out.
 pub(super) fn mark<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Coding]) -> Result<Marked<'s>> {
     let windows = items.iter().zip(codings).enumerate();
-    let windows: Vec<_> = windows
-        .filter_map(|(i, (item, c))| c.window.map(|w| (i, item, w)))
-        .collect();
+    let windows: Vec<_> = windows.filter_map(|(i, (item, c))| c.window.map(|w| (i, item, w))).collect();
     let mut runs = 0;
     let mut places = Vec::new();
     for (i, item, _) in &windows {
@@ -55,11 +53,7 @@ pub(super) fn mark<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Codi
     let jobs = session.upload_u64(words.as_flattened())?;
     let lengths = windows.iter().enumerate().map(|(j, (_, item, _))| (j, item.grid.n));
     launch(session, MARK, jobs.view(), &tiles(lengths, RUN * WARPS))?;
-    Ok(Marked {
-        jobs,
-        counts,
-        items: places,
-    })
+    Ok(Marked { jobs, counts, items: places })
 }
 
 impl Marked<'_> {
@@ -108,10 +102,7 @@ pub(super) struct Listed {
 impl Listed {
     /// Places in the block, and keys, in order.
     pub(super) fn of(&self, item: usize, block: usize) -> impl Iterator<Item = (usize, u16)> {
-        let runs = self.runs[item]
-            .iter()
-            .skip(block * self.blocks[item])
-            .take(self.blocks[item]);
+        let runs = self.runs[item].iter().skip(block * self.blocks[item]).take(self.blocks[item]);
         runs.enumerate().flat_map(|(r, range)| {
             let entries = &self.entries[range.clone()];
             entries.iter().map(move |e| (r * RUN + (e >> 16) as usize, *e as u16))

@@ -9,10 +9,8 @@ use crate::kernels::Kernel;
 use mdl_codec::seams::GROUP;
 
 const PLACE: Kernel = Kernel::new("groups", "groups_place");
-const PACK: [(usize, Kernel); 2] = [
-    (4, Kernel::new("groups", "groups_pack4")),
-    (8, Kernel::new("groups", "groups_pack8")),
-];
+const PACK: [(usize, Kernel); 2] =
+    [(4, Kernel::new("groups", "groups_pack4")), (8, Kernel::new("groups", "groups_pack8"))];
 /// `PACKED` in `groups.cu`.
 const PACKED: usize = 8192;
 
@@ -23,10 +21,7 @@ pub(super) fn pack<'s>(
 ) -> Result<(Buffer<'s>, Vec<Vec<std::ops::Range<usize>>>)> {
     let grouped: Vec<_> = items.iter().filter(|i| i.plan.grouped(i.size)).collect();
     let (mut at, mut offsets) = (0, 0);
-    let starts: Vec<usize> = grouped
-        .iter()
-        .map(|i| place(&mut at, i.grid.n * i.plan.low(i.size)))
-        .collect();
+    let starts: Vec<usize> = grouped.iter().map(|i| place(&mut at, i.grid.n * i.plan.low(i.size))).collect();
     let room = session.buffer(at)?;
     let places = session.buffer(4 * grouped.iter().map(|i| i.grid.n.div_ceil(GROUP)).sum::<usize>())?;
     let (mut words, mut lengths) = (Vec::new(), Vec::new());
@@ -83,11 +78,7 @@ pub(super) fn find<'s>(
         .iter()
         .map(|i| {
             let first = at;
-            at += if i.reader.plan.grouped(i.size) {
-                i.reader.grid.n.div_ceil(GROUP)
-            } else {
-                0
-            };
+            at += if i.reader.plan.grouped(i.size) { i.reader.grid.n.div_ceil(GROUP) } else { 0 };
             first
         })
         .collect();

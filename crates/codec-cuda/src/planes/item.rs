@@ -51,8 +51,7 @@ impl<'a> Item<'a> {
         } else if self.size == 1 {
             self.raw.part(range)
         } else {
-            self.low
-                .part(low * self.pitch + range.start..low * self.pitch + range.end)
+            self.low.part(low * self.pitch + range.start..low * self.pitch + range.end)
         }
     }
 

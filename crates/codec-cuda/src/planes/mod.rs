@@ -47,9 +47,7 @@ fn place(at: &mut usize, len: usize) -> usize {
 
 /// Job and tile for each block of threads: `lengths` are the jobs' numbers and lengths.
 fn tiles(lengths: impl Iterator<Item = (usize, usize)>, tile: usize) -> Vec<u32> {
-    lengths
-        .flat_map(|(j, n)| (0..n.div_ceil(tile) as u32).flat_map(move |t| [j as u32, t]))
-        .collect()
+    lengths.flat_map(|(j, n)| (0..n.div_ceil(tile) as u32).flat_map(move |t| [j as u32, t])).collect()
 }
 
 /// Launches a kernel on a list of jobs and of tiles.

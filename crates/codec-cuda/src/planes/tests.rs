@@ -33,11 +33,7 @@ fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut all = vec![(0..n * size).map(|_| noise.next() as u8).collect(), vec![0; n * size]];
     all.push(
         (0..n)
-            .flat_map(|_| {
-                (0..size)
-                    .map(|b| if b == 0 { noise.next() as u8 & 3 } else { 0 })
-                    .collect::<Vec<_>>()
-            })
+            .flat_map(|_| (0..size).map(|b| if b == 0 { noise.next() as u8 & 3 } else { 0 }).collect::<Vec<_>>())
             .collect(),
     );
     if dtype.is_float() {
@@ -66,15 +62,8 @@ fn plans(dtype: Dtype, raw: &[u8]) -> Vec<Plan> {
     if let Some(shape) = Shape::of(dtype) {
         for (k, lo) in [(0, 1), (1, 1), (2, 100), (3, 800), (4, 1), (5, 1)] {
             let cut = Cut { shape, k, lo };
-            let lows = if shape.low_bytes() > 0 {
-                [false, true].as_slice()
-            } else {
-                &[false]
-            };
-            all.extend(lows.iter().filter(|_| cut.valid()).map(|&low_planes| Plan {
-                cut: Some(cut),
-                low_planes,
-            }));
+            let lows = if shape.low_bytes() > 0 { [false, true].as_slice() } else { &[false] };
+            all.extend(lows.iter().filter(|_| cut.valid()).map(|&low_planes| Plan { cut: Some(cut), low_planes }));
         }
     }
     all
@@ -96,15 +85,7 @@ fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
         .zip(&buffers)
         .map(|((dtype, _, plan), b)| {
             let raw = view(b, *dtype);
-            (
-                Encode {
-                    dtype: *dtype,
-                    raw,
-                    base: None,
-                    grand: None,
-                },
-                *plan,
-            )
+            (Encode { dtype: *dtype, raw, base: None, grand: None }, *plan)
         })
         .collect();
     let encoded = encode(&session, &jobs).unwrap();
@@ -112,10 +93,7 @@ fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
         let want = reference(*plan, *dtype, raw).unwrap();
         assert!(bytes.as_deref() == Some(&want), "{dtype} {} {plan:?}", raw.len());
     }
-    let outs: Vec<_> = cases
-        .iter()
-        .map(|(d, raw, _)| put(&session, &vec![0xee; raw.len()], shift(*d)))
-        .collect();
+    let outs: Vec<_> = cases.iter().map(|(d, raw, _)| put(&session, &vec![0xee; raw.len()], shift(*d))).collect();
     let jobs: Vec<_> = cases
         .iter()
         .zip(&outs)
@@ -125,11 +103,7 @@ fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
     decode(&session, &jobs).unwrap();
     let mut met = [false; 4];
     for ((dtype, raw, plan), job) in cases.iter().zip(&jobs) {
-        assert!(
-            session.download(job.out).unwrap() == *raw,
-            "{dtype} {} {plan:?}",
-            raw.len()
-        );
+        assert!(session.download(job.out).unwrap() == *raw, "{dtype} {} {plan:?}", raw.len());
         let size = number_size(*dtype);
         for coder in Reader::new(*dtype, size, job.body, raw.len() / size).unwrap().coders {
             met[match coder {
@@ -144,14 +118,7 @@ fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
 }
 
 fn job<'a>(dtype: Dtype, bytes: &'a [u8], out: View<'a>) -> Decode<'a> {
-    Decode {
-        dtype,
-        scheme: Scheme::Planes,
-        body: &bytes[1..],
-        base: None,
-        grand: None,
-        out,
-    }
+    Decode { dtype, scheme: Scheme::Planes, body: &bytes[1..], base: None, grand: None, out }
 }
 
 #[test]
@@ -177,16 +144,9 @@ fn every_plan_gives_the_processors_bytes() {
     for n in [33, 1000, 4099] {
         for off in [0, 1] {
             let mut cases = Vec::new();
-            for dtype in [
-                Dtype::F64,
-                Dtype::F32,
-                Dtype::BF16,
-                Dtype::F16,
-                Dtype::F8E4M3,
-                Dtype::F8E5M2,
-                Dtype::I16,
-                Dtype::C128,
-            ] {
+            for dtype in
+                [Dtype::F64, Dtype::F32, Dtype::BF16, Dtype::F16, Dtype::F8E4M3, Dtype::F8E5M2, Dtype::I16, Dtype::C128]
+            {
                 for raw in segments(dtype, n, 77 + n as u64) {
                     cases.extend(plans(dtype, &raw).into_iter().map(|p| (dtype, raw.clone(), p)));
                 }
@@ -201,17 +161,11 @@ fn every_plan_gives_the_processors_bytes() {
 fn several_blocks_of_which_some_chunks_are_counted() {
     let n = 3 * (1 << 18) + 4321;
     let mut noise = Noise(99);
-    let raw: Vec<u8> = (0..n)
-        .flat_map(|i| narrow(Dtype::BF16, noise.weight(if i % 5000 == 0 { 1e30 } else { 0.02 })))
-        .collect();
+    let raw: Vec<u8> =
+        (0..n).flat_map(|i| narrow(Dtype::BF16, noise.weight(if i % 5000 == 0 { 1e30 } else { 0.02 }))).collect();
     let p = plan(Dtype::BF16, &raw);
-    check(
-        &[(Dtype::BF16, raw.clone(), p), (Dtype::F16, raw.clone(), Plan::BYTES)],
-        0,
-    );
-    let bytes = CpuEngine::new()
-        .encode_as(Scheme::Planes, Dtype::BF16, &raw, Relatives::NONE, None)
-        .unwrap();
+    check(&[(Dtype::BF16, raw.clone(), p), (Dtype::F16, raw.clone(), Plan::BYTES)], 0);
+    let bytes = CpuEngine::new().encode_as(Scheme::Planes, Dtype::BF16, &raw, Relatives::NONE, None).unwrap();
     assert_eq!(bytes.bytes, reference(p, Dtype::BF16, &raw).unwrap());
 }
 
@@ -231,14 +185,7 @@ fn compare(session: &Session, dtype: Dtype, bytes: &[u8], len: usize) {
 fn broken_segments_are_refused_or_decode_as_on_the_processor() {
     let session = session();
     let mut noise = Noise(4711);
-    for dtype in [
-        Dtype::BF16,
-        Dtype::F32,
-        Dtype::F64,
-        Dtype::F8E4M3,
-        Dtype::U8,
-        Dtype::I32,
-    ] {
+    for dtype in [Dtype::BF16, Dtype::F32, Dtype::F64, Dtype::F8E4M3, Dtype::U8, Dtype::I32] {
         for raw in segments(dtype, 300, 5) {
             for p in plans(dtype, &raw) {
                 let bytes = reference(p, dtype, &raw).unwrap();
@@ -248,11 +195,7 @@ fn broken_segments_are_refused_or_decode_as_on_the_processor() {
                 for _ in 0..60 {
                     let mut broken = bytes.clone();
                     // The header as often as all the rest.
-                    let most = if noise.next().is_multiple_of(2) {
-                        bytes.len().min(60)
-                    } else {
-                        bytes.len()
-                    };
+                    let most = if noise.next().is_multiple_of(2) { bytes.len().min(60) } else { bytes.len() };
                     let at = 1 + noise.next() as usize % (most - 1);
                     broken[at] ^= 1 << (noise.next() % 8);
                     compare(&session, dtype, &broken, raw.len());

@@ -45,13 +45,7 @@ pub(crate) fn run(
     codebook: &Codebook,
     out: View<'_>,
 ) -> Result<bool> {
-    let job = Job {
-        weights,
-        gradient,
-        cuts,
-        codebook,
-        out,
-    };
+    let job = Job { weights, gradient, cuts, codebook, out };
     Ok(run_all(session, &[job])?.first().copied().unwrap_or(true))
 }
 
@@ -67,11 +61,7 @@ pub(crate) fn run_all(session: &Session, jobs: &[Job<'_>]) -> Result<Vec<bool>> 
     let part = (total / 1024).clamp(16 * TILE, 64 * TILE).next_multiple_of(TILE);
     for (kernel, with) in [(PLAIN, false), (SENSITIVE, true)] {
         let mut blocks: Vec<[u64; 8]> = Vec::new();
-        for (i, (job, place)) in jobs
-            .iter()
-            .zip(&places)
-            .enumerate()
-            .filter(|(_, (j, _))| j.gradient.is_some() == with)
+        for (i, (job, place)) in jobs.iter().zip(&places).enumerate().filter(|(_, (j, _))| j.gradient.is_some() == with)
         {
             let words = [tables.address() + *place as u64, flags.address() + 4 * i as u64];
             push_blocks(&mut blocks, job, part, words)?;
@@ -98,10 +88,7 @@ fn push_blocks(out: &mut Vec<[u64; 8]>, job: &Job<'_>, part: usize, [table, flag
     if job.out.len() != job.weights.1.len() {
         return Err(failed("the reconstruction is as long as the tensor"));
     }
-    if job
-        .gradient
-        .is_some_and(|(dtype, view)| view.len() / dtype.size() != len)
-    {
+    if job.gradient.is_some_and(|(dtype, view)| view.len() / dtype.size() != len) {
         return Err(failed("a gradient for every weight is needed"));
     }
     let kinds = kind(job.weights)? | job.gradient.map_or(Ok(0), kind)? << 32;

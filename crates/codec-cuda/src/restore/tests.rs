@@ -6,9 +6,7 @@ use crate::testing::{SIZES, session};
 use mdl_codec::quant::{Values, restore};
 
 fn codebook(bins: usize, spread: f64) -> Codebook {
-    let centres: Vec<f64> = (0..bins)
-        .map(|i| ((i * 7 % bins) as f64 / bins as f64 - 0.45) * spread)
-        .collect();
+    let centres: Vec<f64> = (0..bins).map(|i| ((i * 7 % bins) as f64 / bins as f64 - 0.45) * spread).collect();
     Codebook::new(&centres).unwrap()
 }
 
@@ -27,9 +25,7 @@ type Owned = (Dtype, Vec<u8>);
 fn check(session: &Session, weights: &Owned, gradient: Option<&Owned>, cuts: &Cuts, book: &Codebook, skew: usize) {
     let size = weights.0.size();
     let place = |(dtype, bytes): &Owned| {
-        let memory = session
-            .upload(&[vec![0; skew * dtype.size()], bytes.clone()].concat())
-            .unwrap();
+        let memory = session.upload(&[vec![0; skew * dtype.size()], bytes.clone()].concat()).unwrap();
         (*dtype, memory, skew * dtype.size()..skew * dtype.size() + bytes.len())
     };
     let (w, g) = (place(weights), gradient.map(place));
@@ -67,10 +63,7 @@ fn check(session: &Session, weights: &Owned, gradient: Option<&Owned>, cuts: &Cu
     }
     let all = session.download(out.view()).unwrap();
     let end = size * skew + weights.1.len();
-    assert!(
-        all[..size * skew].iter().chain(&all[end..]).all(|b| *b == 0xEE),
-        "{said}"
-    );
+    assert!(all[..size * skew].iter().chain(&all[end..]).all(|b| *b == 0xEE), "{said}");
 }
 
 #[test]
@@ -95,9 +88,7 @@ fn codebooks_cuts_and_gradients_of_all_kinds() {
         let weights = (dtype, finite(dtype, 3001, 5));
         for (i, kind) in DTYPES.into_iter().enumerate() {
             let gradient = (kind, tensor(kind, 3001, 6, i % 2 == 0));
-            for (j, (bins, spread)) in [(0, 1.0), (1, 1.0), (16, 1e-3), (256, 0.5), (256, 1e38)]
-                .into_iter()
-                .enumerate()
+            for (j, (bins, spread)) in [(0, 1.0), (1, 1.0), (16, 1e-3), (256, 0.5), (256, 1e38)].into_iter().enumerate()
             {
                 let some = Cuts {
                     prune_magnitude: numbers[(i + 3 * j) % 7],
@@ -121,31 +112,19 @@ fn codebooks_cuts_and_gradients_of_all_kinds() {
 fn every_key_and_every_f16() {
     let session = session();
     let all: Vec<u8> = (0..=u16::MAX).flat_map(|key| key.to_le_bytes()).collect();
-    let wide: Vec<u8> = (0..=u16::MAX)
-        .flat_map(|key| (u32::from(key) << 16 | 0x8000 | u32::from(key)).to_le_bytes())
-        .collect();
+    let wide: Vec<u8> =
+        (0..=u16::MAX).flat_map(|key| (u32::from(key) << 16 | 0x8000 | u32::from(key)).to_le_bytes()).collect();
     let drop = |bytes: &[u8], size: usize, infinity: u16| -> Vec<u8> {
         let key = |e: &[u8]| u16::from_le_bytes([e[size - 2], e[size - 1]]);
-        bytes
-            .chunks_exact(size)
-            .filter(|e| key(e) & infinity != infinity)
-            .flatten()
-            .copied()
-            .collect()
+        bytes.chunks_exact(size).filter(|e| key(e) & infinity != infinity).flatten().copied().collect()
     };
     let inputs = [
         (Dtype::BF16, drop(&all, 2, 0x7F80)),
         (Dtype::F16, drop(&all, 2, 0x7C00)),
         (Dtype::F32, drop(&wide, 4, 0x7F80)),
     ];
-    for weights in inputs
-        .iter()
-        .chain([&(Dtype::F16, all.clone()), &(Dtype::F32, wide.clone())])
-    {
-        let (books, protect) = (
-            [codebook(256, 10.0), codebook(200, 1e38), codebook(7, 1e-5)],
-            cuts(1e-6, 1e-3),
-        );
+    for weights in inputs.iter().chain([&(Dtype::F16, all.clone()), &(Dtype::F32, wide.clone())]) {
+        let (books, protect) = ([codebook(256, 10.0), codebook(200, 1e38), codebook(7, 1e-5)], cuts(1e-6, 1e-3));
         for book in &books {
             check(&session, weights, None, &protect, book, 0);
             check(&session, weights, None, &Cuts::NONE, book, 0);
@@ -159,13 +138,7 @@ fn many_at_once_some_of_them_lossless() {
     let (cuts, book) = ([cuts(0.01, 0.2), Cuts::NONE], [codebook(8, 0.2), codebook(255, 0.4)]);
     let inputs: Vec<Owned> = DTYPES
         .into_iter()
-        .flat_map(|d| {
-            [
-                (d, finite(d, 9000, 1)),
-                (d, tensor(d, 50, 2, true)),
-                (d, finite(d, 123, 3)),
-            ]
-        })
+        .flat_map(|d| [(d, finite(d, 9000, 1)), (d, tensor(d, 50, 2, true)), (d, finite(d, 123, 3))])
         .collect();
     let gradient = finite(Dtype::BF16, 9000, 4);
     let gradient = session.upload(&gradient).unwrap();
@@ -188,23 +161,11 @@ fn many_at_once_some_of_them_lossless() {
     assert!(found.contains(&false) && found.contains(&true));
     for ((job, (dtype, bytes)), found) in jobs.iter().zip(&inputs).zip(found) {
         let mut wanted = vec![0; bytes.len()];
-        let gradient = job
-            .gradient
-            .map(|(_, g)| Values::new(Dtype::BF16, &before[..g.len()]).unwrap());
-        let held = restore(
-            Values::new(*dtype, bytes).unwrap(),
-            gradient,
-            job.cuts,
-            job.codebook,
-            &mut wanted,
-        )
-        .unwrap();
+        let gradient = job.gradient.map(|(_, g)| Values::new(Dtype::BF16, &before[..g.len()]).unwrap());
+        let held = restore(Values::new(*dtype, bytes).unwrap(), gradient, job.cuts, job.codebook, &mut wanted).unwrap();
         assert_eq!(found, held);
         assert!(!held || session.download(job.out).unwrap() == wanted);
     }
-    let short = Job {
-        out: jobs[0].out.part(0..8),
-        ..jobs[0]
-    };
+    let short = Job { out: jobs[0].out.part(0..8), ..jobs[0] };
     assert!(run_all(&session, &[short]).is_err() && run_all(&session, &[]).unwrap().is_empty());
 }

@@ -33,19 +33,13 @@ pub(crate) type Numbers<'a> = (Dtype, View<'a>);
 
 /// `Sketch::of` each of these.
 pub(crate) fn of(session: &Session, values: &[Numbers<'_>]) -> Result<Vec<Sketch>> {
-    let jobs = values
-        .iter()
-        .map(|&weights| job(weights, None))
-        .collect::<Result<Vec<_>>>()?;
+    let jobs = values.iter().map(|&weights| job(weights, None)).collect::<Result<Vec<_>>>()?;
     Ok(count(session, KEYS, &jobs)?.into_iter().map(|[keys, _]| keys).collect())
 }
 
 /// Sketches of weights and of sensitivities |g w| (for `Survey::add_counted`), in one read of both.
 pub(crate) fn survey(session: &Session, pairs: &[(Numbers<'_>, Numbers<'_>)]) -> Result<Vec<[Sketch; 2]>> {
-    let jobs = pairs
-        .iter()
-        .map(|&(weights, gradient)| job(weights, Some(gradient)))
-        .collect::<Result<Vec<_>>>()?;
+    let jobs = pairs.iter().map(|&(weights, gradient)| job(weights, Some(gradient))).collect::<Result<Vec<_>>>()?;
     count(session, SURVEY, &jobs)
 }
 
@@ -78,9 +72,7 @@ pub(crate) fn kind((dtype, view): Numbers<'_>) -> Result<u64> {
         Dtype::F16 => 2,
         Dtype::BF16 => 3,
         _ => {
-            return Err(DeviceError::Failed(
-                "only f64, f32, f16 and bf16 can be quantised".to_owned(),
-            ));
+            return Err(DeviceError::Failed("only f64, f32, f16 and bf16 can be quantised".to_owned()));
         }
     };
     match view.len().is_multiple_of(dtype.size()) {
@@ -130,20 +122,14 @@ fn count(session: &Session, kernel: Kernel, jobs: &[Job<'_>]) -> Result<Vec<[Ske
         .enumerate()
         .flat_map(|(job, j)| {
             let len = j.len;
-            (0..len).step_by(MOST).map(move |start| Slice {
-                job,
-                start,
-                len: MOST.min(len - start),
-            })
+            (0..len).step_by(MOST).map(move |start| Slice { job, start, len: MOST.min(len - start) })
         })
         .collect();
     let mut out = vec![<[Sketch; 2]>::default(); jobs.len()];
     for slices in slices.chunks(ROWS / rows) {
         let counters = session.zeroed(4 * ROW * rows * slices.len())?;
         let row = |i: usize| counters.address() + (4 * ROW * i) as u64;
-        let list = blocks(jobs, slices, |i| {
-            [row(rows * i), if rows == 2 { row(rows * i + 1) } else { 0 }]
-        });
+        let list = blocks(jobs, slices, |i| [row(rows * i), if rows == 2 { row(rows * i + 1) } else { 0 }]);
         let words = session.upload_u64(list.as_flattened())?;
         session.launch(kernel, (list.len() as u32, 1), THREADS, &[words.arg()])?;
         let pairs = packed(session, counters.view(), rows * slices.len())?;
@@ -187,12 +173,7 @@ fn blocks(jobs: &[Job<'_>], slices: &[Slice], rows: impl Fn(usize) -> [u64; 2]) 
 fn packed(session: &Session, counters: View<'_>, rows: usize) -> Result<Vec<Vec<(u16, u64)>>> {
     let pairs = session.buffer(8 * ROW * rows)?;
     let lengths = session.buffer(4 * rows)?;
-    session.launch(
-        PACK,
-        (rows as u32, 1),
-        1024,
-        &[counters.arg(), pairs.arg(), lengths.arg()],
-    )?;
+    session.launch(PACK, (rows as u32, 1), 1024, &[counters.arg(), pairs.arg(), lengths.arg()])?;
     let lengths = session.download_u32(lengths.view())?;
     let pieces: Vec<View<'_>> = lengths
         .iter()
@@ -204,8 +185,5 @@ fn packed(session: &Session, counters: View<'_>, rows: usize) -> Result<Vec<Vec<
         (key as u16, u64::from(n))
     };
     let pieces = gather(session, &pieces)?;
-    Ok(pieces
-        .iter()
-        .map(|p| p.as_chunks::<8>().0.iter().map(pair).collect())
-        .collect())
+    Ok(pieces.iter().map(|p| p.as_chunks::<8>().0.iter().map(pair).collect()).collect())
 }

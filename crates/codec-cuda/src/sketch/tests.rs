@@ -64,28 +64,18 @@ fn any_bits_any_alignment_and_many_at_once() {
             let element: Vec<u8> = [vec![0; dtype.size() - 2], vec![value[1], value[0]]].concat();
             inputs.push((dtype, element.repeat(5000)));
         }
-        inputs.push((
-            dtype,
-            [tensor(dtype, 9000, 5, false), vec![0x01; 9000 * dtype.size()]].concat(),
-        ));
+        inputs.push((dtype, [tensor(dtype, 9000, 5, false), vec![0x01; 9000 * dtype.size()]].concat()));
     }
     let memory: Vec<_> = inputs
         .iter()
-        .map(|(dtype, bytes)| {
-            session
-                .upload(&[vec![0; dtype.size()], bytes.clone()].concat())
-                .unwrap()
-        })
+        .map(|(dtype, bytes)| session.upload(&[vec![0; dtype.size()], bytes.clone()].concat()).unwrap())
         .collect();
     let jobs: Vec<Numbers<'_>> = inputs
         .iter()
         .zip(&memory)
         .map(|((dtype, bytes), m)| (*dtype, m.view().part(dtype.size()..dtype.size() + bytes.len())))
         .collect();
-    let wanted: Vec<Sketch> = inputs
-        .iter()
-        .map(|(d, bytes)| Sketch::of(Values::new(*d, bytes).unwrap()))
-        .collect();
+    let wanted: Vec<Sketch> = inputs.iter().map(|(d, bytes)| Sketch::of(Values::new(*d, bytes).unwrap())).collect();
     assert_eq!(of(&session, &jobs).unwrap(), wanted);
     assert!(of(&session, &[(Dtype::I32, memory[0].view())]).is_err());
     assert!(of(&session, &[(Dtype::F32, memory[0].view().part(0..3))]).is_err());
@@ -98,18 +88,11 @@ fn surveys_and_rests_with_gradients() {
     for (i, dtype) in DTYPES.into_iter().enumerate() {
         for (k, gradient) in DTYPES.into_iter().enumerate() {
             let n = [5000, 4099, 33, 70_000][(i + k) % 4];
-            kept.push((
-                dtype,
-                finite(dtype, n, 3),
-                gradient,
-                tensor(gradient, n, 4, (i + k) % 3 == 2),
-            ));
+            kept.push((dtype, finite(dtype, n, 3), gradient, tensor(gradient, n, 4, (i + k) % 3 == 2)));
         }
     }
-    let memory: Vec<_> = kept
-        .iter()
-        .map(|(_, w, _, g)| [session.upload(w).unwrap(), session.upload(g).unwrap()])
-        .collect();
+    let memory: Vec<_> =
+        kept.iter().map(|(_, w, _, g)| [session.upload(w).unwrap(), session.upload(g).unwrap()]).collect();
     let pairs: Vec<_> = kept
         .iter()
         .zip(&memory)
@@ -126,26 +109,15 @@ fn surveys_and_rests_with_gradients() {
         all.merge(&here);
         counted.merge(&there);
     }
-    let config = Config {
-        prune: 0.3,
-        protect: 0.01,
-        ..Config::default()
-    };
-    let by_sensitivity = Config {
-        metric: mdl_codec::quant::Metric::Sensitivity,
-        ..config
-    };
+    let config = Config { prune: 0.3, protect: 0.01, ..Config::default() };
+    let by_sensitivity = Config { metric: mdl_codec::quant::Metric::Sensitivity, ..config };
     for config in [config, by_sensitivity] {
         let cuts = all.thresholds(&config).unwrap().cuts(Role::Linear);
         assert_eq!(counted.thresholds(&config).unwrap().cuts(Role::Linear), cuts);
         let jobs: Vec<_> = pairs.iter().map(|&(w, g)| (w, g, cuts)).collect();
         for ((dtype, w, gradients, g), found) in kept.iter().zip(rest(&session, &jobs).unwrap()) {
             let (w, g) = (Values::new(*dtype, w).unwrap(), Values::new(*gradients, g).unwrap());
-            assert_eq!(
-                found,
-                rest_on_host(w, Some(g), &cuts).unwrap(),
-                "{dtype:?} with {gradients:?}"
-            );
+            assert_eq!(found, rest_on_host(w, Some(g), &cuts).unwrap(), "{dtype:?} with {gradients:?}");
         }
     }
 }
@@ -170,11 +142,5 @@ fn odd_cuts_and_weights_that_are_no_numbers() {
             assert_eq!(found, [rest_on_host(w, Some(g), &cuts).unwrap()], "{dtype:?} {cuts:?}");
         }
     }
-    assert!(
-        survey(
-            &session,
-            &[((Dtype::F32, View::at(256, 8)), (Dtype::F32, View::at(256, 4)))]
-        )
-        .is_err()
-    );
+    assert!(survey(&session, &[((Dtype::F32, View::at(256, 8)), (Dtype::F32, View::at(256, 4)))]).is_err());
 }

@@ -43,17 +43,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
             let [gaps, symbols, bits] = starts.map(|at| room.address() + at as u64);
             let [first, second] = b.numbers.words();
             let n = b.n as u64 | (changes.gaps.len() as u64) << 32;
-            Ok([
-                b.base,
-                b.at,
-                gaps,
-                symbols,
-                bits,
-                first,
-                second,
-                n,
-                bits_len(&changes.bits)?,
-            ])
+            Ok([b.base, b.at, gaps, symbols, bits, first, second, n, bits_len(&changes.bits)?])
         })
         .collect::<Result<Vec<[u64; 9]>>>()?;
     let copies: Vec<[u64; 3]> = jobs

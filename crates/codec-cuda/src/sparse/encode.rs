@@ -40,11 +40,7 @@ pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Optio
         let cut = |r: &Range<usize>| &lists.bytes[r.clone()];
         let all: Vec<Changes<&[u8]>> = of(job)
             .iter()
-            .map(|[gaps, symbols, bits]| Changes {
-                gaps: cut(gaps),
-                symbols: cut(symbols),
-                bits: cut(bits),
-            })
+            .map(|[gaps, symbols, bits]| Changes { gaps: cut(gaps), symbols: cut(symbols), bits: cut(bits) })
             .collect();
         finish(Simd::detect(), *grid, &all).map(Some).map_err(refused)
     };
@@ -96,8 +92,5 @@ fn changes(session: &Session, blocks: &[Block]) -> Result<Lists> {
         let list = session.upload_u64(structures(room.address(), &ends).as_flattened())?;
         tiles.launch(session, EMIT, &list, &[])?;
     }
-    Ok(Lists {
-        bytes: session.download(room.view())?,
-        blocks: ends,
-    })
+    Ok(Lists { bytes: session.download(room.view())?, blocks: ends })
 }

@@ -17,9 +17,7 @@ fn every_dtype_and_kind_of_segment_as_on_the_processor() {
     for kind in KINDS {
         let batch: Vec<_> = Dtype::ALL
             .into_iter()
-            .zip([
-                1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32,
-            ])
+            .zip([1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32])
             .map(|(dtype, n)| (dtype, pair(dtype, kind, n)))
             .map(|(dtype, (raw, base))| (dtype, raw, base))
             .collect();
@@ -44,12 +42,7 @@ fn every_size_as_on_the_processor() {
 #[test]
 fn damaged_bytes_are_refused_or_read_as_on_the_processor() {
     let session = session();
-    for (dtype, n) in [
-        (Dtype::BF16, 3000),
-        (Dtype::F32, 9000),
-        (Dtype::F64, 900),
-        (Dtype::U8, 2000),
-    ] {
+    for (dtype, n) in [(Dtype::BF16, 3000), (Dtype::F32, 9000), (Dtype::F64, 900), (Dtype::U8, 2000)] {
         let (raw, base) = pair(dtype, Kind::Few, n);
         let bytes = expected(Scheme::Sparse, dtype, &raw, &base).unwrap();
         ROOM.damage(&session, dtype, &bytes, &base);

@@ -28,9 +28,7 @@ impl ReadAt for There {
             buf.copy_from_slice(head);
             return Ok(());
         }
-        let span = self
-            .on_device(offset, buf.len() as u64)
-            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        let span = self.on_device(offset, buf.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
         self.engine.read(span, buf).map_err(io::Error::other)
     }
 }
@@ -50,9 +48,7 @@ fn header(tensors: &Tensors) -> (Vec<u8>, Vec<u64>) {
     for (name, dtype, bytes) in tensors {
         let end = at + bytes.len();
         let (kind, n) = (dtype.name().to_uppercase(), bytes.len() / dtype.size());
-        parts.push(format!(
-            "\"{name}\":{{\"dtype\":\"{kind}\",\"shape\":[{n}],\"data_offsets\":[{at},{end}]}}"
-        ));
+        parts.push(format!("\"{name}\":{{\"dtype\":\"{kind}\",\"shape\":[{n}],\"data_offsets\":[{at},{end}]}}"));
         starts.push(at as u64);
         at = end;
     }
@@ -72,13 +68,7 @@ fn there(engine: &Arc<CudaEngine>, tensors: &Tensors) -> NewFile {
     let (header, starts) = header(tensors);
     let put = |bytes: &[u8]| {
         let segments: Vec<Vec<u8>> = bytes.chunks(SEGMENT_BYTES).map(|s| [&[0], s].concat()).collect();
-        let stored = Stored {
-            dtype: Dtype::U8,
-            len: bytes.len(),
-            segments: &segments,
-            base: None,
-            grand: None,
-        };
+        let stored = Stored { dtype: Dtype::U8, len: bytes.len(), segments: &segments, base: None, grand: None };
         Device::decode(&**engine, stored).expect("room")
     };
     let size = header.len() as u64 + tensors.iter().map(|t| t.2.len() as u64).sum::<u64>();
@@ -91,19 +81,11 @@ fn there(engine: &Arc<CudaEngine>, tensors: &Tensors) -> NewFile {
 }
 
 fn file(source: Arc<dyn Source>) -> NewFile {
-    NewFile {
-        rel: "model.safetensors".to_owned(),
-        executable: false,
-        content: Content::Memory(source),
-    }
+    NewFile { rel: "model.safetensors".to_owned(), executable: false, content: Content::Memory(source) }
 }
 
 fn commit(repo: &Repo, file: NewFile) -> Committed {
-    let request = CommitRequest {
-        files: Some(vec![file]),
-        message: "a step".to_owned(),
-        ..CommitRequest::default()
-    };
+    let request = CommitRequest { files: Some(vec![file]), message: "a step".to_owned(), ..CommitRequest::default() };
     repo.commit(&request, &Silent).expect("commit")
 }
 
@@ -122,9 +104,7 @@ impl Noise {
 /// changes.
 fn model(step: u64, n: usize) -> Tensors {
     let mut first = Noise(7);
-    let mut weights: Vec<f32> = (0..n)
-        .map(|_| (first.next() >> 40) as f32 / (1 << 24) as f32 - 0.5)
-        .collect();
+    let mut weights: Vec<f32> = (0..n).map(|_| (first.next() >> 40) as f32 / (1 << 24) as f32 - 0.5).collect();
     let mut levels: Vec<f32> = weights.iter().map(|w| (w * 8.0).round() / 8.0).collect();
     let mut noise = Noise(step + 1);
     for _ in 0..step {
@@ -136,10 +116,7 @@ fn model(step: u64, n: usize) -> Tensors {
         }
     }
     let bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-    let half: Vec<u8> = weights
-        .iter()
-        .flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes())
-        .collect();
+    let half: Vec<u8> = weights.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect();
     vec![
         ("bias", Dtype::F32, bytes(&weights[..33])),
         ("constant", Dtype::F32, bytes(&vec![step as f32; 5000])),
@@ -158,10 +135,7 @@ fn versions_from_a_device_are_those_from_the_host() {
     let host = place();
     for step in 0..4 {
         let tensors = model(step, 60_000);
-        let (a, b) = (
-            commit(&host.repo, here(&tensors)),
-            commit(&over_there, there(&device, &tensors)),
-        );
+        let (a, b) = (commit(&host.repo, here(&tensors)), commit(&over_there, there(&device, &tensors)));
         let tree = |repo: &Repo, c: &Committed| repo.odb().commit(&c.id).expect("commit").tree;
         assert_eq!(tree(&host.repo, &a), tree(&over_there, &b), "step {step}");
         // Not only the same tensors: stored in the same way, in as many bytes.
@@ -173,13 +147,9 @@ fn versions_from_a_device_are_those_from_the_host() {
     let again = Repo::open(dir.path(), engine()).expect("open");
     let all = again.resolve("main").expect("revision");
     let out = TempDir::new().expect("temp dir");
-    again
-        .checkout_to(&all, out.path(), &Default::default(), &Silent)
-        .expect("checkout");
+    again.checkout_to(&all, out.path(), &Default::default(), &Silent).expect("checkout");
     let read = std::fs::read(out.path().join("model.safetensors")).expect("file");
-    let Content::Memory(right) = here(&model(3, 60_000)).content else {
-        panic!("in memory")
-    };
+    let Content::Memory(right) = here(&model(3, 60_000)).content else { panic!("in memory") };
     let mut bytes = vec![0; right.size() as usize];
     right.read_at(0, &mut bytes).expect("bytes");
     assert!(read == bytes);
@@ -207,18 +177,10 @@ fn only_encodings_and_samples_cross_the_bus() {
     // Down: what is stored, samples (of each segment 32Ki elements, and of its base) and counts.
     let samples = 2 * raw.div_ceil(SEGMENT_BYTES as u64) * 4 * (32 << 10);
     for (stored, (_, down)) in stored.iter().zip(&traffic) {
-        assert!(
-            *down <= stored + samples + (1 << 20),
-            "{down} bytes came for {stored} stored"
-        );
+        assert!(*down <= stored + samples + (1 << 20), "{down} bytes came for {stored} stored");
     }
     // Up: what the parent is stored in, and tables.
-    assert!(
-        traffic[1].0 <= stored[0] + (1 << 20),
-        "{} bytes went up for a parent of {}",
-        traffic[1].0,
-        stored[0]
-    );
+    assert!(traffic[1].0 <= stored[0] + (1 << 20), "{} bytes went up for a parent of {}", traffic[1].0, stored[0]);
 }
 
 #[test]
@@ -231,14 +193,8 @@ fn a_device_without_room_is_done_without() {
         for step in 0..3 {
             let mut tensors = model(step, 40_000);
             tensors.retain(|(name, ..)| *name != "levels");
-            let (a, b) = (
-                commit(&host.repo, here(&tensors)),
-                commit(&repo, there(&device, &tensors)),
-            );
-            assert_eq!(
-                a.summary.stored_bytes, b.summary.stored_bytes,
-                "step {step}, {memory} bytes"
-            );
+            let (a, b) = (commit(&host.repo, here(&tensors)), commit(&repo, there(&device, &tensors)));
+            assert_eq!(a.summary.stored_bytes, b.summary.stored_bytes, "step {step}, {memory} bytes");
         }
         assert!(repo.fsck(false, &Silent).expect("fsck").problems.is_empty());
     }

@@ -81,10 +81,7 @@ impl Noise {
     }
 
     fn weight(&mut self) -> f64 {
-        (0..4)
-            .map(|_| (self.next() >> 40) as f64 / f64::from(1 << 24) - 0.5)
-            .sum::<f64>()
-            * 0.05
+        (0..4).map(|_| (self.next() >> 40) as f64 / f64::from(1 << 24) - 0.5).sum::<f64>() * 0.05
     }
 }
 
@@ -169,12 +166,7 @@ fn same(
     let right = reference.encode(dtype, raw, relatives, hint).unwrap();
     let made = engine.encode(dtype, raw, relatives, hint).unwrap();
     assert_eq!(made.scheme, right.scheme, "{what} on {}", engine.name());
-    assert!(
-        made.bytes == right.bytes,
-        "{what} on {}: {} differs",
-        engine.name(),
-        made.scheme.name()
-    );
+    assert!(made.bytes == right.bytes, "{what} on {}: {} differs", engine.name(), made.scheme.name());
     decodes(engine, what, dtype, &right, relatives, raw);
     right.scheme
 }
@@ -182,12 +174,7 @@ fn same(
 fn decodes(engine: &dyn Engine, what: &str, dtype: Dtype, encoded: &Encoded, relatives: Relatives<'_>, raw: &[u8]) {
     let mut out = vec![0x5A; raw.len()];
     engine.decode(dtype, &encoded.bytes, relatives, &mut out).unwrap();
-    assert!(
-        out == raw,
-        "{what} on {}: {} decodes to something else",
-        engine.name(),
-        encoded.scheme.name()
-    );
+    assert!(out == raw, "{what} on {}: {} decodes to something else", engine.name(), encoded.scheme.name());
 }
 
 #[test]
@@ -205,10 +192,7 @@ fn every_dtype_and_odd_size_gives_the_reference_bytes() {
                 for relatives in [
                     Relatives::NONE,
                     Relatives::from(base.as_slice()),
-                    Relatives {
-                        base: Some(&base),
-                        grand: Some(&grand),
-                    },
+                    Relatives { base: Some(&base), grand: Some(&grand) },
                 ] {
                     for engine in &engines {
                         let what = format!(
@@ -242,10 +226,7 @@ fn schemes_that_were_not_chosen_decode_too() {
     for engine in engines() {
         for dtype in Dtype::ALL {
             for (kind, [raw, base, grand]) in families(dtype, 5003, 9) {
-                let relatives = Relatives {
-                    base: Some(&base),
-                    grand: Some(&grand),
-                };
+                let relatives = Relatives { base: Some(&base), grand: Some(&grand) };
                 for scheme in [
                     Scheme::Zstd,
                     Scheme::Planes,
@@ -256,14 +237,7 @@ fn schemes_that_were_not_chosen_decode_too() {
                     Scheme::PaletteDelta2,
                 ] {
                     let encoded = reference.encode_as(scheme, dtype, &raw, relatives, None).unwrap();
-                    decodes(
-                        engine.engine(),
-                        &format!("{dtype}, {kind}"),
-                        dtype,
-                        &encoded,
-                        relatives,
-                        &raw,
-                    );
+                    decodes(engine.engine(), &format!("{dtype}, {kind}"), dtype, &encoded, relatives, &raw);
                 }
             }
         }
@@ -287,16 +261,8 @@ fn lattices_give_the_reference_bytes() {
             let factor = |i: usize| [0x3F80u16, 0x4000, 0x3F00][i % 3];
             let of = |step: i16| Params {
                 step,
-                rows: if shape.len() > 1 {
-                    (0..shape[0]).map(factor).collect()
-                } else {
-                    Vec::new()
-                },
-                cols: if shape.len() > 1 {
-                    (0..shape[1]).map(factor).collect()
-                } else {
-                    Vec::new()
-                },
+                rows: if shape.len() > 1 { (0..shape[0]).map(factor).collect() } else { Vec::new() },
+                cols: if shape.len() > 1 { (0..shape[1]).map(factor).collect() } else { Vec::new() },
                 seed: (step % 2 == 0).then_some(99),
             };
             for step in [-60, -97] {
@@ -318,10 +284,7 @@ fn lattices_give_the_reference_bytes() {
                 for relatives in [
                     Relatives::NONE,
                     Relatives::from(base.as_slice()),
-                    Relatives {
-                        base: Some(&base),
-                        grand: Some(&older),
-                    },
+                    Relatives { base: Some(&base), grand: Some(&older) },
                 ] {
                     for engine in &engines {
                         let what = format!("{shape:?} {dtype}, step {step}");
@@ -341,15 +304,10 @@ fn lattices_give_the_reference_bytes() {
 
 #[test]
 fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
-    let cuts = Cuts {
-        prune_magnitude: 0.002,
-        protect_magnitude: 0.09,
-        ..Cuts::NONE
-    };
+    let cuts = Cuts { prune_magnitude: 0.002, protect_magnitude: 0.09, ..Cuts::NONE };
     let mut noise = Noise(4);
-    let mut weights: Vec<f64> = (0..if short_enough(200_000) { 200_000 } else { 5000 })
-        .map(|_| noise.weight())
-        .collect();
+    let mut weights: Vec<f64> =
+        (0..if short_enough(200_000) { 200_000 } else { 5000 }).map(|_| noise.weight()).collect();
     let mut versions = Vec::new();
     for _ in 0..3 {
         let mut raw = Vec::new();
@@ -365,23 +323,10 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
     }
     let [grand, base, raw] = [&versions[0], &versions[1], &versions[2]];
     for engine in engines() {
-        let family = Relatives {
-            base: Some(base),
-            grand: Some(grand),
-        };
+        let family = Relatives { base: Some(base), grand: Some(grand) };
         same(engine.engine(), "bins", Dtype::F32, raw, Relatives::NONE, None);
-        same(
-            engine.engine(),
-            "bins",
-            Dtype::F32,
-            raw,
-            Relatives::from(base.as_slice()),
-            None,
-        );
-        assert_eq!(
-            same(engine.engine(), "bins", Dtype::F32, raw, family, None),
-            Scheme::PaletteDelta2
-        );
+        same(engine.engine(), "bins", Dtype::F32, raw, Relatives::from(base.as_slice()), None);
+        assert_eq!(same(engine.engine(), "bins", Dtype::F32, raw, family, None), Scheme::PaletteDelta2);
         engine.never_failed();
     }
 }
@@ -421,14 +366,8 @@ fn fuzz_once(tested: &Tested, noise: &mut Noise, what: &str) {
         0 => Relatives::NONE,
         1 => Relatives::from(base.as_slice()),
         2 => Relatives::from(stranger.as_slice()),
-        3 => Relatives {
-            base: Some(&base),
-            grand: Some(&stranger),
-        },
-        _ => Relatives {
-            base: Some(&base),
-            grand: Some(&grand),
-        },
+        3 => Relatives { base: Some(&base), grand: Some(&stranger) },
+        _ => Relatives { base: Some(&base), grand: Some(&grand) },
     };
     let params = Params {
         step: below(80) as i16 - 130,
@@ -468,22 +407,10 @@ fn fuzz_once(tested: &Tested, noise: &mut Noise, what: &str) {
 fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
     let reference = CpuEngine::new();
     let (_, [raw, base, grand]) = families(Dtype::BF16, 300, 3).swap_remove(0);
-    let relatives = Relatives {
-        base: Some(&base),
-        grand: Some(&grand),
-    };
+    let relatives = Relatives { base: Some(&base), grand: Some(&grand) };
     for engine in engines() {
-        for scheme in [
-            Scheme::Planes,
-            Scheme::Delta,
-            Scheme::Sparse,
-            Scheme::Zstd,
-            Scheme::Stored,
-        ] {
-            let whole = reference
-                .encode_as(scheme, Dtype::BF16, &raw, relatives, None)
-                .unwrap()
-                .bytes;
+        for scheme in [Scheme::Planes, Scheme::Delta, Scheme::Sparse, Scheme::Zstd, Scheme::Stored] {
+            let whole = reference.encode_as(scheme, Dtype::BF16, &raw, relatives, None).unwrap().bytes;
             let mut bad: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
             bad.extend((0..8 * whole.len()).step_by(7).map(|bit| {
                 let mut b = whole.clone();
@@ -494,19 +421,8 @@ fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
                 let (mut a, mut b) = (vec![0; raw.len()], vec![0; raw.len()]);
                 let right = reference.decode(Dtype::BF16, &bytes, relatives, &mut a);
                 let found = engine.engine().decode(Dtype::BF16, &bytes, relatives, &mut b);
-                assert_eq!(
-                    right.is_ok(),
-                    found.is_ok(),
-                    "{} on {}",
-                    scheme.name(),
-                    engine.engine().name()
-                );
-                assert!(
-                    right.is_err() || a == b,
-                    "{} on {}",
-                    scheme.name(),
-                    engine.engine().name()
-                );
+                assert_eq!(right.is_ok(), found.is_ok(), "{} on {}", scheme.name(), engine.engine().name());
+                assert!(right.is_err() || a == b, "{} on {}", scheme.name(), engine.engine().name());
             }
         }
     }
@@ -522,11 +438,7 @@ fn a_device_without_memory_leaves_the_work_to_the_processor() {
     let right = CpuEngine::new().encode(Dtype::F32, &raw, relatives, None).unwrap();
     for memory in [0, 5_000, 500_000, 900_000] {
         let tight = shim(memory);
-        assert_eq!(
-            tight.encode(Dtype::F32, &raw, relatives, None).unwrap(),
-            right,
-            "{memory}"
-        );
+        assert_eq!(tight.encode(Dtype::F32, &raw, relatives, None).unwrap(), right, "{memory}");
         let mut out = vec![0; raw.len()];
         Engine::decode(&tight, Dtype::F32, &right.bytes, relatives, &mut out).unwrap();
         assert!(out == raw, "{memory}");
@@ -569,16 +481,9 @@ fn bins_alike(engine: &dyn Engine, what: &str, (w, g): Given<'_>, cuts: &Cuts, b
 
 /// Cuts of every kind: none, both classes, and such that need no bin.
 fn some_cuts() -> [Cuts; 3] {
-    let all = Cuts {
-        prune_magnitude: f32::INFINITY,
-        ..Cuts::NONE
-    };
-    let some = Cuts {
-        prune_magnitude: 0.002,
-        prune_sensitivity: 1e-5,
-        protect_magnitude: 0.09,
-        protect_sensitivity: 2e-3,
-    };
+    let all = Cuts { prune_magnitude: f32::INFINITY, ..Cuts::NONE };
+    let some =
+        Cuts { prune_magnitude: 0.002, prune_sensitivity: 1e-5, protect_magnitude: 0.09, protect_sensitivity: 2e-3 };
     [Cuts::NONE, some, all]
 }
 
@@ -607,10 +512,8 @@ fn bins_are_the_references() {
                     // Where everything is pruned a bin is of no use.
                     let book = &books[usize::from(which < 2 || j == 2)];
                     for engine in &engines {
-                        let what = format!(
-                            "{n} {dtype}, {kind}, gradient {j} of {slopes}, {cuts:?}, {} bins",
-                            book.len()
-                        );
+                        let what =
+                            format!("{n} {dtype}, {kind}, gradient {j} of {slopes}, {cuts:?}, {} bins", book.len());
                         bins_alike(engine.engine(), &what, (w, g), cuts, book);
                     }
                 }
@@ -717,10 +620,7 @@ fn what_the_reference_refuses_to_quantise_every_engine_refuses() {
         }
         for (start, len, room) in [(1, 4096, 4096), (0, 4096, 4092), (0, 4095, 4095)] {
             refused(e.quantise(&lattice, start, &raw[..len], &mut out[..room]).map(drop));
-            refused(
-                e.quantise_measured(&lattice, start, &raw[..len], &mut out[..room])
-                    .map(drop),
-            );
+            refused(e.quantise_measured(&lattice, start, &raw[..len], &mut out[..room]).map(drop));
         }
         refused(e.deviation(Dtype::F32, &raw, &raw[..4092]).map(drop));
         refused(e.deviation(Dtype::F32, &raw[..4095], &raw[..4095]).map(drop));
@@ -736,10 +636,7 @@ fn a_device_quantises_by_itself_where_it_has_the_memory() {
     let (_, [raw, slopes, _]) = families(Dtype::F32, 300_000, 8).swap_remove(0);
     let [w, g] = [&raw, &slopes].map(|b| Values::new(Dtype::F32, b).unwrap());
     let book = Codebook::exact(&Sketch::of(w), 12).unwrap();
-    let params = Params {
-        step: -60,
-        ..Params::default()
-    };
+    let params = Params { step: -60, ..Params::default() };
     let lattice = Lattice::new(&params, Dtype::F32, &[300_000]).unwrap();
     for memory in [0, 500_000, 5_000_000, 1 << 30] {
         let device = shim(memory);

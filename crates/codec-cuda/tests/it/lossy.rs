@@ -54,31 +54,17 @@ fn what_a_device_quantises_is_what_the_host_does() {
             let [here, there] = [&places[0], &places[1]].map(|p| {
                 p.write(FILE, &file);
                 p.write(".mdlignore", b"g.safetensors\n");
-                p.write(
-                    "g.safetensors",
-                    &Model {
-                        noise: Noise(step),
-                        ..Model::new()
-                    }
-                    .bytes(),
-                );
+                p.write("g.safetensors", &Model { noise: Noise(step), ..Model::new() }.bytes());
                 p.repo.set_policy(name, text).expect("a policy");
-                let mut judge = Distance {
-                    exact: file.clone(),
-                    loss: 2.0 - 0.01 * step as f64,
-                    weight: 1.0,
-                    seen: Vec::new(),
-                };
+                let mut judge =
+                    Distance { exact: file.clone(), loss: 2.0 - 0.01 * step as f64, weight: 1.0, seen: Vec::new() };
                 let mut lossy = LossyRequest {
                     policy: p.repo.policy(name).expect("a policy"),
                     evaluator: Some(&mut judge),
                     direction: Direction::LowerIsBetter,
                     grads: Some(p.path().join("g.safetensors")),
                 };
-                let done = p
-                    .repo
-                    .commit_lossy(&request(step), &mut lossy, &Silent)
-                    .expect("commit");
+                let done = p.repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("commit");
                 let seen: Vec<Vec<u8>> = judge.seen.into_iter().map(|(_, file)| file).collect();
                 (done, seen)
             });
@@ -87,15 +73,8 @@ fn what_a_device_quantises_is_what_the_host_does() {
             assert_eq!(quality(host), quality(over_there), "{name}, step {step}");
             assert!(here.1 == there.1, "{name}, step {step}: other candidates");
             let tree = |p: &Place, c: &Committed| p.repo.odb().commit(&c.id).expect("commit").tree;
-            assert_eq!(
-                tree(&places[0], host),
-                tree(&places[1], over_there),
-                "{name}, step {step}"
-            );
-            assert_eq!(
-                host.summary.stored_bytes, over_there.summary.stored_bytes,
-                "{name}, step {step}"
-            );
+            assert_eq!(tree(&places[0], host), tree(&places[1], over_there), "{name}, step {step}");
+            assert_eq!(host.summary.stored_bytes, over_there.summary.stored_bytes, "{name}, step {step}");
             let (up, _) = device.traffic();
             assert!(up > before.0, "the device had nothing to do");
             if name == "steps" {

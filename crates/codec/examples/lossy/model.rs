@@ -23,9 +23,7 @@ pub fn numbers(raw: &[u8]) -> impl Iterator<Item = f32> + '_ {
 
 /// Byte ranges of the segments of a tensor.
 pub fn segments(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..len)
-        .step_by(SEGMENT_BYTES)
-        .map(move |at| at..len.min(at + SEGMENT_BYTES))
+    (0..len).step_by(SEGMENT_BYTES).map(move |at| at..len.min(at + SEGMENT_BYTES))
 }
 
 /// The f32 tensors of a safetensors file that are not kept lossless. Enough of JSON for headers that writers really
@@ -36,11 +34,7 @@ pub fn load(path: &str) -> Vec<Tensor> {
     let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
     let mut found = Vec::new();
     for entry in text.split("\"dtype\"").collect::<Vec<_>>().windows(2) {
-        let name = entry[0]
-            .trim_end_matches(['{', ':', ' '])
-            .rsplit('"')
-            .nth(1)
-            .unwrap_or("?");
+        let name = entry[0].trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1).unwrap_or("?");
         let list = |key: &str| -> Vec<usize> {
             let v = &entry[1][entry[1].find(key).expect("a key")..];
             let v = &v[v.find('[').expect("a list") + 1..];
@@ -76,11 +70,7 @@ pub fn moved(t: &Tensor, step: f64, seed: u64) -> Tensor {
         dice.iter().map(|&b| f64::from(b) - 127.5).sum()
     };
     let next = |(v, i): (f32, u64)| ((f64::from(v) + scale * bell(i)) as f32).to_le_bytes();
-    Tensor {
-        role: t.role,
-        shape: t.shape.clone(),
-        raw: numbers(&t.raw).zip(0..).flat_map(next).collect(),
-    }
+    Tensor { role: t.role, shape: t.shape.clone(), raw: numbers(&t.raw).zip(0..).flat_map(next).collect() }
 }
 
 /// All of it is f32.

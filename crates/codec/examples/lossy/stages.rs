@@ -41,9 +41,7 @@ impl Clock {
 }
 
 pub fn copy(model: &[Tensor], to: &mut [Vec<u8>], clock: &mut Clock) {
-    clock.time("memcpy", || {
-        model.iter().zip(to).for_each(|(t, to)| to.copy_from_slice(&t.raw))
-    });
+    clock.time("memcpy", || model.iter().zip(to).for_each(|(t, to)| to.copy_from_slice(&t.raw)));
 }
 
 /// Encodes tensor by tensor, segment by segment.
@@ -53,9 +51,7 @@ fn encode(tensors: &[Vec<u8>], bases: Option<&[Vec<u8>]>, lattices: Option<&[Arc
         let segment = |r: std::ops::Range<usize>| {
             let hint = lattices.map(|l| Hint::new(l[i].clone(), r.start / 4));
             let relatives = relatives(bases, i, &r);
-            engine
-                .encode(DTYPE, &raw[r], relatives, hint.as_ref())
-                .expect("encodes")
+            engine.encode(DTYPE, &raw[r], relatives, hint.as_ref()).expect("encodes")
         };
         segments(raw.len()).map(segment).collect()
     };
@@ -63,10 +59,7 @@ fn encode(tensors: &[Vec<u8>], bases: Option<&[Vec<u8>]>, lattices: Option<&[Arc
 }
 
 fn relatives<'a>(bases: Option<&'a [Vec<u8>]>, i: usize, r: &std::ops::Range<usize>) -> Relatives<'a> {
-    Relatives {
-        base: bases.map(|b| &b[i][r.clone()]),
-        grand: None,
-    }
+    Relatives { base: bases.map(|b| &b[i][r.clone()]), grand: None }
 }
 
 fn decode(coded: &[Vec<Encoded>], bases: Option<&[Vec<u8>]>, out: &mut [Vec<u8>]) {
@@ -114,17 +107,13 @@ impl<'a> Zstd<'a> {
         let coder = &mut self.coder;
         let lens: Vec<usize> = clock.time("zstd_encode", || {
             let pairs = model.iter().zip(frames.iter_mut());
-            pairs
-                .map(|(t, f)| coder.compress_to_buffer(&t.raw, f.as_mut_slice()).expect("compresses"))
-                .collect()
+            pairs.map(|(t, f)| coder.compress_to_buffer(&t.raw, f.as_mut_slice()).expect("compresses")).collect()
         });
         self.size = lens.iter().sum();
         let (decoder, out) = (&mut self.decoder, &mut self.out);
         clock.time("zstd_decode", || {
             for ((f, n), o) in self.frames.iter().zip(&lens).zip(out.iter_mut()) {
-                decoder
-                    .decompress_to_buffer(&f[..*n], o.as_mut_slice())
-                    .expect("decompresses");
+                decoder.decompress_to_buffer(&f[..*n], o.as_mut_slice()).expect("decompresses");
             }
         });
     }
@@ -136,11 +125,7 @@ impl<'a> Zstd<'a> {
 
 /// The first pass over a model, and what it says about every tensor.
 fn codebooks(model: &[Tensor], bins: u16, clock: &mut Clock) -> Vec<(Cuts, Codebook)> {
-    let config = Config {
-        bins,
-        embedding_bins: bins,
-        ..Config::default()
-    };
+    let config = Config { bins, embedding_bins: bins, ..Config::default() };
     let (sketches, thresholds) = clock.time("survey", || {
         let of = |t: &Tensor| Sketch::of(Values::new(DTYPE, &t.raw).expect("f32"));
         let sketches: Vec<Sketch> = model.iter().map(of).collect();
@@ -195,15 +180,7 @@ impl<'a> Bins<'a> {
     pub fn new(model: &'a [Tensor], parent: &[Tensor], bins: u16) -> Self {
         let mut before = room(model);
         through_bins(parent, bins, &mut before, &mut Clock::default());
-        Bins {
-            model,
-            bins,
-            parent: before,
-            rec: room(model),
-            out: room(model),
-            alone: 0,
-            delta: 0,
-        }
+        Bins { model, bins, parent: before, rec: room(model), out: room(model), alone: 0, delta: 0 }
     }
 
     pub fn run(&mut self, clock: &mut Clock, check: bool) {
@@ -213,9 +190,7 @@ impl<'a> Bins<'a> {
         clock.time("bins_decode", || decode(&coded, None, &mut self.out));
         assert!(!check || self.out == *rec, "decoded bytes differ");
         let delta = clock.time("bins_delta_encode", || encode(rec, Some(&self.parent), None));
-        clock.time("bins_delta_decode", || {
-            decode(&delta, Some(&self.parent), &mut self.out)
-        });
+        clock.time("bins_delta_decode", || decode(&delta, Some(&self.parent), &mut self.out));
         assert!(!check || self.out == *rec, "decoded bytes differ");
         (self.alone, self.delta) = (size(&coded), size(&delta));
     }
@@ -271,10 +246,7 @@ impl<'a> Lattices<'a> {
             parts.for_each(|((l, t), rec)| on_lattice(l, &t.raw, rec));
         });
         let mut sizes = [0; 2];
-        let names = [
-            ("lattice_encode", "lattice_decode"),
-            ("lattice_delta_encode", "lattice_delta_decode"),
-        ];
+        let names = [("lattice_encode", "lattice_decode"), ("lattice_delta_encode", "lattice_delta_decode")];
         for (with, (put, get)) in names.into_iter().enumerate() {
             let parent = (with > 0).then_some(self.parent.as_slice());
             let coded = clock.time(put, || encode(&self.rec, parent, Some(&self.lattices)));
@@ -310,11 +282,7 @@ impl Chain {
             std::mem::swap(&mut last, &mut next);
             now = now.iter().map(|t| moved(t, step, 100 + i)).collect();
         }
-        Chain {
-            coded,
-            last,
-            rooms: [room(model), room(model)],
-        }
+        Chain { coded, last, rooms: [room(model), room(model)] }
     }
 
     pub fn run(&mut self, clock: &mut Clock, check: bool) {

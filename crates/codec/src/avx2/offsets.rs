@@ -37,9 +37,6 @@ pub(crate) unsafe fn offsets(seed: u64, first: u64, out: &mut [[f32; 2]]) -> usi
 #[inline]
 fn multiplied(a: __m256i, b: u64) -> __m256i {
     let (low, high) = (_mm256_set1_epi64x(b as i64), _mm256_set1_epi64x((b >> 32) as i64));
-    let across = _mm256_add_epi64(
-        _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), low),
-        _mm256_mul_epu32(a, high),
-    );
+    let across = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64::<32>(a), low), _mm256_mul_epu32(a, high));
     _mm256_add_epi64(_mm256_mul_epu32(a, low), _mm256_slli_epi64::<32>(across))
 }

@@ -61,19 +61,9 @@ unsafe fn heads_of<const BITS: usize>(cut: Cut, symbols: &[u8], planes: &[u8], o
         0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3,
     );
     let pick = _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64);
-    let (lo, mask) = (
-        _mm256_set1_epi16(cut.lo as i16 - 1),
-        _mm256_set1_epi16((1 << below) - 1),
-    );
-    let (up, top) = (
-        _mm_cvtsi32_si128(below as i32),
-        _mm_cvtsi32_si128(cut.shape.head_bits as i32 - 1),
-    );
-    let groups = symbols
-        .as_chunks::<32>()
-        .0
-        .iter()
-        .zip(planes.as_chunks::<4>().0.as_chunks::<BITS>().0);
+    let (lo, mask) = (_mm256_set1_epi16(cut.lo as i16 - 1), _mm256_set1_epi16((1 << below) - 1));
+    let (up, top) = (_mm_cvtsi32_si128(below as i32), _mm_cvtsi32_si128(cut.shape.head_bits as i32 - 1));
+    let groups = symbols.as_chunks::<32>().0.iter().zip(planes.as_chunks::<4>().0.as_chunks::<BITS>().0);
     for ((group, words), heads) in groups.zip(out.as_chunks_mut::<64>().0) {
         let mut field = _mm256_setzero_si256();
         let mut weight = _mm256_set1_epi8(1);

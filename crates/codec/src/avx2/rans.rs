@@ -241,15 +241,6 @@ unsafe fn entries(slots: *const u32, slot: __m256i) -> __m256i {
         }
         let first = |q: u64| *slots.add(q as u32 as usize) as i32;
         let second = |q: u64| *slots.add((q >> 32) as usize) as i32;
-        _mm256_setr_epi32(
-            first(a),
-            second(a),
-            first(b),
-            second(b),
-            first(c),
-            second(c),
-            first(d),
-            second(d),
-        )
+        _mm256_setr_epi32(first(a), second(a), first(b), second(b), first(c), second(c), first(d), second(d))
     }
 }

@@ -18,11 +18,7 @@ pub(crate) unsafe fn least_spread(parts: [&[f64]; 4], whole: [f64; 3]) -> (usize
     loop {
         // SAFETY: `at + 4 <= n`, the length of each list.
         let [b, w, f, s] = parts.map(|p| unsafe { _mm256_loadu_pd(p.as_ptr().add(at)) });
-        let (w, f, s) = (
-            _mm256_sub_pd(weight, w),
-            _mm256_sub_pd(first, f),
-            _mm256_sub_pd(second, s),
-        );
+        let (w, f, s) = (_mm256_sub_pd(weight, w), _mm256_sub_pd(first, f), _mm256_sub_pd(second, s));
         let mean = _mm256_div_pd(_mm256_mul_pd(f, f), w);
         let mean = _mm256_blendv_pd(s, mean, _mm256_cmp_pd::<_CMP_GT_OQ>(w, zero));
         // Of a NaN and of two zeros `max` gives the second: plain 0.

@@ -55,9 +55,7 @@ impl Coder for Adaptive {
         let levels = packed::get(&mut cursor, n, bits)?;
         cursor.done()?;
         let rows = levels.chunks(row).zip(&ranges);
-        let values: Vec<f32> = rows
-            .flat_map(|(row, r)| row.iter().map(|&l| r.value(f32::from(l))))
-            .collect();
+        let values: Vec<f32> = rows.flat_map(|(row, r)| row.iter().map(|&l| r.value(f32::from(l)))).collect();
         Ok(kept(dtype, shape, &values, None))
     }
 }
@@ -77,11 +75,7 @@ impl Adaptive {
             let (a, b) = (range(ends.0 + part, ends.1), range(ends.0, ends.1 - part));
             let (la, lb) = (a.loss(row), b.loss(row));
             let (next, l) = if la < lb { (a, la) } else { (b, lb) };
-            ends = if la < lb {
-                (ends.0 + part, ends.1)
-            } else {
-                (ends.0, ends.1 - part)
-            };
+            ends = if la < lb { (ends.0 + part, ends.1) } else { (ends.0, ends.1 - part) };
             if l < loss {
                 (best, loss) = (next, l);
             }

@@ -39,11 +39,7 @@ impl Bins {
             None => cluster(&points, bins),
         })?;
         // Where everything is pruned or protected there is no bin; one does no harm.
-        let codebook = if codebook.is_empty() {
-            Codebook::new(&[0.0])?
-        } else {
-            codebook
-        };
+        let codebook = if codebook.is_empty() { Codebook::new(&[0.0])? } else { codebook };
         Ok(quantise(weights, gradient, &cuts, &codebook)?.map(|q| (q, codebook)))
     }
 }
@@ -62,10 +58,7 @@ impl Coder for Bins {
         if !(all && any) {
             config.metric = Metric::Magnitude;
         }
-        Ok(Plan {
-            thresholds: Some(survey.thresholds(&config)?),
-            ..Plan::default()
-        })
+        Ok(Plan { thresholds: Some(survey.thresholds(&config)?), ..Plan::default() })
     }
 
     fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
@@ -101,10 +94,7 @@ impl Coder for Bins {
                 Ok(raw.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect())
             };
             let (book, protected): (Vec<u16>, Vec<u16>) = (list()?, list()?);
-            let values: Vec<f64> = book
-                .iter()
-                .map(|&b| f64::from(crate::quant::numbers::from_bf16(b)))
-                .collect();
+            let values: Vec<f64> = book.iter().map(|&b| f64::from(crate::quant::numbers::from_bf16(b))).collect();
             let codebook = Codebook::new(&values).map_err(|_| CodecError::Corrupt("bad codebook"))?;
             let before = parent.and_then(|p| p.levels.as_ref());
             let before = before.map(|(l, b)| Levels::new(l, *b)).transpose()?;
@@ -114,11 +104,6 @@ impl Coder for Bins {
             let bytes = reconstruct(dtype, &q, &codebook).map_err(|_| CodecError::Corrupt("levels beyond the bins"))?;
             (bytes, Some((q.levels, bins)))
         };
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes,
-            levels,
-        })
+        Ok(Kept { dtype, shape: shape.to_vec(), bytes, levels })
     }
 }

@@ -80,9 +80,7 @@ impl Coder for Blockwise {
         let scales = if self.double {
             put_scales(&mut out, &scales)
         } else {
-            scales
-                .iter()
-                .for_each(|s| out.extend_from_slice(&s.to_bits().to_le_bytes()));
+            scales.iter().for_each(|s| out.extend_from_slice(&s.to_bits().to_le_bytes()));
             scales
         };
         let table = self.kind.values();
@@ -92,9 +90,7 @@ impl Coder for Blockwise {
             borders.partition_point(|&b| b < x) as u16
         };
         let pairs = values.chunks(block).zip(&scales);
-        let indices = pairs
-            .flat_map(|(b, &s)| b.iter().map(move |&x| (x, s)))
-            .map(|(x, s)| index(x, s));
+        let indices = pairs.flat_map(|(b, &s)| b.iter().map(move |&x| (x, s))).map(|(x, s)| index(x, s));
         packed::put(&mut out, indices, packed::width(table.len()));
         Ok(Some(out))
     }
@@ -104,9 +100,7 @@ impl Coder for Blockwise {
         let scales = if self.double {
             get_scales(&mut cursor, n.div_ceil(block))?
         } else {
-            (0..n.div_ceil(block))
-                .map(|_| get_f32(&mut cursor))
-                .collect::<Result<Vec<_>, _>>()?
+            (0..n.div_ceil(block)).map(|_| get_f32(&mut cursor)).collect::<Result<Vec<_>, _>>()?
         };
         let table = self.kind.values();
         let indices = packed::get(&mut cursor, n, packed::width(table.len()))?;
@@ -115,10 +109,8 @@ impl Coder for Blockwise {
             return Err(CodecError::Corrupt("a code that the type does not have"));
         }
         let blocks = indices.chunks(block).zip(&scales);
-        let values: Vec<f32> = blocks
-            .flat_map(|(b, &s)| b.iter().map(move |&i| (i, s)))
-            .map(|(i, s)| table[usize::from(i)] * s)
-            .collect();
+        let values: Vec<f32> =
+            blocks.flat_map(|(b, &s)| b.iter().map(move |&i| (i, s))).map(|(i, s)| table[usize::from(i)] * s).collect();
         Ok(kept(dtype, shape, &values, None))
     }
 }
@@ -133,11 +125,7 @@ fn put_scales(out: &mut Vec<u8>, scales: &[f32]) -> Vec<f32> {
         let unit = part.iter().fold(0f32, |m, s| m.max((s - mean).abs())) / 127.0;
         out.extend_from_slice(&unit.to_bits().to_le_bytes());
         for s in part {
-            let q = if unit > 0.0 {
-                ((s - mean) / unit).round() as i8
-            } else {
-                0
-            };
+            let q = if unit > 0.0 { ((s - mean) / unit).round() as i8 } else { 0 };
             out.push(q as u8);
             back.push(scale(q, unit, mean));
         }

@@ -28,12 +28,8 @@ const WHOLE: i32 = i32::MIN;
 /// The number `q` steps from `base`, as the dtype holds it.
 fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f32>, CodecError> {
     let far = |(&b, &q): (&f32, &i32)| (f64::from(b) + f64::from(q) * step) as f32;
-    let values: Vec<f32> = base
-        .iter()
-        .zip(q)
-        .map(far)
-        .map(|x| if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) })
-        .collect();
+    let values: Vec<f32> =
+        base.iter().zip(q).map(far).map(|x| if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }).collect();
     let mut bytes = vec![0; values.len() * dtype.size()];
     put_all(dtype, &values, &mut bytes);
     let mut back = Vec::new();

@@ -118,20 +118,14 @@ impl System {
     pub fn encode(&self, tensors: &[Tensor<'_>], parent: Option<&State>) -> Result<Vec<u8>, CodecError> {
         for t in tensors {
             let n = t.shape.iter().try_fold(t.dtype.size(), |n, &d| n.checked_mul(d));
-            if n != Some(t.bytes.len())
-                || t.gradient
-                    .is_some_and(|g| g.len() / 4 != t.bytes.len() / t.dtype.size())
-            {
+            if n != Some(t.bytes.len()) || t.gradient.is_some_and(|g| g.len() / 4 != t.bytes.len() / t.dtype.size()) {
                 return Err(CodecError::BadInput("a tensor's bytes, gradient and shape disagree"));
             }
         }
         let taken: Vec<&Tensor<'_>> = tensors.iter().filter(|t| self.coder.takes(t)).collect();
         let plan = self.coder.plan(&taken)?;
-        let coded: Vec<(Entry, Vec<u8>)> = tensors
-            .par_iter()
-            .with_max_len(1)
-            .map(|t| self.one(t, &plan, parent))
-            .collect::<Result<_, _>>()?;
+        let coded: Vec<(Entry, Vec<u8>)> =
+            tensors.par_iter().with_max_len(1).map(|t| self.one(t, &plan, parent)).collect::<Result<_, _>>()?;
         let (entries, bodies): (Vec<Entry>, Vec<Vec<u8>>) = coded.into_iter().unzip();
         let mut out = Vec::new();
         table::put(&mut out, &entries)?;
@@ -141,26 +135,13 @@ impl System {
 
     fn one(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&State>) -> Result<(Entry, Vec<u8>), CodecError> {
         let parent = parent.and_then(|p| p.parent(t.name, t.dtype, t.shape));
-        let own = if self.coder.takes(t) {
-            self.coder.encode(t, plan, parent)?
-        } else {
-            None
-        };
+        let own = if self.coder.takes(t) { self.coder.encode(t, plan, parent)? } else { None };
         let (how, body) = match (own, parent) {
             (Some(body), None) => (How::Alone, body),
             (Some(body), Some(_)) => (How::Against, body),
-            (None, _) => (
-                How::Lossless,
-                segments(t.dtype, t.bytes, parent.map(|p| p.bytes.as_slice()), None)?,
-            ),
+            (None, _) => (How::Lossless, segments(t.dtype, t.bytes, parent.map(|p| p.bytes.as_slice()), None)?),
         };
-        let entry = Entry {
-            name: t.name.to_owned(),
-            dtype: t.dtype,
-            shape: t.shape.to_vec(),
-            how,
-            len: body.len(),
-        };
+        let entry = Entry { name: t.name.to_owned(), dtype: t.dtype, shape: t.shape.to_vec(), how, len: body.len() };
         Ok((entry, body))
     }
 
@@ -189,9 +170,7 @@ impl System {
                 Ok((entry.name, kept))
             })
             .collect::<Result<_, _>>()?;
-        Ok(State {
-            tensors: done.into_iter().collect(),
-        })
+        Ok(State { tensors: done.into_iter().collect() })
     }
 
     fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept, CodecError> {
@@ -210,11 +189,7 @@ impl System {
                 self.coder.decode(body, entry.dtype, &entry.shape, Some(parent))?
             }
         };
-        if kept.bytes.len() == n {
-            Ok(kept)
-        } else {
-            Err(CodecError::Corrupt("a tensor of another length"))
-        }
+        if kept.bytes.len() == n { Ok(kept) } else { Err(CodecError::Corrupt("a tensor of another length")) }
     }
 }
 
@@ -231,12 +206,7 @@ pub(super) fn segments(
     for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
         let range = at..raw.len().min(at + SEGMENT_BYTES);
         let hint = lattice.map(|l| Hint::new(l.clone(), at / dtype.size()));
-        let e = engine.encode(
-            dtype,
-            &raw[range.clone()],
-            base.map(|b| &b[range]).into(),
-            hint.as_ref(),
-        )?;
+        let e = engine.encode(dtype, &raw[range.clone()], base.map(|b| &b[range]).into(), hint.as_ref())?;
         put_varint(&mut out, e.bytes.len() as u64);
         out.extend_from_slice(&e.bytes);
     }

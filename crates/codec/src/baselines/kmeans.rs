@@ -26,20 +26,14 @@ pub(super) struct KMeans {
 impl Coder for KMeans {
     fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
         let Some(values) = numbers(t)? else { return Ok(None) };
-        let bins = if t.role() == Role::Embedding {
-            self.embedding
-        } else {
-            self.bins
-        };
+        let bins = if t.role() == Role::Embedding { self.embedding } else { self.bins };
         let usual = Bell::of(&values).within(self.outlier);
         let mut sorted: Vec<f32> = values.iter().copied().filter(|&x| usual(x)).collect();
         sorted.sort_unstable_by(f32::total_cmp);
         let centres = clusters(&sorted, usize::from(bins), self.rounds);
         let mut out = Vec::new();
         put_varint(&mut out, centres.len() as u64);
-        centres
-            .iter()
-            .for_each(|c| out.extend_from_slice(&c.to_bits().to_le_bytes()));
+        centres.iter().for_each(|c| out.extend_from_slice(&c.to_bits().to_le_bytes()));
         let outliers: Vec<usize> = (0..values.len()).filter(|&i| !usual(values[i])).collect();
         put_varint(&mut out, outliers.len() as u64);
         let mut next = 0;
@@ -88,10 +82,7 @@ impl Bell {
         let n = values.len().max(1) as f64;
         let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
         let square = values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
-        Bell {
-            mean,
-            deviation: square.sqrt(),
-        }
+        Bell { mean, deviation: square.sqrt() }
     }
 
     /// Whether the log density is at least `threshold`: then a number is within a distance of the mean.
@@ -120,10 +111,8 @@ fn clusters(sorted: &[f32], k: usize, rounds: u32) -> Vec<f32> {
     centres.dedup();
     let (mut best, mut least) = (centres.clone(), f64::INFINITY);
     for _ in 0..rounds {
-        let mut ends: Vec<usize> = centres
-            .windows(2)
-            .map(|c| sorted.partition_point(|&x| x <= c[0] / 2.0 + c[1] / 2.0))
-            .collect();
+        let mut ends: Vec<usize> =
+            centres.windows(2).map(|c| sorted.partition_point(|&x| x <= c[0] / 2.0 + c[1] / 2.0)).collect();
         ends.push(n);
         let (mut start, mut distance) = (0, 0.0);
         let mut moved = Vec::with_capacity(centres.len());

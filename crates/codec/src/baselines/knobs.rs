@@ -47,18 +47,13 @@ pub fn system(text: &str) -> Result<System, String> {
     if let Some(key) = knobs.0.keys().next() {
         return Err(format!("{name} has no setting {key}"));
     }
-    Ok(System {
-        name: text.to_owned(),
-        coder,
-    })
+    Ok(System { name: text.to_owned(), coder })
 }
 
 fn coder(name: &str, k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
     Ok(match name {
         "lossless" => Box::new(Lossless),
-        "zstd" => Box::new(Zstd {
-            level: k.within("level", 3, 1, 22)?,
-        }),
+        "zstd" => Box::new(Zstd { level: k.within("level", 3, 1, 22)? }),
         "adaptive" => Box::new(Adaptive {
             bits: k.within("bits", 4, 1, 8)?,
             steps: k.within("steps", 100, 1, 1000)?,
@@ -71,13 +66,10 @@ fn coder(name: &str, k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
             outlier: k.within("outlier", -4.0, -1e3, 1e3)?,
             rounds: k.within("rounds", 1000, 1, 1000)?,
         }),
-        "lc" => Box::new(Lc {
-            bits: k.within("bits", 3, 1, 8)?,
-        }),
-        "delta-dnn" => Box::new(DeltaDnn {
-            bound: k.within("bound", 1e-3, 1e-12, 1e12)?,
-            level: k.within("level", 19, 1, 22)?,
-        }),
+        "lc" => Box::new(Lc { bits: k.within("bits", 3, 1, 8)? }),
+        "delta-dnn" => {
+            Box::new(DeltaDnn { bound: k.within("bound", 1e-3, 1e-12, 1e12)?, level: k.within("level", 19, 1, 22)? })
+        }
         "int8" | "nf4" | "fp4" => {
             let kind = match name {
                 "int8" => Type::Int8,
@@ -91,10 +83,7 @@ fn coder(name: &str, k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
                 double: k.within("double", 0u8, 0, 1)? == 1,
             })
         }
-        "neuzip-lossy" => Box::new(NeuZip {
-            keep: k.among("keep", 3, &KEPT)?,
-            block: k.among("block", 512, &BLOCKS)?,
-        }),
+        "neuzip-lossy" => Box::new(NeuZip { keep: k.among("keep", 3, &KEPT)?, block: k.among("block", 512, &BLOCKS)? }),
         "paper" => Box::new(Bins {
             coder: Some(k.among("coder", Named(Variant::Pe), &Variant::ALL.map(Named))?.0),
             ..bins(k)?
@@ -122,11 +111,7 @@ fn uniform(k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
         return Err("uniform needs min to be at most max".to_owned());
     }
     let coders = ["huffman".to_owned(), "packed".to_owned()];
-    Ok(Box::new(Uniform {
-        min,
-        max,
-        packed: k.among("coder", coders[0].clone(), &coders)? == "packed",
-    }))
+    Ok(Box::new(Uniform { min, max, packed: k.among("coder", coders[0].clone(), &coders)? == "packed" }))
 }
 
 fn bins(k: &mut Knobs) -> Result<Bins, String> {
@@ -139,17 +124,9 @@ fn bins(k: &mut Knobs) -> Result<Bins, String> {
         embedding_bins: k.within("embedding", bins.max(16), 1, 256)?,
         prune: k.within("prune", 0.0, 0.0, 1.0)?,
         protect: k.within("protect", 0.005, 0.0, 1.0)?,
-        metric: if metric == "magnitude" {
-            Metric::Magnitude
-        } else {
-            Metric::Sensitivity
-        },
+        metric: if metric == "magnitude" { Metric::Magnitude } else { Metric::Sensitivity },
     };
-    Ok(Bins {
-        config,
-        coder: None,
-        sigma: k.within("weight", crate::quant::SIGMA, 0.0, 1.0)?,
-    })
+    Ok(Bins { config, coder: None, sigma: k.within("weight", crate::quant::SIGMA, 0.0, 1.0)? })
 }
 
 /// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already
@@ -182,16 +159,10 @@ pub fn ladder(text: &str) -> Result<Vec<String>, String> {
     let fixed: Vec<&str> = rest.split(',').filter_map(|p| p.split_once('=')).map(|p| p.0).collect();
     let mut out = Vec::new();
     for rung in rungs {
-        let free: Vec<&str> = rung
-            .split(',')
-            .filter(|p| p.split_once('=').is_some_and(|(key, _)| !fixed.contains(&key)))
-            .collect();
+        let free: Vec<&str> =
+            rung.split(',').filter(|p| p.split_once('=').is_some_and(|(key, _)| !fixed.contains(&key))).collect();
         let parts: Vec<&str> = [rest].into_iter().filter(|r| !r.is_empty()).chain(free).collect();
-        out.push(if parts.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{name}:{}", parts.join(","))
-        });
+        out.push(if parts.is_empty() { name.to_owned() } else { format!("{name}:{}", parts.join(",")) });
     }
     out.dedup();
     Ok(out)
@@ -204,9 +175,7 @@ impl Knobs {
     fn of(text: &str) -> Result<Knobs, String> {
         let mut map = BTreeMap::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {
-            let (key, value) = part
-                .split_once('=')
-                .ok_or_else(|| format!("{part} is no setting; one is KEY=VALUE"))?;
+            let (key, value) = part.split_once('=').ok_or_else(|| format!("{part} is no setting; one is KEY=VALUE"))?;
             if map.insert(key.to_owned(), value.to_owned()).is_some() {
                 return Err(format!("{key} is set twice"));
             }
@@ -230,11 +199,7 @@ impl Knobs {
         high: T,
     ) -> Result<T, String> {
         let v = self.take(key, default)?;
-        if v >= low && v <= high {
-            Ok(v)
-        } else {
-            Err(format!("{key} goes from {low} to {high}"))
-        }
+        if v >= low && v <= high { Ok(v) } else { Err(format!("{key} goes from {low} to {high}")) }
     }
 
     fn among<T: FromStr + PartialEq + Display>(&mut self, key: &str, default: T, list: &[T]) -> Result<T, String> {

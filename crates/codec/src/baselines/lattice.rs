@@ -50,10 +50,7 @@ impl Coder for Lattice {
                 (sum, n) = (sum + square, n + wide.len() as f64);
             }
         }
-        Ok(Plan {
-            rms: (sum / f64::max(n, 1.0)).sqrt(),
-            ..Plan::default()
-        })
+        Ok(Plan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..Plan::default() })
     }
 
     fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
@@ -72,10 +69,7 @@ impl Coder for Lattice {
                 squares.iter_mut().for_each(|g| *g *= *g);
                 Params::from_sensitivity(step as i16, None, t.shape, &squares)
             }
-            None => Params {
-                step: step as i16,
-                ..Params::default()
-            },
+            None => Params { step: step as i16, ..Params::default() },
         };
         let grid = Grid::new(&params, t.dtype, t.shape)?;
         let mut bytes = vec![0; t.bytes.len()];
@@ -89,11 +83,6 @@ impl Coder for Lattice {
     fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
         let n = count(shape) * dtype.size();
         let bytes = from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?;
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes,
-            levels: None,
-        })
+        Ok(Kept { dtype, shape: shape.to_vec(), bytes, levels: None })
     }
 }

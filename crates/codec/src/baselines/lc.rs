@@ -55,10 +55,7 @@ impl Coder for Lc {
             .map(|(&b, &(low, high))| (b, low / 2.0 + high / 2.0))
             .collect();
         let levels: BTreeMap<u32, u16> = promoted.iter().zip(1..).map(|(&(b, _), l)| (b, l)).collect();
-        let symbols: Vec<u16> = delta
-            .iter()
-            .map(|&d| levels.get(&bucket(d)).copied().unwrap_or(0))
-            .collect();
+        let symbols: Vec<u16> = delta.iter().map(|&d| levels.get(&bucket(d)).copied().unwrap_or(0)).collect();
         let mut out = Vec::new();
         put_varint(&mut out, promoted.len() as u64);
         for (_, middle) in &promoted {

@@ -41,10 +41,7 @@ impl Coder for NeuZip {
         let (exponents, mantissas) = (part(n)?, part(n.div_ceil(self.block))?);
         let rest = packed::get(&mut cursor, n, 1 + self.keep)?;
         cursor.done()?;
-        let code = |(exponent, rest): (u8, u16)| Code {
-            exponent: exponent.min(254),
-            rest: rest as u8,
-        };
+        let code = |(exponent, rest): (u8, u16)| Code { exponent: exponent.min(254), rest: rest as u8 };
         let codes = exponents.into_iter().zip(rest).map(code).collect();
         Ok(Kept {
             dtype,

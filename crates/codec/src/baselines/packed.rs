@@ -35,21 +35,14 @@ pub(super) fn get(cursor: &mut Cursor<'_>, n: usize, width: u32) -> Result<Vec<u
 /// An f32 of the stream, which is finite.
 pub(super) fn get_f32(cursor: &mut Cursor<'_>) -> Result<f32, CodecError> {
     let x = f32::from_bits(cursor.u32()?);
-    x.is_finite()
-        .then_some(x)
-        .ok_or(CodecError::Corrupt("a number that is not finite"))
+    x.is_finite().then_some(x).ok_or(CodecError::Corrupt("a number that is not finite"))
 }
 
 /// A tensor of these finite numbers.
 pub(super) fn kept(dtype: Dtype, shape: &[usize], values: &[f32], levels: Option<(Vec<u16>, u16)>) -> Kept {
     let mut bytes = vec![0; values.len() * dtype.size()];
     put_all(dtype, values, &mut bytes);
-    Kept {
-        dtype,
-        shape: shape.to_vec(),
-        bytes,
-        levels,
-    }
+    Kept { dtype, shape: shape.to_vec(), bytes, levels }
 }
 
 /// Elements of a shape whose product is known to fit.

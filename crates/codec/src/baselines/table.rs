@@ -79,13 +79,7 @@ pub(super) fn get(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>, CodecError> {
         let axes = c.varint()?;
         let shape = (0..axes).map(|_| c.varint()).collect::<Result<_, _>>()?;
         let len = c.varint()?;
-        entries.push(Entry {
-            name,
-            dtype,
-            shape,
-            how,
-            len,
-        });
+        entries.push(Entry { name, dtype, shape, how, len });
     }
     c.done()?;
     Ok(entries)

@@ -44,13 +44,7 @@ struct Owned {
 impl Owned {
     fn new(name: &str, shape: &[usize], values: &[f32]) -> Owned {
         let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        Owned {
-            name: name.to_owned(),
-            dtype: Dtype::F32,
-            shape: shape.to_vec(),
-            bytes,
-            gradient: None,
-        }
+        Owned { name: name.to_owned(), dtype: Dtype::F32, shape: shape.to_vec(), bytes, gradient: None }
     }
 }
 
@@ -74,12 +68,7 @@ fn bell(seed: u64, n: usize) -> Vec<f32> {
 }
 
 fn floats(k: &Kept) -> Vec<f32> {
-    k.bytes
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|b| f32::from_le_bytes(*b))
-        .collect()
+    k.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 /// A checkpoint of everything that a checkpoint may hold.
@@ -105,22 +94,14 @@ fn hostile(seed: u64) -> Vec<Owned> {
         Owned::new("inf.weight", &shape, &with(0, f32::NEG_INFINITY)),
         Owned::new("zeros.weight", &shape, &vec![0.0; n]),
         Owned::new("constant.weight", &shape, &vec![-0.7; n]),
-        Owned::new(
-            "three.weight",
-            &shape,
-            &(0..n).map(|i| (i % 3) as f32).collect::<Vec<_>>(),
-        ),
+        Owned::new("three.weight", &shape, &(0..n).map(|i| (i % 3) as f32).collect::<Vec<_>>()),
         Owned::new("outlier.weight", &shape, &with(5, 3e38)),
         Owned::new("both.weight", &shape, &{
             let mut v = with(5, f32::MAX);
             v[6] = f32::MIN;
             v
         }),
-        Owned::new(
-            "tiny.weight",
-            &shape,
-            &plain.iter().map(|x| x * 1e-38).collect::<Vec<_>>(),
-        ),
+        Owned::new("tiny.weight", &shape, &plain.iter().map(|x| x * 1e-38).collect::<Vec<_>>()),
         Owned::new("one", &[1], &[3.5]),
         Owned::new("none", &[0, 7], &[]),
         Owned::new("a.bias", &[80], &bell(3, 80)),
@@ -163,12 +144,7 @@ fn every_system_survives_every_tensor_alone_and_against_a_parent() {
         for (state, tensors) in [(&parent, &a), (&child, &b)] {
             for t in tensors.iter() {
                 let kept = &state.tensors[t.name];
-                assert_eq!(
-                    (kept.dtype, kept.shape.as_slice()),
-                    (t.dtype, t.shape),
-                    "{spec} {}",
-                    t.name
-                );
+                assert_eq!((kept.dtype, kept.shape.as_slice()), (t.dtype, t.shape), "{spec} {}", t.name);
                 if !t.quantisable() || t.name.starts_with("nan") || t.name.starts_with("inf") {
                     assert_eq!(kept.bytes, t.bytes, "{spec} {}", t.name);
                 } else if t.dtype == Dtype::F32 {
@@ -185,24 +161,13 @@ fn every_system_survives_every_tensor_alone_and_against_a_parent() {
 fn constants_zeros_and_few_values_come_back_where_bins_suffice() {
     let all = hostile(1);
     let tensors = views(&all);
-    for spec in [
-        "adaptive:bits=4",
-        "uniform:bits=4",
-        "kmeans",
-        "bins:protect=0",
-        "nf4",
-        "int8",
-    ] {
+    for spec in ["adaptive:bits=4", "uniform:bits=4", "kmeans", "bins:protect=0", "nf4", "int8"] {
         let s = system(spec).unwrap();
-        let state = s
-            .decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors))
-            .unwrap();
+        let state = s.decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors)).unwrap();
         let near = |name: &str| {
             let t = tensors.iter().find(|t| t.name == name).unwrap();
             let want = t.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
-            want.zip(floats(&state.tensors[name]))
-                .map(|(x, y)| (x - y).abs())
-                .fold(0.0, f32::max)
+            want.zip(floats(&state.tensors[name])).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
         };
         assert_eq!(near("zeros.weight"), 0.0, "{spec}");
         assert!(near("constant.weight") < 0.005, "{spec}: {}", near("constant.weight"));
@@ -214,23 +179,15 @@ fn constants_zeros_and_few_values_come_back_where_bins_suffice() {
 
 #[test]
 fn broken_bytes_are_errors_or_other_numbers() {
-    let small = [
-        Owned::new("a.weight", &[64, 64], &bell(1, 4096)),
-        Owned::new("b", &[3], &[1.0, 2.0, 3.0]),
-    ];
+    let small = [Owned::new("a.weight", &[64, 64], &bell(1, 4096)), Owned::new("b", &[3], &[1.0, 2.0, 3.0])];
     let tensors = views(&small);
     for spec in SPECS {
         let s = system(spec).unwrap();
-        let parent = s
-            .decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors))
-            .unwrap();
+        let parent = s.decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors)).unwrap();
         for before in [None, Some(&parent)] {
             let good = s.encode(&tensors, before).unwrap();
             for cut in (0..good.len()).step_by(1 + good.len() / 60) {
-                assert!(
-                    s.decode(&good[..cut], before, limit(&tensors)).is_err(),
-                    "{spec} cut at {cut}"
-                );
+                assert!(s.decode(&good[..cut], before, limit(&tensors)).is_err(), "{spec} cut at {cut}");
             }
             for i in 0..good.len().min(200) {
                 let mut bad = good.clone();
@@ -269,10 +226,7 @@ fn bounds_that_the_papers_give() {
     }
     for bound in [0.1f32, 1e-3, 1e-6] {
         let worst = error(&format!("delta-dnn:bound={bound},level=1"), &values, &[64, 128]).0;
-        assert!(
-            f64::from(worst) <= f64::from(bound).ln_1p() * 1.000_001,
-            "{bound}: {worst}"
-        );
+        assert!(f64::from(worst) <= f64::from(bound).ln_1p() * 1.000_001, "{bound}: {worst}");
     }
     let top = values.iter().fold(0f32, |m, x| m.max(x.abs()));
     assert!(error("int8", &values, &[64, 128]).0 <= top / 254.0 * 1.001);
@@ -285,15 +239,11 @@ fn delta_dnn_keeps_its_bound_against_any_parent_and_dtype() {
     let (first, second) = (hostile(1), hostile(2));
     let (a, b) = (views(&first), views(&second));
     let parent = s.decode(&s.encode(&a, None).unwrap(), None, limit(&a)).unwrap();
-    let child = s
-        .decode(&s.encode(&b, Some(&parent)).unwrap(), Some(&parent), limit(&b))
-        .unwrap();
+    let child = s.decode(&s.encode(&b, Some(&parent)).unwrap(), Some(&parent), limit(&b)).unwrap();
     for t in b.iter().filter(|t| t.quantisable()) {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         Values::new(t.dtype, t.bytes).unwrap().widen(&mut x);
-        Values::new(t.dtype, &child.tensors[t.name].bytes)
-            .unwrap()
-            .widen(&mut y);
+        Values::new(t.dtype, &child.tensors[t.name].bytes).unwrap().widen(&mut y);
         for (x, y) in x.iter().zip(&y).filter(|(x, _)| x.is_finite()) {
             let off = (f64::from(*x) - f64::from(*y)).abs();
             assert!(off <= 0.001f64.ln_1p(), "{}: {x} {y}", t.name);
@@ -309,15 +259,9 @@ fn greedy_ranges_beat_plain_ones_on_outliers() {
         let owned = [Owned::new("a.weight", &[64, 128], &values)];
         let tensors = views(&owned);
         let s = system(spec).unwrap();
-        let back = s
-            .decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors))
-            .unwrap();
+        let back = s.decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors)).unwrap();
         let back = floats(&back.tensors["a.weight"]);
-        values
-            .iter()
-            .zip(&back)
-            .map(|(x, y)| f64::from((x - y) * (x - y)))
-            .sum::<f64>()
+        values.iter().zip(&back).map(|(x, y)| f64::from((x - y) * (x - y))).sum::<f64>()
     };
     assert!(square("adaptive:bits=3") < 0.9 * square("adaptive:bits=3,range=0"));
     assert!(square("kmeans:bins=8") < square("uniform:bits=3,coder=packed"));
@@ -351,15 +295,11 @@ fn lc_reproduces_its_buckets() {
     let owned = [Owned::new("a.weight", &[64, 64], &values)];
     let tensors = views(&owned);
     let s = system("lc:bits=1").unwrap();
-    let back = s
-        .decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors))
-        .unwrap();
+    let back = s.decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors)).unwrap();
     let back = floats(&back.tensors["a.weight"]);
     assert_eq!(back[..5], [5.5, 5.5, 0.0, 0.0, 0.0]);
     let s = system("lc:bits=2").unwrap();
-    let back = s
-        .decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors))
-        .unwrap();
+    let back = s.decode(&s.encode(&tensors, None).unwrap(), None, limit(&tensors)).unwrap();
     assert_eq!(floats(&back.tensors["a.weight"])[..5], [5.5, 5.5, -1.25, -1.25, 0.25]);
 }
 

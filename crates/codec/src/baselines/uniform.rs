@@ -39,10 +39,7 @@ impl Coder for Uniform {
             let share = if spread > 0.0 { (h - least) / spread } else { 1.0 };
             self.min << (share * octaves).round() as u32
         };
-        Ok(Plan {
-            bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(),
-            ..Plan::default()
-        })
+        Ok(Plan { bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(), ..Plan::default() })
     }
 
     fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
@@ -97,11 +94,7 @@ impl Grid {
         let low = values.iter().copied().reduce(f32::min).unwrap_or(0.0);
         let high = values.iter().copied().reduce(f32::max).unwrap_or(0.0);
         let step = (f64::from(high) - f64::from(low)) / f64::from(bins.max(2) - 1);
-        Grid {
-            low,
-            step: step as f32,
-            bins,
-        }
+        Grid { low, step: step as f32, bins }
     }
 
     fn levels(self, values: &[f32]) -> Vec<u16> {
@@ -126,11 +119,7 @@ fn entropy(levels: &[u16], bins: u16) -> f64 {
     levels.iter().for_each(|&l| counts[usize::from(l)] += 1);
     let n = levels.len() as f64;
     let term = |&c: &u64| {
-        if c > 0 {
-            c as f64 / n * (n / c as f64).log2()
-        } else {
-            0.0
-        }
+        if c > 0 { c as f64 / n * (n / c as f64).log2() } else { 0.0 }
     };
     counts.iter().map(term).sum()
 }

@@ -42,14 +42,8 @@ impl<'a> Reader<'a> {
         if usize::from(zero) >= numbers.size {
             return Err(CodecError::Corrupt("bad palette"));
         }
-        let firsts = if with_base {
-            contexts::get_firsts(&mut cursor)?
-        } else {
-            vec![0]
-        };
-        let freqs = (0..firsts.len())
-            .map(|_| get_freqs(&mut cursor))
-            .collect::<Result<Vec<_>, _>>()?;
+        let firsts = if with_base { contexts::get_firsts(&mut cursor)? } else { vec![0] };
+        let freqs = (0..firsts.len()).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         let last = usize::from(table.exception());
         if freqs.iter().any(|f| f[last + 1..].iter().any(|&v| v > 0)) {
             return Err(CodecError::Corrupt("symbols beyond the palette"));
@@ -117,13 +111,10 @@ impl<'a> Reader<'a> {
     ) -> Result<(), CodecError> {
         let size = self.table.numbers.size;
         let near = self.with_base.then(|| Nearest::new(&self.table));
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
-                let base = near
-                    .as_ref()
-                    .map(|near| (near, &base[elements.start * size..elements.end * size]));
-                self.block(simd, data, base, out)
-            })
+        self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
+            let base = near.as_ref().map(|near| (near, &base[elements.start * size..elements.end * size]));
+            self.block(simd, data, base, out)
+        })
     }
 
     fn block(
@@ -142,9 +133,7 @@ impl<'a> Reader<'a> {
             if let Some((near, base)) = base {
                 let (places, ctx) = more.split_at_mut(n);
                 near.places(base, places);
-                ctx.iter_mut()
-                    .zip(places.iter())
-                    .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+                ctx.iter_mut().zip(places.iter()).for_each(|(c, p)| *c = self.map[usize::from(*p)]);
                 rans::decode(simd, &self.freqs, stream, Some(ctx), symbols)?;
                 turn_all(symbols, places, values);
             } else {

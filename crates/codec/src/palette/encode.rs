@@ -58,9 +58,7 @@ fn with_table(
     if let Some(base) = relatives.base {
         let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
         by_block.for_each(|(out, base)| near.places(base, out));
-        let counts = blocks
-            .zip(places.par_chunks(block))
-            .map(|(s, p)| count::joint(s, p, values));
+        let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
         joint = Some(counts.reduce(ByExponent::new, merged));
     }
     let plan = Plan::new(&alone, joint.as_ref());
@@ -72,12 +70,7 @@ fn with_table(
     }
     let head = plan.head(table, zero);
     let places = plan.with_base().then_some(&*places);
-    let coder = Encoder {
-        simd,
-        table,
-        freqs: EncTable::new(&head.freqs),
-        map: &head.map,
-    };
+    let coder = Encoder { simd, table, freqs: EncTable::new(&head.freqs), map: &head.map };
     let mut out = head.bytes;
     grid.put_blocks(&mut out, |b, out| {
         let elements = grid.elements(b);
@@ -108,9 +101,7 @@ impl Encoder<'_> {
                 let (turned, ctx) = scratch.split_at_mut(symbols.len());
                 turned.copy_from_slice(symbols);
                 turn_all_back(turned, places, self.table.values.len());
-                ctx.iter_mut()
-                    .zip(places)
-                    .for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+                ctx.iter_mut().zip(places).for_each(|(c, p)| *c = self.map[usize::from(*p)]);
                 rans::encode(self.simd, &self.freqs, turned, Some(ctx), out);
             }),
         }

@@ -19,13 +19,7 @@ pub(super) fn table(numbers: Numbers, part: &[u8]) -> Option<Table> {
     }
     let n = part.len() / numbers.size;
     let spare = n / EXCEPTIONS;
-    let most = |i: usize| {
-        MAX + if i < FIRST {
-            spare.min((i + 1) / EXCEPTIONS)
-        } else {
-            spare
-        }
-    };
+    let most = |i: usize| MAX + if i < FIRST { spare.min((i + 1) / EXCEPTIONS) } else { spare };
     let mut ranked = distinct(numbers, part, most)?;
     ranked.sort_by_key(|&(v, c)| (std::cmp::Reverse(c), v));
     let rest: u64 = ranked.iter().skip(MAX).map(|&(_, c)| u64::from(c)).sum();

@@ -46,34 +46,14 @@ impl<'a> Nearest<'a> {
             let alone = *at == u16::from(table.exception()) && v & ((1 << shift) - 1) == 0;
             *at = if alone { i as u16 } else { MIXED };
         }
-        Nearest {
-            table,
-            bounds,
-            by_key,
-            exact,
-            shift,
-        }
+        Nearest { table, bounds, by_key, exact, shift }
     }
 
     /// [`Nearest::of`] of all numbers of `raw`, one byte each.
     pub(crate) fn places(&self, raw: &[u8], out: &mut [u8]) {
         match self.table.numbers.size {
-            2 => look_up(
-                raw,
-                out,
-                &self.by_key,
-                |e| u16::from_le_bytes(*e).into(),
-                0,
-                |v| self.of(v),
-            ),
-            4 => look_up(
-                raw,
-                out,
-                &self.by_key,
-                |e| u32::from_le_bytes(*e).into(),
-                0,
-                |v| self.of(v),
-            ),
+            2 => look_up(raw, out, &self.by_key, |e| u16::from_le_bytes(*e).into(), 0, |v| self.of(v)),
+            4 => look_up(raw, out, &self.by_key, |e| u32::from_le_bytes(*e).into(), 0, |v| self.of(v)),
             _ => each(self.table.numbers, raw, |i, v| out[i] = self.of(v)),
         }
     }
@@ -81,22 +61,8 @@ impl<'a> Nearest<'a> {
     /// [`Nearest::symbol`] of all numbers of `raw`, one byte each.
     pub(crate) fn symbols(&self, raw: &[u8], out: &mut [u8]) {
         match self.table.numbers.size {
-            2 => look_up(
-                raw,
-                out,
-                &self.exact,
-                |e| u16::from_le_bytes(*e).into(),
-                0,
-                |v| self.symbol(v),
-            ),
-            4 => look_up(
-                raw,
-                out,
-                &self.exact,
-                |e| u32::from_le_bytes(*e).into(),
-                0xffff,
-                |v| self.symbol(v),
-            ),
+            2 => look_up(raw, out, &self.exact, |e| u16::from_le_bytes(*e).into(), 0, |v| self.symbol(v)),
+            4 => look_up(raw, out, &self.exact, |e| u32::from_le_bytes(*e).into(), 0xffff, |v| self.symbol(v)),
             _ => each(self.table.numbers, raw, |i, v| out[i] = self.symbol(v)),
         }
     }
@@ -120,11 +86,7 @@ impl<'a> Nearest<'a> {
     #[inline(always)]
     pub(crate) fn symbol(&self, v: u64) -> u8 {
         let i = self.of(v);
-        if self.table.values[usize::from(i)] == v {
-            i
-        } else {
-            self.table.exception()
-        }
+        if self.table.values[usize::from(i)] == v { i } else { self.table.exception() }
     }
 }
 
@@ -173,29 +135,16 @@ pub(crate) fn turn_back(index: u8, context: u8, values: usize) -> u8 {
     if usize::from(index) >= values {
         return values as u8;
     }
-    (if index >= context {
-        usize::from(index - context)
-    } else {
-        usize::from(index) + values - usize::from(context)
-    }) as u8
+    (if index >= context { usize::from(index - context) } else { usize::from(index) + values - usize::from(context) })
+        as u8
 }
 
 /// Loads the numbers of `raw` and calls `f` with each and its place.
 #[inline(always)]
 pub(crate) fn each(numbers: Numbers, raw: &[u8], mut f: impl FnMut(usize, u64)) {
     match numbers.size {
-        2 => raw
-            .as_chunks()
-            .0
-            .iter()
-            .enumerate()
-            .for_each(|(i, e)| f(i, u16::from_le_bytes(*e).into())),
-        4 => raw
-            .as_chunks()
-            .0
-            .iter()
-            .enumerate()
-            .for_each(|(i, e)| f(i, u32::from_le_bytes(*e).into())),
+        2 => raw.as_chunks().0.iter().enumerate().for_each(|(i, e)| f(i, u16::from_le_bytes(*e).into())),
+        4 => raw.as_chunks().0.iter().enumerate().for_each(|(i, e)| f(i, u32::from_le_bytes(*e).into())),
         _ => (0..raw.len() / numbers.size).for_each(|i| f(i, numbers.load(raw, i))),
     }
 }

@@ -77,13 +77,8 @@ impl Table {
         if n == 0 || usize::from(zero) >= numbers.size {
             return Err(BAD);
         }
-        let values = (0..n)
-            .map(|_| get_number(cursor, numbers, zero))
-            .collect::<Result<Vec<_>, _>>()?;
-        if values
-            .windows(2)
-            .any(|p| numbers.ordered(p[0]) >= numbers.ordered(p[1]))
-        {
+        let values = (0..n).map(|_| get_number(cursor, numbers, zero)).collect::<Result<Vec<_>, _>>()?;
+        if values.windows(2).any(|p| numbers.ordered(p[0]) >= numbers.ordered(p[1])) {
             return Err(BAD);
         }
         Ok(Table { numbers, values })
@@ -104,9 +99,5 @@ fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64
 
 /// The scheme byte, by whether the base is the context.
 fn scheme(with_base: bool) -> Scheme {
-    if with_base {
-        Scheme::PaletteDelta
-    } else {
-        Scheme::Palette
-    }
+    if with_base { Scheme::PaletteDelta } else { Scheme::Palette }
 }

@@ -96,16 +96,8 @@ impl Plan {
     pub(super) fn new(alone: &ByExponent, joint: Option<&ByExponent>) -> Plan {
         let (list, cost) = contexts::cluster(alone);
         match joint.map(contexts::cluster) {
-            Some((list, with)) if with < cost => Plan {
-                list,
-                with_base: true,
-                cost: with,
-            },
-            _ => Plan {
-                list,
-                with_base: false,
-                cost,
-            },
+            Some((list, with)) if with < cost => Plan { list, with_base: true, cost: with },
+            _ => Plan { list, with_base: false, cost },
         }
     }
 

@@ -9,11 +9,7 @@ pub(super) fn turn_all(symbols: &mut [u8], places: &[u8], values: usize) {
     for (s, &p) in symbols.iter_mut().zip(places) {
         // The sum of two places may need nine bits: what is missing up to `k` tells.
         let left = k.wrapping_sub(*s);
-        let turned = if p >= left {
-            p.wrapping_sub(left)
-        } else {
-            s.wrapping_add(p)
-        };
+        let turned = if p >= left { p.wrapping_sub(left) } else { s.wrapping_add(p) };
         *s = if *s >= k { k } else { turned };
     }
 }
@@ -73,16 +69,10 @@ mod tests {
                 let all: Vec<u8> = (0..=values as u8).collect();
                 let mut turned = all.clone();
                 turn_all(&mut turned, &vec![p; all.len()], values);
-                assert!(
-                    all.iter().zip(&turned).all(|(&s, &t)| t == turn(s, p, values)),
-                    "{values} {p}"
-                );
+                assert!(all.iter().zip(&turned).all(|(&s, &t)| t == turn(s, p, values)), "{values} {p}");
                 let mut back = all.clone();
                 turn_all_back(&mut back, &vec![p; all.len()], values);
-                assert!(
-                    all.iter().zip(&back).all(|(&i, &b)| b == turn_back(i, p, values)),
-                    "{values} {p}"
-                );
+                assert!(all.iter().zip(&back).all(|(&i, &b)| b == turn_back(i, p, values)), "{values} {p}");
             }
         }
     }

@@ -33,25 +33,14 @@ impl<'a> Reader<'a> {
         let grid = Grid::get(&mut cursor, n)?;
         let plan = Plan::get(&mut cursor, dtype)?;
         let planes = usize::from(plan.cut.is_some()) + if plan.grouped(size) { 1 } else { plan.low(size) };
-        let coders = (0..planes)
-            .map(|_| PlaneDecoder::get_header(&mut cursor))
-            .collect::<Result<_, _>>()?;
+        let coders = (0..planes).map(|_| PlaneDecoder::get_header(&mut cursor)).collect::<Result<_, _>>()?;
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Reader {
-            plan,
-            size,
-            grid,
-            coders,
-            blocks,
-        })
+        Ok(Reader { plan, size, grid, coders, blocks })
     }
 
     /// Decodes the elements of `range` into `out`.
     pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<(), CodecError> {
-        self.grid
-            .decode_range(&self.blocks, self.size, range, out, |data, _, out| {
-                self.block(simd, data, out)
-            })
+        self.grid.decode_range(&self.blocks, self.size, range, out, |data, _, out| self.block(simd, data, out))
     }
 
     /// The parts of block `b`.
@@ -80,11 +69,7 @@ impl<'a> Reader<'a> {
             if plan.low_planes {
                 for (b, (coder, body)) in planes.skip(usize::from(plan.cut.is_some())).enumerate() {
                     coder.decode_body(simd, body, symbols)?;
-                    out.iter_mut()
-                        .skip(b)
-                        .step_by(size)
-                        .zip(symbols.iter())
-                        .for_each(|(o, s)| *o = *s);
+                    out.iter_mut().skip(b).step_by(size).zip(symbols.iter()).for_each(|(o, s)| *o = *s);
                 }
             }
             Ok(())
@@ -118,15 +103,7 @@ impl<'a> Reader<'a> {
             let heads = &mut heads[..2 * symbols.len()];
             simd.heads(cut, symbols, planes, heads);
             if self.plan.grouped(size) {
-                low::get(
-                    simd,
-                    &mut groups,
-                    size,
-                    low,
-                    &counts[c * CHUNK / low::GROUP..],
-                    heads,
-                    out,
-                )?;
+                low::get(simd, &mut groups, size, low, &counts[c * CHUNK / low::GROUP..], heads, out)?;
                 continue;
             }
             let bytes = size.min(2);

@@ -20,11 +20,7 @@ const SPARSEST: usize = 8;
 /// one, and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a
 /// place.
 pub fn stride(plan: Plan, n: usize) -> usize {
-    if plan.cut.is_some_and(Cut::windowed) {
-        (n / COUNTED).clamp(1, SPARSEST)
-    } else {
-        1
-    }
+    if plan.cut.is_some_and(Cut::windowed) { (n / COUNTED).clamp(1, SPARSEST) } else { 1 }
 }
 
 /// The symbols of a block, plane after plane, their counts, and the exceptions as the block lists them.
@@ -53,10 +49,7 @@ impl Parts<'_> {
             if plan.grouped(size) {
                 low::put_counts(raw, size, plan.low(size), plane);
             } else {
-                plane
-                    .iter_mut()
-                    .zip(raw.iter().skip(b).step_by(size))
-                    .for_each(|(o, v)| *o = *v);
+                plane.iter_mut().zip(raw.iter().skip(b).step_by(size)).for_each(|(o, v)| *o = *v);
             }
             let mut counts = Histogram::new();
             counts.add(plane);
@@ -129,10 +122,7 @@ impl Window {
         for s in (1..=low).chain(255 - high..255) {
             counts[usize::from(EXCEPTION)] += std::mem::take(&mut counts[s]);
         }
-        Window {
-            first: low as u8 + 1,
-            kept: (254 - low - high) as u8,
-        }
+        Window { first: low as u8 + 1, kept: (254 - low - high) as u8 }
     }
 
     /// Turns what was counted in one chunk of `stride` into counts for all, in which everything that may occur does.
@@ -175,10 +165,7 @@ impl Coding {
             kept.scale(counts, stride(plan, n));
             window = Some(kept);
         }
-        let coders = counts
-            .iter()
-            .map(|c| PlaneEncoder::choose(c, grid.blocks()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let coders = counts.iter().map(|c| PlaneEncoder::choose(c, grid.blocks())).collect::<Result<Vec<_>, _>>()?;
         let mut header = vec![Scheme::Planes as u8, grid.log];
         plan.put(&mut header);
         coders.iter().for_each(|c| c.put_header(&mut header));
@@ -197,9 +184,7 @@ pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>, CodecE
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
 pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
     let grid = Grid::new(raw.len() / size);
-    let sizes: Vec<Vec<usize>> = (0..grid.blocks())
-        .map(|b| plan.plane_sizes(size, grid.elements(b).len()))
-        .collect();
+    let sizes: Vec<Vec<usize>> = (0..grid.blocks()).map(|b| plan.plane_sizes(size, grid.elements(b).len())).collect();
     with_scratch(sizes.iter().flatten().sum(), |mut room| {
         let mut all = Vec::with_capacity(sizes.len());
         for block in &sizes {
@@ -209,11 +194,7 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
                 planes.push(plane);
                 room = rest;
             }
-            all.push(Parts {
-                planes,
-                counts: Vec::new(),
-                exceptions: Vec::new(),
-            });
+            all.push(Parts { planes, counts: Vec::new(), exceptions: Vec::new() });
         }
         encode_parts(simd, plan, size, raw, grid, all)
     })
@@ -241,9 +222,7 @@ fn encode_parts(
     }
     let mut out = Vec::with_capacity(raw.len() + raw.len() / 16 + 1024);
     out.extend_from_slice(&header);
-    grid.put_blocks(&mut out, |b, out| {
-        encode_block(simd, plan, size, slice(b), &all[b], &coders, out)
-    });
+    grid.put_blocks(&mut out, |b, out| encode_block(simd, plan, size, slice(b), &all[b], &coders, out));
     out.shrink_to_fit();
     Ok(out)
 }

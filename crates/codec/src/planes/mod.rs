@@ -29,10 +29,7 @@ const NO_HEAD: u8 = 255;
 
 impl Plan {
     /// Every byte a plane.
-    pub const BYTES: Plan = Plan {
-        cut: None,
-        low_planes: true,
-    };
+    pub const BYTES: Plan = Plan { cut: None, low_planes: true };
 
     /// Low bytes of an element of `size` bytes.
     pub fn low(self, size: usize) -> usize {
@@ -70,22 +67,11 @@ impl Plan {
             1 => true,
             _ => return Err(CodecError::Corrupt("bad low mode")),
         };
-        let mut cut = Cut {
-            shape,
-            k: k.into(),
-            lo: 1,
-        };
+        let mut cut = Cut { shape, k: k.into(), lo: 1 };
         if cut.windowed() {
             cut.lo = cursor.u16()?;
         }
-        if cut.valid() {
-            Ok(Plan {
-                cut: Some(cut),
-                low_planes,
-            })
-        } else {
-            Err(CodecError::Corrupt("bad cut"))
-        }
+        if cut.valid() { Ok(Plan { cut: Some(cut), low_planes }) } else { Err(CodecError::Corrupt("bad cut")) }
     }
 
     /// Symbols of every plane in a block of `m` elements.

@@ -243,24 +243,14 @@ pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> 
     }
     // Bins in order, then pruned.
     let fixed: Vec<[u8; 8]> = codebook.bits.iter().chain([&0]).map(|&b| element(dtype, b)).collect();
-    let kept: Vec<usize> = levels
-        .par_chunks(BLOCK)
-        .map(|block| block.iter().filter(|&&level| level == protect).count())
-        .collect();
-    let starts: Vec<usize> = kept
-        .iter()
-        .scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n)))
-        .collect();
+    let kept: Vec<usize> =
+        levels.par_chunks(BLOCK).map(|block| block.iter().filter(|&&level| level == protect).count()).collect();
+    let starts: Vec<usize> = kept.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
     if kept.iter().sum::<usize>() != protected.len() {
-        return Err(CodecError::BadInput(
-            "the protected numbers are not as many as their levels",
-        ));
+        return Err(CodecError::BadInput("the protected numbers are not as many as their levels"));
     }
     let mut out = vec![0; levels.len() * size];
-    let work = out
-        .par_chunks_mut(BLOCK * size)
-        .zip(levels.par_chunks(BLOCK))
-        .zip(starts);
+    let work = out.par_chunks_mut(BLOCK * size).zip(levels.par_chunks(BLOCK)).zip(starts);
     work.try_for_each(|((out, levels), start)| {
         let kept = protected[start..].iter().map(|&b| element(dtype, b));
         // A copy of fixed length is one store.

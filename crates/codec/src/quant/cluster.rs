@@ -126,23 +126,14 @@ impl Sums {
 
     /// Loss of points `i..j` around their mean.
     pub(super) fn cost(&self, i: usize, j: usize) -> f64 {
-        spread(
-            self.weight[j] - self.weight[i],
-            self.first[j] - self.first[i],
-            self.second[j] - self.second[i],
-        )
+        spread(self.weight[j] - self.weight[i], self.first[j] - self.first[i], self.second[j] - self.second[i])
     }
 
     /// The cut in `from..=to` with the least `before[cut] + cost(cut, end)`, and that sum; the lowest of equals.
     #[inline]
     pub(super) fn best(&self, simd: Simd, before: &[f64], from: usize, to: usize, end: usize) -> (usize, f64) {
         let whole = [self.weight[end], self.first[end], self.second[end]];
-        let parts = [
-            &before[from..=to],
-            &self.weight[from..=to],
-            &self.first[from..=to],
-            &self.second[from..=to],
-        ];
+        let parts = [&before[from..=to], &self.weight[from..=to], &self.first[from..=to], &self.second[from..=to]];
         let (at, cost) = simd.least_spread(parts, whole);
         (from + at, cost)
     }

@@ -41,11 +41,7 @@ impl Config {
 
     /// How many bins a tensor of this role gets.
     pub fn bins_of(&self, role: Role) -> u16 {
-        if role == Role::Embedding {
-            self.embedding_bins
-        } else {
-            self.bins
-        }
+        if role == Role::Embedding { self.embedding_bins } else { self.bins }
     }
 
     /// # Errors
@@ -57,9 +53,7 @@ impl Config {
         }
         let fraction = 0.0..=1.0;
         if !fraction.contains(&self.prune) || !fraction.contains(&self.protect) {
-            return Err(CodecError::BadInput(
-                "fractions to prune and to protect must be in [0, 1]",
-            ));
+            return Err(CodecError::BadInput("fractions to prune and to protect must be in [0, 1]"));
         }
         Ok(())
     }
@@ -68,12 +62,6 @@ impl Config {
 impl Default for Config {
     /// 32 bins everywhere, nothing pruned, the most protected: the finest of Table 9.
     fn default() -> Self {
-        Config {
-            bins: 32,
-            embedding_bins: 32,
-            prune: 0.0,
-            protect: 0.01,
-            metric: Metric::Magnitude,
-        }
+        Config { bins: 32, embedding_bins: 32, prune: 0.0, protect: 0.01, metric: Metric::Magnitude }
     }
 }

@@ -41,14 +41,12 @@ impl Deviation {
         if raw.len() != rec.len() {
             return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));
         }
-        let pieces = (0..raw.len().div_ceil(RUN * PIECE))
-            .into_par_iter()
-            .map_init(Buffers::default, |buffers, i| {
-                let start = i * RUN * PIECE;
-                let count = (raw.len() - start).div_ceil(RUN).min(PIECE);
-                let runs = (0..count).map(|j| buffers.run(raw, rec, start + j * RUN));
-                tree(runs.collect())
-            });
+        let pieces = (0..raw.len().div_ceil(RUN * PIECE)).into_par_iter().map_init(Buffers::default, |buffers, i| {
+            let start = i * RUN * PIECE;
+            let count = (raw.len() - start).div_ceil(RUN).min(PIECE);
+            let runs = (0..count).map(|j| buffers.run(raw, rec, start + j * RUN));
+            tree(runs.collect())
+        });
         Ok(deviation_of_parts(pieces.collect()))
     }
 
@@ -63,11 +61,7 @@ impl Deviation {
 
     /// Euclidean norm of the deviation over that of the tensor.
     pub fn rel_l2(&self) -> f64 {
-        if self.weight > 0.0 {
-            (self.deviation / self.weight).sqrt()
-        } else {
-            0.0
-        }
+        if self.weight > 0.0 { (self.deviation / self.weight).sqrt() } else { 0.0 }
     }
 }
 
@@ -75,11 +69,7 @@ impl Deviation {
 pub fn deviation_of_parts(parts: Vec<Deviation>) -> Deviation {
     let sum = tree(parts);
     let plain = |x: f64| if x.is_nan() { f64::NAN } else { x };
-    Deviation {
-        max_abs: sum.max_abs,
-        deviation: plain(sum.deviation),
-        weight: plain(sum.weight),
-    }
+    Deviation { max_abs: sum.max_abs, deviation: plain(sum.deviation), weight: plain(sum.weight) }
 }
 
 fn tree(mut level: Vec<Deviation>) -> Deviation {
@@ -127,11 +117,7 @@ impl Buffers {
                 weight[l] += weight[l + half];
             }
         }
-        Deviation {
-            max_abs: most[0],
-            deviation: deviation[0],
-            weight: weight[0],
-        }
+        Deviation { max_abs: most[0], deviation: deviation[0], weight: weight[0] }
     }
 }
 
@@ -180,11 +166,7 @@ mod tests {
             let mut sums = [Deviation::default(); 32];
             for (i, (a, b)) in a.iter().zip(b).enumerate() {
                 let d = a - b;
-                sums[i % 32] = sums[i % 32].and(Deviation {
-                    max_abs: d.abs(),
-                    deviation: d * d,
-                    weight: a * a,
-                });
+                sums[i % 32] = sums[i % 32].and(Deviation { max_abs: d.abs(), deviation: d * d, weight: a * a });
             }
             for half in [16, 8, 4, 2, 1] {
                 (0..half).for_each(|l| sums[l] = sums[l].and(sums[l + half]));
@@ -192,10 +174,7 @@ mod tests {
             level.push(sums[0]);
         }
         while level.len() > 1 {
-            level = level
-                .chunks(2)
-                .map(|p| p.iter().copied().reduce(Deviation::and).unwrap())
-                .collect();
+            level = level.chunks(2).map(|p| p.iter().copied().reduce(Deviation::and).unwrap()).collect();
         }
         level.first().copied().unwrap_or_default()
     }
@@ -206,11 +185,7 @@ mod tests {
             let a: Vec<f64> = (0..n).map(|i| (i as f64 * 0.37).sin()).collect();
             let b: Vec<f64> = a.iter().enumerate().map(|(i, x)| x + (i as f64).cos() * 1e-3).collect();
             let bytes = |x: &[f64]| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
-            assert_eq!(
-                Deviation::between(Dtype::F64, &bytes(&a), &bytes(&b)).unwrap(),
-                plain(&a, &b),
-                "{n}"
-            );
+            assert_eq!(Deviation::between(Dtype::F64, &bytes(&a), &bytes(&b)).unwrap(), plain(&a, &b), "{n}");
         }
     }
 

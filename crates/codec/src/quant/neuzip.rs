@@ -37,9 +37,7 @@ fn check(keep: u32, block: usize) -> Result<(), CodecError> {
     if KEPT.contains(&keep) && BLOCKS.contains(&block) {
         return Ok(());
     }
-    Err(CodecError::BadInput(
-        "NeuZip keeps 0, 1 or 3 mantissa bits in blocks of 32 to 512 elements",
-    ))
+    Err(CodecError::BadInput("NeuZip keeps 0, 1 or 3 mantissa bits in blocks of 32 to 512 elements"))
 }
 
 /// Exponents, signs and mantissas of a tensor (f64, f32, f16 or bf16). Numbers are rounded to nearest, ties to even;
@@ -91,10 +89,7 @@ fn code(x: f32, keep: u32) -> Code {
     let exponent = (rounded >> keep) as u8;
     // Below the normal numbers nothing is left of the mantissa but the sign.
     let mantissa = if exponent > 0 { rounded & ((1 << keep) - 1) } else { 0 };
-    Code {
-        exponent,
-        rest: (sign << keep | mantissa) as u8,
-    }
+    Code { exponent, rest: (sign << keep | mantissa) as u8 }
 }
 
 /// The numbers that codes stand for, as little-endian elements of `dtype`; zero has no sign.
@@ -110,10 +105,7 @@ pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Resu
     }
     let size = dtype.size();
     let mut out = vec![0; coded.codes.len() * size];
-    let blocks = out
-        .par_chunks_mut(block * size)
-        .zip(coded.codes.par_chunks(block))
-        .zip(&coded.mantissas);
+    let blocks = out.par_chunks_mut(block * size).zip(coded.codes.par_chunks(block)).zip(&coded.mantissas);
     blocks.for_each(|((out, codes), &mantissa)| {
         let scale = coefficient(mantissa);
         let values: Vec<f32> = codes.iter().map(|&c| number(c, keep, scale)).collect();
@@ -126,10 +118,7 @@ fn number(code: Code, keep: u32, scale: f32) -> f32 {
     if code.exponent == 0 {
         return 0.0;
     }
-    let (sign, mantissa) = (
-        u32::from(code.rest) >> keep & 1,
-        u32::from(code.rest) & ((1 << keep) - 1),
-    );
+    let (sign, mantissa) = (u32::from(code.rest) >> keep & 1, u32::from(code.rest) & ((1 << keep) - 1));
     let x = f32::from_bits(sign << 31 | u32::from(code.exponent) << 23 | mantissa << (23 - keep)) * scale;
     x.clamp(f32::MIN, f32::MAX)
 }
@@ -148,9 +137,8 @@ mod tests {
 
     #[test]
     fn the_error_is_bounded_and_the_largest_of_a_block_is_kept() {
-        let values: Vec<f32> = (0..5000)
-            .map(|i| (((uniform(1, i) - 0.5) * 20.0).exp2() * (uniform(2, i) - 0.5)) as f32)
-            .collect();
+        let values: Vec<f32> =
+            (0..5000).map(|i| (((uniform(1, i) - 0.5) * 20.0).exp2() * (uniform(2, i) - 0.5)) as f32).collect();
         for keep in KEPT {
             for block in BLOCKS {
                 let back = run(&values, keep, block).unwrap();
@@ -170,21 +158,13 @@ mod tests {
         assert!(run(&[1.0, f32::NAN], 3, 32).is_none() && run(&[f32::INFINITY], 0, 512).is_none());
         assert_eq!(run(&[], 1, 32).unwrap(), []);
         assert_eq!(run(&[-0.0, 0.0, f32::from_bits(1)], 0, 32).unwrap(), [0.0; 3]);
-        assert!(
-            run(&[f32::MAX, f32::MIN, 1e-38, 1.9e38], 0, 32)
-                .unwrap()
-                .iter()
-                .all(|x| x.is_finite())
-        );
+        assert!(run(&[f32::MAX, f32::MIN, 1e-38, 1.9e38], 0, 32).unwrap().iter().all(|x| x.is_finite()));
         let raw = [0u8; 4];
         let values = Values::new(Dtype::F32, &raw).unwrap();
         assert!(quantise(values, 2, 512).is_err() && quantise(values, 3, 48).is_err());
         let coded = quantise(values, 3, 32).unwrap().unwrap();
         assert!(reconstruct(Dtype::I32, &coded, 3, 32).is_err());
-        let none = Coded {
-            mantissas: vec![],
-            ..coded
-        };
+        let none = Coded { mantissas: vec![], ..coded };
         assert!(reconstruct(Dtype::F32, &none, 3, 32).is_err());
     }
 }

@@ -124,10 +124,7 @@ impl<'a> Values<'a> {
     pub fn part(self, start: usize, n: usize) -> Values<'a> {
         let (size, end) = (self.dtype.size(), self.len());
         let range = start.min(end) * size..start.saturating_add(n).min(end) * size;
-        Values {
-            bytes: &self.bytes[range],
-            ..self
-        }
+        Values { bytes: &self.bytes[range], ..self }
     }
 
     /// Calls `f` with the elements' keys, four at a time, and with the last ones one by one.
@@ -143,10 +140,7 @@ impl<'a> Values<'a> {
                     four([(a >> 16) as u16, (a >> 48) as u16, (b >> 16) as u16, (b >> 48) as u16]);
                 }
                 let tail = &self.bytes[fours.len() * 16..];
-                tail.as_chunks::<4>()
-                    .0
-                    .iter()
-                    .for_each(|e| one(u16::from_le_bytes([e[2], e[3]])));
+                tail.as_chunks::<4>().0.iter().for_each(|e| one(u16::from_le_bytes([e[2], e[3]])));
             }
             _ => keys(self.bytes, |e: &[u8; 2]| u16::from_le_bytes(*e), four, one),
         }
@@ -156,13 +150,7 @@ impl<'a> Values<'a> {
     pub(crate) fn push_keys(self, out: &mut Vec<u16>) {
         match self.dtype {
             Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(|e| (f64_at(e).to_bits() >> 16) as u16)),
-            Dtype::F32 => out.extend(
-                self.bytes
-                    .as_chunks::<4>()
-                    .0
-                    .iter()
-                    .map(|e| u16::from_le_bytes([e[2], e[3]])),
-            ),
+            Dtype::F32 => out.extend(self.bytes.as_chunks::<4>().0.iter().map(|e| u16::from_le_bytes([e[2], e[3]]))),
             _ => out.extend(self.bytes.as_chunks::<2>().0.iter().map(|e| u16::from_le_bytes(*e))),
         }
     }
@@ -173,11 +161,7 @@ impl<'a> Values<'a> {
         let pairs = |e: &[u8]| u16::from_le_bytes([e[0], e[1]]);
         match self.dtype {
             Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(f64_at)),
-            Dtype::F32 => out.extend(
-                self.bytes
-                    .chunks_exact(4)
-                    .map(|e| f32::from_le_bytes([e[0], e[1], e[2], e[3]])),
-            ),
+            Dtype::F32 => out.extend(self.bytes.chunks_exact(4).map(|e| f32::from_le_bytes([e[0], e[1], e[2], e[3]]))),
             Dtype::F16 => out.extend(self.bytes.chunks_exact(2).map(|e| from_f16(pairs(e)))),
             _ => out.extend(self.bytes.chunks_exact(2).map(|e| from_bf16(pairs(e)))),
         }
@@ -192,9 +176,7 @@ fn keys<const N: usize>(
     one: impl FnMut(u16),
 ) {
     let (fours, rest) = bytes.as_chunks::<N>().0.as_chunks::<4>();
-    fours
-        .iter()
-        .for_each(|[a, b, c, d]| four([key(a), key(b), key(c), key(d)]));
+    fours.iter().for_each(|[a, b, c, d]| four([key(a), key(b), key(c), key(d)]));
     rest.iter().map(key).for_each(one);
 }
 

@@ -32,10 +32,7 @@ pub struct Survey {
 impl Default for Survey {
     fn default() -> Self {
         let sketches = vec![Sketch::default(); Role::ALL.len()];
-        Survey {
-            magnitude: sketches.clone(),
-            sensitivity: sketches,
-        }
+        Survey { magnitude: sketches.clone(), sensitivity: sketches }
     }
 }
 
@@ -106,20 +103,13 @@ impl Survey {
             sketches.iter().for_each(|s| all.merge(s));
             all.top((config.protect / 2.0 * all.len() as f64).ceil() as u64)
         };
-        let metric = if by_sensitivity {
-            &self.sensitivity
-        } else {
-            &self.magnitude
-        };
+        let metric = if by_sensitivity { &self.sensitivity } else { &self.magnitude };
         let bottom = |s: &Sketch| s.bottom((config.prune * s.len() as f64).floor() as u64);
         Ok(Thresholds {
             magnitude: top(&self.magnitude),
             sensitivity: top(&self.sensitivity),
             metric: config.metric,
-            prune: metric
-                .iter()
-                .map(|s| if s.is_empty() { 0.0 } else { bottom(s) })
-                .collect(),
+            prune: metric.iter().map(|s| if s.is_empty() { 0.0 } else { bottom(s) }).collect(),
         })
     }
 }
@@ -216,10 +206,7 @@ pub fn class_borders(cuts: &Cuts, grid: Grid) -> [u16; 2] {
         }
         low
     };
-    [
-        first(&|class| class != Class::Prune),
-        first(&|class| class == Class::Protect),
-    ]
+    [first(&|class| class != Class::Prune), first(&|class| class == Class::Protect)]
 }
 
 /// What happens to a number.

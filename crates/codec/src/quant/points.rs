@@ -24,14 +24,10 @@ impl Points {
     pub fn new(values: Vec<f64>, weights: Vec<f64>) -> Result<Points, CodecError> {
         let finite = |v: &[f64]| v.iter().all(|x| x.is_finite());
         if values.len() != weights.len() || !finite(&values) || !finite(&weights) {
-            return Err(CodecError::BadInput(
-                "points need finite values and as many finite weights",
-            ));
+            return Err(CodecError::BadInput("points need finite values and as many finite weights"));
         }
         if weights.iter().any(|&w| w < 0.0) || !values.is_sorted_by(|a, b| a < b) {
-            return Err(CodecError::BadInput(
-                "points need ascending values and no negative weight",
-            ));
+            return Err(CodecError::BadInput("points need ascending values and no negative weight"));
         }
         if weights.iter().all(|&w| w > 0.0) {
             return Ok(Points { values, weights });
@@ -54,11 +50,7 @@ impl Points {
         let count = cells.iter().map(|&(_, n)| n).sum::<u64>() as f64;
         let magnitude: f64 = values.iter().map(|v| v.abs()).sum();
         // With zeros only there is no magnitude to share out.
-        let scale = if magnitude > 0.0 {
-            (1.0 - sigma) / magnitude
-        } else {
-            0.0
-        };
+        let scale = if magnitude > 0.0 { (1.0 - sigma) / magnitude } else { 0.0 };
         let weight = |(&v, &(_, n)): (&f64, &(f32, u64))| sigma * (n as f64 / count) + scale * v.abs();
         let weights = values.iter().zip(&cells).map(weight).collect();
         Points::new(values, weights)

@@ -37,11 +37,7 @@ pub(super) fn best_cuts(simd: Simd, points: &Points, sums: &Sums, k: usize) -> O
         let ratio = found as f64 / k as f64;
         price *= ratio * ratio * ratio;
         if !(price > low && price < high) {
-            price = if low == 0.0 {
-                high / 8.0
-            } else {
-                low.sqrt() * high.sqrt()
-            };
+            price = if low == 0.0 { high / 8.0 } else { low.sqrt() * high.sqrt() };
         }
     }
     None

@@ -50,13 +50,9 @@ pub fn restore(
         .zip(out.par_chunks_mut(size))
         .with_min_len(16)
         .map(|(raw, out)| match dtype {
-            Dtype::F64 => fill(
-                &words,
-                raw,
-                out,
-                |e| f64::from_le_bytes(e) as f32,
-                |w| f64::from(f32::from_bits(w)).to_le_bytes(),
-            ),
+            Dtype::F64 => {
+                fill(&words, raw, out, |e| f64::from_le_bytes(e) as f32, |w| f64::from(f32::from_bits(w)).to_le_bytes())
+            }
             Dtype::F32 => fill(&words, raw, out, f32::from_le_bytes, u32::to_le_bytes),
             _ => halves(dtype, &words, raw, out),
         })

@@ -45,15 +45,8 @@ pub fn stays_lossless(role: Role, shape: &[u64]) -> bool {
 
 impl Role {
     /// Every role; `role as usize` is its place here.
-    pub const ALL: [Role; 7] = [
-        Role::Embedding,
-        Role::Conv,
-        Role::Attention,
-        Role::Linear,
-        Role::Norm,
-        Role::Bias,
-        Role::Other,
-    ];
+    pub const ALL: [Role; 7] =
+        [Role::Embedding, Role::Conv, Role::Attention, Role::Linear, Role::Norm, Role::Bias, Role::Other];
 
     /// Lower-case name: `embedding`, `conv`, ...
     pub const fn name(self) -> &'static str {
@@ -122,10 +115,7 @@ const STATISTICS: [&str; 4] = ["running_mean", "running_var", "num_batches_track
 
 /// `LayerNorm`, `ln_1`, `ln_f`, `bn1`, `attention_norm`, `q_norm`, `ffn_norm`, `norm2`, `rmsnorm`, `groupnorm`.
 fn is_norm(part: &str) -> bool {
-    let word = |p: &str, w: &str| {
-        p.strip_prefix(w)
-            .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()))
-    };
+    let word = |p: &str, w: &str| p.strip_prefix(w).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()));
     let words = part.split('_').any(|p| word(p, "bn") || word(p, "ln") || word(p, "gn"));
     part.contains("norm") || words
 }
@@ -149,9 +139,7 @@ fn one_dimensional(last: &str) -> Role {
 fn is_embedding(parts: &[&str], owner: &[&str]) -> bool {
     let table = |p: &&str| {
         matches!(*p, "wte" | "wpe" | "shared" | "lm_head" | "cls_token" | "dist_token")
-            || ["embed", "embd", "position_bias", "attention_bias"]
-                .iter()
-                .any(|w| p.contains(w))
+            || ["embed", "embd", "position_bias", "attention_bias"].iter().any(|w| p.contains(w))
     };
     let back = matches!(parts, ["output", "weight"] | [.., "predictions", "decoder", "weight"]);
     back || owner.iter().any(table)
@@ -231,31 +219,19 @@ mod tests {
             // T5
             ("shared.weight", &[32128, 512], Embedding),
             ("encoder.block.0.layer.0.SelfAttention.q.weight", &[512, 512], Attention),
-            (
-                "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-                &[32, 8],
-                Embedding,
-            ),
+            ("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", &[32, 8], Embedding),
             ("encoder.block.0.layer.1.DenseReluDense.wi.weight", &[2048, 512], Linear),
             // timm and Hugging Face ViT
             ("cls_token", &[1, 1, 768], Embedding),
             ("pos_embed", &[1, 197, 768], Embedding),
             ("patch_embed.proj.weight", &[768, 3, 16, 16], Conv),
-            (
-                "vit.embeddings.patch_embeddings.projection.weight",
-                &[768, 3, 16, 16],
-                Conv,
-            ),
+            ("vit.embeddings.patch_embeddings.projection.weight", &[768, 3, 16, 16], Conv),
             ("vit.embeddings.position_embeddings", &[1, 197, 768], Embedding),
             ("blocks.0.norm1.weight", &[768], Norm),
             ("blocks.0.attn.qkv.weight", &[2304, 768], Attention),
             ("blocks.0.mlp.fc1.weight", &[3072, 768], Linear),
             ("head.weight", &[1000, 768], Linear),
-            (
-                "layers.0.blocks.0.attn.relative_position_bias_table",
-                &[169, 3],
-                Embedding,
-            ),
+            ("layers.0.blocks.0.attn.relative_position_bias_table", &[169, 3], Embedding),
             // torchvision ResNet and ViT
             ("conv1.weight", &[64, 3, 7, 7], Conv),
             ("layer1.0.bn1.running_mean", &[64], Norm),
@@ -263,11 +239,7 @@ mod tests {
             ("layer1.0.downsample.1.weight", &[256], Norm),
             ("fc.weight", &[1000, 2048], Linear),
             ("fc.bias", &[1000], Bias),
-            (
-                "encoder.layers.encoder_layer_0.self_attention.in_proj_weight",
-                &[3072, 1024],
-                Attention,
-            ),
+            ("encoder.layers.encoder_layer_0.self_attention.in_proj_weight", &[3072, 1024], Attention),
             ("encoder.layers.encoder_layer_0.ln_1.weight", &[1024], Norm),
             // wav2vec, LSTM, nonsense
             ("feature_extractor.conv_layers.0.conv.weight", &[512, 1, 10], Conv),
@@ -284,15 +256,9 @@ mod tests {
 
     #[test]
     fn overrides_and_lossless() {
-        let rules = [Override {
-            pattern: "head".into(),
-            role: Role::Embedding,
-        }];
+        let rules = [Override { pattern: "head".into(), role: Role::Embedding }];
         let starts = |pattern: &str, name: &str| name.starts_with(pattern);
-        assert_eq!(
-            Role::resolve("head.weight", &[10, 768], &rules, starts),
-            Role::Embedding
-        );
+        assert_eq!(Role::resolve("head.weight", &[10, 768], &rules, starts), Role::Embedding);
         assert_eq!(Role::resolve("neck.weight", &[10, 768], &rules, starts), Role::Linear);
         for (i, role) in Role::ALL.into_iter().enumerate() {
             assert_eq!((role as usize, Role::from_name(role.name())), (i, Some(role)));

@@ -139,9 +139,7 @@ impl Sketch {
     /// The magnitude below which at most `limit` numbers lie; whole keys only. 0 where not even the smallest key fits,
     /// infinity where everything does.
     pub fn bottom(&self, limit: u64) -> f32 {
-        self.cut(self.magnitudes().into_iter(), limit)
-            .1
-            .unwrap_or(f32::INFINITY)
+        self.cut(self.magnitudes().into_iter(), limit).1.unwrap_or(f32::INFINITY)
     }
 
     /// (low end of the last occupied key that still fits the limit, low end of the first that does not).

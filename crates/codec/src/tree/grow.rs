@@ -97,12 +97,7 @@ impl Counts {
                 }
             }
         }
-        Open {
-            part,
-            cost: whole,
-            best,
-            path,
-        }
+        Open { part, cost: whole, best, path }
     }
 
     /// Grows a tree. Returns it and its cost in 1/1024 bits.
@@ -147,11 +142,7 @@ mod tests {
 
     fn counts(f: impl Fn(usize, usize, usize) -> usize) -> Counts {
         let axes = AXES;
-        let mut c = Counts {
-            axes,
-            alphabet: 20,
-            counts: vec![0; 16 * 8 * 7 * 20],
-        };
+        let mut c = Counts { axes, alphabet: 20, counts: vec![0; 16 * 8 * 7 * 20] };
         let all = axes.map(|n| 0..n);
         each(axes, &all, |[x, y, z], i| c.counts[i * 20 + f(x, y, z)] = 1000);
         c
@@ -163,10 +154,7 @@ mod tests {
         let rules: [(Rule, usize); 4] = [
             (|_, _, _| 3, 1),
             (|_, y, _| usize::from(y > 2), 2),
-            (
-                |x, y, z| usize::from(x > 4) * 2 + usize::from(z > 5) + usize::from(y > 0) * 4,
-                8,
-            ),
+            (|x, y, z| usize::from(x > 4) * 2 + usize::from(z > 5) + usize::from(y > 0) * 4, 8),
             (|x, y, _| x + y % 4, LIMITS.leaves),
         ];
         for (rule, leaves) in rules {

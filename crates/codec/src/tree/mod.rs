@@ -128,9 +128,6 @@ mod tests {
         for bytes in [vec![0xff; 40], vec![0b0000_1001; 40], vec![0b0000_0001, 0]] {
             assert_eq!(Tree::get(&mut Cursor::new(&bytes), [16, 8, 7], LIMITS), Err(BAD));
         }
-        assert_eq!(
-            Tree::get(&mut Cursor::new(&[]), [16, 8, 7], LIMITS),
-            Err(CodecError::Corrupt("truncated"))
-        );
+        assert_eq!(Tree::get(&mut Cursor::new(&[]), [16, 8, 7], LIMITS), Err(CodecError::Corrupt("truncated")));
     }
 }

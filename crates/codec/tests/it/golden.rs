@@ -25,22 +25,11 @@ struct Vector {
 impl Vector {
     /// Without relatives or hint.
     fn alone(dtype: Dtype, scheme: Scheme, label: &'static str, raw: &[u8]) -> Vector {
-        Vector {
-            dtype,
-            scheme,
-            label,
-            raw: raw.to_vec(),
-            base: None,
-            grand: None,
-            hint: None,
-        }
+        Vector { dtype, scheme, label, raw: raw.to_vec(), base: None, grand: None, hint: None }
     }
 
     fn relatives(&self) -> Relatives<'_> {
-        Relatives {
-            base: self.base.as_deref(),
-            grand: self.grand.as_deref(),
-        }
+        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
     }
 }
 
@@ -62,14 +51,8 @@ fn floats(dtype: Dtype, seed: u32, n: usize) -> Vec<u8> {
         }
         let m = v.unsigned_abs();
         let msb = 31 - m.leading_zeros();
-        let frac = if msb >= mantissa {
-            m >> (msb - mantissa)
-        } else {
-            m << (mantissa - msb)
-        } & ((1 << mantissa) - 1);
-        let e = ((1u32 << (exponent - 1)) + msb)
-            .saturating_sub(14)
-            .min((1 << exponent) - 2);
+        let frac = if msb >= mantissa { m >> (msb - mantissa) } else { m << (mantissa - msb) } & ((1 << mantissa) - 1);
+        let e = ((1u32 << (exponent - 1)) + msb).saturating_sub(14).min((1 << exponent) - 2);
         u32::from(v < 0) << (exponent + mantissa) | e << mantissa | frac
     };
     bell(seed, n)
@@ -119,21 +102,10 @@ fn moved(raw: &[u8], size: usize, every: usize) -> Vec<u8> {
 
 fn vectors() -> Vec<Vector> {
     let mut all = Vec::new();
-    for dtype in [
-        Dtype::F64,
-        Dtype::F32,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::F8E4M3,
-        Dtype::F8E5M2,
-        Dtype::I32,
-    ] {
+    for dtype in [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F8E4M3, Dtype::F8E5M2, Dtype::I32] {
         let size = dtype.size();
         let raw = floats(dtype, 1, 1200);
-        let add = |scheme, label, raw: &[u8], base| Vector {
-            base,
-            ..Vector::alone(dtype, scheme, label, raw)
-        };
+        let add = |scheme, label, raw: &[u8], base| Vector { base, ..Vector::alone(dtype, scheme, label, raw) };
         all.push(add(Scheme::Planes, "plain", &raw, None));
         all.push(add(Scheme::Planes, "tiny", &raw[..300 * size], None));
         all.push(add(Scheme::Delta, "step", &raw, Some(moved(&raw, size, 1))));
@@ -142,11 +114,7 @@ fn vectors() -> Vec<Vector> {
     }
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64] {
         let raw = levels(dtype, 2);
-        let add = |scheme, label, base, grand| Vector {
-            base,
-            grand,
-            ..Vector::alone(dtype, scheme, label, &raw)
-        };
+        let add = |scheme, label, base, grand| Vector { base, grand, ..Vector::alone(dtype, scheme, label, &raw) };
         let (base, grand) = (Some(levels(dtype, 3)), Some(levels(dtype, 5)));
         all.push(add(Scheme::Palette, "levels", None, None));
         all.push(add(Scheme::PaletteDelta, "moved", base.clone(), None));
@@ -154,9 +122,7 @@ fn vectors() -> Vec<Vector> {
     }
     lattices(&mut all);
     let mut clean = floats(Dtype::F32, 9, 1801);
-    clean[4 * 600..]
-        .chunks_exact_mut(4)
-        .for_each(|e| (e[0], e[1]) = (0, e[1] & 0xe0));
+    clean[4 * 600..].chunks_exact_mut(4).for_each(|e| (e[0], e[1]) = (0, e[1] & 0xe0));
     clean[40..44].copy_from_slice(&1e-37f32.to_le_bytes());
     all.push(Vector::alone(Dtype::F32, Scheme::Planes, "clean", &clean));
     let few: Vec<u8> = bell(3, 1000).flat_map(|v| [(v >> 12) as u8, 7]).collect();
@@ -181,10 +147,7 @@ fn lattices(all: &mut Vec<Vector>) {
         let sensitivity: Vec<f32> = bell(7, n).map(|v| (v / 256 * (v / 256)) as f32).collect();
         let mut params = Params::from_sensitivity(-96, Some(77), &shape, &sensitivity);
         if !shaped {
-            params = Params {
-                step: -100,
-                ..Params::default()
-            };
+            params = Params { step: -100, ..Params::default() };
         }
         let lattice = Lattice::new(&params, dtype, &shape).unwrap();
         let number = |v: i32, w: i32| (v + w / 12) as f32 / 65536.0;
@@ -223,9 +186,7 @@ fn path(v: &Vector, extension: &str) -> PathBuf {
 fn frozen_bytes_stay_frozen() {
     let engine = CpuEngine::new();
     for v in vectors() {
-        let encoded = engine
-            .encode_as(v.scheme, v.dtype, &v.raw, v.relatives(), v.hint.as_ref())
-            .unwrap();
+        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.relatives(), v.hint.as_ref()).unwrap();
         assert_eq!(encoded.scheme, v.scheme, "{:?}", path(&v, "seg"));
         if std::env::var_os("MDL_GOLDEN_WRITE").is_some() && !path(&v, "seg").exists() {
             std::fs::write(path(&v, "seg"), &encoded.bytes).unwrap();
@@ -237,16 +198,8 @@ fn frozen_bytes_stay_frozen() {
             }
         }
         let frozen = std::fs::read(path(&v, "seg")).unwrap();
-        assert!(
-            std::fs::read(path(&v, "raw")).unwrap() == v.raw,
-            "{:?}: the input changed",
-            path(&v, "raw")
-        );
-        assert!(
-            v.scheme == Scheme::Zstd || frozen == encoded.bytes,
-            "{:?}",
-            path(&v, "seg")
-        );
+        assert!(std::fs::read(path(&v, "raw")).unwrap() == v.raw, "{:?}: the input changed", path(&v, "raw"));
+        assert!(v.scheme == Scheme::Zstd || frozen == encoded.bytes, "{:?}", path(&v, "seg"));
         let mut out = vec![0; v.raw.len()];
         engine.decode(v.dtype, &frozen, v.relatives(), &mut out).unwrap();
         assert!(out == v.raw, "{:?}", path(&v, "seg"));

@@ -33,10 +33,7 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Op
     let mut out = vec![0; raw.len()];
     for cut in 0..bytes.len() {
         for e in engines {
-            assert!(
-                e.decode(dtype, &bytes[..cut], family, &mut out).is_err(),
-                "cut at {cut}"
-            );
+            assert!(e.decode(dtype, &bytes[..cut], family, &mut out).is_err(), "cut at {cut}");
         }
     }
     let mut longer = bytes.to_vec();
@@ -52,10 +49,7 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Op
             results.push(r.map(|()| out.clone()));
         }
         assert_eq!(results[0].is_ok(), results[1].is_ok());
-        assert!(
-            results[0].is_err() || results[0] == results[1],
-            "paths differ at bit {bit}"
-        );
+        assert!(results[0].is_err() || results[0] == results[1], "paths differ at bit {bit}");
         let _ = engines[0].decode_range(dtype, &broken, raw.len(), family, 3..9, &mut out[..6 * dtype.size()]);
         broken[bit / 8] ^= 1 << (bit % 8);
     }
@@ -64,10 +58,7 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Op
         for len in [0, 16, raw.len() / 32 * 16, raw.len() * 2 / 16 * 16] {
             let mut out = vec![0; len];
             let other_family = vec![1; len];
-            let family = Relatives {
-                base: Some(&other_family),
-                grand: Some(&other_family),
-            };
+            let family = Relatives { base: Some(&other_family), grand: Some(&other_family) };
             let _ = engines[0].decode(other, bytes, family, &mut out);
         }
     }
@@ -86,35 +77,21 @@ fn levels(raw: &[u8], dtype: Dtype) -> Vec<u8> {
 
 #[test]
 fn truncations_and_bit_flips_of_every_scheme() {
-    for (dtype, n) in [
-        (Dtype::F32, 700),
-        (Dtype::BF16, 300),
-        (Dtype::I16, 200),
-        (Dtype::F32, 33),
-    ] {
+    for (dtype, n) in [(Dtype::F32, 700), (Dtype::BF16, 300), (Dtype::I16, 200), (Dtype::F32, 33)] {
         let (raw, base) = input(dtype, n);
         for scheme in [Scheme::Zstd, Scheme::Planes, Scheme::Delta, Scheme::Sparse] {
-            let e = CpuEngine::new()
-                .encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None)
-                .unwrap();
+            let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None).unwrap();
             attack(dtype, &e.bytes, &raw, Some(&base), None);
         }
         let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
         let mut grand = raw.clone();
         grand.rotate_right(4 * dtype.size());
-        let family = Relatives {
-            base: Some(&base),
-            grand: Some(&grand),
-        };
-        let e = CpuEngine::new()
-            .encode_as(Scheme::PaletteDelta2, dtype, &raw, family, None)
-            .unwrap();
+        let family = Relatives { base: Some(&base), grand: Some(&grand) };
+        let e = CpuEngine::new().encode_as(Scheme::PaletteDelta2, dtype, &raw, family, None).unwrap();
         assert!(n < 700 || e.scheme == Scheme::PaletteDelta2);
         attack(dtype, &e.bytes, &raw, Some(&base), Some(&grand));
         for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
-            let e = CpuEngine::new()
-                .encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None)
-                .unwrap();
+            let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None).unwrap();
             assert!(n < 700 || e.scheme == scheme);
             attack(dtype, &e.bytes, &raw, Some(&base), None);
         }
@@ -132,22 +109,15 @@ fn truncations_and_bit_flips_of_lattices() {
     for dtype in [Dtype::F32, Dtype::BF16] {
         let lattice = Lattice::new(&params, dtype, &shape).unwrap();
         let [rec, base] = [1, 3].map(|seed| {
-            let raw: Vec<u8> = bell(seed)
-                .flat_map(|v| v.to_le_bytes()[4 - dtype.size()..].to_vec())
-                .collect();
+            let raw: Vec<u8> = bell(seed).flat_map(|v| v.to_le_bytes()[4 - dtype.size()..].to_vec()).collect();
             let mut rec = vec![0; raw.len()];
             assert_eq!(lattice.quantise(0, &raw, &mut rec), Ok(Outcome::Quantised));
             rec
         });
         let hint = Hint::new(Arc::new(lattice), 0);
         for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
-            let family = Relatives {
-                base: Some(&rec),
-                grand: Some(&base),
-            };
-            let e = CpuEngine::new()
-                .encode_as(scheme, dtype, &rec, family, Some(&hint))
-                .unwrap();
+            let family = Relatives { base: Some(&rec), grand: Some(&base) };
+            let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
             assert_eq!(e.scheme, scheme);
             attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
         }
@@ -175,10 +145,7 @@ fn noise_is_no_encoding() {
             })
             .collect();
         for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::U8] {
-            let family = Relatives {
-                base: Some(&base),
-                grand: Some(&base),
-            };
+            let family = Relatives { base: Some(&base), grand: Some(&base) };
             let _ = CpuEngine::new().decode(dtype, &bytes, family, &mut out);
         }
     }

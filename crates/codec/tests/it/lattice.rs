@@ -27,11 +27,7 @@ fn bytes(dtype: Dtype, v: &[f32]) -> Vec<u8> {
         let b = v.to_bits();
         let e = (b >> 23 & 0xff) as i32 - 112;
         let sign = (b >> 16) as u16 & 0x8000;
-        if e < 1 {
-            sign
-        } else {
-            sign | (e as u16) << 10 | (b >> 13) as u16 & 0x3ff
-        }
+        if e < 1 { sign } else { sign | (e as u16) << 10 | (b >> 13) as u16 & 0x3ff }
     };
     match dtype {
         Dtype::F32 => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
@@ -61,10 +57,7 @@ fn moved(v: &[f32], by: f32, seed: u64) -> Vec<f32> {
 /// Encodes on every path and decodes what came out; the relatives that the scheme does not need are kept from it.
 fn both(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: &Hint) -> Encoded {
     let e = CpuEngine::new().encode(dtype, raw, relatives, Some(hint)).unwrap();
-    assert_eq!(
-        CpuEngine::portable().encode(dtype, raw, relatives, Some(hint)).unwrap(),
-        e
-    );
+    assert_eq!(CpuEngine::portable().encode(dtype, raw, relatives, Some(hint)).unwrap(), e);
     let needed = Relatives {
         base: relatives.base.filter(|_| e.scheme.relatives() > 0),
         grand: relatives.grand.filter(|_| e.scheme.relatives() > 1),
@@ -76,11 +69,7 @@ fn both(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: &Hint) -> Enco
     }
     if e.scheme.relatives() > 0 {
         let mut out = vec![0; raw.len()];
-        assert!(
-            CpuEngine::new()
-                .decode(dtype, &e.bytes, Relatives::NONE, &mut out)
-                .is_err()
-        );
+        assert!(CpuEngine::new().decode(dtype, &e.bytes, Relatives::NONE, &mut out).is_err());
     }
     e
 }
@@ -102,11 +91,7 @@ fn every_length_and_family() {
             if n >= 1000 {
                 let found = [&alone, &delta, &third].map(|e| e.scheme);
                 // In a short segment the grandparent must save what naming it costs.
-                let last = if n > 1000 {
-                    Scheme::LatticeDelta2
-                } else {
-                    Scheme::LatticeDelta
-                };
+                let last = if n > 1000 { Scheme::LatticeDelta2 } else { Scheme::LatticeDelta };
                 assert_eq!(found, [Scheme::Lattice, Scheme::LatticeDelta, last], "{dtype} {n}");
                 assert!(delta.bytes.len() < alone.bytes.len());
             }
@@ -137,18 +122,13 @@ fn a_wrong_hint_changes_nothing() {
     let n = 4000;
     let w = bell(n, 1);
     let raw = bytes(Dtype::F32, &w);
-    let plain = CpuEngine::new()
-        .encode(Dtype::F32, &raw, Relatives::NONE, None)
-        .unwrap();
+    let plain = CpuEngine::new().encode(Dtype::F32, &raw, Relatives::NONE, None).unwrap();
     let l = lattice(Dtype::F32, &[40, 100], 1);
     let other = lattice(Dtype::BF16, &[40, 100], 1);
     // Not on it; beyond its end; of another dtype.
-    for hint in [
-        Hint::new(l.clone(), 0),
-        Hint::new(l.clone(), 1),
-        Hint::new(l.clone(), usize::MAX),
-        Hint::new(other, 0),
-    ] {
+    for hint in
+        [Hint::new(l.clone(), 0), Hint::new(l.clone(), 1), Hint::new(l.clone(), usize::MAX), Hint::new(other, 0)]
+    {
         assert_eq!(both(Dtype::F32, &raw, Relatives::NONE, &hint), plain);
     }
     assert!(Hint::of(Dtype::F32, &plain.bytes, raw.len()).unwrap().is_none());
@@ -176,10 +156,7 @@ fn an_unrelated_base_is_not_used() {
 fn any_number_of_threads_gives_the_same_bytes() {
     let l = lattice(Dtype::F32, &[900, 800], 1);
     let w = bell(900 * 800, 4);
-    let (rec, base) = (
-        quantised(&l, Dtype::F32, &moved(&w, 0.1, 3)),
-        quantised(&l, Dtype::F32, &w),
-    );
+    let (rec, base) = (quantised(&l, Dtype::F32, &moved(&w, 0.1, 3)), quantised(&l, Dtype::F32, &w));
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| both(Dtype::F32, &rec, base.as_slice().into(), &Hint::new(l.clone(), 0)))

@@ -16,12 +16,7 @@ fn hash(seed: u64, i: u64) -> u64 {
 }
 
 fn bell(seed: u64, i: usize) -> f64 {
-    hash(seed, i as u64)
-        .to_le_bytes()
-        .iter()
-        .map(|&b| f64::from(b) - 127.5)
-        .sum::<f64>()
-        / 208.0
+    hash(seed, i as u64).to_le_bytes().iter().map(|&b| f64::from(b) - 127.5).sum::<f64>() / 208.0
 }
 
 /// Levels of `n` weights after a walk of `steps` small steps, in `bins` uneven bins; every `protect`-th is left as it
@@ -30,15 +25,9 @@ fn quantised(n: usize, bins: i32, steps: usize, protect: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 * n);
     for i in 0..n {
         let w = bell(1, i) + (1..=steps).map(|s| 0.02 * bell(1 + s as u64, i)).sum::<f64>();
-        let bin = (w.abs().sqrt() * f64::from(bins) / 4.0)
-            .round()
-            .min(f64::from(bins) / 2.0);
+        let bin = (w.abs().sqrt() * f64::from(bins) / 4.0).round().min(f64::from(bins) / 2.0);
         let level = (bin * 4.0 / f64::from(bins)).powi(2).copysign(w) as f32;
-        let kept = if protect > 0 && i % protect == 3 {
-            w as f32
-        } else {
-            level
-        };
+        let kept = if protect > 0 && i % protect == 3 { w as f32 } else { level };
         out.extend_from_slice(&(kept.to_bits() & 0xffff_0000).to_le_bytes());
     }
     out
@@ -56,12 +45,7 @@ fn entropy(raw: &[u8], context: impl Fn(usize) -> u32) -> f64 {
 
 fn round_trip(raw: &[u8], base: Option<&[u8]>) -> Encoded {
     let e = CpuEngine::new().encode(Dtype::F32, raw, base.into(), None).unwrap();
-    assert_eq!(
-        CpuEngine::portable()
-            .encode(Dtype::F32, raw, base.into(), None)
-            .unwrap(),
-        e
-    );
+    assert_eq!(CpuEngine::portable().encode(Dtype::F32, raw, base.into(), None).unwrap(), e);
     let base = if e.scheme.needs_base() { base } else { None };
     for engine in [CpuEngine::new(), CpuEngine::portable()] {
         let mut out = vec![1; raw.len()];
@@ -78,11 +62,7 @@ fn a_quantised_tensor_is_stored_near_its_entropy() {
         let e = round_trip(&raw, None);
         assert_eq!(e.scheme, Scheme::Palette);
         let bound = entropy(&raw, |_| 0) / 8.0;
-        assert!(
-            (e.bytes.len() as f64) < 1.01 * bound + 600.0,
-            "{bins}: {} of {bound:.0}",
-            e.bytes.len()
-        );
+        assert!((e.bytes.len() as f64) < 1.01 * bound + 600.0, "{bins}: {} of {bound:.0}", e.bytes.len());
     }
 }
 
@@ -94,11 +74,7 @@ fn its_next_version_is_stored_near_the_conditional_entropy() {
         assert_eq!(e.scheme, Scheme::PaletteDelta);
         let parent = |i: usize| u32::from_le_bytes(base.as_chunks().0[i]);
         let bound = entropy(&raw, parent) / 8.0;
-        assert!(
-            (e.bytes.len() as f64) < 1.03 * bound + 900.0,
-            "{bins}: {} of {bound:.0}",
-            e.bytes.len()
-        );
+        assert!((e.bytes.len() as f64) < 1.03 * bound + 900.0, "{bins}: {} of {bound:.0}", e.bytes.len());
     }
 }
 
@@ -108,11 +84,7 @@ fn protected_values_stay_and_cost_their_upper_half() {
     let e = round_trip(&raw, None);
     assert_eq!(e.scheme, Scheme::Palette);
     let plain = round_trip(&quantised(400_000, 16, 0, 0), None).bytes.len();
-    assert!(
-        e.bytes.len() < plain + 2000 * 2 + 2500,
-        "{} after {plain}",
-        e.bytes.len()
-    );
+    assert!(e.bytes.len() < plain + 2000 * 2 + 2500, "{} after {plain}", e.bytes.len());
     let next = quantised(400_000, 16, 1, 200);
     assert_eq!(round_trip(&next, Some(&raw)).scheme, Scheme::PaletteDelta);
 }

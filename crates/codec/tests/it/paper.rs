@@ -154,11 +154,7 @@ fn trajectory(n: usize, bins: u16, steps: usize) -> Vec<Vec<u16>> {
     for _ in 1..steps {
         let next = all[all.len() - 1].iter().map(|&l| {
             let edge = u32::from(l.abs_diff(bins / 2)) * 16 / u32::from(bins);
-            let rarity = if l >= bins {
-                1000
-            } else {
-                (6u64 << (edge * 3 / 2)).min(5000)
-            };
+            let rarity = if l >= bins { 1000 } else { (6u64 << (edge * 3 / 2)).min(5000) };
             match noise.below(rarity * 2) {
                 0 if l < bins => (l + 1).min(bins - 1),
                 1 if l < bins => l.saturating_sub(1),
@@ -179,10 +175,7 @@ fn rearrangement_pays_late_in_training() {
         let mut total = [0; 3];
         let all = trajectory(n, bins, 4);
         for step in all.windows(2) {
-            let (base, levels) = (
-                Levels::new(&step[0], bins).unwrap(),
-                Levels::new(&step[1], bins).unwrap(),
-            );
+            let (base, levels) = (Levels::new(&step[0], bins).unwrap(), Levels::new(&step[1], bins).unwrap());
             assert!(Ring::of(bins, bins).size() == bins + 2);
             let sizes = Variant::ALL.map(|v| {
                 let bytes = encode(v, levels, Some(base)).unwrap();

@@ -24,9 +24,7 @@ fn values(bytes: &[u8]) -> Values<'_> {
 fn weights(n: usize) -> Vec<f32> {
     let mix = |i: usize| (i as u32).wrapping_mul(2_654_435_761) ^ (i as u32 >> 7).wrapping_mul(40_503);
     let unit = |x: u32| f64::from(x) / 4_294_967_296.0 - 0.5;
-    (0..n)
-        .map(|i| (unit(mix(i)) + unit(mix(i + n)) + unit(mix(i + 2 * n))) as f32 * 0.05)
-        .collect()
+    (0..n).map(|i| (unit(mix(i)) + unit(mix(i + n)) + unit(mix(i + 2 * n))) as f32 * 0.05).collect()
 }
 
 /// Everything from numbers to levels, as a caller does it for one tensor.
@@ -46,13 +44,7 @@ fn config() -> impl Strategy<Value = Config> {
     (1u16..=256, 1u16..=256, fraction(), fraction(), any::<bool>()).prop_map(
         |(bins, embedding_bins, prune, protect, s)| {
             let metric = if s { Metric::Sensitivity } else { Metric::Magnitude };
-            Config {
-                bins,
-                embedding_bins,
-                prune,
-                protect,
-                metric,
-            }
+            Config { bins, embedding_bins, prune, protect, metric }
         },
     )
 }
@@ -187,11 +179,7 @@ proptest! {
 fn any_number_of_threads_gives_the_same() {
     let n = (1 << 21) + 12_345;
     let (w, g) = (f32s(&weights(n)), f32s(&weights(n + 1)[1..]));
-    let config = Config {
-        prune: 0.2,
-        metric: Metric::Sensitivity,
-        ..Config::default()
-    };
+    let config = Config { prune: 0.2, metric: Metric::Sensitivity, ..Config::default() };
     let with = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
@@ -220,11 +208,7 @@ fn non_finite_tensors_stay_lossless() {
         assert_eq!(quantise(values(&bytes), None, &Cuts::NONE, &codebook), Ok(None));
         // A broken gradient says nothing about a weight, and breaks nothing.
         let good = f32s(&weights(20_000));
-        let config = Config {
-            prune: 0.5,
-            metric: Metric::Sensitivity,
-            ..Config::default()
-        };
+        let config = Config { prune: 0.5, metric: Metric::Sensitivity, ..Config::default() };
         let (q, book, _) = run(values(&good), Some(values(&bytes)), &config, Role::Linear).unwrap();
         assert!(usize::from(q.levels[17_000]) < book.len());
     }
@@ -232,19 +216,8 @@ fn non_finite_tensors_stay_lossless() {
 
 #[test]
 fn degenerate_tensors() {
-    let config = Config {
-        bins: 8,
-        prune: 0.3,
-        ..Config::default()
-    };
-    for numbers in [
-        vec![0.0f32; 5000],
-        vec![-0.0; 5000],
-        vec![-0.75; 5000],
-        vec![0.5; 1],
-        vec![],
-        vec![1.0, -1.0],
-    ] {
+    let config = Config { bins: 8, prune: 0.3, ..Config::default() };
+    for numbers in [vec![0.0f32; 5000], vec![-0.0; 5000], vec![-0.75; 5000], vec![0.5; 1], vec![], vec![1.0, -1.0]] {
         let bytes = f32s(&numbers);
         let (q, codebook, _) = run(values(&bytes), None, &config, Role::Conv).unwrap();
         let restored = reconstruct(Dtype::F32, &q, &codebook).unwrap();
@@ -261,35 +234,23 @@ fn outliers_are_protected_and_saturate() {
     let mut numbers = weights(10_000);
     (numbers[3], numbers[77]) = (f32::MAX, f32::MIN);
     let bytes = f32s(&numbers);
-    let config = Config {
-        protect: 0.0005,
-        ..Config::default()
-    };
+    let config = Config { protect: 0.0005, ..Config::default() };
     let (q, codebook, _) = run(values(&bytes), None, &config, Role::Linear).unwrap();
     assert_eq!((q.protected[0], q.protected[1]), (0x7F7F, 0xFF7F));
     assert!(codebook.values().all(|v| v.abs() < 0.1));
     // 65,504 rounds to 65,536 in bf16, which f16 does not have.
-    let halves: Vec<u8> = (0..5000u16)
-        .flat_map(|i| if i == 9 { 0x7BFFu16 } else { 0x2000 + i % 999 }.to_le_bytes())
-        .collect();
+    let halves: Vec<u8> =
+        (0..5000u16).flat_map(|i| if i == 9 { 0x7BFFu16 } else { 0x2000 + i % 999 }.to_le_bytes()).collect();
     let w = Values::new(Dtype::F16, &halves).unwrap();
     let (q, codebook, _) = run(w, None, &config, Role::Linear).unwrap();
     let restored = reconstruct(Dtype::F16, &q, &codebook).unwrap();
-    assert_eq!(
-        (q.protected.as_slice(), &restored[18..20]),
-        (&[0x4780][..], &[0xFF, 0x7B][..])
-    );
+    assert_eq!((q.protected.as_slice(), &restored[18..20]), (&[0x4780][..], &[0xFF, 0x7B][..]));
 }
 
 #[test]
 fn embeddings_are_never_pruned() {
     let bytes = f32s(&weights(50_000));
-    let config = Config {
-        prune: 0.5,
-        bins: 4,
-        embedding_bins: 16,
-        ..Config::default()
-    };
+    let config = Config { prune: 0.5, bins: 4, embedding_bins: 16, ..Config::default() };
     let (q, codebook, cuts) = run(values(&bytes), None, &config, Role::Embedding).unwrap();
     assert_eq!((codebook.len(), cuts.prune_magnitude), (16, 0.0));
     assert!(!q.levels.contains(&16));
@@ -305,29 +266,13 @@ fn wrong_use_is_refused() {
     let mut survey = Survey::default();
     assert!(survey.add(Role::Linear, w, Some(values(&bytes[4..]))).is_err());
     survey.add(Role::Linear, w, None).unwrap();
-    let by_sensitivity = Config {
-        prune: 0.1,
-        metric: Metric::Sensitivity,
-        ..Config::default()
-    };
+    let by_sensitivity = Config { prune: 0.1, metric: Metric::Sensitivity, ..Config::default() };
     assert!(survey.thresholds(&by_sensitivity).is_err());
     for bad in [
-        Config {
-            bins: 0,
-            ..Config::default()
-        },
-        Config {
-            embedding_bins: 257,
-            ..Config::default()
-        },
-        Config {
-            prune: -0.1,
-            ..Config::default()
-        },
-        Config {
-            protect: f64::NAN,
-            ..Config::default()
-        },
+        Config { bins: 0, ..Config::default() },
+        Config { embedding_bins: 257, ..Config::default() },
+        Config { prune: -0.1, ..Config::default() },
+        Config { protect: f64::NAN, ..Config::default() },
     ] {
         assert!(survey.thresholds(&bad).is_err());
     }
@@ -348,10 +293,7 @@ fn a_warm_start_keeps_the_bins() {
     let warm = first.warmed(&Sketch::of(values(&f32s(&moved)))).unwrap();
     assert_eq!(warm.len(), 16);
     let seeded = Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap();
-    assert_eq!(
-        seeded,
-        Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap()
-    );
+    assert_eq!(seeded, Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap());
 }
 
 proptest! {
@@ -382,20 +324,14 @@ fn restoring_refuses_what_quantising_refuses() {
     let mut numbers = weights(40_000);
     let codebook = Codebook::new(&[0.0, 1.0]).unwrap();
     let mut out = vec![0; 160_000];
-    assert_eq!(
-        restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out),
-        Ok(true)
-    );
+    assert_eq!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out), Ok(true));
     let none = Codebook::new(&[]).unwrap();
     assert!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &none, &mut out).is_err());
     assert!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out[4..]).is_err());
     for at in [0, 17_003, 39_999] {
         for odd in [f32::NAN, f32::INFINITY, f32::from_bits(0xFF80_0001)] {
             let kept = std::mem::replace(&mut numbers[at], odd);
-            assert_eq!(
-                restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out),
-                Ok(false)
-            );
+            assert_eq!(restore(values(&f32s(&numbers)), None, &Cuts::NONE, &codebook, &mut out), Ok(false));
             numbers[at] = kept;
         }
     }

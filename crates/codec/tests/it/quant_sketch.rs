@@ -17,12 +17,7 @@ fn sketch(numbers: &[f32]) -> Sketch {
 
 /// Any finite f32, subnormals and zeros included; half of them of the size of weights.
 fn number() -> impl Strategy<Value = f32> {
-    prop_oneof![
-        any::<u32>()
-            .prop_map(f32::from_bits)
-            .prop_filter("finite", |x| x.is_finite()),
-        -1.0f32..1.0,
-    ]
+    prop_oneof![any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |x| x.is_finite()), -1.0f32..1.0,]
 }
 
 /// What weights are like, with outliers.
@@ -164,10 +159,7 @@ fn points() -> impl Strategy<Value = Points> {
     vec((-20i32..20, 0u32..8), 1..12).prop_map(|mut p| {
         p.sort_by_key(|q| q.0);
         p.dedup_by_key(|q| q.0);
-        let (v, w) = p
-            .into_iter()
-            .map(|(v, w)| (f64::from(v) / 4.0, f64::from(w) / 8.0))
-            .unzip();
+        let (v, w) = p.into_iter().map(|(v, w)| (f64::from(v) / 4.0, f64::from(w) / 8.0)).unzip();
         Points::new(v, w).unwrap()
     })
 }
@@ -186,9 +178,7 @@ fn brute_force(points: &Points, from: usize, k: usize) -> f64 {
     if k == 1 {
         return alone(n);
     }
-    (from + 1..=n)
-        .map(|end| alone(end) + brute_force(points, end, k - 1))
-        .fold(f64::INFINITY, f64::min)
+    (from + 1..=n).map(|end| alone(end) + brute_force(points, end, k - 1)).fold(f64::INFINITY, f64::min)
 }
 
 /// Least mean absolute distance to k centres.
@@ -207,20 +197,9 @@ fn best_medians(mut x: Vec<f64>, k: usize) -> f64 {
 #[test]
 fn odd_inputs() {
     let nothing = Sketch::default();
-    assert_eq!(
-        (nothing.len(), nothing.quantile_abs(0.5), nothing.cells().len()),
-        (0, None, 0)
-    );
+    assert_eq!((nothing.len(), nothing.quantile_abs(0.5), nothing.cells().len()), (0, None, 0));
     assert!(cluster(&Points::of(&nothing, SIGMA).unwrap(), 8).is_empty());
-    let odd = [
-        f32::NAN,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        0.0,
-        -0.0,
-        f32::from_bits(0x7F80_0001),
-        2.0,
-    ];
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::from_bits(0x7F80_0001), 2.0];
     let s = sketch(&odd);
     assert_eq!((s.len(), s.non_finite()), (3, 4));
     assert_eq!(s.cells(), [(0.0, 2), (Grid::F32.value(0x4000), 1)]);
@@ -260,11 +239,7 @@ fn outliers_do_not_blunt_the_rest() {
 #[test]
 fn the_random_stream_is_splitmix64() {
     // First outputs of the published generator for seed 1234567.
-    let published = [
-        6_457_827_717_110_365_317u64,
-        3_203_168_211_198_807_973,
-        9_817_491_932_198_370_423,
-    ];
+    let published = [6_457_827_717_110_365_317u64, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
     for (i, &x) in published.iter().enumerate() {
         assert_eq!(uniform(1_234_567, i as u64), (x >> 11) as f64 / (1u64 << 53) as f64);
     }

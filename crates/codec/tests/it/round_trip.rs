@@ -57,14 +57,8 @@ fn check(dtype: Dtype, raw: &[u8], base: Option<&[u8]>, e: &Encoded) {
     let (size, n) = (dtype.size(), raw.len() / dtype.size());
     for range in [0..0, 0..n.min(1), n / 3..n / 2, n.saturating_sub(1)..n, n.min(100)..n] {
         let mut out = vec![0; range.len() * size];
-        CpuEngine::new()
-            .decode_range(dtype, &e.bytes, raw.len(), base.into(), range.clone(), &mut out)
-            .unwrap();
-        assert!(
-            out == raw[range.start * size..range.end * size],
-            "{dtype} {:?} {range:?}",
-            e.scheme
-        );
+        CpuEngine::new().decode_range(dtype, &e.bytes, raw.len(), base.into(), range.clone(), &mut out).unwrap();
+        assert!(out == raw[range.start * size..range.end * size], "{dtype} {:?} {range:?}", e.scheme);
     }
 }
 
@@ -73,15 +67,8 @@ fn both(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> Encoded {
     assert_eq!(e, CpuEngine::portable().encode(dtype, raw, base.into(), None).unwrap());
     check(dtype, raw, base, &e);
     for scheme in SCHEMES.into_iter().filter(|s| base.is_some() || !s.needs_base()) {
-        let forced = CpuEngine::new()
-            .encode_as(scheme, dtype, raw, base.into(), None)
-            .unwrap();
-        assert_eq!(
-            forced,
-            CpuEngine::portable()
-                .encode_as(scheme, dtype, raw, base.into(), None)
-                .unwrap()
-        );
+        let forced = CpuEngine::new().encode_as(scheme, dtype, raw, base.into(), None).unwrap();
+        assert_eq!(forced, CpuEngine::portable().encode_as(scheme, dtype, raw, base.into(), None).unwrap());
         check(dtype, raw, base, &forced);
     }
     e
@@ -131,17 +118,8 @@ fn special_values_survive() {
         0x3f80_0000,
     ];
     for repeat in [1, 7, 500] {
-        let raw: Vec<u8> = specials
-            .iter()
-            .flat_map(|v| v.to_le_bytes())
-            .collect::<Vec<u8>>()
-            .repeat(repeat);
-        let base: Vec<u8> = specials
-            .iter()
-            .rev()
-            .flat_map(|v| v.to_le_bytes())
-            .collect::<Vec<u8>>()
-            .repeat(repeat);
+        let raw: Vec<u8> = specials.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().repeat(repeat);
+        let base: Vec<u8> = specials.iter().rev().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().repeat(repeat);
         for dtype in Dtype::ALL {
             let n = raw.len() / 16 * 16;
             both(dtype, &raw[..n], None);
@@ -149,9 +127,8 @@ fn special_values_survive() {
         }
     }
     // A wide spread of exponents: the window cannot hold them all.
-    let wide: Vec<u8> = (0..20_000u32)
-        .flat_map(|i| (i.wrapping_mul(0x9e37_79b9) & 0xff80_0000 | i).to_le_bytes())
-        .collect();
+    let wide: Vec<u8> =
+        (0..20_000u32).flat_map(|i| (i.wrapping_mul(0x9e37_79b9) & 0xff80_0000 | i).to_le_bytes()).collect();
     both(Dtype::F32, &wide, None);
     let mut rare = weights(Dtype::F32, 20_000, 3);
     rare[4000..4004].copy_from_slice(&f32::INFINITY.to_le_bytes());
@@ -194,9 +171,7 @@ fn nearly_equal_tensors_shrink_a_hundredfold() {
         let at = i * 240 + (i * 7919 % 100) * 2;
         raw[at] = raw[at].wrapping_add(1);
     }
-    let e = CpuEngine::new()
-        .encode(Dtype::BF16, &raw, Some(&base[..]).into(), None)
-        .unwrap();
+    let e = CpuEngine::new().encode(Dtype::BF16, &raw, Some(&base[..]).into(), None).unwrap();
     assert_eq!(e.scheme, Scheme::Sparse);
     assert!(raw.len() / e.bytes.len() >= 100, "{}", raw.len() / e.bytes.len());
     check(Dtype::BF16, &raw, Some(&base), &e);
@@ -209,11 +184,7 @@ fn the_number_of_threads_changes_nothing() {
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            SCHEMES.map(|s| {
-                CpuEngine::new()
-                    .encode_as(s, Dtype::F32, &raw, Some(&base[..]).into(), None)
-                    .unwrap()
-            })
+            SCHEMES.map(|s| CpuEngine::new().encode_as(s, Dtype::F32, &raw, Some(&base[..]).into(), None).unwrap())
         })
     };
     assert!(run(1) == run(5));
@@ -223,42 +194,14 @@ fn the_number_of_threads_changes_nothing() {
 fn wrong_lengths_are_refused() {
     let engine = CpuEngine::new();
     assert!(engine.encode(Dtype::F32, &[0; 5], None.into(), None).is_err());
-    assert!(
-        engine
-            .encode(Dtype::F32, &[0; 8], Some(&[0; 4][..]).into(), None)
-            .is_err()
-    );
-    assert!(
-        engine
-            .encode(Dtype::U8, &vec![0; SEGMENT_BYTES + 1], None.into(), None)
-            .is_err()
-    );
+    assert!(engine.encode(Dtype::F32, &[0; 8], Some(&[0; 4][..]).into(), None).is_err());
+    assert!(engine.encode(Dtype::U8, &vec![0; SEGMENT_BYTES + 1], None.into(), None).is_err());
     let raw = weights(Dtype::F32, 1000, 1);
-    let e = engine
-        .encode_as(Scheme::Sparse, Dtype::F32, &raw, Some(&raw[..]).into(), None)
-        .unwrap();
+    let e = engine.encode_as(Scheme::Sparse, Dtype::F32, &raw, Some(&raw[..]).into(), None).unwrap();
     let mut out = vec![0; raw.len()];
-    assert_eq!(
-        engine.decode(Dtype::F32, &e.bytes, None.into(), &mut out),
-        Err(mdl_codec::CodecError::MissingBase)
-    );
-    assert!(
-        engine
-            .decode(Dtype::F32, &e.bytes, Some(&raw[4..]).into(), &mut out)
-            .is_err()
-    );
-    assert!(
-        engine
-            .decode_range(
-                Dtype::F32,
-                &e.bytes,
-                raw.len(),
-                Some(&raw[..]).into(),
-                5..1001,
-                &mut out
-            )
-            .is_err()
-    );
+    assert_eq!(engine.decode(Dtype::F32, &e.bytes, None.into(), &mut out), Err(mdl_codec::CodecError::MissingBase));
+    assert!(engine.decode(Dtype::F32, &e.bytes, Some(&raw[4..]).into(), &mut out).is_err());
+    assert!(engine.decode_range(Dtype::F32, &e.bytes, raw.len(), Some(&raw[..]).into(), 5..1001, &mut out).is_err());
 }
 
 proptest! {

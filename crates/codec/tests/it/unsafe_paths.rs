@@ -21,21 +21,14 @@ struct Vector {
 
 impl Vector {
     fn relatives(&self) -> Relatives<'_> {
-        Relatives {
-            base: self.base.as_deref(),
-            grand: self.grand.as_deref(),
-        }
+        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
     }
 }
 
 fn vectors() -> Vec<Vector> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let names = fs::read_dir(&dir)
-        .unwrap()
-        .map(|f| f.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names
-        .filter_map(|n| n.strip_suffix(".seg").map(str::to_owned))
-        .collect();
+    let names = fs::read_dir(&dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter_map(|n| n.strip_suffix(".seg").map(str::to_owned)).collect();
     names.sort();
     let vector = |name: String| {
         let read = |extension: &str| fs::read(dir.join(format!("{name}.{extension}"))).ok();
@@ -66,9 +59,7 @@ fn golden_vectors_decode_whole_and_in_part() {
     assert!(all.len() >= 10, "{}", all.len());
     for v in &all {
         let mut out = vec![0; v.raw.len()];
-        CpuEngine::new()
-            .decode(v.dtype, &v.encoded, v.relatives(), &mut out)
-            .unwrap();
+        CpuEngine::new().decode(v.dtype, &v.encoded, v.relatives(), &mut out).unwrap();
         assert!(out == v.raw, "{}", v.name);
         let n = v.raw.len() / v.dtype.size();
         let range = n / 3..n - n / 5;
@@ -90,11 +81,7 @@ fn what_is_damaged_decodes_to_the_same_with_and_without_vectors() {
                 let mut out = vec![0; v.raw.len()];
                 engine.decode(v.dtype, &damaged, v.relatives(), &mut out).map(|()| out)
             });
-            assert!(
-                fast.is_ok() == plain.is_ok() && (fast.is_err() || fast == plain),
-                "{} at {at}",
-                v.name
-            );
+            assert!(fast.is_ok() == plain.is_ok() && (fast.is_err() || fast == plain), "{} at {at}", v.name);
         }
     }
 }
@@ -107,9 +94,7 @@ fn golden_vectors_are_encoded_again() {
         let encoded = CpuEngine::new().encode_as(scheme, v.dtype, &v.raw, v.relatives(), hint.as_ref());
         let encoded = encoded.unwrap();
         let mut out = vec![0; v.raw.len()];
-        CpuEngine::portable()
-            .decode(v.dtype, &encoded.bytes, v.relatives(), &mut out)
-            .unwrap();
+        CpuEngine::portable().decode(v.dtype, &encoded.bytes, v.relatives(), &mut out).unwrap();
         assert!(out == v.raw, "{}", v.name);
     }
 }

@@ -89,10 +89,7 @@ impl Machine<'_> {
     pub(super) fn span(&mut self, len: u64) -> Result<Span, Lost> {
         let left = self.bytes.len() - self.at;
         let len = usize::try_from(len).ok().filter(|&n| n <= left).ok_or(Lost::SHORT)?;
-        let span = Span {
-            at: self.at as u32,
-            len: len as u32,
-        };
+        let span = Span { at: self.at as u32, len: len as u32 };
         self.at += len;
         Ok(span)
     }
@@ -163,11 +160,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn get(&mut self, key: u64) -> Result<(), Lost> {
-        let value = self
-            .memo
-            .get(&key)
-            .copied()
-            .ok_or(Lost("recalls what it never memorised"))?;
+        let value = self.memo.get(&key).copied().ok_or(Lost("recalls what it never memorised"))?;
         self.push(value)
     }
 

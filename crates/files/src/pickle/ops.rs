@@ -52,11 +52,7 @@ fn memo(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
         b'j' | b'r' => u64::from(m.array().map(u32::from_le_bytes)?),
         _ => return m.memoize(),
     };
-    if matches!(op, b'g' | b'h' | b'j') {
-        m.get(key)
-    } else {
-        m.put(key)
-    }
+    if matches!(op, b'g' | b'h' | b'j') { m.get(key) } else { m.put(key) }
 }
 
 /// Opcodes that name or make an object.
@@ -130,11 +126,7 @@ fn container(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
             let parts = m.since_mark()?;
             m.push_node(Node::Bag(Box::default()))?;
             let target = m.top()?;
-            if op == b'd' {
-                m.update(target, &parts)
-            } else {
-                m.extend(target, &parts)
-            }
+            if op == b'd' { m.update(target, &parts) } else { m.extend(target, &parts) }
         }
         _ => m.push_node(Node::Bag(Box::<Bag>::default())),
     }
@@ -210,11 +202,7 @@ fn long(m: &mut Machine<'_>, len: u64) -> Result<Value, Lost> {
     if bytes.len() > 8 {
         return Ok(Value::Atom);
     }
-    let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) {
-        0xff
-    } else {
-        0
-    };
+    let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 };
     let mut wide = [fill; 8];
     for (to, from) in wide.iter_mut().zip(bytes) {
         *to = *from;

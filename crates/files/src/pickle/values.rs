@@ -90,9 +90,7 @@ impl<'a> Graph<'a> {
     /// The bytes of a span.
     pub(crate) fn slice(&self, span: Span) -> &'a [u8] {
         let from = span.at as usize;
-        self.bytes
-            .get(from..from.saturating_add(span.len as usize))
-            .unwrap_or_default()
+        self.bytes.get(from..from.saturating_add(span.len as usize)).unwrap_or_default()
     }
 
     /// A span as text, for people.

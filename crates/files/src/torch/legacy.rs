@@ -53,10 +53,7 @@ pub(crate) fn scan(src: &dyn ReadAt, after: u64) -> Result<Option<Layout>, Troub
     };
     let mut places = payloads(src, pickles.at, &listed?)?;
     places.sort_by_key(|place| place.found.order);
-    let mut layout = Layout {
-        format: Format::TorchLegacy,
-        ..Layout::plain()
-    };
+    let mut layout = Layout { format: Format::TorchLegacy, ..Layout::plain() };
     for Place { found, offset, len } in places {
         let fallback = format!("data/{}", found.order);
         let storage = Storage { offset, len, fallback };

@@ -19,9 +19,7 @@ const MAX_PICKLE: u64 = 256 << 20;
 /// The directory within the archive that holds everything, with its slash: that of the first `data.pkl`.
 pub(crate) fn prefix(directory: &Directory) -> Option<&str> {
     let names = directory.entries.iter().map(|e| e.name.as_str());
-    names
-        .filter_map(|name| name.strip_suffix("data.pkl"))
-        .find(|p| is_prefix(p))
+    names.filter_map(|name| name.strip_suffix("data.pkl")).find(|p| is_prefix(p))
 }
 
 /// Empty, or one directory.
@@ -34,10 +32,7 @@ fn is_prefix(prefix: &str) -> bool {
 /// Every stored entry of a directory that has a pickle beside it (`data.pkl` beside `data/`, in TorchScript also
 /// `constants.pkl` beside `constants/`) is an extent, whether or not the pickle can be followed.
 pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<Layout, Trouble> {
-    let mut layout = Layout {
-        format: Format::TorchZip,
-        ..Layout::plain()
-    };
+    let mut layout = Layout { format: Format::TorchZip, ..Layout::plain() };
     let foreign = is_big_endian(src, directory, prefix)?;
     let mut kept = storage_dirs(directory, prefix);
     for entry in &directory.entries {
@@ -45,11 +40,7 @@ pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Res
         let Some(storages) = kept.remove(stem) else { continue };
         let found = finds(src, entry, stem)?;
         for (key, storage) in storages {
-            let storage = Storage {
-                offset: storage.payload,
-                len: storage.len,
-                fallback: format!("{stem}/{key}"),
-            };
+            let storage = Storage { offset: storage.payload, len: storage.len, fallback: format!("{stem}/{key}") };
             storages::push(storage, found.get(key.as_bytes()), foreign, &mut layout);
         }
     }
@@ -84,9 +75,7 @@ fn finds(src: &dyn ReadAt, entry: &Entry, stem: &str) -> Result<Finds, Trouble> 
     let bytes = take(src, entry.payload, entry.len)?.unwrap_or_default();
     // `data.pkl` is the file itself; other pickles go by their name.
     let base = if stem == "data" { "" } else { stem };
-    Ok(pickle::run(&bytes)
-        .map(|graph| names::walk(&graph, base))
-        .unwrap_or_default())
+    Ok(pickle::run(&bytes).map(|graph| names::walk(&graph, base)).unwrap_or_default())
 }
 
 fn is_big_endian(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<bool, Trouble> {

@@ -53,11 +53,7 @@ pub(super) fn walk(graph: &Graph<'_>, base: &str) -> Finds {
     let mut walk = Walk {
         graph,
         base,
-        steps: vec![Step {
-            parent: 0,
-            key: Key::Silent,
-            depth: 0,
-        }],
+        steps: vec![Step { parent: 0, key: Key::Silent, depth: 0 }],
         entered: vec![false; graph.nodes.len()],
         queue: VecDeque::new(),
         budget: graph.bytes.len().saturating_mul(BUDGET).saturating_add(ALLOWANCE),

@@ -27,11 +27,7 @@ impl Finds {
     pub(super) fn saw(&mut self, key: &[u8], storage: StorageRef) {
         // No second allocation for a key that is known: a hostile pickle can mention a long one many times.
         if !self.storages.contains_key(key) {
-            let found = Found {
-                order: self.storages.len(),
-                storage,
-                tensors: Vec::new(),
-            };
+            let found = Found { order: self.storages.len(), storage, tensors: Vec::new() };
             self.storages.insert(key.to_vec(), found);
         }
     }
@@ -70,10 +66,7 @@ pub(super) fn push(storage: Storage, found: Option<&Found>, foreign: bool, layou
     let index = u32::try_from(layout.extents.len()).unwrap_or(u32::MAX);
     if !foreign && let Some(found) = found {
         type_whole(&mut extent, found.storage, storage.len);
-        let mut views: Vec<View> = tensors
-            .iter()
-            .filter_map(|(n, t)| view(n, t, index, storage.len))
-            .collect();
+        let mut views: Vec<View> = tensors.iter().filter_map(|(n, t)| view(n, t, index, storage.len)).collect();
         if let Some(owner) = views.iter().position(|v| covers(v, storage.len)) {
             let owner = views.remove(owner);
             (extent.name, extent.dtype, extent.shape) = (owner.name, owner.dtype, owner.shape);

@@ -95,10 +95,7 @@ fn rebuilt(graph: &Graph<'_>, callable: Value, args: Value, wrappers: u32) -> Op
             let storage = storage(graph, *parts.first()?)?;
             // Only the third version says the type itself, its storage being untyped.
             let dtype = match name {
-                b"_rebuild_tensor_v3" => parts
-                    .get(6)
-                    .and_then(|&d| graph.global(d))
-                    .and_then(|(_, d)| scalar_dtype(d)),
+                b"_rebuild_tensor_v3" => parts.get(6).and_then(|&d| graph.global(d)).and_then(|(_, d)| scalar_dtype(d)),
                 _ => storage.dtype,
             };
             Some(Tensor {

@@ -88,10 +88,7 @@ fn large_claim(src: &dyn ReadAt, record_at: u64) -> Result<Option<Claim>, Troubl
     }
     // The offset in the locator is the archive's; where something was put before the archive, the record still ends
     // where the locator begins.
-    for at in [u64_at(&locator, 8), locator_at.checked_sub(RECORD64)]
-        .into_iter()
-        .flatten()
-    {
+    for at in [u64_at(&locator, 8), locator_at.checked_sub(RECORD64)].into_iter().flatten() {
         let record = take(src, at, RECORD64)?.unwrap_or_default();
         if record.starts_with(RECORD64_MAGIC) && at < locator_at {
             return Ok(claim64(&record, at));
@@ -101,12 +98,7 @@ fn large_claim(src: &dyn ReadAt, record_at: u64) -> Result<Option<Claim>, Troubl
 }
 
 fn claim64(record: &[u8], record_at: u64) -> Option<Claim> {
-    Some(Claim {
-        count: u64_at(record, 32)?,
-        len: u64_at(record, 40)?,
-        offset: u64_at(record, 48)?,
-        record_at,
-    })
+    Some(Claim { count: u64_at(record, 32)?, len: u64_at(record, 40)?, offset: u64_at(record, 48)?, record_at })
 }
 
 /// The small record counts where its fields are not filled up.
@@ -138,10 +130,5 @@ fn place(src: &dyn ReadAt, claim: Claim) -> Result<End, Trouble> {
         gap if begins(claim.offset + gap)? => gap,
         _ => return bad("the archive's directory is not where its end record says"),
     };
-    Ok(End {
-        at: claim.offset + shift,
-        len: claim.len,
-        count: claim.count,
-        shift,
-    })
+    Ok(End { at: claim.offset + shift, len: claim.len, count: claim.count, shift })
 }

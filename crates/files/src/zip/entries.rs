@@ -49,11 +49,7 @@ pub(crate) fn read(src: &dyn ReadAt, end: &End) -> Result<Vec<Entry>, Trouble> {
     }
     // The small record counts modulo 2^16 in archives written without zip64.
     if placed.len() as u64 & 0xffff != end.count & 0xffff {
-        return bad(format!(
-            "the directory lists {} entries, its end says {}",
-            placed.len(),
-            end.count
-        ));
+        return bad(format!("the directory lists {} entries, its end says {}", placed.len(), end.count));
     }
     disjoint(placed)
 }
@@ -140,12 +136,7 @@ pub(super) fn place(src: &dyn ReadAt, record: &Record<'_>, end: &End) -> Result<
         return wrong("it is stored, yet has two sizes");
     }
     let name = String::from_utf8_lossy(record.name).into_owned();
-    let entry = Entry {
-        name,
-        stored,
-        payload,
-        len: record.packed,
-    };
+    let entry = Entry { name, stored, payload, len: record.packed };
     Ok((at, entry))
 }
 

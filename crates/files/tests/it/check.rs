@@ -5,41 +5,21 @@ use mdl_files::{Extent, FileSource, Format, Layout, ReadAt, View, scan};
 use std::path::Path;
 
 fn extent(name: &str, offset: u64, shape: &[u64]) -> Extent {
-    Extent {
-        offset,
-        dtype: Dtype::F32,
-        shape: shape.into(),
-        name: name.into(),
-    }
+    Extent { offset, dtype: Dtype::F32, shape: shape.into(), name: name.into() }
 }
 
 fn view(extent: u32, offset: u64, shape: &[u64], strides: &[u64]) -> View {
-    View {
-        name: "v".into(),
-        extent,
-        offset,
-        dtype: Dtype::F16,
-        shape: shape.into(),
-        strides: strides.into(),
-    }
+    View { name: "v".into(), extent, offset, dtype: Dtype::F16, shape: shape.into(), strides: strides.into() }
 }
 
 fn verdict(extents: Vec<Extent>, views: Vec<View>) -> String {
-    let layout = Layout {
-        format: Format::Safetensors,
-        extents,
-        views,
-    };
+    let layout = Layout { format: Format::Safetensors, extents, views };
     layout.check(100).err().unwrap_or_default()
 }
 
 #[test]
 fn extents_keep_order_and_bounds() {
-    let good = vec![
-        extent("a", 0, &[5, 5]),
-        extent("e", 100, &[0]),
-        extent("f", 100, &[3, 0]),
-    ];
+    let good = vec![extent("a", 0, &[5, 5]), extent("e", 100, &[0]), extent("f", 100, &[3, 0])];
     assert_eq!(verdict(good, vec![]), "");
     assert!(verdict(vec![extent("a", 0, &[26])], vec![]).contains("end of the file"));
     assert!(verdict(vec![extent("a", 101, &[0])], vec![]).contains("end of the file"));

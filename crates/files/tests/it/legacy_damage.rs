@@ -64,13 +64,7 @@ fn lengths_that_lie_and_keys_twice() {
     for count in [i64::MIN, -1, i64::MAX, 1 << 62, 1 << 61, 1 << 40, 26] {
         let mut broken = file.clone();
         broken.payloads[..8].copy_from_slice(&count.to_le_bytes());
-        assert!(matches!(
-            scanned(&broken.bytes(), NAME),
-            Err(ScanError::Damaged {
-                format: Format::TorchLegacy,
-                ..
-            })
-        ));
+        assert!(matches!(scanned(&broken.bytes(), NAME), Err(ScanError::Damaged { format: Format::TorchLegacy, .. })));
     }
     let mut twice = file.clone();
     twice.keys = keys(&["700", "700", "820", "941"]);
@@ -97,13 +91,7 @@ fn long_pickles_and_hostile_ones() {
     let long = "k".repeat(10_000);
     let p = Pickle::new().storage("FloatStorage", &long, 0);
     let mut file = Legacy::new(p, &[(&long, 0, 4)]);
-    file.keys = Pickle::new()
-        .raw(b"](")
-        .text(&long)
-        .raw(b"q\0")
-        .raw(&b"h\0".repeat(1 << 20))
-        .raw(b"e")
-        .stop();
+    file.keys = Pickle::new().raw(b"](").text(&long).raw(b"q\0").raw(&b"h\0".repeat(1 << 20)).raw(b"e").stop();
     survives(&file.bytes(), NAME);
     assert!(refusal(&file.bytes(), NAME).contains("twice"));
 }

@@ -101,18 +101,9 @@ fn stack_memo_containers_and_objects() {
     assert!(followed(b"NQ0"));
     // Filling an object outside the pickle is nothing to us; filling a tuple is nonsense.
     assert!(followed(b"NQ}b0"));
-    for nonsense in [
-        b")Na0".as_slice(),
-        b"K\x01Na0",
-        b"(",
-        b"t",
-        b"}(Nu0",
-        b"NN\x930",
-        b"(o0",
-        b"g-1\n0",
-        b"gx\n0",
-        b"\x820",
-    ] {
+    for nonsense in
+        [b")Na0".as_slice(), b"K\x01Na0", b"(", b"t", b"}(Nu0", b"NN\x930", b"(o0", b"g-1\n0", b"gx\n0", b"\x820"]
+    {
         assert!(!followed(nonsense), "{nonsense:?}");
     }
     // What lies below a mark is out of reach until the mark is gone.
@@ -148,12 +139,7 @@ fn keys_of_every_kind() {
 fn quick(pickle: &[u8]) -> String {
     let start = Instant::now();
     let found = name(pickle);
-    assert!(
-        start.elapsed() < Duration::from_secs(30),
-        "{:?} for {} bytes",
-        start.elapsed(),
-        pickle.len()
-    );
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?} for {} bytes", start.elapsed(), pickle.len());
     found
 }
 
@@ -162,20 +148,12 @@ fn hostile_sharing_ends_quickly() {
     // A billion laughs: each tuple holds the one before it many times.
     let mut p = Pickle::new().whole("0", &[2]).raw(b"q\x000");
     for i in 0..60u8 {
-        p = p
-            .raw(b"(")
-            .raw(&[b'h', i].repeat(40))
-            .raw(b"t")
-            .raw(&[b'q', i + 1])
-            .raw(b"0");
+        p = p.raw(b"(").raw(&[b'h', i].repeat(40)).raw(b"t").raw(&[b'q', i + 1]).raw(b"0");
     }
     let laughs = p.raw(&[b'h', 60]).stop();
     assert!(quick(&laughs).starts_with("0.0.0."));
     // A list in itself, and two that hold each other.
-    let p = Pickle::new()
-        .raw(b"]q\x01h\x01a]q\x02h\x01ah\x02h\x01\x86a")
-        .whole("0", &[2])
-        .raw(b"a");
+    let p = Pickle::new().raw(b"]q\x01h\x01a]q\x02h\x01ah\x02h\x01\x86a").whole("0", &[2]).raw(b"a");
     assert!(!quick(&p.stop()).is_empty());
 }
 
@@ -192,57 +170,28 @@ fn hostile_depth_and_length_end_quickly() {
     assert_eq!(deep(200_000), "data/0");
     assert_eq!(deep(2_000_000), "data/0");
     assert_eq!(quick(&Pickle::new().raw(&b"(".repeat(3 << 20)).stop()), "data/0");
-    assert_eq!(
-        quick(&Pickle::new().raw(b"N").raw(&b"2".repeat(3 << 20)).stop()),
-        "data/0"
-    );
+    assert_eq!(quick(&Pickle::new().raw(b"N").raw(&b"2".repeat(3 << 20)).stop()), "data/0");
     assert_eq!(quick(&Pickle::new().raw(&b"]".repeat(3 << 20)).stop()), "data/0");
-    let memo: Vec<u8> = (0..1u32 << 20)
-        .flat_map(|i| [b"r".as_slice(), &i.to_le_bytes()].concat())
-        .collect();
-    assert_eq!(
-        quick(&Pickle::new().raw(b"N").raw(&memo).raw(&b"2".repeat(5 << 20)).stop()),
-        "data/0"
-    );
+    let memo: Vec<u8> = (0..1u32 << 20).flat_map(|i| [b"r".as_slice(), &i.to_le_bytes()].concat()).collect();
+    assert_eq!(quick(&Pickle::new().raw(b"N").raw(&memo).raw(&b"2".repeat(5 << 20)).stop()), "data/0");
     // A long list of numbers is no reason to give up, however long.
-    let numbers = b"("
-        .iter()
-        .chain(b"K\x01".repeat(1000).iter())
-        .chain(b"e")
-        .copied()
-        .collect::<Vec<_>>();
-    let p = Pickle::new()
-        .raw(b"}")
-        .text("n")
-        .raw(b"]")
-        .raw(&numbers.repeat(2000))
-        .raw(b"s");
+    let numbers = b"(".iter().chain(b"K\x01".repeat(1000).iter()).chain(b"e").copied().collect::<Vec<_>>();
+    let p = Pickle::new().raw(b"}").text("n").raw(b"]").raw(&numbers.repeat(2000)).raw(b"s");
     assert_eq!(quick(&p.text("w").whole("0", &[2]).raw(b"s").stop()), "w");
 }
 
 #[test]
 fn hostile_names_do_not_multiply() {
     // One long key, one tensor, a great many pairs of them.
-    let p = Pickle::new()
-        .text(&"k".repeat(1000))
-        .raw(b"q\x000")
-        .whole("0", &[2])
-        .raw(b"q\x010}(");
+    let p = Pickle::new().text(&"k".repeat(1000)).raw(b"q\x000").whole("0", &[2]).raw(b"q\x010}(");
     let pickle = p.raw(&b"h\0h\x01".repeat(200_000)).raw(b"u").stop();
     let layout = scanned(&pt(&pickle, &[("0", 8)]), "a.pt").unwrap();
     let names: usize = layout.views.iter().map(|v| v.name.len()).sum();
     assert!(names <= 17 * pickle.len());
-    let p = Pickle::new()
-        .raw(b"}")
-        .text(&"k".repeat(1025))
-        .whole("0", &[2])
-        .raw(b"s");
+    let p = Pickle::new().raw(b"}").text(&"k".repeat(1025)).whole("0", &[2]).raw(b"s");
     assert_eq!(quick(&p.stop()), "data/0");
     // A shape of many dimensions is no tensor.
-    let p = Pickle::new()
-        .raw(b"}")
-        .text("w")
-        .tensor("FloatStorage", "0", 2, (0, &[1; 65], &[1; 65]));
+    let p = Pickle::new().raw(b"}").text("w").tensor("FloatStorage", "0", 2, (0, &[1; 65], &[1; 65]));
     assert_eq!(quick(&p.raw(b"s").stop()), "data/0");
     // Wrappers around wrappers.
     let mut p = Pickle::new().raw(b"}").text("w");

@@ -56,10 +56,7 @@ fn tied_and_overlapping_tensors_become_views() {
     ];
     let layout = scanned(&file(&header(&items), 32), NAME).unwrap();
     assert_eq!(extents(&layout), ["owner f32 [2, 2]", "x opaque [12]"]);
-    assert_eq!(
-        views(&layout),
-        ["tied 0+0 [4] [1]", "part 0+4 [1] [1]", "x 1+0 [8] [1]", "y 1+4 [2] [1]"]
-    );
+    assert_eq!(views(&layout), ["tied 0+0 [4] [1]", "part 0+4 [1] [1]", "x 1+0 [8] [1]", "y 1+4 [2] [1]"]);
 }
 
 #[test]
@@ -74,14 +71,9 @@ fn lies_are_refused() {
     assert!(refused(&[item("a", "U8", &[0], 4, 0)], 4).contains("leaves"));
     assert!(refused(&[item("a", "U8", &[u64::MAX, 2], 0, 4)], 4).contains("does not fill"));
     assert!(refused(&[item("a", "U8", &[1], u64::MAX - 1, u64::MAX)], 4).contains("leaves"));
-    for text in [
-        "{",
-        "{]",
-        "[]",
-        "{\"a\":1}",
-        "{\"a\":{}}",
-        "{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}",
-    ] {
+    for text in
+        ["{", "{]", "[]", "{\"a\":1}", "{\"a\":{}}", "{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}"]
+    {
         assert!(!refusal(&file(text, 4), NAME).is_empty(), "{text}");
     }
     assert!(refusal(&[], NAME).contains("incompletely written"));
@@ -101,11 +93,7 @@ fn what_does_not_parse_is_plain_without_the_extension() {
 
 #[test]
 fn damage_is_survived() {
-    let items = [
-        item("a", "F32", &[2], 0, 8),
-        item("b", "F16", &[], 4, 6),
-        "\"__metadata__\":{\"k\":\"v\"}".into(),
-    ];
+    let items = [item("a", "F32", &[2], 0, 8), item("b", "F16", &[], 4, 6), "\"__metadata__\":{\"k\":\"v\"}".into()];
     let good = file(&header(&items), 8);
     survives_damage(&good, NAME);
     survives_damage(&good, "blob");

@@ -19,20 +19,12 @@ fn of(pickle: Pickle, storages: &[(&str, usize)]) -> (Vec<String>, Vec<String>) 
 fn a_training_checkpoint() {
     let bytes = checkpoint();
     let layout = scanned(&bytes, NAME).unwrap();
-    let expected = [
-        "model.embed.weight f32 [3, 4]",
-        "model.bias f32 [2]",
-        "optimizer.state.0.exp_avg f32 [3, 4]",
-    ];
+    let expected = ["model.embed.weight f32 [3, 4]", "model.bias f32 [2]", "optimizer.state.0.exp_avg f32 [3, 4]"];
     assert_eq!(extents(&layout), expected);
     assert_eq!(views(&layout), ["model.head.weight 0+0 [3, 4] [4, 1]"]);
     for e in &layout.extents {
         let from = e.offset as usize;
-        assert!(
-            bytes[from..from + e.byte_len().unwrap() as usize]
-                .iter()
-                .all(|&b| b == 5)
-        );
+        assert!(bytes[from..from + e.byte_len().unwrap() as usize].iter().all(|&b| b == 5));
     }
     // Neither the extension nor the directory's name matter.
     assert_eq!(scanned(&bytes, "blob").unwrap(), layout);
@@ -41,13 +33,7 @@ fn a_training_checkpoint() {
 #[test]
 fn names_do_not_depend_on_storage_keys() {
     let with = |a: &str, b: &str| {
-        let p = Pickle::new()
-            .raw(b"}(")
-            .text("a")
-            .whole(a, &[2])
-            .text("b")
-            .whole(b, &[3])
-            .raw(b"u");
+        let p = Pickle::new().raw(b"}(").text("a").whole(a, &[2]).text("b").whole(b, &[3]).raw(b"u");
         let mut names = of(p, &[(a, 4 * 2), (b, 4 * 3)]).0;
         names.sort();
         names
@@ -80,86 +66,36 @@ fn odd_dimensions_and_empty_storages() {
 
 #[test]
 fn objects_parameters_and_wrappers() {
-    let p = Pickle::new()
-        .raw(b"}(")
-        .text("net")
-        .global("my.module", "Net")
-        .raw(b")\x81}(");
-    let p = p
-        .text("_modules")
-        .raw(b"}")
-        .text("conv")
-        .global("my.module", "Conv")
-        .raw(b")R}");
-    let p = p
-        .text("_parameters")
-        .raw(b"}")
-        .text("weight")
-        .global("torch._utils", "_rebuild_parameter")
-        .raw(b"(");
+    let p = Pickle::new().raw(b"}(").text("net").global("my.module", "Net").raw(b")\x81}(");
+    let p = p.text("_modules").raw(b"}").text("conv").global("my.module", "Conv").raw(b")R}");
+    let p = p.text("_parameters").raw(b"}").text("weight").global("torch._utils", "_rebuild_parameter").raw(b"(");
     let p = p.whole("0", &[2]).raw(b"\x88NtR").raw(b"ssbs");
     let p = p.text("extra").whole("1", &[1]).raw(b"ub");
     let p = p.text("sub").global("torch._tensor", "_rebuild_from_type_v2").raw(b"(");
-    let p = p
-        .global("torch._utils", "_rebuild_tensor_v2")
-        .global("my", "Sub")
-        .raw(b"(");
-    let p = p
-        .storage("LongStorage", "2", 1)
-        .int(0)
-        .ints(&[1])
-        .ints(&[1])
-        .raw(b"\x89Nt}tR");
-    let p = p
-        .text("slots")
-        .global("my", "S")
-        .raw(b")R}")
-        .text("d")
-        .whole("3", &[1])
-        .raw(b"s}");
+    let p = p.global("torch._utils", "_rebuild_tensor_v2").global("my", "Sub").raw(b"(");
+    let p = p.storage("LongStorage", "2", 1).int(0).ints(&[1]).ints(&[1]).raw(b"\x89Nt}tR");
+    let p = p.text("slots").global("my", "S").raw(b")R}").text("d").whole("3", &[1]).raw(b"s}");
     let p = p.text("s").whole("4", &[1]).raw(b"s\x86bu");
     let (e, _) = of(p, &[("0", 8), ("1", 4), ("2", 8), ("3", 4), ("4", 4)]);
-    let expected = [
-        "net.conv.weight f32 [2]",
-        "net.extra f32 [1]",
-        "sub i64 [1]",
-        "slots.d f32 [1]",
-        "slots.s f32 [1]",
-    ];
+    let expected =
+        ["net.conv.weight f32 [2]", "net.extra f32 [1]", "sub i64 [1]", "slots.d f32 [1]", "slots.s f32 [1]"];
     assert_eq!(e, expected);
 }
 
 #[test]
 fn types_that_only_the_third_version_knows() {
-    let p = Pickle::new()
-        .raw(b"}")
-        .text("w")
-        .global("torch._utils", "_rebuild_tensor_v3")
-        .raw(b"(");
-    let p = p
-        .storage("UntypedStorage", "0", 4)
-        .int(0)
-        .ints(&[4])
-        .ints(&[1])
-        .raw(b"\x89N");
+    let p = Pickle::new().raw(b"}").text("w").global("torch._utils", "_rebuild_tensor_v3").raw(b"(");
+    let p = p.storage("UntypedStorage", "0", 4).int(0).ints(&[4]).ints(&[1]).raw(b"\x89N");
     let (e, _) = of(p.global("torch", "float8_e4m3fn").raw(b"tRs"), &[("0", 4)]);
     assert_eq!(e, ["w f8e4m3 [4]"]);
 }
 
 #[test]
 fn storages_nobody_names_go_by_their_entry() {
-    let p = Pickle::new()
-        .raw(b"(")
-        .storage("FloatStorage", "0", 2)
-        .storage("StrangeStorage", "1", 2);
+    let p = Pickle::new().raw(b"(").storage("FloatStorage", "0", 2).storage("StrangeStorage", "1", 2);
     let p = p.storage("FloatStorage", "2", 99).raw(b"t");
     let (e, _) = of(p, &[("0", 8), ("1", 8), ("2", 8), ("never mentioned", 3)]);
-    let expected = [
-        "data/0 f32 [2]",
-        "data/1 opaque [8]",
-        "data/2 opaque [8]",
-        "data/never mentioned opaque [3]",
-    ];
+    let expected = ["data/0 f32 [2]", "data/1 opaque [8]", "data/2 opaque [8]", "data/never mentioned opaque [3]"];
     assert_eq!(e, expected);
 }
 
@@ -194,10 +130,7 @@ fn pickles_that_cannot_be_followed_leave_opaque_storages() {
     }
     let mut packed = pt_entries(&good.stop(), &[("0", 8)]);
     packed[0].method = 8;
-    assert_eq!(
-        extents(&scanned(&simple(&packed), NAME).unwrap()),
-        ["data/0 opaque [8]"]
-    );
+    assert_eq!(extents(&scanned(&simple(&packed), NAME).unwrap()), ["data/0 opaque [8]"]);
     let last = packed.len() - 2;
     packed[last].method = 8;
     assert!(scanned(&simple(&packed), NAME).unwrap().extents.is_empty());
@@ -205,13 +138,7 @@ fn pickles_that_cannot_be_followed_leave_opaque_storages() {
 
 #[test]
 fn script_archives_have_a_second_pickle() {
-    let data = Pickle::new()
-        .global("__torch__", "M")
-        .raw(b")\x81}")
-        .text("w")
-        .whole("0", &[1])
-        .raw(b"sb")
-        .stop();
+    let data = Pickle::new().global("__torch__", "M").raw(b")\x81}").text("w").whole("0", &[1]).raw(b"sb").stop();
     let constants = Pickle::new().whole("0", &[2]).raw(b"\x85").stop();
     let entries = [
         entry("m/constants.pkl", &constants),
@@ -223,14 +150,7 @@ fn script_archives_have_a_second_pickle() {
     let layout = scanned(&simple(&entries), "m.ptl").unwrap();
     assert_eq!(extents(&layout), ["constants.0 f32 [2]", "w f32 [1]"]);
     // Views follow their storage when the two directories lie in another order than the pickles.
-    let data = Pickle::new()
-        .raw(b"}(")
-        .text("w")
-        .whole("0", &[1])
-        .text("x")
-        .whole("0", &[1])
-        .raw(b"u")
-        .stop();
+    let data = Pickle::new().raw(b"}(").text("w").whole("0", &[1]).text("x").whole("0", &[1]).raw(b"u").stop();
     let entries = [
         entry("m/data.pkl", &data),
         entry("m/constants.pkl", &constants),
@@ -240,17 +160,8 @@ fn script_archives_have_a_second_pickle() {
     let layout = scanned(&simple(&entries), NAME).unwrap();
     assert_eq!(extents(&layout), ["constants.0 f32 [2]", "w f32 [1]"]);
     assert_eq!(views(&layout), ["x 1+0 [1] [1]"]);
-    let tagged = Pickle::new()
-        .raw(b"}")
-        .text("d")
-        .global("torch.jit._pickle", "restore_type_tag")
-        .raw(b"}");
-    let tagged = tagged
-        .text("k")
-        .whole("0", &[1])
-        .raw(b"s")
-        .text("Dict[str, Tensor]")
-        .raw(b"\x86Rs");
+    let tagged = Pickle::new().raw(b"}").text("d").global("torch.jit._pickle", "restore_type_tag").raw(b"}");
+    let tagged = tagged.text("k").whole("0", &[1]).raw(b"s").text("Dict[str, Tensor]").raw(b"\x86Rs");
     assert_eq!(of(tagged, &[("0", 4)]).0, ["d.k f32 [1]"]);
 }
 
@@ -266,11 +177,7 @@ fn archives_in_every_style() {
             ..Style::default()
         };
         let entries: Vec<_> = pt_entries(&pickle, &[("0", 8)]);
-        let entries = entries.into_iter().map(|e| Entry {
-            wide: bit(3),
-            streamed: bit(4),
-            ..e
-        });
+        let entries = entries.into_iter().map(|e| Entry { wide: bit(3), streamed: bit(4), ..e });
         let layout = scanned(&archive(&entries.collect::<Vec<_>>(), &style), NAME).unwrap();
         assert_eq!(extents(&layout), ["w f32 [2]"], "{style:?}");
     }
@@ -291,12 +198,7 @@ fn damage_is_survived() {
 #[test]
 fn the_pickle_alone_is_damaged_in_every_bit() {
     // Flips in the pickle leave the zip whole, so they reach the machine.
-    let p = Pickle::new()
-        .raw(b"}(")
-        .text("a")
-        .whole("0", &[2, 2])
-        .text("b")
-        .raw(b"](q\x01K\x01h\x01eu");
+    let p = Pickle::new().raw(b"}(").text("a").whole("0", &[2, 2]).text("b").raw(b"](q\x01K\x01h\x01eu");
     let pickle = p.stop();
     for bit in 0..8 * pickle.len() {
         let mut broken = pickle.clone();
@@ -315,12 +217,6 @@ fn many_pickles_and_many_storages_do_not_multiply() {
     entries.extend((0..20_000).map(|i| entry(&format!("a/p{i}.pkl"), &pickle)));
     entries.extend((0..20_000).map(|i| entry(&format!("a/data/{i}"), b"12")));
     let start = std::time::Instant::now();
-    assert_eq!(
-        scanned(&archive(&entries, &Style::default()), NAME)
-            .unwrap()
-            .extents
-            .len(),
-        20_000
-    );
+    assert_eq!(scanned(&archive(&entries, &Style::default()), NAME).unwrap().extents.len(), 20_000);
     assert!(start.elapsed() < std::time::Duration::from_secs(30));
 }

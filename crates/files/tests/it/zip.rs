@@ -9,20 +9,14 @@ use proptest::prelude::*;
 const NAME: &str = "arrays.npz";
 
 fn arrays() -> Vec<Entry> {
-    vec![
-        entry("w.npy", &array("<f4", &[2, 3], 24)),
-        entry("b.npy", &array("<i8", &[], 8)),
-    ]
+    vec![entry("w.npy", &array("<f4", &[2, 3], 24)), entry("b.npy", &array("<i8", &[], 8))]
 }
 
 #[test]
 fn stored_arrays_are_extents_and_deflated_ones_are_not() {
     let mut entries = arrays();
     entries.push(entry("empty.npy", &array("<f2", &[4, 0], 0)));
-    entries.push(Entry {
-        method: 8,
-        ..entry("packed.npy", b"whatever deflate made")
-    });
+    entries.push(Entry { method: 8, ..entry("packed.npy", b"whatever deflate made") });
     entries.push(entry("readme.txt", b"hello"));
     entries.push(entry(
         "objects.npy",
@@ -62,15 +56,8 @@ fn array_types() {
     }
     assert_eq!(seen("<c8", 16), ["array c64 [2]"]);
     assert_eq!(seen("<c16", 32), ["array c128 [2]"]);
-    for (foreign, bytes) in [
-        (">f4", 8),
-        ("<V2", 4),
-        ("<U3", 24),
-        ("|S5", 10),
-        ("<M8[ns]", 16),
-        ("<f16", 32),
-        ("?", 40),
-    ] {
+    for (foreign, bytes) in [(">f4", 8), ("<V2", 4), ("<U3", 24), ("|S5", 10), ("<M8[ns]", 16), ("<f16", 32), ("?", 40)]
+    {
         assert_eq!(seen(foreign, 40), [format!("array opaque [{bytes}]")], "{foreign}");
     }
     let record = "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}";
@@ -95,16 +82,11 @@ fn broken_arrays_are_refused() {
 
 #[test]
 fn duplicates_and_overlaps_are_refused() {
-    let twice = [
-        entry("a.npy", &array("<f4", &[1], 4)),
-        entry("a.npy", &array("<f4", &[1], 4)),
-    ];
+    let twice = [entry("a.npy", &array("<f4", &[1], 4)), entry("a.npy", &array("<f4", &[1], 4))];
     assert!(refusal(&simple(&twice), NAME).contains("two entries are named"));
     let good = simple(&[entry("a.npy", b"x"), entry("b.npy", b"y")]);
     // The second directory record is sent to the first one's local header.
-    let records: Vec<_> = (0..good.len())
-        .filter(|&i| good[i..].starts_with(b"PK\x01\x02"))
-        .collect();
+    let records: Vec<_> = (0..good.len()).filter(|&i| good[i..].starts_with(b"PK\x01\x02")).collect();
     let mut crossed = good.clone();
     crossed[records[1] + 42..records[1] + 46].fill(0);
     assert!(refusal(&crossed, NAME).contains("local header"));
@@ -136,45 +118,27 @@ fn a_cut_archive_looks_incompletely_written() {
     assert!(refusal(&good[..good.len() - 30], NAME).contains("incompletely written"));
     // Other people's broken archives are not refused.
     let other = simple(&[entry("word/document.xml", b"<w/>")]);
-    assert_eq!(
-        scanned(&other[..other.len() - 30], "a.docx").unwrap().format,
-        Format::Plain
-    );
+    assert_eq!(scanned(&other[..other.len() - 30], "a.docx").unwrap().format, Format::Plain);
     assert_eq!(scanned(&other, "a.docx").unwrap().format, Format::Plain);
 }
 
 #[test]
 fn archives_that_begin_with_something_else_are_plain() {
-    let style = Style {
-        prefix: b"#!/bin/sh\n".to_vec(),
-        ..Style::default()
-    };
-    assert_eq!(
-        scanned(&archive(&arrays(), &style), NAME).unwrap().format,
-        Format::Plain
-    );
+    let style = Style { prefix: b"#!/bin/sh\n".to_vec(), ..Style::default() };
+    assert_eq!(scanned(&archive(&arrays(), &style), NAME).unwrap().format, Format::Plain);
 }
 
 #[test]
 fn a_comment_that_looks_like_an_end_record_is_a_comment() {
-    let style = Style {
-        comment: [b"PK\x05\x06".as_slice(), &[0; 30]].concat(),
-        ..Style::default()
-    };
+    let style = Style { comment: [b"PK\x05\x06".as_slice(), &[0; 30]].concat(), ..Style::default() };
     assert_eq!(scanned(&archive(&arrays(), &style), NAME).unwrap().extents.len(), 2);
 }
 
 #[test]
 fn damage_is_survived() {
     survives_damage(&simple(&arrays()), NAME);
-    let wide = Entry {
-        wide: true,
-        ..entry("w.npy", &array("<f4", &[1], 4))
-    };
-    let style = Style {
-        wide: true,
-        ..Style::default()
-    };
+    let wide = Entry { wide: true, ..entry("w.npy", &array("<f4", &[1], 4)) };
+    let style = Style { wide: true, ..Style::default() };
     survives_damage(&archive(&[wide], &style), NAME);
 }
 

@@ -59,11 +59,7 @@ impl Address {
             None => false,
         };
         url.set_path(&format!("{front}/api/v1/repos/{owner}/{name}/sync/"));
-        Ok(Address {
-            base: url,
-            shown,
-            loopback,
-        })
+        Ok(Address { base: url, shown, loopback })
     }
 
     /// The header that a token becomes.
@@ -73,14 +69,8 @@ impl Address {
     pub fn authorize(&self, token: &str) -> Result<HeaderValue> {
         let allowed = self.loopback || self.base.scheme() == "https" || env::var(ALLOW).is_ok_and(|v| v == "1");
         if !allowed {
-            let message = format!(
-                "a token is not sent to {}: anybody on the way could read it",
-                self.shown
-            );
-            return Err(RepoError::user(
-                message,
-                format!("use https, or set {ALLOW}=1 in a network that you trust"),
-            ));
+            let message = format!("a token is not sent to {}: anybody on the way could read it", self.shown);
+            return Err(RepoError::user(message, format!("use https, or set {ALLOW}=1 in a network that you trust")));
         }
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_| RepoError::usage("the token has characters that no token has", "copy it anew"))?;
@@ -96,14 +86,8 @@ mod tests {
     #[test]
     fn urls_lead_to_routes_and_secrets_stay_out_of_them() {
         for (text, base) in [
-            (
-                "http://127.0.0.1:7878/ada/gpt",
-                "http://127.0.0.1:7878/api/v1/repos/ada/gpt/sync/",
-            ),
-            (
-                "https://x.org/models/ada/gpt.git/",
-                "https://x.org/models/api/v1/repos/ada/gpt/sync/",
-            ),
+            ("http://127.0.0.1:7878/ada/gpt", "http://127.0.0.1:7878/api/v1/repos/ada/gpt/sync/"),
+            ("https://x.org/models/ada/gpt.git/", "https://x.org/models/api/v1/repos/ada/gpt/sync/"),
         ] {
             assert_eq!(Address::new(text).expect(text).base.as_str(), base);
         }
@@ -114,11 +98,7 @@ mod tests {
         assert!(!format!("{error:?}").contains("secret"));
         let at = |text| Address::new(text).expect("an address").authorize("t");
         at("http://x.org/ada/gpt").expect_err("in the clear");
-        for text in [
-            "http://localhost/ada/gpt",
-            "http://[::1]:9/ada/gpt",
-            "https://x.org/ada/gpt",
-        ] {
+        for text in ["http://localhost/ada/gpt", "http://[::1]:9/ada/gpt", "https://x.org/ada/gpt"] {
             let header = at(text).expect(text);
             assert!(header.is_sensitive() && !format!("{header:?}").contains("Bearer"));
         }

@@ -46,11 +46,7 @@ pub(super) struct Refused {
 
 impl From<RepoError> for Refused {
     fn from(error: RepoError) -> Refused {
-        Refused {
-            error: Box::new(error),
-            status: 0,
-            code: String::new(),
-        }
+        Refused { error: Box::new(error), status: 0, code: String::new() }
     }
 }
 
@@ -88,17 +84,11 @@ impl Document {
 
     /// What became of a single ref.
     pub(super) fn of_ref(self, m: &RefMove) -> RepoError {
-        let name = m
-            .name
-            .strip_prefix(HEADS)
-            .or(m.name.strip_prefix(TAGS))
-            .unwrap_or(&m.name);
+        let name = m.name.strip_prefix(HEADS).or(m.name.strip_prefix(TAGS)).unwrap_or(&m.name);
         match (self.kind.as_str(), m.expected, m.new) {
-            ("conflict", Some(old), Some(new)) if self.moved.is_none() => RepoError::NotForward {
-                name: name.to_owned(),
-                old,
-                new,
-            },
+            ("conflict", Some(old), Some(new)) if self.moved.is_none() => {
+                RepoError::NotForward { name: name.to_owned(), old, new }
+            }
             ("conflict", ..) => self.conflict(),
             ("not_found", ..) => not_found(&self.detail).unwrap_or_else(|| self.user()),
             ("io" | "internal" | "corrupt", ..) => failed(name, &self.detail),
@@ -122,11 +112,7 @@ pub(super) fn refused(shown: &str, status: StatusCode, code: &str, body: &[u8]) 
             RepoError::user(message, "check the URL: http(s)://HOST[:PORT]/OWNER/NAME")
         }
     };
-    Refused {
-        error: Box::new(error),
-        status: status.as_u16(),
-        code: code.to_owned(),
-    }
+    Refused { error: Box::new(error), status: status.as_u16(), code: code.to_owned() }
 }
 
 fn of(shown: &str, status: StatusCode, document: Document) -> RepoError {

@@ -34,9 +34,7 @@ pub(super) fn client(address: &Address, patient: bool) -> Result<Client> {
     if address.loopback {
         builder = builder.no_proxy();
     }
-    builder
-        .build()
-        .map_err(|e| RepoError::io("cannot make an HTTP client")(io::Error::other(innermost(&e))))
+    builder.build().map_err(|e| RepoError::io("cannot make an HTTP client")(io::Error::other(innermost(&e))))
 }
 
 /// The innermost cause: what the others add is the URL and the obvious.

@@ -26,13 +26,7 @@ pub(super) fn merge(mut plans: Vec<Plan>) -> Plan {
         records.dedup_by_key(|r| r.id);
         records
     };
-    let offers = offers.into_iter().map(|(pack, [named, below])| Offer {
-        pack,
-        named: once(named),
-        below: once(below),
-    });
-    Plan {
-        offers: offers.collect(),
-        pruned,
-    }
+    let offers =
+        offers.into_iter().map(|(pack, [named, below])| Offer { pack, named: once(named), below: once(below) });
+    Plan { offers: offers.collect(), pruned }
 }

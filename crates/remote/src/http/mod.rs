@@ -74,10 +74,7 @@ impl HttpPeer {
 
     fn post(path: &str, body: &Value, max: u64) -> Call {
         let bytes = Bytes::from(body.to_string());
-        Call {
-            body: Some((JSON, bytes)),
-            ..Call::new(Method::POST, path, max)
-        }
+        Call { body: Some((JSON, bytes)), ..Call::new(Method::POST, path, max) }
     }
 
     fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<Plan> {
@@ -89,19 +86,13 @@ impl HttpPeer {
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
         });
-        let call = Call {
-            patient: true,
-            ..HttpPeer::post("offer", &body, MAX_PLAN)
-        };
+        let call = Call { patient: true, ..HttpPeer::post("offer", &body, MAX_PLAN) };
         Plan::decode(&self.wire.call_while(call, progress)?)
     }
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
     fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<Plan>) -> Result<()> {
-        let call = Call {
-            patient: true,
-            ..HttpPeer::post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN)
-        };
+        let call = Call { patient: true, ..HttpPeer::post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN) };
         match self.wire.call_while(call, progress) {
             Ok(bytes) => out.push(Plan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {

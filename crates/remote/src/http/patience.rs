@@ -32,11 +32,7 @@ pub(super) struct Patience {
 impl Patience {
     /// For a request that takes long at the other side, or not.
     pub fn new(thinks: bool) -> Patience {
-        Patience {
-            since: Instant::now(),
-            tries: 0,
-            enough: if thinks { THINK } else { ENOUGH },
-        }
+        Patience { since: Instant::now(), tries: 0, enough: if thinks { THINK } else { ENOUGH } }
     }
 
     /// How long to pause before the next try. `reached`: whether the other side ever answered.

@@ -66,10 +66,7 @@ pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Resul
         json!({"commit": id.to_hex(), "time_ms": mark.time_ms, "rules": mark.rules})
     };
     let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
-    let call = Call {
-        patient: true,
-        ..HttpPeer::post("pruned", &body, MAX_JSON)
-    };
+    let call = Call { patient: true, ..HttpPeer::post("pruned", &body, MAX_JSON) };
     peer.wire.call(call)?;
     Ok(())
 }
@@ -81,10 +78,7 @@ pub(super) fn move_all(peer: &HttpPeer, moves: &[RefMove], message: &str) -> Res
         json!({"name": m.name, "expected": hex(m.expected), "new": hex(m.new), "force": m.force})
     };
     let body = json!({"moves": moves.iter().map(line).collect::<Vec<Value>>(), "message": message});
-    let call = Call {
-        patient: true,
-        ..HttpPeer::post("refs", &body, MAX_JSON)
-    };
+    let call = Call { patient: true, ..HttpPeer::post("refs", &body, MAX_JSON) };
     let outcome: Outcome = parse(&peer.wire.call(call)?)?;
     let matches = outcome.refs.iter().map(|r| &r.name).eq(moves.iter().map(|m| &m.name));
     if !matches {

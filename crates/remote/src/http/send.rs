@@ -75,12 +75,7 @@ fn look(peer: &HttpPeer, bundle: &Bundle) -> Result<There> {
     let path = format!("packs/{}?size={}", bundle.id, bundle.size);
     let there: There = parse(&peer.wire.call(Call::new(Method::GET, path, MAX_JSON))?)?;
     let fits = (1..=LONGEST).contains(&there.part_bytes);
-    if !fits
-        || there
-            .missing
-            .iter()
-            .any(|gap| gap.part >= bundle.size.div_ceil(there.part_bytes))
-    {
+    if !fits || there.missing.iter().any(|gap| gap.part >= bundle.size.div_ceil(there.part_bytes)) {
         return Err(nonsense("it misses parts that there cannot be"));
     }
     Ok(there)
@@ -116,10 +111,7 @@ fn put(peer: &HttpPeer, bundle: &Bundle, gap: &Gap, part: &Bytes) -> Result<()> 
     loop {
         let rest = usize::try_from(from).ok().filter(|from| *from < part.len());
         let rest = part.slice(rest.ok_or_else(|| nonsense("it has more of a part than there is"))?..);
-        let path = format!(
-            "packs/{}/parts/{}?size={}&from={from}",
-            bundle.id, gap.part, bundle.size
-        );
+        let path = format!("packs/{}/parts/{}?size={}&from={from}", bundle.id, gap.part, bundle.size);
         let call = Call {
             body: Some((OCTETS, rest)),
             headers: vec![(HASH, hash.clone())],

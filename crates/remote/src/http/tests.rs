@@ -77,11 +77,7 @@ fn a_body_that_is_cut_off_goes_on_and_a_wrong_one_and_a_busy_server_are_asked_ag
         assert!(asked.contains(&range), "{range}: {asked}");
     }
     assert!(asked.iter().all(|a| a.contains("authorization: bearer mdl_secret")));
-    assert!(
-        asked
-            .iter()
-            .all(|a| a.starts_with("post /api/v1/repos/ada/gpt/sync/read "))
-    );
+    assert!(asked.iter().all(|a| a.starts_with("post /api/v1/repos/ada/gpt/sync/read ")));
     assert!(!format!("{peer:?}").contains("secret"));
 }
 
@@ -94,12 +90,7 @@ fn refusals_are_told_with_what_to_do_and_not_tried_again() {
     let newer = r#"{"protocol": 2, "something": "else"}"#;
     let (url, serving) = server(vec![
         problem("401 Unauthorized", "", "unauthorized", "this wants a token"),
-        problem(
-            "404 Not Found",
-            "X-Error-Code: PackGone\r\n",
-            "not_found",
-            "pack not found: 0707",
-        ),
+        problem("404 Not Found", "X-Error-Code: PackGone\r\n", "not_found", "pack not found: 0707"),
         problem("422 No", "", "user", "it cannot be"),
         problem("404 Not Found", "", "not_found", "there is nothing at \\\"/ada\\\""),
         answer("404 Not Found", 4, "", "what"),
@@ -113,23 +104,11 @@ fn refusals_are_told_with_what_to_do_and_not_tried_again() {
     }
     let hint = &told[0].2;
     assert!(told[0].1.contains("wants a token"), "{told:?}");
-    assert!(
-        hint.contains("MDL_TOKEN") && hint.contains("credentials.json"),
-        "{hint}"
-    );
-    assert_eq!(
-        (hint.matches("mdl token create").count(), hint.contains("try this")),
-        (1, false)
-    );
-    assert_eq!(
-        (told[1].0, told[1].1.as_str()),
-        (ErrorKind::NotFound, "pack not found: 0707")
-    );
+    assert!(hint.contains("MDL_TOKEN") && hint.contains("credentials.json"), "{hint}");
+    assert_eq!((hint.matches("mdl token create").count(), hint.contains("try this")), (1, false));
+    assert_eq!((told[1].0, told[1].1.as_str()), (ErrorKind::NotFound, "pack not found: 0707"));
     assert_eq!((told[2].1.as_str(), told[2].2.as_str()), ("it cannot be", "try this"));
-    assert_eq!(
-        (told[3].0, told[3].1.as_str()),
-        (ErrorKind::NotFound, format!("repository not found: {url}").as_str())
-    );
+    assert_eq!((told[3].0, told[3].1.as_str()), (ErrorKind::NotFound, format!("repository not found: {url}").as_str()));
     assert!(told[4].1.contains("not as `mdl serve` does"), "{told:?}");
     let newer = peer.refs().expect_err("another protocol").to_string();
     assert!(newer.contains("version 2 of the protocol"), "{newer}");
@@ -143,8 +122,5 @@ fn nobody_there_is_said_so() {
     drop(listener);
     let peer = HttpPeer::new(&url, None).expect("a peer");
     let error = peer.refs().expect_err("nobody");
-    assert!(
-        error.kind() == ErrorKind::Io && error.to_string().contains("cannot reach"),
-        "{error}"
-    );
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("cannot reach"), "{error}");
 }

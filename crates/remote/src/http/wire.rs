@@ -61,14 +61,7 @@ pub(super) struct Call {
 
 impl Call {
     pub fn new(method: Method, path: impl Into<String>, max: u64) -> Call {
-        Call {
-            method,
-            path: path.into(),
-            body: None,
-            headers: Vec::new(),
-            patient: false,
-            max,
-        }
+        Call { method, path: path.into(), body: None, headers: Vec::new(), patient: false, max }
     }
 }
 

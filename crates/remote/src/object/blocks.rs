@@ -92,11 +92,7 @@ impl State {
 impl Blocks {
     /// Holds up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Blocks {
-        Blocks {
-            state: Mutex::default(),
-            landed: Condvar::new(),
-            limit,
-        }
+        Blocks { state: Mutex::default(), landed: Condvar::new(), limit }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,11 +119,7 @@ impl Blocks {
         let end = (wanted.start..most).find(|b| !state.idle(key, *b)).unwrap_or(most);
         let range = wanted.start..end;
         state.flying.extend(range.clone().map(|b| (key.clone(), b)));
-        Ask::Fetch(Flight {
-            blocks: self,
-            key: key.clone(),
-            range,
-        })
+        Ask::Fetch(Flight { blocks: self, key: key.clone(), range })
     }
 
     /// Forgets a key that is deleted.
@@ -150,9 +142,7 @@ impl Flight<'_> {
         let size = BLOCK as usize;
         let cuts = (0..bytes.len()).step_by(size);
         // Copies: a block must not keep its neighbours in memory.
-        let parts: Vec<Bytes> = cuts
-            .map(|at| Bytes::copy_from_slice(&bytes[at..bytes.len().min(at + size)]))
-            .collect();
+        let parts: Vec<Bytes> = cuts.map(|at| Bytes::copy_from_slice(&bytes[at..bytes.len().min(at + size)])).collect();
         let mut state = self.blocks.lock();
         for (number, part) in self.range.clone().zip(&parts) {
             state.insert((self.key.clone(), number), part.clone(), self.blocks.limit);

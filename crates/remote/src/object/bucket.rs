@@ -78,12 +78,7 @@ pub(super) fn unsupported(error: &object_store::Error) -> bool {
 
 impl Bucket {
     pub(super) fn new(store: Arc<dyn ObjectStore>, once: Arc<dyn ObjectStore>, prefix: &str, shown: &str) -> Bucket {
-        Bucket {
-            store,
-            once,
-            root: prefix.trim_matches('/').into(),
-            shown: shown.trim_end_matches('/').into(),
-        }
+        Bucket { store, once, root: prefix.trim_matches('/').into(), shown: shown.trim_end_matches('/').into() }
     }
 
     /// A key as users know it.
@@ -128,10 +123,7 @@ impl Bucket {
             if bytes.len() as u64 == meta.size {
                 return Ok(Some(Value {
                     bytes,
-                    version: UpdateVersion {
-                        e_tag: meta.e_tag,
-                        version: meta.version,
-                    },
+                    version: UpdateVersion { e_tag: meta.e_tag, version: meta.version },
                     nonce: metadata(&attributes, NONCE),
                     after: metadata(&attributes, AFTER),
                 }));
@@ -178,10 +170,7 @@ impl Bucket {
     pub(super) async fn objects(&self, prefix: &str) -> Result<Vec<(String, ObjectMeta)>> {
         let path = self.path(prefix)?;
         let all = self.store.list((!path.is_root()).then_some(&path));
-        let all: Vec<ObjectMeta> = all
-            .try_collect()
-            .await
-            .map_err(|e| failed("list", &self.at(prefix), &e))?;
+        let all: Vec<ObjectMeta> = all.try_collect().await.map_err(|e| failed("list", &self.at(prefix), &e))?;
         let keyed = all.into_iter().filter_map(|m| Some((self.key(&m.location)?, m)));
         Ok(keyed.collect())
     }

@@ -31,9 +31,7 @@ fn tagged<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
 
 /// Whether the bucket itself is missing: S3, Azure and Google say so in their own words.
 fn no_bucket(text: &str) -> bool {
-    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]
-        .iter()
-        .any(|words| text.contains(words))
+    ["NoSuchBucket", "ContainerNotFound", "bucket does not exist"].iter().any(|words| text.contains(words))
 }
 
 /// Whether the object is absent, and not its whole bucket.
@@ -75,10 +73,7 @@ mod tests {
     use mdl_repo::ErrorKind;
 
     fn not_found(body: &str) -> Error {
-        Error::NotFound {
-            path: "p".to_owned(),
-            source: body.to_owned().into(),
-        }
+        Error::NotFound { path: "p".to_owned(), source: body.to_owned().into() }
     }
 
     #[test]
@@ -94,10 +89,7 @@ mod tests {
     #[test]
     fn a_refusal_names_its_code_and_keeps_the_rest_to_itself() {
         let source = "<Error><Code>SignatureDoesNotMatch</Code><StringToSign>secret</StringToSign></Error>";
-        let error = Error::PermissionDenied {
-            path: "p".to_owned(),
-            source: source.to_owned().into(),
-        };
+        let error = Error::PermissionDenied { path: "p".to_owned(), source: source.to_owned().into() };
         let told = failed("write", "s3://b/k", &error);
         assert_eq!(told.kind(), ErrorKind::User);
         assert_eq!(told.to_string(), "cannot write s3://b/k: SignatureDoesNotMatch");

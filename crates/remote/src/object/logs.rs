@@ -66,10 +66,7 @@ async fn pieces(bucket: &Bucket, key: &str) -> Result<(Vec<String>, u64)> {
 async fn next_time(bucket: &Bucket, key: &str) -> Result<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    let (all, offset) = (
-        bucket.path(&folder(key))?,
-        bucket.path(&format!("{}{now:016x}", folder(key)))?,
-    );
+    let (all, offset) = (bucket.path(&folder(key))?, bucket.path(&format!("{}{now:016x}", folder(key)))?);
     let later: Vec<ObjectMeta> = bucket
         .store
         .list_with_offset(Some(&all), &offset)
@@ -114,10 +111,7 @@ async fn read(bucket: &Bucket, key: &str, most: u64) -> Result<Log> {
         // One that is gone since it was listed went into a new base.
         if each.iter().all(Option::is_some) {
             let is_there = base.is_some() || !pieces.is_empty();
-            let all = base
-                .clone()
-                .into_iter()
-                .chain(each.into_iter().flatten().map(|v| v.bytes));
+            let all = base.clone().into_iter().chain(each.into_iter().flatten().map(|v| v.bytes));
             let joined = is_there.then(|| all.flatten().collect());
             return Ok(Log { base, pieces, joined });
         }
@@ -171,10 +165,7 @@ pub(super) fn joined(prefix: &Prefix, listed: Vec<Stored>) -> Vec<Stored> {
         if !stored.key.starts_with(prefix.as_str()) {
             continue;
         }
-        let entry = out.entry(stored.key.clone()).or_insert_with(|| Stored {
-            size: 0,
-            ..stored.clone()
-        });
+        let entry = out.entry(stored.key.clone()).or_insert_with(|| Stored { size: 0, ..stored.clone() });
         entry.size += stored.size;
         entry.modified = entry.modified.max(stored.modified);
     }

@@ -125,11 +125,7 @@ async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &Prefix) -> Resu
     let keyed = objects.filter_map(|(name, meta)| Some((Key::parse(name).ok()?, meta)));
     let looked = stream::iter(keyed).map(|(key, meta)| async move {
         let kept = is_value(bucket, tombstones, &key, &meta).await?;
-        Ok(kept.then(|| Stored {
-            key,
-            size: meta.size,
-            modified: meta.last_modified.into(),
-        }))
+        Ok(kept.then(|| Stored { key, size: meta.size, modified: meta.last_modified.into() }))
     });
     let found: Vec<Result<Option<Stored>>> = looked.buffered(AT_ONCE).collect().await;
     let values = found.into_iter().filter_map(Result::transpose).collect::<Result<_>>()?;
@@ -156,8 +152,7 @@ impl Storage for ObjectStorage {
             return read::within(key, &whole, offset, buf);
         }
         // The size first: it knows a tombstone from a value.
-        self.size(key)?
-            .ok_or_else(|| RepoError::not_found("stored file", key))?;
+        self.size(key)?.ok_or_else(|| RepoError::not_found("stored file", key))?;
         read::straight(&self.bucket, key, offset, buf)
     }
 

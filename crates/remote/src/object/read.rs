@@ -33,9 +33,7 @@ fn end_of(key: &str, offset: u64, buf: &[u8]) -> Result<u64> {
 
 /// Fills `buf` from `offset` of a value that is here.
 pub(super) fn within(key: &str, value: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
-    let range = usize::try_from(offset)
-        .ok()
-        .and_then(|o| value.get(o..o.checked_add(buf.len())?));
+    let range = usize::try_from(offset).ok().and_then(|o| value.get(o..o.checked_add(buf.len())?));
     buf.copy_from_slice(range.ok_or_else(|| short(key))?);
     Ok(())
 }

@@ -111,9 +111,7 @@ impl Attempt<'_> {
     /// Sends the put; whether the store said yes.
     async fn put(&mut self, before: &Option<Value>) -> Result<bool> {
         let options = PutOptions {
-            mode: before
-                .as_ref()
-                .map_or(PutMode::Create, |v| PutMode::Update(v.version.clone())),
+            mode: before.as_ref().map_or(PutMode::Create, |v| PutMode::Update(v.version.clone())),
             attributes: match self.plain {
                 true => Default::default(),
                 false => signed(&self.nonce, before.as_ref().and_then(|v| v.nonce.as_deref())),
@@ -147,10 +145,7 @@ impl Attempt<'_> {
     }
 
     fn unknown(&self, why: &str) -> RepoError {
-        let context = format!(
-            "cannot tell whether {} was written, and by whom it was since",
-            self.bucket.at(self.key)
-        );
+        let context = format!("cannot tell whether {} was written, and by whom it was since", self.bucket.at(self.key));
         RepoError::io(context)(io::Error::other(why.to_owned()))
     }
 

@@ -45,12 +45,7 @@ fn spool_failed(e: io::Error) -> RepoError {
 
 impl Spool {
     pub(super) fn new(bucket: Bucket) -> Spool {
-        Spool {
-            bucket,
-            small: Vec::new(),
-            file: None,
-            len: 0,
-        }
+        Spool { bucket, small: Vec::new(), file: None, len: 0 }
     }
 
     fn spill(&mut self) -> Result<&mut File> {
@@ -60,9 +55,7 @@ impl Spool {
             self.small = Vec::new();
             self.file = Some(file);
         }
-        self.file
-            .as_mut()
-            .ok_or_else(|| spool_failed(io::ErrorKind::NotFound.into()))
+        self.file.as_mut().ok_or_else(|| spool_failed(io::ErrorKind::NotFound.into()))
     }
 }
 
@@ -77,12 +70,7 @@ impl Upload for Spool {
     }
 
     fn finish(self: Box<Self>, key: &Key) -> Result<()> {
-        let Spool {
-            bucket,
-            small,
-            file,
-            len,
-        } = *self;
+        let Spool { bucket, small, file, len } = *self;
         let key = key.clone();
         block_on(async move {
             if immutable(&key) && there(&bucket, &key, len, true).await? {
@@ -145,9 +133,7 @@ async fn send(upload: &mut dyn MultipartUpload, file: Arc<File>, len: u64) -> st
         if on_the_way.len() >= at_once {
             on_the_way.next().await.unwrap_or(Ok(())).map_err(Broken::Store)?;
         }
-        let bytes = read(file.clone(), start, part.min(len - start))
-            .await
-            .map_err(Broken::Spool)?;
+        let bytes = read(file.clone(), start, part.min(len - start)).await.map_err(Broken::Spool)?;
         on_the_way.push(upload.put_part(bytes.into()));
     }
     while let Some(done) = on_the_way.next().await {

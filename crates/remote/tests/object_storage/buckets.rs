@@ -20,18 +20,13 @@ pub fn fresh_s3(name: &str) -> Option<Place> {
         std::io::stderr().write_all(skipped.as_bytes()).expect("stderr");
         return None;
     };
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .expect("after 1970");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let unique = format!("{name}-{}-{}", std::process::id(), now.as_nanos());
     Some(Place::parse(&format!("{}/{unique}", base.trim_end_matches('/'))).expect("a place"))
 }
 
 fn memory(name: &str) -> Arc<dyn Storage> {
-    Place::parse(&format!("memory://{name}/p"))
-        .expect("place")
-        .storage()
-        .expect("storage")
+    Place::parse(&format!("memory://{name}/p")).expect("place").storage().expect("storage")
 }
 
 /// The faults that storage above has to live with, on one that has just been made for each.
@@ -41,13 +36,8 @@ fn lives_with_faults(fresh: &dyn Fn(u32) -> Arc<dyn Storage>) {
         let inner = fresh(n);
         let faulty = FaultStorage::new(inner.clone(), Some(fault));
         assert!(!faulty.excludes(), "a wrapper says what the storage says");
-        faulty
-            .swap(&Key::fixed("refs/a"), None, Some(b"1"))
-            .expect("the first change");
-        assert!(
-            faulty.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).is_err(),
-            "{fault:?}"
-        );
+        faulty.swap(&Key::fixed("refs/a"), None, Some(b"1")).expect("the first change");
+        assert!(faulty.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).is_err(), "{fault:?}");
         let happened = matches!(fault, Fault::LoseReply(_));
         let value: &[u8] = if happened { b"2" } else { b"1" };
         assert_eq!(get(&*inner, "refs/a"), Some(value.to_vec()), "{fault:?}");
@@ -67,30 +57,16 @@ fn a_bucket_in_memory_conforms() {
 
 #[test]
 fn a_bucket_conforms_whose_answers_get_lost() {
-    let plan = Plan {
-        unconfirmed: 10,
-        broken: 10,
-        busy: 10,
-        cut: 10,
-        ..Plan::default()
-    };
+    let plan = Plan { unconfirmed: 10, broken: 10, busy: 10, cut: 10, ..Plan::default() };
     // With eight threads at one key a lost answer may end in "not known": the counting test is in `swaps`.
-    let flaky = Flaky::new(Plan {
-        unconfirmed: 0,
-        broken: 0,
-        ..plan
-    });
+    let flaky = Flaky::new(Plan { unconfirmed: 0, broken: 0, ..plan });
     conforms(&flaky.storage());
     flaky.set(plan);
     let storage = flaky.storage();
     for n in 0..200u32 {
         let old = n.checked_sub(1).map(|n| n.to_string());
         storage
-            .swap(
-                &Key::fixed("refs/alone"),
-                old.as_ref().map(String::as_bytes),
-                Some(n.to_string().as_bytes()),
-            )
+            .swap(&Key::fixed("refs/alone"), old.as_ref().map(String::as_bytes), Some(n.to_string().as_bytes()))
             .expect("nobody else is there");
     }
 }
@@ -111,10 +87,7 @@ fn a_bucket_that_is_not_there_is_said_to_be_missing() {
     }
     let place = Place::parse("s3://no-such-bucket-anywhere/p").expect("place");
     let storage = place.storage().expect("storage");
-    for error in [
-        storage.get(&Key::fixed("a")).map(drop),
-        storage.list(&Prefix::fixed("a/")).map(drop),
-    ] {
+    for error in [storage.get(&Key::fixed("a")).map(drop), storage.list(&Prefix::fixed("a/")).map(drop)] {
         let error = error.expect_err("no bucket");
         assert!(error.hint().is_some(), "{error}");
         assert!(error.to_string().contains("bucket not found"), "{error}");

@@ -63,10 +63,7 @@ impl fmt::Display for Flaky {
 }
 
 fn server_error() -> Error {
-    Error::Generic {
-        store: "flaky",
-        source: "status 500, or nothing at all".into(),
-    }
+    Error::Generic { store: "flaky", source: "status 500, or nothing at all".into() }
 }
 
 impl Flaky {
@@ -124,10 +121,7 @@ impl ObjectStore for Flaky {
         let plan = self.now();
         let conditional = !matches!(options.mode, PutMode::Overwrite);
         if conditional && self.happens(plan.busy) {
-            return Err(Error::AlreadyExists {
-                path: path.to_string(),
-                source: "status 409".into(),
-            });
+            return Err(Error::AlreadyExists { path: path.to_string(), source: "status 409".into() });
         }
         if conditional && self.happens(plan.broken) {
             self.let_others();

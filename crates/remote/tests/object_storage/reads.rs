@@ -23,9 +23,7 @@ fn stored() -> (Arc<Flaky>, Vec<u8>) {
 
 fn read(storage: &dyn Storage, at: usize, len: usize) -> Vec<u8> {
     let mut buf = vec![0; len];
-    storage
-        .read_at(&Key::fixed("packs/p"), at as u64, &mut buf)
-        .expect("range");
+    storage.read_at(&Key::fixed("packs/p"), at as u64, &mut buf).expect("range");
     buf
 }
 
@@ -36,10 +34,7 @@ fn a_pack_that_is_there_is_not_sent_again() {
     let before = puts();
     flaky.storage().put(&Key::fixed("packs/p"), &bytes).expect("the same");
     assert_eq!(puts(), before);
-    flaky
-        .storage()
-        .put(&Key::fixed("packs/p"), &bytes[..9])
-        .expect("another length: what was there was none");
+    flaky.storage().put(&Key::fixed("packs/p"), &bytes[..9]).expect("another length: what was there was none");
     flaky.storage().put(&Key::fixed("refs/a"), b"1").expect("put");
     flaky.storage().put(&Key::fixed("refs/a"), b"1").expect("put");
     assert_eq!(puts(), before + 3, "only packs are told by their names");
@@ -88,10 +83,7 @@ fn a_long_range_is_neither_cached_nor_asked_for_at_once() {
 fn replies_that_end_early_are_asked_for_again() {
     let (flaky, bytes) = stored();
     let storage = flaky.storage().with_cache(2 * MIB);
-    flaky.set(Plan {
-        cut: 30,
-        ..Plan::default()
-    });
+    flaky.set(Plan { cut: 30, ..Plan::default() });
     let whole = storage.get(&Key::fixed("packs/p"));
     assert!(whole.is_ok_and(|b| b == Some(bytes.clone())) || storage.get(&Key::fixed("packs/p")).is_ok());
     for at in (0..20 * MIB).step_by(700_001) {
@@ -102,29 +94,16 @@ fn replies_that_end_early_are_asked_for_again() {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Io),
         }
     }
-    flaky.set(Plan {
-        cut: 100,
-        ..Plan::default()
-    });
-    let error = flaky
-        .storage()
-        .read_at(&Key::fixed("packs/p"), 0, &mut [0; 10])
-        .expect_err("always cut");
-    assert_eq!(
-        error.kind(),
-        ErrorKind::Io,
-        "the bytes are not known to be damaged: {error}"
-    );
+    flaky.set(Plan { cut: 100, ..Plan::default() });
+    let error = flaky.storage().read_at(&Key::fixed("packs/p"), 0, &mut [0; 10]).expect_err("always cut");
+    assert_eq!(error.kind(), ErrorKind::Io, "the bytes are not known to be damaged: {error}");
 }
 
 #[test]
 fn a_read_that_failed_is_no_obstacle_to_the_next() {
     let (flaky, bytes) = stored();
     let storage = flaky.storage();
-    flaky.set(Plan {
-        unread: 100,
-        ..Plan::default()
-    });
+    flaky.set(Plan { unread: 100, ..Plan::default() });
     assert!(storage.read_at(&Key::fixed("packs/p"), 0, &mut [0; 10]).is_err());
     assert!(storage.get(&Key::fixed("refs/a")).is_err() && storage.size(&Key::fixed("refs/a")).is_err());
     flaky.set(Plan::default());

@@ -58,9 +58,7 @@ pub fn model(tensors: &[(&str, Vec<f32>)]) -> Vec<u8> {
     for (name, values) in tensors {
         let end = at + 4 * values.len();
         let n = values.len();
-        head.push(format!(
-            r#""{name}":{{"dtype":"F32","shape":[{n}],"data_offsets":[{at},{end}]}}"#
-        ));
+        head.push(format!(r#""{name}":{{"dtype":"F32","shape":[{n}],"data_offsets":[{at},{end}]}}"#));
         at = end;
     }
     let mut json = format!("{{{}}}", head.join(","));
@@ -81,10 +79,7 @@ impl Place {
     }
 
     pub fn commit(&self, message: &str) -> Id {
-        let request = CommitRequest {
-            message: message.to_owned(),
-            ..CommitRequest::default()
-        };
+        let request = CommitRequest { message: message.to_owned(), ..CommitRequest::default() };
         self.repo.commit(&request, &Silent).expect("commit").id
     }
 
@@ -114,8 +109,7 @@ impl Place {
 /// Files of a version, by way of a checkout elsewhere.
 pub fn files(repo: &Repo, id: &Id) -> Vec<(String, Vec<u8>)> {
     let out = TempDir::new().expect("temp dir");
-    repo.checkout_to(id, out.path(), &CheckoutOptions::default(), &Silent)
-        .expect("checkout");
+    repo.checkout_to(id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
     let mut found = Vec::new();
     read_all(out.path(), &mut found);
     found.sort();
@@ -173,11 +167,7 @@ impl Peer for Flaky {
     fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>> {
         match self.whole {
             // As a server does, but with the pack among the repository's own.
-            true => self
-                .inner
-                .repo()
-                .offer_whole(tensors, self.inner.repo().storage(), progress)
-                .map(Some),
+            true => self.inner.repo().offer_whole(tensors, self.inner.repo().storage(), progress).map(Some),
             false => Ok(None),
         }
     }

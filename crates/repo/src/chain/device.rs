@@ -40,19 +40,14 @@ impl TensorReader<'_> {
         also: Option<usize>,
     ) -> Result<Option<Vec<Option<Box<dyn Held>>>>, CodecError> {
         let mut users = vec![0usize; self.levels.len()];
-        [Some(0), also]
-            .into_iter()
-            .flatten()
-            .for_each(|level| users[level] += 1);
+        [Some(0), also].into_iter().flatten().for_each(|level| users[level] += 1);
         let mut pending = Vec::new();
         for (i, level) in self.levels.iter().enumerate() {
             if users[i] == 0 {
                 continue;
             }
             let moved = |_| CodecError::Device("a pack has moved".to_owned());
-            let segments = (0..self.segments())
-                .map(|index| self.encoded(i, index))
-                .collect::<Result<Vec<_>, _>>();
+            let segments = (0..self.segments()).map(|index| self.encoded(i, index)).collect::<Result<Vec<_>, _>>();
             let segments = segments.map_err(moved)?;
             let Ok(schemes) = segments.iter().map(|s| scheme_of(s)).collect::<Result<Vec<_>, _>>() else {
                 return Ok(None);

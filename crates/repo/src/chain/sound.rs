@@ -49,8 +49,7 @@ impl Odb {
         let mut done = 0;
         while done < at.record.len {
             let n = (at.record.len - done).min(CHUNK) as usize;
-            at.pack
-                .payload_range(self.storage(), &at.record, done, &mut buffer[..n])?;
+            at.pack.payload_range(self.storage(), &at.record, done, &mut buffer[..n])?;
             hasher.update(&buffer[..n]);
             done += n as u64;
         }

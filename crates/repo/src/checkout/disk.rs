@@ -14,10 +14,7 @@ use std::{
 /// `UnsafePath`.
 pub fn check_path(rel: &str) -> Result<()> {
     let checked = rel.split('/').try_for_each(mdl_objects::check_new_name);
-    checked.map_err(|reason| RepoError::UnsafePath {
-        path: rel.to_owned(),
-        reason,
-    })
+    checked.map_err(|reason| RepoError::UnsafePath { path: rel.to_owned(), reason })
 }
 
 /// Where a tree's path lies below `root`. Trees of older programs may hold unsafe names, which are refused here, and so
@@ -78,11 +75,7 @@ pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
 
 pub(super) fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
     let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
-    if dir.is_dir() || !dir.starts_with(root) {
-        Ok(())
-    } else {
-        fs::create_dir_all(dir).map_err(failed)
-    }
+    if dir.is_dir() || !dir.starts_with(root) { Ok(()) } else { fs::create_dir_all(dir).map_err(failed) }
 }
 
 /// Removes the directories that a file that went leaves empty.
@@ -99,9 +92,7 @@ pub(super) fn remove_empty(path: &Path, root: &Path) {
 /// Two names that are one where upper and lower case are not told apart, if there are such.
 pub(super) fn same_but_for_case<'a>(names: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
     let mut seen = HashMap::new();
-    names
-        .into_iter()
-        .find_map(|name| Some((seen.insert(name.to_lowercase(), name)?, name)))
+    names.into_iter().find_map(|name| Some((seen.insert(name.to_lowercase(), name)?, name)))
 }
 
 /// Whether the file system takes names that differ in case only for one.
@@ -112,10 +103,7 @@ pub(super) fn ignores_case(dir: &Path) -> Result<bool> {
     let failed = |e| RepoError::io(format!("cannot write in {}", dir.display()))(e);
     let probe = Temporary::name_beside(&dir.join("case"));
     fs::File::create_new(&probe).map_err(failed)?;
-    let upper = probe
-        .file_name()
-        .map(|name| name.to_ascii_uppercase())
-        .unwrap_or_default();
+    let upper = probe.file_name().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
     let found = fs::symlink_metadata(probe.with_file_name(upper)).is_ok();
     fs::remove_file(&probe).map_err(failed)?;
     Ok(found)

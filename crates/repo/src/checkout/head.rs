@@ -42,8 +42,7 @@ impl Repo {
         }
         self.refuse_another_tip(head, Some(*commit))?;
         let message = format!("checkout: moving to {}", place(head));
-        self.refs
-            .move_head(held, from, head, &self.config.signature(), &message)?;
+        self.refs.move_head(held, from, head, &self.config.signature(), &message)?;
         self.files_are_of(Some(*commit));
         Ok(())
     }
@@ -52,11 +51,9 @@ impl Repo {
     fn refuse_another_tip(&self, head: &Head, expected: Option<Id>) -> Result<()> {
         let found = self.refs.tip(head)?;
         match head {
-            Head::Branch(name) if found != expected => Err(RepoError::Conflict {
-                name: format!("{HEADS}{name}"),
-                expected,
-                found,
-            }),
+            Head::Branch(name) if found != expected => {
+                Err(RepoError::Conflict { name: format!("{HEADS}{name}"), expected, found })
+            }
             _ => Ok(()),
         }
     }

@@ -34,19 +34,10 @@ fn is_executable(path: &Path) -> Result<bool> {
 impl Repo {
     /// What a file is, whatever is remembered of it; none if it is written to meanwhile.
     pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
-        let policy = Policy {
-            max_depth: 0,
-            allow_damaged: true,
-        };
+        let policy = Policy { max_depth: 0, allow_damaged: true };
         let (sink, progress) = (Sink::Ids, &crate::Silent);
-        let mut ingest = Ingest {
-            odb: &self.odb,
-            sink,
-            policy,
-            hints: &Hints::default(),
-            progress,
-            report: Report::default(),
-        };
+        let mut ingest =
+            Ingest { odb: &self.odb, sink, policy, hints: &Hints::default(), progress, report: Report::default() };
         // No state tells of it: it moves the inode's time, as links do.
         let executable = is_executable(path)?;
         let (state, told) = FileState::exposed(path)?;
@@ -55,12 +46,7 @@ impl Repo {
             found => found?,
         };
         let after = FileState::of(path)?;
-        Ok((!after.written_since(&state)).then_some(Read {
-            file: (found.mode, found.id),
-            executable,
-            state,
-            told,
-        }))
+        Ok((!after.written_since(&state)).then_some(Read { file: (found.mode, found.id), executable, state, told }))
     }
 
     /// The file as it is, if that is what a version holds. What is remembered of it is not asked, since it is about to

@@ -81,9 +81,7 @@ fn exchange(new: Temporary, path: &Path, held: StillHeld<'_>) -> Result<Outcome>
     // From here on the temporary name is that of what was there, which must not go by accident.
     std::mem::forget(new);
     if held(&aside).unwrap_or(false) {
-        return fs::remove_file(&aside)
-            .map(|()| Outcome::Done)
-            .map_err(cannot("remove", &aside));
+        return fs::remove_file(&aside).map(|()| Outcome::Done).map_err(cannot("remove", &aside));
     }
     match rename(&aside, path, RenameFlags::EXCHANGE)? {
         Some(Ok(())) => {

@@ -32,10 +32,7 @@ pub(super) fn need_room(jobs: &[Job<'_>], gone: &[(&str, PathBuf, Expected)], di
         left += batch.iter().map(|job| i128::from(taken(&job.path))).sum::<i128>();
     }
     match u64::try_from(lacking) {
-        Ok(lacking) if lacking > 0 => Err(RepoError::NoRoom {
-            wanted: free.saturating_add(lacking),
-            free,
-        }),
+        Ok(lacking) if lacking > 0 => Err(RepoError::NoRoom { wanted: free.saturating_add(lacking), free }),
         _ => Ok(()),
     }
 }

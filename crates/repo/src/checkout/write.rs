@@ -98,17 +98,12 @@ impl Repo {
         progress: &dyn Progress,
     ) -> Result<()> {
         self.odb.prefetch_files(jobs.iter().map(|j| j.entry))?;
-        progress.begin(
-            "checking out",
-            jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add),
-        );
+        progress.begin("checking out", jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add));
         for batch in batches(jobs) {
             let written = self.write_batch(batch, root, progress)?;
             for (job, new) in batch.iter().zip(written) {
                 touched.add(&job.path, root);
-                let outcome = place(new, &job.path, &job.expected, &|at| {
-                    self.still(at, job.rel, &job.expected)
-                })?;
+                let outcome = place(new, &job.path, &job.expected, &|at| self.still(at, job.rel, &job.expected))?;
                 kept(job.rel, outcome)?;
                 done.written += 1;
                 done.bytes = done.bytes.saturating_add(job.entry.size);
@@ -130,9 +125,8 @@ impl Repo {
                 written.push((new, scope.spawn(move || file.sync_all())));
             }
             let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
-                let ended = syncing
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
+                let ended =
+                    syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
                 ended.map_err(RepoError::io(format!("cannot sync {}", new.0.display())))?;
                 Ok(new)
             };
@@ -162,9 +156,6 @@ fn batch_len(jobs: &[Job<'_>]) -> usize {
 fn kept(rel: &str, outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Done => Ok(()),
-        Outcome::Kept(aside) => Err(RepoError::FileKept {
-            file: rel.to_owned(),
-            aside,
-        }),
+        Outcome::Kept(aside) => Err(RepoError::FileKept { file: rel.to_owned(), aside }),
     }
 }

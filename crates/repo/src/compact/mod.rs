@@ -109,10 +109,7 @@ impl Repo {
         let groups = merge::plan(packs);
         let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
             let old: u64 = g.packs.iter().map(|p| packs.packs[*p].pack.size).sum();
-            (
-                n + g.packs.len() - usize::from(g.len > 0),
-                size + old.saturating_sub(g.len),
-            )
+            (n + g.packs.len() - usize::from(g.len > 0), size + old.saturating_sub(g.len))
         });
         let jobs = plan.jobs.len() as u64;
         Ok(CompactReport {

@@ -56,10 +56,7 @@ impl Rebase {
         };
         let wanted = |n: u32| named.as_ref().is_none_or(|m| m.has(n));
         let limits = limits(catalog, storage, roots, gone)?;
-        let mut tensors: Vec<u32> = reachable
-            .iter()
-            .filter(|n| catalog.best_record(*n).kind == Kind::Tensor)
-            .collect();
+        let mut tensors: Vec<u32> = reachable.iter().filter(|n| catalog.best_record(*n).kind == Kind::Tensor).collect();
         // Depth falls from delta to base: a base has been looked at before what stands on it.
         tensors.sort_by_key(|n| catalog.best_record(*n).depth);
         let mut out = Rebase::default();
@@ -73,11 +70,7 @@ impl Rebase {
             });
             let stranded = |b: Id| catalog.find(&b).is_some_and(|b| !wanted(b));
             // It stands on a copy that could not be read and is not the preferred one: it stays as it is.
-            let leans = |b: Id| {
-                catalog
-                    .find(&b)
-                    .is_some_and(|b| catalog.best_record(b).depth >= record.depth)
-            };
+            let leans = |b: Id| catalog.find(&b).is_some_and(|b| catalog.best_record(b).depth >= record.depth);
             let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
                 (None, _) => Chain::whole(n),
@@ -102,10 +95,7 @@ impl Rebase {
                 }
                 (Some(base), None) => {
                     let what = format!("tensor {}", record.id.short());
-                    return Err(RepoError::corrupt(
-                        what,
-                        format!("its chain does not descend to {}", base.short()),
-                    ));
+                    return Err(RepoError::corrupt(what, format!("its chain does not descend to {}", base.short())));
                 }
             };
             if wanted(n) {
@@ -175,30 +165,18 @@ struct Chain {
 
 impl Chain {
     fn whole(n: u32) -> Chain {
-        Chain {
-            before: 0,
-            after: 0,
-            foot: n,
-            wanted: None,
-        }
+        Chain { before: 0, after: 0, foot: n, wanted: None }
     }
 
     /// As it is, whatever it stands on.
     fn left(n: u32, depth: u8) -> Chain {
-        Chain {
-            before: u64::from(depth),
-            after: u64::from(depth),
-            foot: n,
-            wanted: None,
-        }
+        Chain { before: u64::from(depth), after: u64::from(depth), foot: n, wanted: None }
     }
 
     /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's foot if the chain would get
     /// too long; whole where there is none.
     fn moved(n: u32, under: Option<(u32, &Chain)>, limit: u64, below: &Chain) -> (Option<u32>, Chain) {
-        let base = under
-            .filter(|_| limit > 0)
-            .map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.foot, 0) });
+        let base = under.filter(|_| limit > 0).map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.foot, 0) });
         let chain = Chain {
             before: below.before + 1,
             after: base.map_or(0, |(_, after)| after + 1),
@@ -210,28 +188,15 @@ impl Chain {
 
     /// With a grandparent, whose own chain may be another by now.
     fn beside(self, grand: &Chain) -> Chain {
-        Chain {
-            before: self.before.max(grand.before),
-            after: self.after.max(grand.after),
-            ..self
-        }
+        Chain { before: self.before.max(grand.before), after: self.after.max(grand.after), ..self }
     }
 
     fn longer(self) -> Chain {
-        Chain {
-            before: self.before + 1,
-            after: self.after + 1,
-            ..self
-        }
+        Chain { before: self.before + 1, after: self.after + 1, ..self }
     }
 
     fn cut(n: u32, foot: Option<u32>, below: &Chain) -> Chain {
-        Chain {
-            before: below.before + 1,
-            after: u64::from(foot.is_some()),
-            foot: foot.unwrap_or(n),
-            wanted: None,
-        }
+        Chain { before: below.before + 1, after: u64::from(foot.is_some()), foot: foot.unwrap_or(n), wanted: None }
     }
 }
 
@@ -345,9 +310,6 @@ fn segment(odb: &Odb, reader: &TensorReader<'_>, base: Option<&TensorReader<'_>>
     let dtype = reader.header().dtype;
     // What a lattice is cannot be seen from the numbers: the stored segment says it.
     let hint = reader.hint(index)?;
-    let encoded = odb
-        .engine()
-        .encode(dtype, &raw, below.as_deref().into(), hint.as_ref())
-        .map_err(refused)?;
+    let encoded = odb.engine().encode(dtype, &raw, below.as_deref().into(), hint.as_ref()).map_err(refused)?;
     Ok(Segment { raw, below, encoded })
 }

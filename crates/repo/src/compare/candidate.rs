@@ -32,10 +32,7 @@ pub(super) fn write(checkpoint: &Checkpoint, state: &State, folder: &Path) -> Re
         // A zip has a sum of every payload, which would no longer be right.
         if matches!(part.format, Format::TorchZip | Format::Npz) && changed(i) {
             return Err(RepoError::User {
-                message: format!(
-                    "{} cannot be evaluated: zip archives carry checksums",
-                    part.rel.display()
-                ),
+                message: format!("{} cannot be evaluated: zip archives carry checksums", part.rel.display()),
                 hint: "compare a safetensors file of the same weights".to_owned(),
             });
         }

@@ -53,10 +53,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> RepoError {
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let kind = match std::fs::metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(RepoError::NotFound {
-                what: "checkpoint",
-                name: path.display().to_string(),
-            });
+            return Err(RepoError::NotFound { what: "checkpoint", name: path.display().to_string() });
         }
         other => other.map_err(failed(path))?,
     };
@@ -88,24 +85,14 @@ impl Checkpoint {
     /// What cannot be read, a damaged checkpoint, no tensors at all.
     pub fn read(path: &Path) -> Result<Checkpoint> {
         let paths = files(path)?;
-        let root = if paths.len() == 1 && paths[0] == path {
-            path.parent().unwrap_or(path)
-        } else {
-            path
-        };
-        let mut out = Checkpoint {
-            name: path.display().to_string(),
-            files: Vec::new(),
-            tensors: Vec::new(),
-            moments: 0,
-        };
+        let root = if paths.len() == 1 && paths[0] == path { path.parent().unwrap_or(path) } else { path };
+        let mut out =
+            Checkpoint { name: path.display().to_string(), files: Vec::new(), tensors: Vec::new(), moments: 0 };
         let mut holding = BTreeSet::new();
         for path in &paths {
             let source = FileSource::open(path).map_err(failed(path))?;
-            let layout = scan(&source, path).map_err(|e| RepoError::User {
-                message: format!("{}: {e}", path.display()),
-                hint: String::new(),
-            })?;
+            let layout = scan(&source, path)
+                .map_err(|e| RepoError::User { message: format!("{}: {e}", path.display()), hint: String::new() })?;
             let file = out.files.len();
             out.files.push(Part {
                 path: path.clone(),

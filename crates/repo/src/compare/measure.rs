@@ -50,10 +50,7 @@ impl Measured {
 /// # Errors
 /// A system that refuses its input, or does not read what it wrote.
 pub fn measure(system: &System, checkpoint: &Checkpoint, parent: Option<&State>) -> Result<Measured> {
-    let broken = |e| RepoError::User {
-        message: format!("{}: {e}", system.name()),
-        hint: String::new(),
-    };
+    let broken = |e| RepoError::User { message: format!("{}: {e}", system.name()), hint: String::new() };
     let (views, logical_bytes) = (checkpoint.views(), checkpoint.logical_bytes());
     let start = Instant::now();
     let coded = system.encode(&views, parent).map_err(broken)?;
@@ -94,14 +91,7 @@ fn errors(checkpoint: &Checkpoint, state: &State) -> (f64, f64) {
             add(f64::from(a), f64::from(b), &mut worst, &mut square, &mut whole);
         }
     }
-    (
-        worst,
-        if whole > 0.0 {
-            (square / whole).sqrt()
-        } else {
-            square.sqrt()
-        },
-    )
+    (worst, if whole > 0.0 { (square / whole).sqrt() } else { square.sqrt() })
 }
 
 fn add(a: f64, b: f64, worst: &mut f64, square: &mut f64, whole: &mut f64) {

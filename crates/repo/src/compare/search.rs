@@ -10,10 +10,8 @@ use mdl_codec::baselines::{State, ladder, system};
 /// # Errors
 /// As [`measure`]; a system or a setting that there is not.
 pub fn at_error(text: &str, checkpoint: &Checkpoint, parent: Option<&State>, most: f64) -> Result<Option<Measured>> {
-    let usage = |message| RepoError::Usage {
-        message,
-        hint: "`mdl compare --help` lists systems and settings".to_owned(),
-    };
+    let usage =
+        |message| RepoError::Usage { message, hint: "`mdl compare --help` lists systems and settings".to_owned() };
     let rungs = ladder(text).map_err(usage)?;
     let (mut low, mut high, mut best) = (0, rungs.len(), None);
     while low < high {

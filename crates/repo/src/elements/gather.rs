@@ -28,10 +28,7 @@ impl Elements {
         if self.end > reader.byte_len() {
             return Err(RepoError::corrupt("a manifest", "a tensor is shorter than it says"));
         }
-        let all = axes
-            .iter()
-            .zip(&self.shape)
-            .all(|(a, &n)| (a.start, a.count, a.step) == (0, n, 1));
+        let all = axes.iter().zip(&self.shape).all(|(a, &n)| (a.start, a.count, a.step) == (0, n, 1));
         if self.is_whole && all {
             return reader.stream(|bytes| sink(bytes));
         }
@@ -58,12 +55,8 @@ impl Elements {
     /// Innermost axes that lie side by side in the tensor make one run of bytes; the axes left have a count and a
     /// stride.
     fn runs(&self, axes: &[Axis]) -> (u64, Vec<(u64, u64)>) {
-        let mut outer: Vec<(u64, u64)> = axes
-            .iter()
-            .zip(&self.strides)
-            .filter(|(a, _)| a.count > 1)
-            .map(|(a, s)| (a.count, s * a.step))
-            .collect();
+        let mut outer: Vec<(u64, u64)> =
+            axes.iter().zip(&self.strides).filter(|(a, _)| a.count > 1).map(|(a, s)| (a.count, s * a.step)).collect();
         let mut run = self.dtype.size() as u64;
         while let Some(&(count, stride)) = outer.last().filter(|o| o.1 == run) {
             run = count * stride;
@@ -107,13 +100,7 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(reader: &'a TensorReader<'a>) -> Batch<'a> {
-        Batch {
-            reader,
-            pieces: Vec::new(),
-            len: 0,
-            out: Vec::new(),
-            last: None,
-        }
+        Batch { reader, pieces: Vec::new(), len: 0, out: Vec::new(), last: None }
     }
 
     /// Adds a run of bytes, and hands the batch on when it is long enough.
@@ -130,12 +117,7 @@ impl<'a> Batch<'a> {
             let take = usize::try_from(len).map_or(room, |n| n.min(room));
             // All are at most a batch or a segment long.
             let (from, piece, to) = (from as u32, take as u32, self.len as u32);
-            self.pieces.push(Piece {
-                segment,
-                from,
-                len: piece,
-                to,
-            });
+            self.pieces.push(Piece { segment, from, len: piece, to });
             self.len += take;
             (at, len) = (at + take as u64, len - take as u64);
             if self.len >= BATCH || self.pieces.len() >= PIECES {
@@ -157,10 +139,7 @@ impl<'a> Batch<'a> {
                 self.last = Some((piece.segment, self.reader.segment(piece.segment as usize)?));
             }
             let (from, len, to) = (piece.from as usize, piece.len as usize, piece.to as usize);
-            let bytes = self
-                .last
-                .as_ref()
-                .and_then(|(_, segment)| segment.get(from..from + len));
+            let bytes = self.last.as_ref().and_then(|(_, segment)| segment.get(from..from + len));
             let bytes = bytes.ok_or_else(|| RepoError::corrupt("tensor", "a segment is too short"))?;
             if let Some(place) = self.out.get_mut(to..to + len) {
                 place.copy_from_slice(bytes);
@@ -188,26 +167,10 @@ mod tests {
             id: Id::from_bytes([0; 32]),
         };
         let e = Elements::whole(&t);
-        let axes = |a: [(u64, u64, u64); 3]| {
-            a.map(|(start, count, step)| Axis {
-                start,
-                count,
-                step,
-                single: false,
-            })
-        };
-        assert_eq!(
-            e.runs(&axes([(0, 3, 1), (0, 6, 1), (0, 5, 1)])),
-            (3 * 6 * 5 * 4, vec![])
-        );
-        assert_eq!(
-            e.runs(&axes([(0, 3, 1), (1, 2, 1), (0, 5, 1)])),
-            (2 * 5 * 4, vec![(3, 120)])
-        );
-        assert_eq!(
-            e.runs(&axes([(0, 2, 4), (0, 6, 1), (0, 1, 1)])),
-            (4, vec![(2, 480), (6, 20)])
-        );
+        let axes = |a: [(u64, u64, u64); 3]| a.map(|(start, count, step)| Axis { start, count, step, single: false });
+        assert_eq!(e.runs(&axes([(0, 3, 1), (0, 6, 1), (0, 5, 1)])), (3 * 6 * 5 * 4, vec![]));
+        assert_eq!(e.runs(&axes([(0, 3, 1), (1, 2, 1), (0, 5, 1)])), (2 * 5 * 4, vec![(3, 120)]));
+        assert_eq!(e.runs(&axes([(0, 2, 4), (0, 6, 1), (0, 1, 1)])), (4, vec![(2, 480), (6, 20)]));
         assert_eq!(e.runs(&axes([(0, 1, 1), (0, 1, 1), (0, 3, 2)])), (4, vec![(3, 8)]));
     }
 

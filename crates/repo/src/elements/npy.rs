@@ -29,11 +29,8 @@ fn descr(dtype: Dtype) -> &'static str {
 pub fn npy_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
     let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
     let comma = if shape.len() == 1 { "," } else { "" };
-    let text = format!(
-        "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}",
-        descr(dtype),
-        dims.join(", ")
-    );
+    let text =
+        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}", descr(dtype), dims.join(", "));
     let length = |before: usize| (before + text.len() + 1).next_multiple_of(64) - before;
     let mut out = b"\x93NUMPY".to_vec();
     let mut len = length(10);

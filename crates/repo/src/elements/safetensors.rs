@@ -45,9 +45,7 @@ pub fn safetensors_header(tensors: &[(&str, Dtype, &[u64])]) -> Result<Vec<u8>> 
         };
         let code = code(dtype).ok_or_else(|| refuse(&format!("the format has no type {dtype}")))?;
         let len = crate::tensor::byte_len(dtype, shape);
-        let end = len
-            .and_then(|n| n.checked_add(at))
-            .ok_or_else(|| refuse("it is too long"))?;
+        let end = len.and_then(|n| n.checked_add(at)).ok_or_else(|| refuse("it is too long"))?;
         let entry = json!({"dtype": code, "shape": shape, "data_offsets": [at, end]});
         if name == METADATA {
             return Err(refuse("the format keeps that name for itself"));
@@ -84,20 +82,9 @@ mod tests {
         file.extend([1; 24 + 10 + 1]);
         let layout = scan(&file, Path::new("x.safetensors")).unwrap();
         assert_eq!(layout.format, Format::Safetensors);
-        let mut found: Vec<_> = layout
-            .extents
-            .iter()
-            .map(|e| (e.name.as_str(), e.dtype, e.offset - start))
-            .collect();
+        let mut found: Vec<_> = layout.extents.iter().map(|e| (e.name.as_str(), e.dtype, e.offset - start)).collect();
         found.retain(|f| f.0 != "none");
-        assert_eq!(
-            found,
-            [
-                ("z", Dtype::F32, 0),
-                (tensors[1].0, Dtype::BF16, 24),
-                ("one", Dtype::Bool, 34)
-            ]
-        );
+        assert_eq!(found, [("z", Dtype::F32, 0), (tensors[1].0, Dtype::BF16, 24), ("one", Dtype::Bool, 34)]);
     }
 
     #[test]

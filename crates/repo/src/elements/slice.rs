@@ -10,11 +10,7 @@ pub struct Slice(Vec<Part>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Index(i64),
-    Range {
-        start: Option<i64>,
-        stop: Option<i64>,
-        step: u64,
-    },
+    Range { start: Option<i64>, stop: Option<i64>, step: u64 },
     Ellipsis,
 }
 
@@ -37,36 +33,21 @@ impl Axis {
         let last = self.count.checked_sub(1).map(|more| more.checked_mul(self.step));
         match last {
             None => true,
-            Some(reach) => reach
-                .and_then(|r| r.checked_add(self.start))
-                .is_some_and(|last| last < n),
+            Some(reach) => reach.and_then(|r| r.checked_add(self.start)).is_some_and(|last| last < n),
         }
     }
 
     /// The whole axis of this length.
     pub const fn whole(count: u64) -> Axis {
-        Axis {
-            start: 0,
-            count,
-            step: 1,
-            single: false,
-        }
+        Axis { start: 0, count, step: 1, single: false }
     }
 }
 
 fn part(text: &str) -> std::result::Result<Part, String> {
     let text = text.trim();
-    let number = |t: &str| {
-        t.trim()
-            .parse::<i64>()
-            .map_err(|_| format!("{t:?} is not a whole number"))
-    };
+    let number = |t: &str| t.trim().parse::<i64>().map_err(|_| format!("{t:?} is not a whole number"));
     let optional = |t: &str| {
-        if t.trim().is_empty() {
-            Ok(None)
-        } else {
-            number(t).map(Some)
-        }
+        if t.trim().is_empty() { Ok(None) } else { number(t).map(Some) }
     };
     let pieces: Vec<&str> = text.split(':').collect();
     match pieces.as_slice() {
@@ -74,15 +55,8 @@ fn part(text: &str) -> std::result::Result<Part, String> {
         [index] => number(index).map(Part::Index),
         [start, stop, rest @ ..] if rest.len() < 2 => {
             let step = rest.first().map_or(Ok(None), |t| optional(t))?.unwrap_or(1);
-            let step = u64::try_from(step)
-                .ok()
-                .filter(|&s| s > 0)
-                .ok_or("a step must be 1 or more")?;
-            Ok(Part::Range {
-                start: optional(start)?,
-                stop: optional(stop)?,
-                step,
-            })
+            let step = u64::try_from(step).ok().filter(|&s| s > 0).ok_or("a step must be 1 or more")?;
+            Ok(Part::Range { start: optional(start)?, stop: optional(stop)?, step })
         }
         _ => Err(format!("{text:?} has too many colons")),
     }
@@ -92,10 +66,7 @@ impl FromStr for Slice {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Slice, String> {
-        let parts = text
-            .split(',')
-            .map(part)
-            .collect::<std::result::Result<Vec<Part>, String>>()?;
+        let parts = text.split(',').map(part).collect::<std::result::Result<Vec<Part>, String>>()?;
         if parts.iter().filter(|p| **p == Part::Ellipsis).count() > 1 {
             return Err("only one '...' can be told apart".to_owned());
         }
@@ -109,11 +80,7 @@ impl Slice {
     /// # Errors
     /// More axes than there are; an index outside.
     pub fn apply(&self, shape: &[u64]) -> Result<Vec<Axis>> {
-        let whole = Part::Range {
-            start: None,
-            stop: None,
-            step: 1,
-        };
+        let whole = Part::Range { start: None, stop: None, step: 1 };
         let mut parts: Vec<Part> = self.0.iter().copied().filter(|p| *p != Part::Ellipsis).collect();
         if parts.len() > shape.len() {
             return Err(RepoError::usage(
@@ -123,22 +90,13 @@ impl Slice {
         }
         let gap = self.0.iter().position(|p| *p == Part::Ellipsis).unwrap_or(parts.len());
         parts.splice(gap..gap, std::iter::repeat_n(whole, shape.len() - parts.len()));
-        parts
-            .iter()
-            .zip(shape)
-            .enumerate()
-            .map(|(i, (p, &n))| axis(i, *p, n))
-            .collect()
+        parts.iter().zip(shape).enumerate().map(|(i, (p, &n))| axis(i, *p, n)).collect()
     }
 }
 
 /// A place on an axis of length `n`: counted from the end if negative, and kept inside.
 fn place(at: i64, n: u64) -> u64 {
-    if at < 0 {
-        n.saturating_sub(at.unsigned_abs())
-    } else {
-        (at as u64).min(n)
-    }
+    if at < 0 { n.saturating_sub(at.unsigned_abs()) } else { (at as u64).min(n) }
 }
 
 fn axis(number: usize, part: Part, n: u64) -> Result<Axis> {
@@ -149,21 +107,11 @@ fn axis(number: usize, part: Part, n: u64) -> Result<Axis> {
                 let message = format!("index {i} leaves axis {number}, which has {n} elements");
                 return Err(RepoError::usage(message, "`mdl ls REV PATH` shows the shape"));
             }
-            Ok(Axis {
-                start: place(i, n),
-                count: 1,
-                step: 1,
-                single: true,
-            })
+            Ok(Axis { start: place(i, n), count: 1, step: 1, single: true })
         }
         Part::Range { start, stop, step } => {
             let (start, stop) = (place(start.unwrap_or(0), n), stop.map_or(n, |s| place(s, n)));
-            Ok(Axis {
-                start,
-                count: stop.saturating_sub(start).div_ceil(step),
-                step,
-                single: false,
-            })
+            Ok(Axis { start, count: stop.saturating_sub(start).div_ceil(step), step, single: false })
         }
         Part::Ellipsis => Ok(Axis::whole(n)),
     }
@@ -175,12 +123,7 @@ mod tests {
 
     fn axes(text: &str, shape: &[u64]) -> Vec<(u64, u64, u64)> {
         let slice: Slice = text.parse().unwrap();
-        slice
-            .apply(shape)
-            .unwrap()
-            .iter()
-            .map(|a| (a.start, a.count, a.step))
-            .collect()
+        slice.apply(shape).unwrap().iter().map(|a| (a.start, a.count, a.step)).collect()
     }
 
     #[test]
@@ -195,30 +138,12 @@ mod tests {
 
     #[test]
     fn slices_stay_inside() {
-        for text in [
-            "::9223372036854775807",
-            "9:",
-            "-1",
-            ":-9223372036854775808",
-            "7::2",
-            "3:3",
-        ] {
+        for text in ["::9223372036854775807", "9:", "-1", ":-9223372036854775808", "7::2", "3:3"] {
             let slice: Slice = text.parse().unwrap();
             assert!(slice.apply(&[10]).unwrap()[0].is_inside(10), "{text}");
         }
-        let axis = |start, count, step| Axis {
-            start,
-            count,
-            step,
-            single: false,
-        };
-        for bad in [
-            axis(10, 1, 1),
-            axis(0, 11, 1),
-            axis(9, 2, 1),
-            axis(1, u64::MAX, u64::MAX),
-            axis(u64::MAX, 2, 1),
-        ] {
+        let axis = |start, count, step| Axis { start, count, step, single: false };
+        for bad in [axis(10, 1, 1), axis(0, 11, 1), axis(9, 2, 1), axis(1, u64::MAX, u64::MAX), axis(u64::MAX, 2, 1)] {
             assert!(!bad.is_inside(10), "{bad:?}");
         }
     }

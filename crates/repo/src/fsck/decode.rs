@@ -33,12 +33,7 @@ pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &d
             Some(Bad::new(slot, &e))
         })
         .collect();
-    let mut families = Families {
-        catalog,
-        odb,
-        progress,
-        children: HashMap::new(),
-    };
+    let mut families = Families { catalog, odb, progress, children: HashMap::new() };
     let roots = families.arrange(&tensors, &mut bad);
     let found: Vec<Vec<Bad>> = roots.into_par_iter().map(|root| families.check(root)).collect();
     bad.extend(found.into_iter().flatten());
@@ -89,11 +84,7 @@ impl Families<'_> {
                 Err(reason) => {
                     let reason = reason.clone();
                     let is_damage = true;
-                    bad.push(Bad {
-                        slot,
-                        reason,
-                        is_damage,
-                    });
+                    bad.push(Bad { slot, reason, is_damage });
                 }
             }
         }
@@ -134,10 +125,7 @@ impl Families<'_> {
                     is_damage: true,
                 })
             });
-            let above = node
-                .parent
-                .and_then(|p| nodes.get(p))
-                .is_some_and(|p| p.failed.is_some());
+            let above = node.parent.and_then(|p| nodes.get(p)).is_some_and(|p| p.failed.is_some());
             bad.extend(found.clone().filter(|_| !above));
             // Parents come before their children: whatever stands on damage is not reported for itself.
             let failed = found.or_else(|| nodes.get(node.parent.filter(|_| above)?)?.failed.clone());
@@ -217,8 +205,7 @@ impl Families<'_> {
                 return;
             };
             let under = near[0];
-            rest.iter()
-                .for_each(|c| self.segment(nodes, *c, index, [Some((id, &bytes)), under]));
+            rest.iter().for_each(|c| self.segment(nodes, *c, index, [Some((id, &bytes)), under]));
             // The last one takes its place, so that a chain without forks holds three segments, not all.
             at = *last;
             owned = [Some((id, bytes)), owned[0].take()];
@@ -247,14 +234,9 @@ impl Families<'_> {
                 }
             },
         };
-        let relatives = Relatives {
-            base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()),
-            grand,
-        };
+        let relatives = Relatives { base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()), grand };
         let engine = self.odb.engine();
-        engine
-            .decode(node.header.dtype, &encoded, relatives, &mut out)
-            .map_err(bad_encoding(&record.id))?;
+        engine.decode(node.header.dtype, &encoded, relatives, &mut out).map_err(bad_encoding(&record.id))?;
         Ok(out)
     }
 }

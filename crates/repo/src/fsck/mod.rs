@@ -68,11 +68,7 @@ pub(crate) fn hex<S: Serializer>(id: &Id, s: S) -> std::result::Result<S::Ok, S:
 }
 
 fn problem(what: impl Into<String>, reason: impl ToString) -> Problem {
-    Problem {
-        what: what.into(),
-        reason: reason.to_string(),
-        affected: Vec::new(),
-    }
+    Problem { what: what.into(), reason: reason.to_string(), affected: Vec::new() }
 }
 
 /// A copy of an object that is damaged, or could not be read just now.
@@ -86,11 +82,7 @@ pub(crate) struct Bad {
 
 impl Bad {
     fn new(slot: Slot, e: &RepoError) -> Bad {
-        Bad {
-            slot,
-            reason: e.to_string(),
-            is_damage: e.kind() == ErrorKind::Corrupt,
-        }
+        Bad { slot, reason: e.to_string(), is_damage: e.kind() == ErrorKind::Corrupt }
     }
 }
 
@@ -190,10 +182,7 @@ impl Repo {
             let not_read: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
             let mut wanted = catalog.with_chains(&earlier);
             wanted.retain(|s| !not_read.contains(s));
-            unread.extend(self::unread(
-                catalog,
-                &decode::check(catalog, &self.odb, wanted, progress),
-            ));
+            unread.extend(self::unread(catalog, &decode::check(catalog, &self.odb, wanted, progress)));
         }
         let still = earlier.into_iter().filter(|s| unread.contains(s));
         still.map(|s| catalog.name(s)).collect()

@@ -41,11 +41,7 @@ pub(crate) fn intact(
         }
         match is_intact(catalog, storage, slot, progress) {
             Ok(true) => None,
-            Ok(false) => Some(Bad {
-                slot,
-                reason: "stored bytes changed".to_owned(),
-                is_damage: true,
-            }),
+            Ok(false) => Some(Bad { slot, reason: "stored bytes changed".to_owned(), is_damage: true }),
             Err(e) => Some(Bad::new(slot, &e)),
         }
     });

@@ -143,9 +143,7 @@ impl<'a> Trace<'a> {
             }
             self.progress.advance(1);
             let commit = match self.sound(&id, Kind::Commit) {
-                Ok(n) => self
-                    .read(n)
-                    .and_then(|bytes| Commit::decode(&bytes).map_err(bad_object(&id))),
+                Ok(n) => self.read(n).and_then(|bytes| Commit::decode(&bytes).map_err(bad_object(&id))),
                 Err(problems) => {
                     self.affect(&problems, id, "", None);
                     continue;
@@ -226,9 +224,7 @@ impl<'a> Trace<'a> {
         }
         let parsed = match self.sound(&e.id, Kind::Manifest) {
             Err(problems) => return Rc::new(here(&problems)),
-            Ok(n) => self
-                .read(n)
-                .and_then(|b| Manifest::decode(&b).map_err(bad_object(&e.id))),
+            Ok(n) => self.read(n).and_then(|b| Manifest::decode(&b).map_err(bad_object(&e.id))),
         };
         let hits = match parsed {
             Err(e2) => here(&[self.unparsable(&e.id, Kind::Manifest, &e2)]),
@@ -249,11 +245,8 @@ impl<'a> Trace<'a> {
         }
         for t in &m.tensors {
             if let Err(problems) = self.shaped(t) {
-                let named = |problem: &usize| Hit {
-                    problem: *problem,
-                    path: String::new(),
-                    tensor: Some(t.name.clone()),
-                };
+                let named =
+                    |problem: &usize| Hit { problem: *problem, path: String::new(), tensor: Some(t.name.clone()) };
                 hits.extend(problems.iter().map(named));
             }
         }
@@ -262,19 +255,11 @@ impl<'a> Trace<'a> {
 }
 
 fn here(problems: &[usize]) -> Vec<Hit> {
-    let hit = |problem: &usize| Hit {
-        problem: *problem,
-        path: String::new(),
-        tensor: None,
-    };
+    let hit = |problem: &usize| Hit { problem: *problem, path: String::new(), tensor: None };
     problems.iter().map(hit).collect()
 }
 
 fn under(name: &str, hit: &Hit) -> Hit {
-    let path = if hit.path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}/{}", hit.path)
-    };
+    let path = if hit.path.is_empty() { name.to_owned() } else { format!("{name}/{}", hit.path) };
     Hit { path, ..hit.clone() }
 }

@@ -96,17 +96,9 @@ fn pack(name: &str) -> Option<PackId> {
 
 /// Names only: all of them go.
 fn parse_v1(body: &str) -> Option<Condemned> {
-    let gone = Sentence {
-        going: true,
-        change: 0,
-        at_ms: 0,
-        grace_ms: 0,
-    };
+    let gone = Sentence { going: true, change: 0, at_ms: 0, grace_ms: 0 };
     let packs = body.lines().map(|name| Some((pack(name)?, gone.clone())));
-    Some(Condemned {
-        packs: packs.collect::<Option<_>>()?,
-        ..Condemned::default()
-    })
+    Some(Condemned { packs: packs.collect::<Option<_>>()?, ..Condemned::default() })
 }
 
 fn parse_v2(rest: &str) -> Option<Condemned> {
@@ -208,12 +200,7 @@ pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms:
         return Ok(());
     }
     change(storage, |list| {
-        let anew = Sentence {
-            going: false,
-            change: list.change + 1,
-            at_ms: super::now_ms(),
-            grace_ms,
-        };
+        let anew = Sentence { going: false, change: list.change + 1, at_ms: super::now_ms(), grace_ms };
         for pack in packs {
             let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
             if !old.going && old.over_ms() > anew.over_ms() {
@@ -260,17 +247,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_is_seen() {
         let name = |i: u8| pack(&format!("{i:02x}").repeat(32)).expect("a name");
-        let sentence = |i: u8| Sentence {
-            going: i % 2 == 1,
-            change: u64::from(i),
-            at_ms: 1000 + i64::from(i),
-            grace_ms: 10,
-        };
-        let list = Condemned {
-            change: 7,
-            deleted: 3,
-            packs: (0..3).map(|i| (name(i), sentence(i))).collect(),
-        };
+        let sentence =
+            |i: u8| Sentence { going: i % 2 == 1, change: u64::from(i), at_ms: 1000 + i64::from(i), grace_ms: 10 };
+        let list = Condemned { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), sentence(i))).collect() };
         let bytes = list.bytes();
         assert_eq!(parse(&bytes).expect("parse"), list);
         for i in 0..(bytes.len() - 1) * 8 {

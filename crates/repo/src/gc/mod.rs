@@ -201,11 +201,7 @@ impl Repo {
 
     fn replace(&self, held: &WriteGuard, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
         let fresh = self.rewrite_all(held, catalog, plan, progress)?;
-        let old = plan
-            .rewrite
-            .iter()
-            .chain(&plan.delete)
-            .map(|p| catalog.packs[*p].pack.id);
+        let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
         held.confirm()?;
         // A rewrite that an earlier collection was cut off after may have had the same outcome.
         condemned::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
@@ -257,10 +253,9 @@ fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
 fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
     match catalog.damaged.pop() {
         None => Ok(()),
-        Some((key, e)) => Err(RepoError::corrupt(
-            key,
-            format!("{e}; nothing was deleted, since what it holds is unknown"),
-        )),
+        Some((key, e)) => {
+            Err(RepoError::corrupt(key, format!("{e}; nothing was deleted, since what it holds is unknown")))
+        }
     }
 }
 

@@ -121,10 +121,7 @@ impl Plan {
         // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
         loop {
             let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
-            for p in (0..catalog.packs.len())
-                .filter(|p| !stays.contains(p))
-                .collect::<Vec<_>>()
-            {
+            for p in (0..catalog.packs.len()).filter(|p| !stays.contains(p)).collect::<Vec<_>>() {
                 let live = live(catalog, &kept, p);
                 let size = catalog.packs[p].pack.size;
                 let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
@@ -149,13 +146,7 @@ impl Plan {
             if !changed {
                 let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
                 let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
-                return Ok(Plan {
-                    kept,
-                    delete,
-                    delete_first,
-                    rewrite,
-                    spare,
-                });
+                return Ok(Plan { kept, delete, delete_first, rewrite, spare });
             }
         }
     }
@@ -204,7 +195,5 @@ fn leave(
     pack: usize,
 ) -> Result<()> {
     stays.insert(pack);
-    catalog
-        .slots(pack)
-        .try_for_each(|s| kept.mark_copy(catalog, storage, s))
+    catalog.slots(pack).try_for_each(|s| kept.mark_copy(catalog, storage, s))
 }

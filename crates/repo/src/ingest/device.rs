@@ -45,10 +45,7 @@ impl Ingest<'_> {
             return Ok(None);
         };
         let heads = batch.iter().map(|e| tensor_head(e.dtype, &e.shape));
-        let Ok(ids) = device.hash(
-            Kind::Tensor.context(),
-            &heads.zip(spans.iter().copied()).collect::<Vec<_>>(),
-        ) else {
+        let Ok(ids) = device.hash(Kind::Tensor.context(), &heads.zip(spans.iter().copied()).collect::<Vec<_>>()) else {
             return Ok(None);
         };
         let ids: Vec<Id> = ids.into_iter().map(Id::from_bytes).collect();
@@ -72,17 +69,9 @@ impl Ingest<'_> {
                 self.pack()?.append(&s.bytes)?;
             }
             let parts: Parts = segments.iter().map(|s| (s.scheme, s.bytes.len() as u32)).collect();
-            self.place(
-                &batch[new.at],
-                ids[new.at],
-                rel,
-                &parts,
-                new.base.as_ref().map(|b| b.at),
-            )?;
+            self.place(&batch[new.at], ids[new.at], rel, &parts, new.base.as_ref().map(|b| b.at))?;
         }
-        batch
-            .iter()
-            .for_each(|e| self.progress.advance(e.byte_len().unwrap_or(0)));
+        batch.iter().for_each(|e| self.progress.advance(e.byte_len().unwrap_or(0)));
         Ok(Some(ids))
     }
 
@@ -116,12 +105,7 @@ fn encode(device: &dyn Device, batch: &[Extent], spans: &[Span], news: &[New]) -
         grand: new.base.as_ref().and_then(|b| b.grand.as_ref()).map(|g| g.span()),
         lattice: None,
     };
-    let list: Vec<Resident<'_>> = news
-        .iter()
-        .map(|new| Resident {
-            lattice: new.lattice.as_ref(),
-            ..resident(new)
-        })
-        .collect();
+    let list: Vec<Resident<'_>> =
+        news.iter().map(|new| Resident { lattice: new.lattice.as_ref(), ..resident(new) }).collect();
     device.encode(&list).ok()
 }

@@ -91,10 +91,7 @@ impl Ingest<'_> {
             Ok(layout) => layout,
             Err(ScanError::Damaged { .. }) if self.policy.allow_damaged => Layout::plain(),
             Err(source) => {
-                return Err(RepoError::Scan {
-                    path: path.to_owned(),
-                    source,
-                });
+                return Err(RepoError::Scan { path: path.to_owned(), source });
             }
         };
         let bases = self.bases(parent)?;
@@ -120,39 +117,19 @@ impl Ingest<'_> {
         let size = source.size();
         if layout.extents.is_empty() && size <= SMALL_FILE {
             let mut content = vec![0; size as usize];
-            source
-                .read_at(0, &mut content)
-                .map_err(RepoError::io(format!("cannot read {rel}")))?;
+            source.read_at(0, &mut content).map_err(RepoError::io(format!("cannot read {rel}")))?;
             self.progress.advance(size);
             let id = self.object(Kind::Blob, &content)?;
-            return Ok(Ingested {
-                mode: Mode::Blob,
-                id,
-                size,
-            });
+            return Ok(Ingested { mode: Mode::Blob, id, size });
         }
         let skeleton = self.skeleton(source, &layout, rel)?;
         let tensors = self.tensors(source, &layout, rel, bases)?;
         // A file without tensors says nothing by its format; one code for "bytes" keeps ids equal.
-        let format = if layout.extents.is_empty() {
-            Format::Plain
-        } else {
-            layout.format
-        } as u8;
+        let format = if layout.extents.is_empty() { Format::Plain } else { layout.format } as u8;
         let views = layout.views.into_iter().map(view).collect();
-        let manifest = Manifest {
-            format,
-            size,
-            skeleton,
-            tensors,
-            views,
-        };
+        let manifest = Manifest { format, size, skeleton, tensors, views };
         let id = self.object(Kind::Manifest, &manifest.encode())?;
-        Ok(Ingested {
-            mode: Mode::Manifest,
-            id,
-            size,
-        })
+        Ok(Ingested { mode: Mode::Manifest, id, size })
     }
 
     /// Hashes an object that is no tensor, and stores it if it is wanted and new.
@@ -185,12 +162,5 @@ impl Ingest<'_> {
 }
 
 fn view(v: mdl_files::View) -> ViewRef {
-    ViewRef {
-        name: v.name,
-        tensor: v.extent,
-        offset: v.offset,
-        dtype: v.dtype,
-        shape: v.shape,
-        strides: v.strides,
-    }
+    ViewRef { name: v.name, tensor: v.extent, offset: v.offset, dtype: v.dtype, shape: v.shape, strides: v.strides }
 }

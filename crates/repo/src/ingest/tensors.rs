@@ -75,10 +75,7 @@ impl Ingest<'_> {
         // Training wants the memory back that this took on its devices.
         let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
         devices.dedup();
-        devices
-            .iter()
-            .filter_map(|&d| self.odb.engine().device(d))
-            .for_each(|d| d.rest());
+        devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.rest());
         self.report.total += out.len() as u64;
         Ok(out)
     }
@@ -281,14 +278,7 @@ impl Ingest<'_> {
         let depth = base.map_or(0, |b| b.depth + 1);
         let pack = self.pack()?;
         pack.append(&header)?;
-        pack.place(NewObject {
-            id,
-            kind: Kind::Tensor,
-            depth,
-            base: base.map(|b| b.id),
-            grand,
-            logical,
-        });
+        pack.place(NewObject { id, kind: Kind::Tensor, depth, base: base.map(|b| b.id), grand, logical });
         self.report.tensors.push(TensorReport {
             path: rel.to_owned(),
             name: e.name.clone(),
@@ -382,18 +372,13 @@ pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max
     // Its own base has a lower depth, as the reader has seen.
     let depth = reader.stated_depth();
     let grand = reader.grand();
-    (fits && depth < max_depth && grand != Some(*own)).then_some(Base {
-        reader,
-        at: BaseRef { id, grand, depth },
-    })
+    (fits && depth < max_depth && grand != Some(*own)).then_some(Base { reader, at: BaseRef { id, grand, depth } })
 }
 
 fn read_segment(source: &dyn Source, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
     let mut bytes = vec![0; segment_len(e.byte_len().unwrap_or(0), i)];
     let offset = e.offset + (i * SEGMENT_BYTES) as u64;
-    source
-        .read_at(offset, &mut bytes)
-        .map_err(RepoError::io(format!("cannot read {rel}")))?;
+    source.read_at(offset, &mut bytes).map_err(RepoError::io(format!("cannot read {rel}")))?;
     Ok(bytes)
 }
 
@@ -407,9 +392,7 @@ fn encode_segment(
 ) -> Result<Encoded> {
     let refused = |why| RepoError::user(format!("the engine refused tensor {}: {why}", e.name), "");
     let hint = lattice.map(|l| Hint::new(l.clone(), index * SEGMENT_BYTES / e.dtype.size()));
-    odb.engine()
-        .encode(e.dtype, raw, relatives, hint.as_ref())
-        .map_err(refused)
+    odb.engine().encode(e.dtype, raw, relatives, hint.as_ref()).map_err(refused)
 }
 
 /// A base's segment, and that of its own base; or the whole of both.

@@ -47,10 +47,7 @@ pub(crate) fn allocate(
     let mut out = known.clone();
     for s in &scales {
         let step = ((wish(s) + shift) * 16.0).round().clamp(-1000.0, 1000.0) as i16;
-        out.entry(s.label.clone()).or_insert_with(|| Params {
-            step,
-            ..s.factors.clone()
-        });
+        out.entry(s.label.clone()).or_insert_with(|| Params { step, ..s.factors.clone() });
     }
     Ok(out)
 }
@@ -62,14 +59,8 @@ fn scale(model: &Model, sensitivity: &Sensitivity, part: &Part, by_sensitivity: 
     if !deviation.is_normal() {
         return Ok(None);
     }
-    let squares = if by_sensitivity {
-        sensitivity.squares(model, part)?
-    } else {
-        None
-    };
-    let mean = squares
-        .as_ref()
-        .map(|s| s.iter().map(|&x| f64::from(x)).sum::<f64>() / s.len() as f64);
+    let squares = if by_sensitivity { sensitivity.squares(model, part)? } else { None };
+    let mean = squares.as_ref().map(|s| s.iter().map(|&x| f64::from(x)).sum::<f64>() / s.len() as f64);
     let factors = match &squares {
         Some(s) => Params::from_sensitivity(0, None, &part.shape, s),
         None => Params::default(),
@@ -127,21 +118,9 @@ fn entry(rest: &mut &[u8]) -> Option<(String, Params)> {
     let (rows, cols) = (number(take(rest, 4)?), number(take(rest, 4)?));
     let mut list = |n: usize| {
         let bytes = take(rest, n.checked_mul(2)?)?;
-        Some(
-            bytes
-                .as_chunks::<2>()
-                .0
-                .iter()
-                .map(|b| u16::from_le_bytes(*b))
-                .collect::<Vec<u16>>(),
-        )
+        Some(bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect::<Vec<u16>>())
     };
-    let params = Params {
-        step,
-        rows: list(rows)?,
-        cols: list(cols)?,
-        seed: None,
-    };
+    let params = Params { step, rows: list(rows)?, cols: list(cols)?, seed: None };
     Some((String::from_utf8_lossy(label).into_owned(), params))
 }
 
@@ -161,16 +140,8 @@ mod tests {
 
     #[test]
     fn an_allocation_is_read_back_and_no_cut_of_it_panics() {
-        let params = Params {
-            step: -7,
-            rows: vec![0x3f80, 0x4000],
-            cols: Vec::new(),
-            seed: None,
-        };
-        let all = Allocation::from([
-            ("m:a".to_owned(), params.clone()),
-            ("m:b".to_owned(), Params::default()),
-        ]);
+        let params = Params { step: -7, rows: vec![0x3f80, 0x4000], cols: Vec::new(), seed: None };
+        let all = Allocation::from([("m:a".to_owned(), params.clone()), ("m:b".to_owned(), Params::default())]);
         let bytes = to_bytes(&all);
         let mut rest = bytes.as_slice();
         assert_eq!(entry(&mut rest), Some(("m:a".to_owned(), params)));

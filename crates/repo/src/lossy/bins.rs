@@ -56,10 +56,7 @@ fn group(role: Role) -> usize {
 impl Shelves {
     /// Knows the parent's codebooks, and nothing yet of the model.
     pub fn of_parent(parent: Option<Books>) -> Shelves {
-        Shelves {
-            parent,
-            ..Shelves::default()
-        }
+        Shelves { parent, ..Shelves::default() }
     }
 
     /// Works out thresholds and codebooks.
@@ -105,9 +102,7 @@ impl Shelves {
     /// Whether the parent's codebooks have as many bins as the configuration wants.
     pub fn has_parent_of(&self, config: &Config) -> bool {
         let fits = |book: &Vec<u16>, bins: u16| book.is_empty() || book.len() == usize::from(bins);
-        self.parent
-            .as_ref()
-            .is_some_and(|b| fits(&b.embedding, config.embedding_bins) && fits(&b.other, config.bins))
+        self.parent.as_ref().is_some_and(|b| fits(&b.embedding, config.embedding_bins) && fits(&b.other, config.bins))
     }
 
     /// Thresholds and codebook for a role, as prepared.
@@ -119,17 +114,12 @@ impl Shelves {
     /// The codebooks, as prepared.
     pub fn books(&self) -> Option<Books> {
         let ([e, o], _) = self.ready.as_ref()?;
-        Some(Books {
-            embedding: e.bits().to_vec(),
-            other: o.bits().to_vec(),
-        })
+        Some(Books { embedding: e.bits().to_vec(), other: o.bits().to_vec() })
     }
 }
 
 fn from_bits(bits: &[u16]) -> Vec<f64> {
-    bits.iter()
-        .map(|&b| f64::from(f32::from_bits(u32::from(b) << 16)))
-        .collect()
+    bits.iter().map(|&b| f64::from(f32::from_bits(u32::from(b) << 16))).collect()
 }
 
 /// Hands every weight that is not left out to `each`, with its number, and with its gradient where a source of these is
@@ -155,10 +145,7 @@ fn weights(
 
 impl Counted {
     fn of(engine: &dyn Engine, model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Counted> {
-        let mut all = Counted {
-            with_gradients: sensitivity.is_some(),
-            ..Counted::default()
-        };
+        let mut all = Counted { with_gradients: sensitivity.is_some(), ..Counted::default() };
         weights(model, sensitivity, &HashSet::new(), |i, role, w, g| {
             let (sketch, verdict) = match g {
                 Some(g) => {
@@ -257,11 +244,7 @@ mod tests {
                 counted.keep(*role, sketch);
             }
             for (prune, protect) in [(0.0, 0.0), (0.3, 0.0), (0.3, 0.01), (1.0, 0.0)] {
-                let config = Config {
-                    prune,
-                    protect,
-                    ..Config::default()
-                };
+                let config = Config { prune, protect, ..Config::default() };
                 let thresholds = counted.survey.thresholds(&config).unwrap();
                 let mut read = [Sketch::default(), Sketch::default()];
                 for (role, dtype, bytes) in &tensors {

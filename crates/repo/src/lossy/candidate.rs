@@ -38,9 +38,7 @@ impl Scratch {
     /// directory.
     pub fn new(repo: &Repo) -> Result<Scratch> {
         // In both cases a directory that holds nothing else: what is old there is removed.
-        let root = repo
-            .dir()
-            .map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
+        let root = repo.dir().map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
         sweep(&root);
         let path = root.join(format!("{}-{:08x}", std::process::id(), nonce()));
         fs::create_dir_all(&path).map_err(failed(&path))?;
@@ -67,8 +65,7 @@ impl Scratch {
 fn sweep(root: &Path) {
     let old = |e: &fs::DirEntry| {
         let age = e.metadata().and_then(|m| m.modified()).ok();
-        age.and_then(|t| SystemTime::now().duration_since(t).ok())
-            .is_some_and(|a| a > STALE)
+        age.and_then(|t| SystemTime::now().duration_since(t).ok()).is_some_and(|a| a > STALE)
     };
     for entry in fs::read_dir(root).into_iter().flatten().flatten().filter(old) {
         let _ = fs::remove_dir_all(entry.path());
@@ -108,10 +105,8 @@ impl Draft {
     /// Sets the container's own checksums right; the file is done.
     pub fn finish(self, container: &Container) -> Result<PathBuf> {
         let source = mdl_files::FileSource::open(&self.path).map_err(failed(&self.path))?;
-        let patches = mdl_files::checksums(&source, container.layout.format).map_err(|source| RepoError::Scan {
-            path: self.path.clone(),
-            source,
-        })?;
+        let patches = mdl_files::checksums(&source, container.layout.format)
+            .map_err(|source| RepoError::Scan { path: self.path.clone(), source })?;
         for (offset, bytes) in patches {
             self.patch(offset, &bytes)?;
         }

@@ -134,9 +134,7 @@ impl Repo {
             None => setting.fixed(&scratch)?,
         };
         if setting.model.weights().next().is_none() && !policy.is_lossless() {
-            found
-                .warnings
-                .push("no tensor of these files is quantised under this policy".to_owned());
+            found.warnings.push("no tensor of these files is quantised under this policy".to_owned());
         }
         let direction = request.direction.name();
         setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
@@ -190,16 +188,11 @@ impl<'a> Setting<'a> {
     }
 
     fn fixed(&self, scratch: &Scratch) -> Result<Found> {
-        let mut found = Found {
-            state: self.state.clone(),
-            ..Found::default()
-        };
+        let mut found = Found { state: self.state.clone(), ..Found::default() };
         let choice = match self.policy.fixed {
-            Some(Fixed {
-                family: Family::Lattice,
-                step,
-                ..
-            }) => Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32),
+            Some(Fixed { family: Family::Lattice, step, .. }) => {
+                Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32)
+            }
             Some(fixed) => Choice::Bins(fixed.config(), Book::Fresh),
             None if self.policy.families.is_empty() => return Ok(found),
             None => {
@@ -227,10 +220,7 @@ impl<'a> Setting<'a> {
         exact_dir: &Path,
         scratch: &Scratch,
     ) -> Result<Found> {
-        let mut found = Found {
-            state: self.state.clone(),
-            ..Found::default()
-        };
+        let mut found = Found { state: self.state.clone(), ..Found::default() };
         let Some(exact) = evaluator.evaluate(exact_dir).filter(|m| m.is_finite()) else {
             found
                 .warnings
@@ -262,9 +252,7 @@ impl<'a> Setting<'a> {
             found.made = Some(court.take(&choice)?);
             found.choice = Some(choice);
         } else if !self.policy.families.is_empty() {
-            found
-                .warnings
-                .push("the weights are kept exact: nothing passed the gate".to_owned());
+            found.warnings.push("the weights are kept exact: nothing passed the gate".to_owned());
         }
         Ok(found)
     }
@@ -294,15 +282,7 @@ impl<'a> Setting<'a> {
         direction: &str,
         (states, scratch): (HashMap<String, FileState>, Scratch),
     ) -> Result<Prepared> {
-        let Found {
-            choice,
-            made,
-            trials,
-            mut state,
-            mut warnings,
-            exact,
-            limit,
-        } = found;
+        let Found { choice, made, trials, mut state, mut warnings, exact, limit } = found;
         let evaluations = trials.iter().filter(|t| t.evaluated).count() as u32;
         let won = choice.as_ref().map(describe);
         let trial = trials.iter().find(|t| Some(&t.configuration) == won.as_ref());
@@ -316,10 +296,7 @@ impl<'a> Setting<'a> {
         }
         let kept: Vec<&str> = made.iter().flat_map(|m| &m.kept).map(String::as_str).collect();
         if !kept.is_empty() {
-            warnings.push(format!(
-                "kept exact, for the quantiser cannot hold them: {}",
-                list_some(&kept)
-            ));
+            warnings.push(format!("kept exact, for the quantiser cannot hold them: {}", list_some(&kept)));
         }
         if let Some(books) = made.as_ref().and_then(|m| m.books.clone()) {
             state.books = Some(books);

@@ -44,22 +44,11 @@ impl Setting<'_> {
         let ladder = Ladder {
             coarsest: -COARSEST_OCTAVE * 16 / grid,
             finest: FINEST_OCTAVE * 16 / grid,
-            reach: if self.state.lattice.is_some() {
-                REACH
-            } else {
-                FIRST_REACH
-            },
+            reach: if self.state.lattice.is_some() { REACH } else { FIRST_REACH },
         };
-        let start = self
-            .state
-            .lattice
-            .map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
+        let start = self.state.lattice.map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
         let first = self.state.lattice.is_none();
-        let mut steps = Steps {
-            hearing,
-            grid,
-            passed: None,
-        };
+        let mut steps = Steps { hearing, grid, passed: None };
         let enough = |s: &Steps<'_, '_, '_>| !first && s.passed.is_some_and(|c| s.hearing.used(&c) > STICKY);
         let rung = match beat.filter(|_| !first) {
             Some(least) => overtake(&mut steps, ladder, start, least)?,
@@ -90,11 +79,7 @@ impl Setting<'_> {
             reach: if last.is_some() { REACH } else { FIRST_REACH },
         };
         let start = last.unwrap_or(ladder.finest.min(6));
-        let mut rungs = Rungs {
-            hearing,
-            policy,
-            passed: None,
-        };
+        let mut rungs = Rungs { hearing, policy, passed: None };
         let enough = |r: &Rungs<'_, '_, '_>| last.is_some() && r.passed.is_some_and(|c| r.hearing.used(&c) > STICKY);
         let rung = match beat.filter(|_| last.is_some()) {
             Some(least) => overtake(&mut rungs, ladder, start, least)?,
@@ -118,34 +103,15 @@ impl Setting<'_> {
             return Ok(None);
         };
         let gradients = self.sensitivity.source() == "gradients";
-        let metrics: Vec<Metric> = policy
-            .metrics()
-            .into_iter()
-            .filter(|m| *m == Metric::Magnitude || gradients)
-            .collect();
+        let metrics: Vec<Metric> =
+            policy.metrics().into_iter().filter(|m| *m == Metric::Magnitude || gradients).collect();
         let named = |m: Metric| {
-            if m == Metric::Magnitude {
-                "magnitude"
-            } else {
-                "sensitivity"
-            }
+            if m == Metric::Magnitude { "magnitude" } else { "sensitivity" }
         };
-        let mut points = Points {
-            hearing,
-            policy,
-            metric: Metric::Magnitude,
-        };
+        let mut points = Points { hearing, policy, metric: Metric::Magnitude };
         let mut best = None;
-        if let Some(last) = self
-            .state
-            .bins
-            .as_ref()
-            .filter(|p| p.len() == Points::places(policy).len())
-        {
-            let was = metrics
-                .iter()
-                .copied()
-                .find(|m| self.state.metric.as_deref() == Some(named(*m)));
+        if let Some(last) = self.state.bins.as_ref().filter(|p| p.len() == Points::places(policy).len()) {
+            let was = metrics.iter().copied().find(|m| self.state.metric.as_deref() == Some(named(*m)));
             points.metric = was.unwrap_or(Metric::Magnitude);
             switch(&mut points, last, &metrics)?;
             best = neighbourhood(&mut points, &cube, last, 1)?.map(|(b, p)| (b, p, points.metric));

@@ -36,11 +36,7 @@ pub(crate) struct Hearing<'c, 'a> {
 impl<'c, 'a> Hearing<'c, 'a> {
     /// A run on what is known; with guesses, one that is only to show what would be asked next.
     pub fn new(court: &'c mut Court<'a>, guesses: &'c [(Choice, Guess)]) -> Hearing<'c, 'a> {
-        Hearing {
-            court,
-            guesses,
-            asked: Vec::new(),
-        }
+        Hearing { court, guesses, asked: Vec::new() }
     }
 
     fn note(&mut self, choice: &Choice, verdict: bool) {
@@ -109,10 +105,7 @@ impl<'c, 'a> Hearing<'c, 'a> {
         });
         let judged = |choice: &Choice| self.asked.iter().any(|(c, verdict)| c == choice && *verdict);
         let ahead = self.court.known().filter(|(c, t)| t.evaluated && !judged(c));
-        let ahead = ahead.map(|(_, t)| Trial {
-            ahead: true,
-            ..t.clone()
-        });
+        let ahead = ahead.map(|(_, t)| Trial { ahead: true, ..t.clone() });
         asked.chain(ahead).collect()
     }
 }

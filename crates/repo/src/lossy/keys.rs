@@ -77,11 +77,7 @@ pub struct LatticePolicy {
 
 impl Default for LatticePolicy {
     fn default() -> Self {
-        LatticePolicy {
-            grid: 8,
-            dither: true,
-            allocation: true,
-        }
+        LatticePolicy { grid: 8, dither: true, allocation: true }
     }
 }
 
@@ -107,9 +103,7 @@ pub struct BinsPolicy {
 
 impl Default for BinsPolicy {
     fn default() -> Self {
-        let bins = vec![
-            4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 240,
-        ];
+        let bins = vec![4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 80, 96, 128, 160, 192, 240];
         BinsPolicy {
             search: BinsSearch::Ladder,
             bins,

@@ -96,8 +96,7 @@ impl Maker<'_> {
         let model = self.model;
         let weights: Vec<(&Part, Role)> = model.weights().map(|(_, p, role)| (p, role)).collect();
         if let Choice::Bins(config, book) = choice {
-            self.shelves
-                .prepare(self.odb.engine(), model, self.sensitivity, config, *book)?;
+            self.shelves.prepare(self.odb.engine(), model, self.sensitivity, config, *book)?;
             made.books = self.shelves.books();
         }
         for (index, container) in model.files.iter().enumerate() {
@@ -159,11 +158,7 @@ impl Maker<'_> {
         let lattice = Lattice::new(&params, part.extent.dtype, &part.shape).ok()?;
         let mut bytes = vec![0; raw.len()];
         let quantised = self.odb.engine().quantise_measured(&lattice, 0, raw, &mut bytes);
-        Some(Done {
-            error: quantised.ok()??,
-            bytes,
-            lattice: Some(Arc::new(lattice)),
-        })
+        Some(Done { error: quantised.ok()??, bytes, lattice: Some(Arc::new(lattice)) })
     }
 
     fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Done>> {
@@ -178,16 +173,10 @@ impl Maker<'_> {
         let mut work = || {
             let weights = Values::new(part.extent.dtype, raw)?;
             let gradient = values_of(gradient.as_ref())?;
-            self.odb
-                .engine()
-                .restore_measured(weights, gradient, &cuts, book, &mut bytes)
+            self.odb.engine().restore_measured(weights, gradient, &cuts, book, &mut bytes)
         };
         let error = work().map_err(refused)?;
-        Ok(error.map(|error| Done {
-            bytes,
-            error,
-            lattice: None,
-        }))
+        Ok(error.map(|error| Done { bytes, error, lattice: None }))
     }
 }
 

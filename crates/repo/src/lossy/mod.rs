@@ -78,9 +78,7 @@ pub struct LossyRequest<'a> {
 
 impl std::fmt::Debug for LossyRequest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LossyRequest")
-            .field("policy", &self.policy.name)
-            .finish_non_exhaustive()
+        f.debug_struct("LossyRequest").field("policy", &self.policy.name).finish_non_exhaustive()
     }
 }
 

@@ -68,10 +68,7 @@ impl Model {
     /// Scans the files that are to be committed. Damaged ones have no parts: the commit refuses or takes them as they
     /// are.
     pub fn scan(list: &[WorkFile], policy: &Policy) -> Result<Model> {
-        let mut model = Model {
-            files: Vec::new(),
-            parts: Vec::new(),
-        };
+        let mut model = Model { files: Vec::new(), parts: Vec::new() };
         for file in list {
             let failed = |e| RepoError::io(format!("cannot read {}", file.path.display()))(e);
             let source = FileSource::open(&file.path).map_err(failed)?;
@@ -84,23 +81,10 @@ impl Model {
             for (i, extent) in layout.extents.iter().enumerate() {
                 let (name, shape) = face(&layout, i);
                 let treatment = treat(policy, &file.rel, &name, &shape, extent.dtype);
-                let shape = shape
-                    .iter()
-                    .map(|&d| usize::try_from(d).unwrap_or(usize::MAX))
-                    .collect();
-                model.parts.push(Part {
-                    file: index,
-                    extent: extent.clone(),
-                    name,
-                    shape,
-                    treatment,
-                });
+                let shape = shape.iter().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
+                model.parts.push(Part { file: index, extent: extent.clone(), name, shape, treatment });
             }
-            model.files.push(Container {
-                file: file.clone(),
-                source,
-                layout,
-            });
+            model.files.push(Container { file: file.clone(), source, layout });
         }
         Ok(model)
     }
@@ -110,10 +94,7 @@ impl Model {
         let container = &self.files[part.file];
         let mut bytes = vec![0; part.extent.byte_len().unwrap_or(0) as usize];
         let failed = RepoError::io(format!("cannot read {}", container.file.path.display()));
-        container
-            .source
-            .read_at(part.extent.offset, &mut bytes)
-            .map_err(failed)?;
+        container.source.read_at(part.extent.offset, &mut bytes).map_err(failed)?;
         Ok(bytes)
     }
 
@@ -168,17 +149,16 @@ fn face(layout: &Layout, i: usize) -> (String, Vec<u64>) {
     let extent = &layout.extents[i];
     let elements: u64 = extent.shape.iter().product();
     let spans = |v: &&mdl_files::View| {
-        let dense = v.strides.iter().zip(&v.shape).rev().try_fold(1u64, |want, (&s, &d)| {
-            if s == want || d == 1 { Some(want * d) } else { None }
-        });
+        let dense = v
+            .strides
+            .iter()
+            .zip(&v.shape)
+            .rev()
+            .try_fold(1u64, |want, (&s, &d)| if s == want || d == 1 { Some(want * d) } else { None });
         v.extent as usize == i && v.offset == 0 && v.dtype == extent.dtype && dense == Some(elements)
     };
     // An extent of one axis may be a storage; one of more axes is the tensor itself.
-    let view = if extent.shape.len() <= 1 {
-        layout.views.iter().find(spans)
-    } else {
-        None
-    };
+    let view = if extent.shape.len() <= 1 { layout.views.iter().find(spans) } else { None };
     match view {
         Some(v) => (v.name.clone(), v.shape.clone()),
         None => (extent.name.clone(), extent.shape.clone()),
@@ -218,12 +198,7 @@ mod tests {
 
     #[test]
     fn a_storage_goes_by_the_tensor_that_spans_it() {
-        let extent = Extent {
-            offset: 64,
-            dtype: Dtype::F32,
-            shape: vec![6],
-            name: "archive/data/0".to_owned(),
-        };
+        let extent = Extent { offset: 64, dtype: Dtype::F32, shape: vec![6], name: "archive/data/0".to_owned() };
         let view = |name: &str, offset, shape: &[u64], strides: &[u64]| View {
             name: name.to_owned(),
             extent: 0,
@@ -248,10 +223,7 @@ mod tests {
         assert_eq!(of("wte.weight.exp_avg"), Some(("wte.weight".to_owned(), Moment::First)));
         assert_eq!(of("state.3.exp_avg_sq"), Some(("state.3".to_owned(), Moment::Second)));
         assert_eq!(of("fc|momentum_buffer"), Some(("fc".to_owned(), Moment::Momentum)));
-        assert_eq!(
-            of("optimizer.exp_avg.wte.weight"),
-            Some(("optimizer.wte.weight".to_owned(), Moment::First))
-        );
+        assert_eq!(of("optimizer.exp_avg.wte.weight"), Some(("optimizer.wte.weight".to_owned(), Moment::First)));
         assert_eq!(of("a.weight"), None);
     }
 }

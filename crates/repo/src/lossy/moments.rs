@@ -40,12 +40,7 @@ pub(crate) fn replace(engine: &dyn Engine, model: &Model, dir: &Path, spec: Mome
         }
     }
     for (index, container) in model.files.iter().enumerate() {
-        let mine: Vec<&Part> = model
-            .parts
-            .iter()
-            .filter(|p| p.file == index)
-            .filter(is_moment)
-            .collect();
+        let mine: Vec<&Part> = model.parts.iter().filter(|p| p.file == index).filter(is_moment).collect();
         if mine.is_empty() {
             continue;
         }
@@ -53,8 +48,7 @@ pub(crate) fn replace(engine: &dyn Engine, model: &Model, dir: &Path, spec: Mome
         let draft = Draft::copy(&container.file.path, dir, &rel)?;
         let mut put = |part: &Part, (bytes, lattice): Rec| {
             if let Some(lattice) = lattice {
-                out.hints
-                    .insert(rel.clone(), part.extent.name.clone(), Arc::new(lattice));
+                out.hints.insert(rel.clone(), part.extent.name.clone(), Arc::new(lattice));
             }
             draft.patch(part.extent.offset, &bytes)
         };
@@ -101,10 +95,7 @@ fn pair(engine: &dyn Engine, model: &Model, first: &Part, second: &Part) -> Resu
     }
     let (m, v) = (model.read(first)?, model.read(second)?);
     let work = || {
-        let (m, v) = (
-            Values::new(first.extent.dtype, &m)?,
-            Values::new(second.extent.dtype, &v)?,
-        );
+        let (m, v) = (Values::new(first.extent.dtype, &m)?, Values::new(second.extent.dtype, &v)?);
         let Some(pair) = quantise_pair(m, v, &first.shape, STEP, engine)? else {
             return Ok(None);
         };

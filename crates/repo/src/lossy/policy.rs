@@ -20,16 +20,8 @@ pub const BUILT_IN: [(&str, &str, &str); 5] = [
         "lattice and bins, whichever is smaller; a quarter of an interval's progress may be lost",
         "try = [\"lattice\", \"bins\"]\n\n[gate]\nprogress = 0.25\n\n[optimizer]\nmoments = \"exact\"\n",
     ),
-    (
-        "lattice",
-        "the lattice only",
-        "try = [\"lattice\"]\n\n[gate]\nprogress = 0.25\n",
-    ),
-    (
-        "bins",
-        "exact 1-D clusters only",
-        "try = [\"bins\"]\n\n[gate]\nprogress = 0.25\n",
-    ),
+    ("lattice", "the lattice only", "try = [\"lattice\"]\n\n[gate]\nprogress = 0.25\n"),
+    ("bins", "exact 1-D clusters only", "try = [\"bins\"]\n\n[gate]\nprogress = 0.25\n"),
     (
         "paper",
         "Inshrinkerator's pipeline: Table 9's space, guided exhaustive search, 5 % of the measured number may be lost",
@@ -124,20 +116,11 @@ impl Policy {
             return fail("lattice.grid must be 1 to 64 sixteenths of an octave");
         }
         let b = &self.bins;
-        let lists = [
-            b.bins.len(),
-            b.prune.len(),
-            b.protect.len(),
-            b.metrics.len(),
-            b.codebooks.len(),
-        ];
+        let lists = [b.bins.len(), b.prune.len(), b.protect.len(), b.metrics.len(), b.codebooks.len()];
         if lists.contains(&0) || b.embedding_bins.as_ref().is_some_and(Vec::is_empty) {
             return fail("bins: a list is empty");
         }
-        if b.metrics
-            .iter()
-            .any(|m| !["magnitude", "sensitivity"].contains(&m.as_str()))
-        {
+        if b.metrics.iter().any(|m| !["magnitude", "sensitivity"].contains(&m.as_str())) {
             return fail("bins.metrics: magnitude and sensitivity are known");
         }
         if !b.bins.is_sorted() || !b.embedding_bins.as_ref().is_none_or(|e| e.is_sorted()) {
@@ -147,18 +130,10 @@ impl Policy {
             return fail("bins: prune goes from most to least, protect from least to most");
         }
         for &bins in b.bins.iter().chain(b.embedding_bins.iter().flatten()) {
-            let config = Config {
-                bins,
-                embedding_bins: bins,
-                ..Config::default()
-            };
+            let config = Config { bins, embedding_bins: bins, ..Config::default() };
             config.check().map_err(|e| bad(&self.name, e))?;
         }
-        let config = |prune: f64, protect: f64| Config {
-            prune,
-            protect,
-            ..Config::default()
-        };
+        let config = |prune: f64, protect: f64| Config { prune, protect, ..Config::default() };
         for (&prune, &protect) in b.prune.iter().zip(b.protect.iter().cycle()) {
             config(prune, protect).check().map_err(|e| bad(&self.name, e))?;
         }
@@ -177,10 +152,7 @@ impl Policy {
     /// What the first rule that matches says of a tensor, by its name or by `FILE:NAME`.
     pub fn verdict(&self, path: &str, name: &str) -> Option<Verdict> {
         let full = format!("{path}:{name}");
-        let found = self
-            .rules
-            .iter()
-            .find(|r| r.glob.is_match(name) || r.glob.is_match(&full));
+        let found = self.rules.iter().find(|r| r.glob.is_match(name) || r.glob.is_match(&full));
         found.map(|r| r.verdict)
     }
 
@@ -200,10 +172,7 @@ fn rule(name: &str, text: &RuleText) -> Result<Rule> {
         },
         _ => return Err(bad(name, "a [[tensor]] rule has `role` or `exact = true`")),
     };
-    Ok(Rule {
-        glob: glob.compile_matcher(),
-        verdict,
-    })
+    Ok(Rule { glob: glob.compile_matcher(), verdict })
 }
 
 #[cfg(test)]
@@ -227,10 +196,7 @@ mod tests {
                     [[tensor]]\nmatch = \"ema.safetensors:*\"\nrole = \"linear\"\n";
         let policy = Policy::parse("p", text).expect("a policy");
         assert_eq!(policy.verdict("m.safetensors", "x.head.weight"), Some(Verdict::Exact));
-        assert_eq!(
-            policy.verdict("ema.safetensors", "w"),
-            Some(Verdict::Role(Role::Linear))
-        );
+        assert_eq!(policy.verdict("ema.safetensors", "w"), Some(Verdict::Role(Role::Linear)));
         assert_eq!(policy.verdict("m.safetensors", "w"), None);
     }
 

@@ -86,11 +86,7 @@ pub(crate) struct State {
 
 impl State {
     pub fn progress(&self) -> Progress {
-        Progress {
-            last: self.last,
-            gains: self.gains.clone(),
-            gain: self.gain,
-        }
+        Progress { last: self.last, gains: self.gains.clone(), gain: self.gain }
     }
 }
 

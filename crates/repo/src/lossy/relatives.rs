@@ -21,10 +21,7 @@ pub(crate) struct Decoded {
 impl Decoded {
     /// Nothing yet; later at most `budget` bytes.
     pub fn within(budget: usize) -> Decoded {
-        Decoded {
-            kept: HashMap::new(),
-            left: budget,
-        }
+        Decoded { kept: HashMap::new(), left: budget }
     }
 
     /// What is below a part: as it was decoded before, else from `decode`.
@@ -34,9 +31,7 @@ impl Decoded {
             return pair.clone();
         }
         let pair = decode().map(Arc::new);
-        let size = pair
-            .as_ref()
-            .map_or(0, |p| p.0.len() + p.1.as_ref().map_or(0, Vec::len));
+        let size = pair.as_ref().map_or(0, |p| p.0.len() + p.1.as_ref().map_or(0, Vec::len));
         if let Some(left) = self.left.checked_sub(size) {
             self.left = left;
             self.kept.insert(key, pair.clone());
@@ -56,12 +51,7 @@ mod tests {
     fn what_fits_is_decoded_once() {
         let part = |offset| Part {
             file: 0,
-            extent: Extent {
-                offset,
-                dtype: Dtype::U8,
-                shape: vec![4],
-                name: "t".to_owned(),
-            },
+            extent: Extent { offset, dtype: Dtype::U8, shape: vec![4], name: "t".to_owned() },
             name: "t".to_owned(),
             shape: vec![4],
             treatment: Treatment::Exact,
@@ -69,9 +59,8 @@ mod tests {
         let mut decoded = Decoded::within(12);
         let mut count = [0; 3];
         for _ in 0..2 {
-            for (i, pair) in [Some((vec![1; 4], Some(vec![2; 4]))), Some((vec![3; 8], None)), None]
-                .into_iter()
-                .enumerate()
+            for (i, pair) in
+                [Some((vec![1; 4], Some(vec![2; 4]))), Some((vec![3; 8], None)), None].into_iter().enumerate()
             {
                 let found = decoded.of(&part(i as u64), || {
                     count[i] += 1;

@@ -63,10 +63,7 @@ fn alone_in_shape(parts: &[Part]) -> HashMap<Vec<usize>, usize> {
 
 /// The name, then what is left of it after each dot.
 fn ends(name: &str) -> impl Iterator<Item = &str> {
-    let dots = name
-        .char_indices()
-        .filter(|(_, c)| *c == '.')
-        .map(|(i, _)| &name[i + 1..]);
+    let dots = name.char_indices().filter(|(_, c)| *c == '.').map(|(i, _)| &name[i + 1..]);
     std::iter::once(name).chain(dots)
 }
 
@@ -82,12 +79,7 @@ impl Sensitivity {
             _ => None,
         };
         let adam = model.parts.iter().enumerate().filter_map(second).collect();
-        let mut sensitivity = Sensitivity {
-            grads,
-            adam,
-            by_shape: alone_in_shape(&model.parts),
-            has_adam: false,
-        };
+        let mut sensitivity = Sensitivity { grads, adam, by_shape: alone_in_shape(&model.parts), has_adam: false };
         sensitivity.has_adam = model.weights().any(|(_, p, _)| sensitivity.second(p).is_some());
         Ok(sensitivity)
     }
@@ -150,10 +142,7 @@ fn gradients(path: &Path) -> Result<(FileSource, HashMap<String, Extent>)> {
         Ok(layout) => layout,
         Err(ScanError::Io(e)) => return Err(failed(e)),
         Err(source) => {
-            return Err(RepoError::Scan {
-                path: path.to_owned(),
-                source,
-            });
+            return Err(RepoError::Scan { path: path.to_owned(), source });
         }
     };
     if layout.extents.is_empty() {
@@ -215,10 +204,7 @@ mod tests {
 
     #[test]
     fn names_match_by_their_ends() {
-        assert_eq!(
-            ends("model.wte.weight").collect::<Vec<_>>(),
-            ["model.wte.weight", "wte.weight", "weight"]
-        );
+        assert_eq!(ends("model.wte.weight").collect::<Vec<_>>(), ["model.wte.weight", "wte.weight", "weight"]);
         assert_eq!(ends("w").collect::<Vec<_>>(), ["w"]);
     }
 }

@@ -40,23 +40,13 @@ impl Repo {
     pub fn policies(&self) -> Result<Vec<Shelved>> {
         let mut all: Vec<Shelved> = Vec::new();
         for (name, about, text) in BUILT_IN {
-            all.push(Shelved {
-                name: name.to_owned(),
-                id: None,
-                text: text.to_owned(),
-                about: Some(about),
-            });
+            all.push(Shelved { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
         }
         for (name, id) in self.refs.list(POLICIES)? {
             let text = self.policy_text(&name, &id)?;
             match all.iter_mut().find(|p| p.name == name) {
                 Some(p) => (p.id, p.text) = (Some(id), text),
-                None => all.push(Shelved {
-                    name,
-                    id: Some(id),
-                    text,
-                    about: None,
-                }),
+                None => all.push(Shelved { name, id: Some(id), text, about: None }),
             }
         }
         Ok(all)
@@ -132,7 +122,6 @@ impl Repo {
         let full = of_policy(name).map_err(|_| missing())?;
         let old = self.refs.get(&full)?.ok_or_else(missing)?;
         let who = self.config.signature();
-        self.refs
-            .update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
+        self.refs.update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
     }
 }

@@ -37,12 +37,7 @@ pub struct Trial {
 impl Trial {
     /// The same to one who did not ask for a verdict.
     pub(crate) fn unjudged(&self) -> Trial {
-        Trial {
-            measured: None,
-            evaluated: false,
-            passes: false,
-            ..self.clone()
-        }
+        Trial { measured: None, evaluated: false, passes: false, ..self.clone() }
     }
 }
 
@@ -81,11 +76,7 @@ pub(crate) fn describe(choice: &Choice) -> String {
                 text.push_str(&format!(" ({} in embeddings)", c.embedding_bins));
             }
             if c.prune > 0.0 {
-                let metric = if c.metric == Metric::Magnitude {
-                    "magnitude"
-                } else {
-                    "sensitivity"
-                };
+                let metric = if c.metric == Metric::Magnitude { "magnitude" } else { "sensitivity" };
                 text.push_str(&format!(", {} pruned by {metric}", c.prune));
             }
             if c.protect > 0.0 {
@@ -173,11 +164,7 @@ impl Court<'_> {
         if self.trial(choice).is_none() {
             self.trials.push((*choice, unmeasured(choice, &made)));
         }
-        self.there.push(Standing {
-            choice: *choice,
-            place,
-            made,
-        });
+        self.there.push(Standing { choice: *choice, place, made });
         Ok(self.there.len() - 1)
     }
 
@@ -209,9 +196,7 @@ impl Court<'_> {
             }
         }
         let wanted = self.wanted.iter();
-        let shown: Vec<&Standing> = wanted
-            .filter_map(|c| self.there.iter().find(|s| s.choice == *c))
-            .collect();
+        let shown: Vec<&Standing> = wanted.filter_map(|c| self.there.iter().find(|s| s.choice == *c)).collect();
         let dirs: Vec<&Path> = shown.iter().map(|s| s.made.dir.as_path()).collect();
         let numbers = self.evaluator.evaluate_all(&dirs);
         let numbers = numbers.into_iter().chain(std::iter::repeat(None));

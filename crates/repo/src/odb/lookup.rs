@@ -127,10 +127,8 @@ impl Odb {
             known.clear();
         }
         let missing: Vec<PackId> = state.packs.keys().filter(|p| !known.contains(p)).copied().collect();
-        let done = missing.into_iter().all(|id| {
-            self.try_load(state, id)
-                .is_none_or(|pack| index.add_pack(&pack).is_some())
-        });
+        let done =
+            missing.into_iter().all(|id| self.try_load(state, id).is_none_or(|pack| index.add_pack(&pack).is_some()));
         done && index.note_packs().is_some()
     }
 
@@ -250,10 +248,7 @@ impl Odb {
         let packs: Vec<PackId> = state.packs.keys().copied().collect();
         let copies = packs.into_iter().filter_map(|p| {
             let pack = self.try_load(&mut state, p)?;
-            let record = pack
-                .get(id)
-                .filter(|r| r.depth < depth && r.kind == Kind::Tensor)?
-                .clone();
+            let record = pack.get(id).filter(|r| r.depth < depth && r.kind == Kind::Tensor)?.clone();
             Some(Location { pack, record })
         });
         let copies: Vec<Location> = copies.collect();

@@ -90,11 +90,7 @@ impl Record {
 
 /// The version of a pack with these records: the oldest that can hold them.
 pub(super) fn version(records: &[Record]) -> u64 {
-    if records.iter().any(|r| r.grand.is_some()) {
-        WITH_GRAND
-    } else {
-        PLAIN
-    }
+    if records.iter().any(|r| r.grand.is_some()) { WITH_GRAND } else { PLAIN }
 }
 
 /// Checksum of a payload.
@@ -160,10 +156,7 @@ pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Opt
     for _ in 0..n {
         let record = decode_record(&mut c, version)?;
         let inside = record.offset >= MAGIC.len() as u64
-            && record
-                .offset
-                .checked_add(record.len)
-                .is_some_and(|end| end <= payload_end);
+            && record.offset.checked_add(record.len).is_some_and(|end| end <= payload_end);
         if !inside || records.last().is_some_and(|last| last.id >= record.id) {
             return None;
         }
@@ -178,28 +171,10 @@ fn decode_record(c: &mut Cursor<'_>, version: u64) -> Option<Record> {
     let has_grand = version == WITH_GRAND && kind & GRAND != 0;
     let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
     let (offset, len, logical, check) = (c.u64()?, c.u64()?, c.u64()?, c.array()?);
-    let base = if depth > 0 {
-        Some(Id::from_bytes(c.array()?))
-    } else {
-        None
-    };
-    let grand = if has_grand {
-        Some(Id::from_bytes(c.array()?))
-    } else {
-        None
-    };
+    let base = if depth > 0 { Some(Id::from_bytes(c.array()?)) } else { None };
+    let grand = if has_grand { Some(Id::from_bytes(c.array()?)) } else { None };
     let fits = (base.is_none() || kind == Kind::Tensor) && (grand.is_none() || base.is_some());
-    fits.then_some(Record {
-        id,
-        kind,
-        depth,
-        base,
-        grand,
-        offset,
-        len,
-        logical,
-        check,
-    })
+    fits.then_some(Record { id, kind, depth, base, grand, offset, len, logical, check })
 }
 
 /// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.

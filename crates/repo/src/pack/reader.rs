@@ -34,12 +34,7 @@ impl Pack {
             return Err(bad("its footer is not what was written"));
         }
         let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;
-        Ok(Pack {
-            id,
-            size,
-            records,
-            payload_end: offset,
-        })
+        Ok(Pack { id, size, records, payload_end: offset })
     }
 
     /// Every record, sorted by id.
@@ -54,10 +49,7 @@ impl Pack {
 
     /// The record of an object.
     pub fn get(&self, id: &Id) -> Option<&Record> {
-        self.records
-            .binary_search_by(|r| r.id.cmp(id))
-            .ok()
-            .map(|i| &self.records[i])
+        self.records.binary_search_by(|r| r.id.cmp(id)).ok().map(|i| &self.records[i])
     }
 
     /// A whole payload, its checksum verified. The caller bounds `record.len` where memory matters.
@@ -69,10 +61,7 @@ impl Pack {
         let mut bytes = vec![0; len];
         storage.read_at(&self.id.key(), record.offset, &mut bytes)?;
         if checksum(&bytes) != record.check {
-            return Err(RepoError::corrupt(
-                format!("{} {}", record.kind, record.id.short()),
-                "stored bytes changed",
-            ));
+            return Err(RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), "stored bytes changed"));
         }
         Ok(bytes)
     }
@@ -83,10 +72,7 @@ impl Pack {
     /// The range leaves the payload; the medium failed.
     pub fn payload_range(&self, storage: &dyn Storage, record: &Record, offset: u64, buf: &mut [u8]) -> Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > record.len) {
-            return Err(RepoError::corrupt(
-                record.id,
-                "its payload is shorter than its header says",
-            ));
+            return Err(RepoError::corrupt(record.id, "its payload is shorter than its header says"));
         }
         storage.read_at(&self.id.key(), record.offset + offset, buf)
     }

@@ -38,10 +38,7 @@ pub struct PackWriter {
 
 impl std::fmt::Debug for PackWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PackWriter")
-            .field("at", &self.at)
-            .field("objects", &self.records.len())
-            .finish()
+        f.debug_struct("PackWriter").field("at", &self.at).field("objects", &self.records.len()).finish()
     }
 }
 
@@ -54,13 +51,7 @@ impl PackWriter {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
         let at = MAGIC.len() as u64;
-        Ok(PackWriter {
-            upload,
-            start: at,
-            at,
-            hasher: blake3::Hasher::new(),
-            records: BTreeMap::new(),
-        })
+        Ok(PackWriter { upload, start: at, at, hasher: blake3::Hasher::new(), records: BTreeMap::new() })
     }
 
     /// Appends bytes of the payload that the next `place` names.
@@ -75,26 +66,10 @@ impl PackWriter {
 
     /// Names the payload appended since the last `place`. If the pack has the object already the bytes are unused.
     pub fn place(&mut self, object: NewObject) {
-        let NewObject {
-            id,
-            kind,
-            depth,
-            base,
-            grand,
-            logical,
-        } = object;
+        let NewObject { id, kind, depth, base, grand, logical } = object;
         let check = format::shorten(&self.hasher.finalize());
-        let record = Record {
-            id,
-            kind,
-            depth,
-            base,
-            grand,
-            offset: self.start,
-            len: self.at - self.start,
-            logical,
-            check,
-        };
+        let record =
+            Record { id, kind, depth, base, grand, offset: self.start, len: self.at - self.start, logical, check };
         self.records.entry(id).or_insert(record);
         self.hasher.reset();
         self.start = self.at;

@@ -139,11 +139,7 @@ impl Catalog {
                 }
             };
             match opened {
-                Ok(pack) => out.packs.push(Shelf {
-                    pack: Arc::new(pack),
-                    modified: s.modified,
-                    condemned,
-                }),
+                Ok(pack) => out.packs.push(Shelf { pack: Arc::new(pack), modified: s.modified, condemned }),
                 Err(e) => out.damaged.push((s.key.to_string(), e)),
             }
         }
@@ -156,13 +152,7 @@ impl Catalog {
     pub fn of(storage: &dyn Storage, packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
         let mut out = Catalog {
             unreadable: unreadable::read(storage),
-            packs: packs
-                .map(|(pack, modified)| Shelf {
-                    pack,
-                    modified,
-                    condemned: None,
-                })
-                .collect(),
+            packs: packs.map(|(pack, modified)| Shelf { pack, modified, condemned: None }).collect(),
             ..Catalog::default()
         };
         out.number();
@@ -172,10 +162,7 @@ impl Catalog {
     fn number(&mut self) {
         for (p, shelf) in self.packs.iter().enumerate() {
             for (r, record) in shelf.pack.records().iter().enumerate() {
-                let slot = Slot {
-                    pack: p as u32,
-                    record: r as u32,
-                };
+                let slot = Slot { pack: p as u32, record: r as u32 };
                 let n = *self.numbers.entry(record.id).or_insert(self.best.len() as u32);
                 match self.best.get(n as usize).copied() {
                     None => self.best.push(slot),
@@ -299,18 +286,12 @@ impl Catalog {
     /// Every copy in a pack.
     pub fn slots(&self, pack: usize) -> impl Iterator<Item = Slot> + use<> {
         let n = self.packs.get(pack).map_or(0, |s| s.pack.records().len());
-        (0..n as u32).map(move |record| Slot {
-            pack: pack as u32,
-            record,
-        })
+        (0..n as u32).map(move |record| Slot { pack: pack as u32, record })
     }
 
     /// A copy as the odb speaks of it.
     pub fn location(&self, slot: Slot) -> Location {
-        Location {
-            pack: self.packs[slot.pack as usize].pack.clone(),
-            record: self.record(slot).clone(),
-        }
+        Location { pack: self.packs[slot.pack as usize].pack.clone(), record: self.record(slot).clone() }
     }
 
     /// The packs that are condemned.

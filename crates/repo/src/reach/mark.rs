@@ -100,19 +100,12 @@ fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
 impl Marks {
     /// Nothing. `gone`: commits whose contents are passed by.
     pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
-        Marks {
-            marked: vec![false; catalog.len()],
-            gone: gone.clone(),
-            bases: true,
-        }
+        Marks { marked: vec![false; catalog.len()], gone: gone.clone(), bases: true }
     }
 
     /// Nothing; marks will be what versions name, and not what that is stored as a difference to.
     pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
-        Marks {
-            bases: false,
-            ..Marks::new(catalog, gone)
-        }
+        Marks { bases: false, ..Marks::new(catalog, gone) }
     }
 
     /// Whether an object is marked.
@@ -190,10 +183,7 @@ impl Marks {
         let record = catalog.best_record(n);
         if let Some(wanted) = kind.filter(|k| *k != record.kind) {
             let what = format!("object {}", record.id.short());
-            return Err(RepoError::corrupt(
-                what,
-                format!("it is a {}, not a {wanted}", record.kind),
-            ));
+            return Err(RepoError::corrupt(what, format!("it is a {}, not a {wanted}", record.kind)));
         }
         match record.kind {
             Kind::Blob => Ok(Vec::new()),
@@ -210,14 +200,8 @@ impl Marks {
                     let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
                     return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
                 }
-                let guessed = guesses(kind, &bytes)
-                    .into_iter()
-                    .filter(|id| catalog.find(id).is_some());
-                Ok(firm
-                    .into_iter()
-                    .map(|(id, k)| (id, Some(k)))
-                    .chain(guessed.map(|id| (id, None)))
-                    .collect())
+                let guessed = guesses(kind, &bytes).into_iter().filter(|id| catalog.find(id).is_some());
+                Ok(firm.into_iter().map(|(id, k)| (id, Some(k))).chain(guessed.map(|id| (id, None))).collect())
             }
         }
     }

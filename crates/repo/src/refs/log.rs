@@ -44,12 +44,7 @@ impl LogLine {
             time_ms: self.time_ms,
             utc_offset_min: self.utc_offset_min,
         };
-        Some(LogEntry {
-            old: id(self.old)?,
-            new: id(self.new)?,
-            who,
-            message: self.message,
-        })
+        Some(LogEntry { old: id(self.old)?, new: id(self.new)?, who, message: self.message })
     }
 }
 
@@ -60,9 +55,7 @@ const MOST: u64 = 128 << 20;
 
 /// Moves that happened, newest first: of a ref those of the chain that ends where it stands.
 fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
-    let lines = bytes
-        .split(|&b| b == b'\n')
-        .filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
+    let lines = bytes.split(|&b| b == b'\n').filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
     let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
     entries.reverse();
     if *name == HEAD {

@@ -149,44 +149,16 @@ mod tests {
 
     #[test]
     fn only_head_and_well_formed_names_below_refs_are_names_of_refs() {
-        for full in [
-            "HEAD",
-            "refs/heads/main",
-            "refs/heads/a/b",
-            "refs/remotes/origin/a",
-            "refs/policies/p=1",
-        ] {
+        for full in ["HEAD", "refs/heads/main", "refs/heads/a/b", "refs/remotes/origin/a", "refs/policies/p=1"] {
             let name = RefName::parse(full).expect(full);
             assert_eq!(name, full);
             let log = name.log_key().expect("a key");
             assert_eq!(RefName::of_log(&log), Some(name), "{log}");
         }
-        let elsewhere = [
-            "/dev/zero",
-            "/etc/passwd",
-            "refs/heads//dev/zero",
-            "config",
-            "logs/HEAD",
-            "format",
-            "x/HEAD",
-        ];
-        let upward = [
-            "refs/heads/../../config",
-            "refs/../HEAD",
-            "../HEAD",
-            "refs/heads/..",
-            "refs/./heads/a",
-        ];
-        let no_name = [
-            "",
-            "refs",
-            "refs/",
-            "refs/heads",
-            "refs/heads/",
-            "refs/heads/HEAD",
-            "refs//a",
-            "refs/heads/a%2Fb",
-        ];
+        let elsewhere = ["/dev/zero", "/etc/passwd", "refs/heads//dev/zero", "config", "logs/HEAD", "format", "x/HEAD"];
+        let upward = ["refs/heads/../../config", "refs/../HEAD", "../HEAD", "refs/heads/..", "refs/./heads/a"];
+        let no_name =
+            ["", "refs", "refs/", "refs/heads", "refs/heads/", "refs/heads/HEAD", "refs//a", "refs/heads/a%2Fb"];
         for full in [&elsewhere[..], &upward, &no_name].concat() {
             assert!(RefName::parse(full).is_err(), "{full}");
         }

@@ -132,10 +132,7 @@ mod tests {
             (0..n).for_each(|m| seen.begin(Some(Id::from_bytes([m; 32]))));
             let all = seen.read().expect("known");
             assert_eq!(all.len(), MAX.min(usize::from(n) + 1));
-            assert_eq!(
-                all.last(),
-                Some(&Some(Id::from_bytes([if n > 0 { n - 1 } else { 100 }; 32])))
-            );
+            assert_eq!(all.last(), Some(&Some(Id::from_bytes([if n > 0 { n - 1 } else { 100 }; 32]))));
         }
     }
 }

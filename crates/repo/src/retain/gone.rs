@@ -25,11 +25,7 @@ pub(crate) fn gone(
     pruned: &Pruned,
     until: i64,
 ) -> Result<Gone> {
-    let named = if pruned.0.is_empty() {
-        HashSet::new()
-    } else {
-        named(catalog, storage, roots)?
-    };
+    let named = if pruned.0.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
     let mut out = HashSet::new();
     for (id, mark) in pruned.iter() {
         if mark.time_ms <= until && !named.contains(id) || is_hollow(catalog, storage, id)? {
@@ -44,9 +40,7 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
     let mut out = HashSet::new();
     for root in roots.iter().filter(|r| r.firm && !r.name.starts_with(POLICIES)) {
         out.insert(root.id);
-        let tag = catalog
-            .find(&root.id)
-            .filter(|n| catalog.best_record(*n).kind == Kind::Tag);
+        let tag = catalog.find(&root.id).filter(|n| catalog.best_record(*n).kind == Kind::Tag);
         if let Some(n) = tag {
             let bytes = catalog.content(storage, catalog.best(n))?;
             out.insert(Tag::decode(&bytes).map_err(crate::error::bad_object(&root.id))?.target);
@@ -64,9 +58,7 @@ pub(super) fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Re
         Err(_) => Ok(false),
         Ok(bytes) => Ok(Commit::decode(&bytes).is_ok_and(|c| {
             let blobs = c.report.iter().chain(&c.side);
-            std::iter::once(&c.tree)
-                .chain(blobs)
-                .any(|id| catalog.find(id).is_none())
+            std::iter::once(&c.tree).chain(blobs).any(|id| catalog.find(id).is_none())
         })),
     }
 }
@@ -120,10 +112,7 @@ impl Repo {
         match self.pruned()?.get(commit) {
             None => Ok(()),
             Some(_) if !self.lacks_contents(commit)? => Err(RepoError::user(
-                format!(
-                    "version {} was pruned: its contents go with a coming `mdl gc`",
-                    commit.short()
-                ),
+                format!("version {} was pruned: its contents go with a coming `mdl gc`", commit.short()),
                 format!("take it back first: `mdl prune --undo {}`", commit.short()),
             )),
             Some(mark) => Err(mark.error(commit)),

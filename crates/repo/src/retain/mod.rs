@@ -102,10 +102,7 @@ impl Repo {
         }
         (report.freed_bytes, report.base_bytes) = self.weigh(&kept, &go, &pruned)?;
         if let Some(held) = held.filter(|_| !options.dry_run) {
-            let mark = PrunedMark {
-                time_ms: now_ms(),
-                rules: report.rules.clone(),
-            };
+            let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone() };
             change(&held, &*self.storage, |p| p.add(go.iter().map(|s| s.id), &mark))?;
         }
         Ok(report)
@@ -117,10 +114,7 @@ impl Repo {
         let roots = self.roots(Some(days_ago(self.config.reflog_days())))?.complete()?;
         let mut catalog = Catalog::read(storage, |s| s.size)?;
         if let Some((key, e)) = catalog.damaged.pop() {
-            return Err(RepoError::corrupt(
-                key,
-                format!("{e}; nothing was pruned, since it may hold what is to stay"),
-            ));
+            return Err(RepoError::corrupt(key, format!("{e}; nothing was pruned, since it may hold what is to stay")));
         }
         let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
         let after = before.with(go.iter().map(|s| s.id));
@@ -175,10 +169,7 @@ impl Repo {
         let mut back = Vec::new();
         for id in wanted {
             let mark = pruned.get(&id).ok_or_else(|| {
-                RepoError::user(
-                    format!("version {} was not pruned", id.short()),
-                    "`mdl log` marks those that were",
-                )
+                RepoError::user(format!("version {} was not pruned", id.short()), "`mdl log` marks those that were")
             })?;
             if !self.lacks_contents(&id)? {
                 back.push(id);
@@ -197,12 +188,7 @@ impl Repo {
             self.rely_on(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
         }
         change(&held, &*self.storage, |p| p.keep(|id| !back.contains(id)))?;
-        let version = |id: Id| {
-            Ok(PrunedVersion {
-                commit: id,
-                step: self.odb.commit(&id)?.step,
-            })
-        };
+        let version = |id: Id| Ok(PrunedVersion { commit: id, step: self.odb.commit(&id)?.step });
         back.into_iter().map(version).collect()
     }
 }
@@ -221,10 +207,7 @@ fn report(survey: &Survey, kept: &[&Step], go: &[&Step], rules: &Retention, opti
         step: s.commit.step,
         why: survey.why.get(&s.id).cloned().unwrap_or_default(),
     });
-    let pruned = go.iter().map(|s| PrunedVersion {
-        commit: s.id,
-        step: s.commit.step,
-    });
+    let pruned = go.iter().map(|s| PrunedVersion { commit: s.id, step: s.commit.step });
     PruneReport {
         dry_run: options.dry_run,
         rules: rules.to_string(),

@@ -35,19 +35,12 @@ impl PrunedMark {
     #[must_use]
     pub fn short(&self) -> PrunedMark {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
-        PrunedMark {
-            time_ms: self.time_ms.min(now_ms()),
-            rules: self.rules.chars().take(LONGEST).map(plain).collect(),
-        }
+        PrunedMark { time_ms: self.time_ms.min(now_ms()), rules: self.rules.chars().take(LONGEST).map(plain).collect() }
     }
 
     /// What somebody is told who wants the contents of such a version.
     pub(super) fn error(&self, commit: &Id) -> RepoError {
-        RepoError::Pruned {
-            commit: *commit,
-            time_ms: self.time_ms,
-            rules: self.rules.clone(),
-        }
+        RepoError::Pruned { commit: *commit, time_ms: self.time_ms, rules: self.rules.clone() }
     }
 }
 
@@ -117,20 +110,13 @@ impl Pruned {
                 "it was made by a newer mdl: update this one",
             ));
         }
-        lines
-            .map(|l| parse_line(l).ok_or_else(bad))
-            .collect::<Result<_>>()
-            .map(Pruned)
+        lines.map(|l| parse_line(l).ok_or_else(bad)).collect::<Result<_>>().map(Pruned)
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
         let mut text = format!("{HEADER}\n");
         for (id, mark) in &self.0 {
-            let line = Line {
-                commit: id.to_hex(),
-                time_ms: mark.time_ms,
-                rules: mark.rules.clone(),
-            };
+            let line = Line { commit: id.to_hex(), time_ms: mark.time_ms, rules: mark.rules.clone() };
             let line = serde_json::to_string(&line);
             text.push_str(&line.map_err(|e| RepoError::io("cannot write the record of pruned versions")(e.into()))?);
             text.push('\n');
@@ -143,10 +129,7 @@ impl Pruned {
 
 fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
     let line: Line = serde_json::from_str(line).ok()?;
-    let mark = PrunedMark {
-        time_ms: line.time_ms,
-        rules: line.rules,
-    };
+    let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
     Some((line.commit.parse().ok()?, mark))
 }
 
@@ -190,10 +173,7 @@ mod tests {
     use mdl_objects::Kind;
 
     fn record() -> Pruned {
-        let mark = |i: i64| PrunedMark {
-            time_ms: i,
-            rules: format!("best {i} of \"odd\nname\""),
-        };
+        let mark = |i: i64| PrunedMark { time_ms: i, rules: format!("best {i} of \"odd\nname\"") };
         Pruned((0..3).map(|i| (Id::of(Kind::Commit, &[i as u8]), mark(i))).collect())
     }
 

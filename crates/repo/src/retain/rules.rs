@@ -123,10 +123,7 @@ impl Retention {
     /// As `check`.
     pub fn choose(&self, versions: &[Facts]) -> Result<Choice> {
         self.check()?;
-        let mut out = Choice {
-            kept: vec![Vec::new(); versions.len()],
-            undecided: Vec::new(),
-        };
+        let mut out = Choice { kept: vec![Vec::new(); versions.len()], undecided: Vec::new() };
         for rule in self.flat() {
             let words = rule.to_string();
             let kept = match rule.keeps(versions)? {

@@ -47,10 +47,7 @@ impl Repo {
             let own = self.unpruned(&[*tip], pruned)?;
             for step in &own {
                 // A run that has just been restored from a version may well be restored from it again.
-                let from = step
-                    .commit
-                    .resumed_from
-                    .filter(|_| step.commit.author.time_ms >= fresh_since);
+                let from = step.commit.resumed_from.filter(|_| step.commit.author.time_ms >= fresh_since);
                 resumed.extend(from.map(|from| (from, step.id)));
             }
             if branch.is_none_or(|b| b == name) {
@@ -65,11 +62,7 @@ impl Repo {
         for (from, by) in resumed {
             out.keep(from, format!("{} resumed from it", by.short()));
         }
-        let starts: Vec<Id> = tips
-            .iter()
-            .filter(|(n, _)| out.branches.contains(n))
-            .map(|t| t.1)
-            .collect();
+        let starts: Vec<Id> = tips.iter().filter(|(n, _)| out.branches.contains(n)).map(|t| t.1).collect();
         out.versions = self.unpruned(&starts, pruned)?;
         Ok(out)
     }
@@ -117,19 +110,12 @@ impl Survey {
         for (step, reasons) in own.iter().zip(choice.kept) {
             reasons.into_iter().for_each(|r| self.keep(step.id, r));
         }
-        let undecided = choice
-            .undecided
-            .into_iter()
-            .map(|rule| format!("{rule} (branch {name})"));
+        let undecided = choice.undecided.into_iter().map(|rule| format!("{rule} (branch {name})"));
         self.undecided.extend(undecided);
         Ok(())
     }
 }
 
 fn facts(commit: &Commit) -> Facts {
-    Facts {
-        time_ms: commit.author.time_ms,
-        step: commit.step,
-        metrics: commit.metrics.clone(),
-    }
+    Facts { time_ms: commit.author.time_ms, step: commit.step, metrics: commit.metrics.clone() }
 }

@@ -62,10 +62,7 @@ impl Repo {
                 return Err(e);
             }
         }
-        let settled = Decision {
-            settled: true,
-            ..decision.clone()
-        };
+        let settled = Decision { settled: true, ..decision.clone() };
         // An error here would say that nothing happened. If it stays unsaid, the ref and its log say it.
         if let Ok(Some(_)) = seen.swap(&*self.storage, keys, seen.deciding(settled)) {
             // Nobody reads them any more, and they are long. What stays is swept.
@@ -115,11 +112,7 @@ fn is_refusal(e: &RepoError) -> bool {
 fn target(decision: &Decision) -> Result<Target> {
     let from = decision.from.as_deref().map(id).transpose()?;
     match (&decision.branch, from) {
-        (Some(name), tip) => Ok(Target::Branch {
-            name: name.clone(),
-            tip,
-            parent: tip,
-        }),
+        (Some(name), tip) => Ok(Target::Branch { name: name.clone(), tip, parent: tip }),
         (None, Some(from)) => Ok(Target::Detached(from)),
         (None, None) => Err(RepoError::corrupt("the state of a session", "it names no ref")),
     }

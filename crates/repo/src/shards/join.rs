@@ -47,10 +47,7 @@ impl Repo {
         let keys = Keys::of(&request.session)?;
         let storage = &*self.storage;
         if request.ranks == 0 {
-            return Err(RepoError::usage(
-                "no ranks are to be joined",
-                "say how many ranks there are",
-            ));
+            return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
         }
         loop {
             let seen = Seen::read(storage, &keys)?;
@@ -98,15 +95,7 @@ impl Repo {
         let Some(decided) = seen.swap(&*self.storage, keys, seen.deciding(decision.clone()))? else {
             return Ok(None);
         };
-        self.settle(
-            &written.transaction,
-            keys,
-            &decided,
-            &decision,
-            &written.target,
-            &written.commit,
-            request,
-        )?;
+        self.settle(&written.transaction, keys, &decided, &decision, &written.target, &written.commit, request)?;
         Ok(Some(written.told()))
     }
 
@@ -120,11 +109,7 @@ impl Repo {
         let Records { mut files, checks } = self.records(keys, request)?;
         files.extend(request.commit.files.iter().flatten().cloned());
         check_names(&files)?;
-        let commit = CommitRequest {
-            source: None,
-            files: Some(files.clone()),
-            ..request.commit.clone()
-        };
+        let commit = CommitRequest { source: None, files: Some(files.clone()), ..request.commit.clone() };
         let written = self.write_commit(&commit, Path::new(""), &files, None, progress)?;
         Ok((written, checks))
     }
@@ -182,13 +167,7 @@ fn decision(written: &Written<'_>, shards: Vec<String>) -> Decision {
         Target::Branch { name, tip, .. } => (Some(name.clone()), *tip),
         Target::Detached(id) => (None, Some(*id)),
     };
-    Decision {
-        commit: written.id.to_hex(),
-        branch,
-        from: from.map(|id| id.to_hex()),
-        settled: false,
-        shards,
-    }
+    Decision { commit: written.id.to_hex(), branch, from: from.map(|id| id.to_hex()), settled: false, shards }
 }
 
 /// A rank beyond those that are to be joined: the version would silently lack what it has put.

@@ -40,10 +40,7 @@ impl Repo {
                 found.entry(session).or_default().extend(name.parse::<u32>().ok());
             }
         }
-        found
-            .into_iter()
-            .map(|(name, ranks)| self.session(name, ranks))
-            .collect()
+        found.into_iter().map(|(name, ranks)| self.session(name, ranks)).collect()
     }
 
     fn session(&self, name: String, mut ranks: Vec<u32>) -> Result<Session> {
@@ -52,10 +49,7 @@ impl Repo {
             return self.finished(name, &decided);
         }
         ranks.sort_unstable();
-        let mut session = Session {
-            name,
-            ..Session::default()
-        };
+        let mut session = Session { name, ..Session::default() };
         for rank in ranks {
             // One that is gone was joined or swept meanwhile.
             let Some((record, _)) = Record::read(&*self.storage, &keys, rank)? else {

@@ -60,10 +60,7 @@ struct Keys {
 impl Keys {
     fn of(session: &str) -> Result<Keys> {
         check_ref_name(session).map_err(|e| {
-            RepoError::user(
-                format!("{session:?} is not a valid name for a session"),
-                e.hint().unwrap_or_default(),
-            )
+            RepoError::user(format!("{session:?} is not a valid name for a session"), e.hint().unwrap_or_default())
         })?;
         let prefix = SHARDS.key(&session.replace('/', "%2F"))?.below();
         let state = prefix.key(STATE)?;

@@ -146,10 +146,7 @@ impl Repo {
         let mut ingest = Ingest {
             odb: &self.odb,
             sink: Sink::Pack(&mut pack),
-            policy: Policy {
-                max_depth: self.config.max_depth(),
-                allow_damaged: request.allow_damaged,
-            },
+            policy: Policy { max_depth: self.config.max_depth(), allow_damaged: request.allow_damaged },
             hints: &request.hints,
             progress,
             report: Report::default(),
@@ -190,10 +187,7 @@ impl Repo {
 fn too_late(request: &ShardRequest, decision: &Decision) -> RepoError {
     let short = decision.commit.get(..12).unwrap_or_default();
     RepoError::user(
-        format!(
-            "rank {} is too late: session {} is finished, as commit {short}",
-            request.rank, request.session
-        ),
+        format!("rank {} is too late: session {} is finished, as commit {short}", request.rank, request.session),
         "what it put is in no version; a version of its own wants a session of another name",
     )
 }

@@ -58,10 +58,7 @@ impl Seen {
     pub fn read(storage: &dyn Storage, keys: &Keys) -> Result<Seen> {
         let bytes = storage.get(&keys.state)?;
         let state = bytes.as_deref().map(|b| open(HEADER, &keys.state, b)).transpose()?;
-        Ok(Seen {
-            state: state.unwrap_or_default(),
-            bytes,
-        })
+        Ok(Seen { state: state.unwrap_or_default(), bytes })
     }
 
     /// Whether nobody has begun to finish the session.
@@ -83,19 +80,12 @@ impl Seen {
 
     /// The same with a new token: whoever was about to decide has to read again.
     pub fn renewed(&self) -> State {
-        State {
-            token: token(),
-            ..self.state.clone()
-        }
+        State { token: token(), ..self.state.clone() }
     }
 
     /// As decided.
     pub fn deciding(&self, decision: Decision) -> State {
-        State {
-            token: token(),
-            given_up: self.state.given_up.clone(),
-            decided: Some(decision),
-        }
+        State { token: token(), given_up: self.state.given_up.clone(), decided: Some(decision) }
     }
 
     /// As collecting again, the decision given up.
@@ -110,8 +100,7 @@ impl Seen {
 
 /// An id as a state holds it.
 pub(super) fn id(text: &str) -> Result<Id> {
-    text.parse()
-        .map_err(|_| RepoError::corrupt("the state of a session", format!("{text:?} is no id")))
+    text.parse().map_err(|_| RepoError::corrupt("the state of a session", format!("{text:?} is no id")))
 }
 
 /// Unlike any other of any process.

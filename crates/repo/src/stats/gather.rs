@@ -39,23 +39,13 @@ impl Sum {
     }
 
     pub fn named(self, name: impl Into<String>) -> NameStats {
-        NameStats {
-            name: name.into(),
-            versions: self.versions,
-            logical: self.logical,
-            stored: self.stored,
-        }
+        NameStats { name: name.into(), versions: self.versions, logical: self.logical, stored: self.stored }
     }
 }
 
 impl<'a> Gather<'a> {
     pub fn new(catalog: &'a Catalog, odb: &'a Odb, progress: &'a dyn Progress) -> Gather<'a> {
-        Gather {
-            catalog,
-            odb,
-            progress,
-            commits: HashMap::new(),
-        }
+        Gather { catalog, odb, progress, commits: HashMap::new() }
     }
 
     pub(super) fn content(&self, id: &Id, kind: Kind) -> Option<Vec<u8>> {
@@ -127,12 +117,8 @@ impl<'a> Gather<'a> {
             let (commits, logical) = self.walk(vec![root.id]);
             let marks = self.marks(&[root.id]);
             marks.iter().for_each(|n| *holders.entry(n).or_default() += 1);
-            let stats = BranchStats {
-                name: name.to_owned(),
-                commits: commits.len() as u64,
-                logical,
-                ..BranchStats::default()
-            };
+            let stats =
+                BranchStats { name: name.to_owned(), commits: commits.len() as u64, logical, ..BranchStats::default() };
             all.push((stats, marks));
         }
         for (mut stats, marks) in all {
@@ -201,8 +187,7 @@ impl<'a> Gather<'a> {
         let mut schemes = Vec::with_capacity(header.segments.len());
         for (offset, _) in &header.segments {
             let mut first = [0];
-            at.pack
-                .payload_range(self.odb.storage(), &at.record, *offset, &mut first)?;
+            at.pack.payload_range(self.odb.storage(), &at.record, *offset, &mut first)?;
             schemes.push(scheme_of(&first).map_err(crate::error::bad_encoding(&at.record.id))?);
         }
         Ok(scheme_name(schemes.into_iter()))

@@ -80,10 +80,7 @@ impl Gather<'_> {
             }
         }
         for c in manifest.iter().flat_map(|m| &m.skeleton) {
-            let new = self
-                .catalog
-                .find(&c.id)
-                .is_some_and(|n| names.seen.insert((n, path.clone())));
+            let new = self.catalog.find(&c.id).is_some_and(|n| names.seen.insert((n, path.clone())));
             stored += if new { self.stored(&c.id) } else { 0 };
         }
         names.files.entry(path).or_default().add(e.size, stored);

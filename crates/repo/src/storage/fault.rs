@@ -56,11 +56,7 @@ fn failure(kind: ErrorKind, why: &str) -> RepoError {
 
 impl State {
     fn alive(&self) -> Result<()> {
-        if self.dead.load(Ordering::SeqCst) {
-            Err(failure(ErrorKind::Other, "killed"))
-        } else {
-            Ok(())
-        }
+        if self.dead.load(Ordering::SeqCst) { Err(failure(ErrorKind::Other, "killed")) } else { Ok(()) }
     }
 
     fn change(&self, needs_space: bool) -> Result<Verdict> {
@@ -100,11 +96,7 @@ impl State {
 impl FaultStorage {
     /// Wraps `inner`; with no fault everything passes through, counted.
     pub fn new(inner: Arc<dyn Storage>, fault: Option<Fault>) -> FaultStorage {
-        let state = Arc::new(State {
-            fault,
-            changes: AtomicU64::new(0),
-            dead: AtomicBool::new(false),
-        });
+        let state = Arc::new(State { fault, changes: AtomicU64::new(0), dead: AtomicBool::new(false) });
         FaultStorage { inner, state }
     }
 

@@ -24,10 +24,7 @@ struct OpenFiles {
 // SAFETY: `files` is only reached by what has swapped `taken` from false to true, until it stores false.
 unsafe impl Sync for OpenFiles {}
 
-static OPEN: OpenFiles = OpenFiles {
-    taken: AtomicBool::new(false),
-    files: UnsafeCell::new(Vec::new()),
-};
+static OPEN: OpenFiles = OpenFiles { taken: AtomicBool::new(false), files: UnsafeCell::new(Vec::new()) };
 
 impl OpenFiles {
     fn take(&self) {

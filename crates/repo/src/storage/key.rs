@@ -184,9 +184,7 @@ mod tests {
     #[test]
     fn nothing_that_leaves_the_root_is_a_key() {
         let absolute = ["/", "/dev/zero", "//a", "/etc/passwd"];
-        let upward = [
-            "..", "../a", "a/..", "a/../b", ".", "./a", "a/.", "a/./b", "..\\a", "a\\b",
-        ];
+        let upward = ["..", "../a", "a/..", "a/../b", ".", "./a", "a/.", "a/./b", "..\\a", "a\\b"];
         let empty = ["", "a/", "a//b"];
         let odd = ["a\0b", "a\nb", "\x7f", "a\u{85}b", "refs/\u{9f}"];
         for text in [&absolute[..], &upward, &empty, &odd].concat() {
@@ -199,16 +197,7 @@ mod tests {
 
     #[test]
     fn what_repositories_use_are_keys() {
-        for text in [
-            "HEAD",
-            "refs/heads/a/b",
-            "logs/refs%2Fheads%2Fa",
-            "o/a b+c",
-            "o/\u{e9}",
-            "...",
-            "a/..b",
-            "a/b.",
-        ] {
+        for text in ["HEAD", "refs/heads/a/b", "logs/refs%2Fheads%2Fa", "o/a b+c", "o/\u{e9}", "...", "a/..b", "a/b."] {
             assert_eq!(Key::parse(text).expect("a key"), text);
         }
         assert_eq!(Key::fixed("a/b").below().key("c").expect("below"), "a/b/c");

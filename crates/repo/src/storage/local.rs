@@ -74,9 +74,7 @@ fn open_value(path: &Path, key: &Key) -> Result<Option<(File, u64)>> {
 }
 
 fn sync_dir(path: &Path) -> Result<()> {
-    File::open(path)
-        .and_then(|d| d.sync_all())
-        .map_err(failed("sync", path))
+    File::open(path).and_then(|d| d.sync_all()).map_err(failed("sync", path))
 }
 
 /// Has a file end with `tail` after its first `len` bytes, and all of it durable. While the medium takes the bytes,
@@ -99,10 +97,7 @@ impl LocalStorage {
     /// Uses `root`, which must exist.
     pub fn new(root: impl Into<PathBuf>) -> LocalStorage {
         fork::install();
-        LocalStorage {
-            root: root.into(),
-            open: Mutex::default(),
-        }
+        LocalStorage { root: root.into(), open: Mutex::default() }
     }
 
     /// The directory.
@@ -176,18 +171,10 @@ impl LocalStorage {
                     // The lock tells `sweep_uploads` that somebody is still writing.
                     file.lock().map_err(failed("lock", &path))?;
                     // Until then it was nobody's, and may have been swept.
-                    if seen(fs::symlink_metadata(&path))
-                        .map_err(failed("look at", &path))?
-                        .is_none()
-                    {
+                    if seen(fs::symlink_metadata(&path)).map_err(failed("look at", &path))?.is_none() {
                         continue;
                     }
-                    return Ok(LocalUpload {
-                        root: self.root.clone(),
-                        path,
-                        file,
-                        live: true,
-                    });
+                    return Ok(LocalUpload { root: self.root.clone(), path, file, live: true });
                 }
             }
         }
@@ -196,9 +183,7 @@ impl LocalStorage {
 
 /// Distinguishes temporary files of processes that share a pid across containers or hosts.
 pub(crate) fn nonce() -> u32 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.subsec_nanos())
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos())
 }
 
 struct LocalUpload {
@@ -287,11 +272,7 @@ impl Storage for LocalStorage {
 
     /// By renaming it, where it is on the same file system.
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
-        let whole = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(file)
-            .map_err(failed("open", file))?;
+        let whole = OpenOptions::new().read(true).write(true).open(file).map_err(failed("open", file))?;
         end_with(&whole, len, tail).map_err(failed("write", file))?;
         match self.place(file, key) {
             Err(RepoError::Io { source, .. }) if source.kind() == io::ErrorKind::CrossesDevices => {
@@ -325,15 +306,12 @@ impl Storage for LocalStorage {
         let path = self.path(key);
         self.make_parents(&path)?;
         let fresh = !path.exists();
-        let mut file = plainly(OpenOptions::new().create(true).append(true))
-            .open(&path)
-            .map_err(failed("open", &path))?;
+        let mut file =
+            plainly(OpenOptions::new().create(true).append(true)).open(&path).map_err(failed("open", &path))?;
         if !file.metadata().map_err(failed("look at", &path))?.is_file() {
             return Err(no_file(key));
         }
-        file.write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .map_err(failed("append to", &path))?;
+        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("append to", &path))?;
         match path.parent() {
             Some(dir) if fresh => sync_dir(dir),
             _ => Ok(()),
@@ -430,11 +408,7 @@ fn list_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Stored>) -> Result<()> {
             list_into(&entry.path(), &key.below(), out)?;
         } else {
             let modified = meta.modified().map_err(|e| failed("look at", dir)(e))?;
-            out.push(Stored {
-                key,
-                size: meta.len(),
-                modified,
-            });
+            out.push(Stored { key, size: meta.len(), modified });
         }
     }
     Ok(())
@@ -471,11 +445,7 @@ mod tests {
     fn only_a_file_that_is_gone_is_passed_over() {
         assert_eq!(seen(Ok(1)).expect("seen"), Some(1));
         assert_eq!(seen::<()>(Err(io::ErrorKind::NotFound.into())).expect("gone"), None);
-        for kind in [
-            io::ErrorKind::PermissionDenied,
-            io::ErrorKind::StaleNetworkFileHandle,
-            io::ErrorKind::Other,
-        ] {
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::StaleNetworkFileHandle, io::ErrorKind::Other] {
             assert_eq!(seen::<()>(Err(kind.into())).expect_err("a failure").kind(), kind);
         }
     }

@@ -36,10 +36,7 @@ impl OwnFile {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(options: &OpenOptions, path: &Path) -> io::Result<OwnFile> {
-        Ok(OwnFile {
-            file: ManuallyDrop::new(fork::open(options, path)?),
-            process: std::process::id(),
-        })
+        Ok(OwnFile { file: ManuallyDrop::new(fork::open(options, path)?), process: std::process::id() })
     }
 
     /// Whether it was opened by this process: a forked child has closed it, and its number may be that of another file.
@@ -143,9 +140,7 @@ impl Guard for FileLock {
     fn check(&self) -> Result<()> {
         match self.is_whole()? {
             true => Ok(()),
-            false => Err(RepoError::LockLost {
-                path: self.path.clone(),
-            }),
+            false => Err(RepoError::LockLost { path: self.path.clone() }),
         }
     }
 }

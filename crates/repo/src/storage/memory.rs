@@ -43,10 +43,7 @@ impl MemoryStorage {
         }
         *holders += if exclusive { -1 } else { 1 };
         drop(holders);
-        Box::new(MemoryGuard {
-            shared: self.0.clone(),
-            exclusive,
-        })
+        Box::new(MemoryGuard { shared: self.0.clone(), exclusive })
     }
 }
 
@@ -92,12 +89,8 @@ impl Storage for MemoryStorage {
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         let values = lock(&self.0.values);
-        let (value, _) = values
-            .get(key)
-            .ok_or_else(|| RepoError::not_found("stored file", key))?;
-        let found = usize::try_from(offset)
-            .ok()
-            .and_then(|o| value.get(o..o.checked_add(buf.len())?));
+        let (value, _) = values.get(key).ok_or_else(|| RepoError::not_found("stored file", key))?;
+        let found = usize::try_from(offset).ok().and_then(|o| value.get(o..o.checked_add(buf.len())?));
         buf.copy_from_slice(found.ok_or_else(|| RepoError::corrupt(key, "shorter than it should be"))?);
         Ok(())
     }
@@ -110,20 +103,11 @@ impl Storage for MemoryStorage {
         let values = lock(&self.0.values);
         let first = values.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
         let below = first.take_while(|(k, _)| k.starts_with(prefix.as_str()));
-        Ok(below
-            .map(|(k, (v, t))| Stored {
-                key: k.clone(),
-                size: v.len() as u64,
-                modified: *t,
-            })
-            .collect())
+        Ok(below.map(|(k, (v, t))| Stored { key: k.clone(), size: v.len() as u64, modified: *t }).collect())
     }
 
     fn upload(&self) -> Result<Box<dyn Upload>> {
-        Ok(Box::new(MemoryUpload {
-            storage: self.clone(),
-            bytes: Vec::new(),
-        }))
+        Ok(Box::new(MemoryUpload { storage: self.clone(), bytes: Vec::new() }))
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
@@ -141,9 +125,7 @@ impl Storage for MemoryStorage {
 
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let mut values = lock(&self.0.values);
-        let (value, modified) = values
-            .entry(key.clone())
-            .or_insert_with(|| (Vec::new(), SystemTime::now()));
+        let (value, modified) = values.entry(key.clone()).or_insert_with(|| (Vec::new(), SystemTime::now()));
         value.extend_from_slice(bytes);
         *modified = SystemTime::now();
         Ok(())

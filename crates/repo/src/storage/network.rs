@@ -28,10 +28,7 @@ pub fn network_file_system(path: &Path) -> Option<&'static str> {
 
 #[cfg(target_os = "linux")]
 fn name(kind: u32) -> Option<&'static str> {
-    NETWORKED
-        .iter()
-        .find(|(number, _)| *number == kind)
-        .map(|(_, name)| *name)
+    NETWORKED.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
 }
 
 /// What kind of file system a path is on, if it is one of another machine; here that is not known.

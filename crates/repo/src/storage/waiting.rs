@@ -109,18 +109,13 @@ fn parse(locks: &str, file: &str) -> Vec<Holder> {
         }
     }
     found.dedup();
-    let holder = |process| Holder {
-        process,
-        command: command(process),
-    };
+    let holder = |process| Holder { process, command: command(process) };
     found.into_iter().map(holder).collect()
 }
 
 fn command(process: u32) -> Option<String> {
     let bytes = fs::read(format!("/proc/{process}/cmdline")).ok()?;
-    let text = String::from_utf8_lossy(&bytes)
-        .trim_end_matches('\0')
-        .replace('\0', " ");
+    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
     // Another program's words may hold anything.
     let shown: String = text.chars().take(SHOWN).collect();
     let shown = shown.escape_debug().to_string();
@@ -144,14 +139,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_in_one_sentence() {
-        let holder = |process| Holder {
-            process,
-            command: (process == 7).then(|| "mdl gc".to_owned()),
-        };
-        let waiting = |holders| Waiting {
-            path: "x/gc.lock".into(),
-            holders,
-        };
+        let holder = |process| Holder { process, command: (process == 7).then(|| "mdl gc".to_owned()) };
+        let waiting = |holders| Waiting { path: "x/gc.lock".into(), holders };
         let one = waiting(vec![holder(7)]).to_string();
         assert_eq!(one, "waiting for process 7 (mdl gc), which has x/gc.lock");
         let two = waiting(vec![holder(7), holder(8)]).to_string();

@@ -126,11 +126,7 @@ impl Repo {
                     records.push(r.clone());
                 }
             }
-            out.push(Fresh {
-                path: a.path.clone(),
-                payload_end: pack.payload_end(),
-                records,
-            });
+            out.push(Fresh { path: a.path.clone(), payload_end: pack.payload_end(), records });
         }
         Ok(out)
     }
@@ -145,10 +141,7 @@ impl Repo {
         }
         let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
         let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.storage.clone(), guests.into_iter()));
-        let mut packs = names
-            .iter()
-            .map(|id| Pack::open(&*overlay, *id).map(Arc::new))
-            .collect::<Result<Vec<_>>>()?;
+        let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         packs.extend(self.packs_below(fresh)?);
         let catalog = Catalog::of(self.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
         let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
@@ -159,10 +152,7 @@ impl Repo {
         go_on(progress, WHAT)?;
         refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
         let all = catalog.with_chains(&new);
-        let logical = all
-            .iter()
-            .map(|s| catalog.record(*s).logical)
-            .fold(0, u64::saturating_add);
+        let logical = all.iter().map(|s| catalog.record(*s).logical).fold(0, u64::saturating_add);
         progress.begin("decoding what arrived", logical);
         let odb = Odb::new(overlay, self.odb.shared_engine(), None);
         let wrong = sound(&catalog, &odb, all, progress);
@@ -199,10 +189,7 @@ impl Repo {
     fn packs_below(&self, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
         let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
         let records = fresh.iter().flat_map(|f| &f.records);
-        let mut stack: Vec<Id> = records
-            .flat_map(Record::relatives)
-            .filter(|id| !new.contains(id))
-            .collect();
+        let mut stack: Vec<Id> = records.flat_map(Record::relatives).filter(|id| !new.contains(id)).collect();
         let mut seen = HashSet::new();
         let mut packs: HashMap<PackId, Arc<Pack>> = HashMap::new();
         while let Some(id) = stack.pop() {
@@ -219,10 +206,9 @@ impl Repo {
 fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
     match bad {
         None => Ok(()),
-        Some((record, reason)) => Err(RepoError::corrupt(
-            format!("{} {}, as it arrived,", record.kind, record.id.short()),
-            reason.clone(),
-        )),
+        Some((record, reason)) => {
+            Err(RepoError::corrupt(format!("{} {}, as it arrived,", record.kind, record.id.short()), reason.clone()))
+        }
     }
 }
 
@@ -238,11 +224,8 @@ fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Re
 
 /// Depths of new tensors over what is new and what is here.
 fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
-    let relatives: HashMap<Id, Vec<Id>> = fresh
-        .iter()
-        .flat_map(|f| &f.records)
-        .map(|r| (r.id, r.relatives().collect()))
-        .collect();
+    let relatives: HashMap<Id, Vec<Id>> =
+        fresh.iter().flat_map(|f| &f.records).map(|r| (r.id, r.relatives().collect())).collect();
     let mut depths: HashMap<Id, u8> = HashMap::new();
     let mut entered: HashSet<Id> = HashSet::new();
     for start in relatives.keys() {
@@ -261,10 +244,7 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
                 stack.extend(below.iter().filter(|b| !depths.contains_key(*b)));
                 continue;
             }
-            let least = below
-                .iter()
-                .map(|b| depths.get(b).copied())
-                .collect::<Option<Vec<u8>>>();
+            let least = below.iter().map(|b| depths.get(b).copied()).collect::<Option<Vec<u8>>>();
             let circle = || RepoError::corrupt(format!("tensor {}", id.short()), "it is a difference to itself");
             let deepest = least.ok_or_else(circle)?.into_iter().max();
             depths.insert(id, deepest.map_or(Ok(0), |d| deeper(&id, d))?);
@@ -280,16 +260,10 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
 /// no tensor without its base.
 fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let numbered = || fresh.iter().enumerate();
-    let homes: HashMap<Id, usize> = numbered()
-        .flat_map(|(p, f)| f.records.iter().map(move |r| (r.id, p)))
-        .collect();
+    let homes: HashMap<Id, usize> = numbered().flat_map(|(p, f)| f.records.iter().map(move |r| (r.id, p))).collect();
     let mut needs: Vec<HashSet<usize>> = Vec::with_capacity(fresh.len());
     for (p, f) in numbered() {
-        let below = f
-            .records
-            .iter()
-            .flat_map(Record::relatives)
-            .filter_map(|id| homes.get(&id).copied());
+        let below = f.records.iter().flat_map(Record::relatives).filter_map(|id| homes.get(&id).copied());
         needs.push(below.filter(|other| *other != p).collect());
     }
     let (mut order, mut placed) = (Vec::new(), HashSet::new());
@@ -312,10 +286,7 @@ fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
 fn deeper(id: &Id, below: u8) -> Result<u8> {
     if below >= DEEPEST {
         return Err(RepoError::user(
-            format!(
-                "tensor {} would be too many deltas away from one stored whole",
-                id.short()
-            ),
+            format!("tensor {} would be too many deltas away from one stored whole", id.short()),
             "run `mdl compact` here, then try again",
         ));
     }

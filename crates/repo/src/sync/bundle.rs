@@ -77,9 +77,7 @@ impl Needed {
                 pool.clear();
             }
             by_pack().filter(is_large).for_each(|g| split(g, limit, &mut out));
-            by_pack()
-                .filter(|g| !is_large(g))
-                .for_each(|g| pool.extend_from_slice(g));
+            by_pack().filter(|g| !is_large(g)).for_each(|g| pool.extend_from_slice(g));
         }
         split(&pool, limit, &mut out);
         out
@@ -114,30 +112,15 @@ impl Bundle {
         for (pack, r) in objects {
             match sources.last_mut() {
                 Some(s) if s.pack == *pack && s.offset + s.len == r.offset => s.len += r.len,
-                _ => sources.push(Source {
-                    at,
-                    pack: *pack,
-                    offset: r.offset,
-                    len: r.len,
-                }),
+                _ => sources.push(Source { at, pack: *pack, offset: r.offset, len: r.len }),
             }
-            records.push(Record {
-                offset: at,
-                ..r.clone()
-            });
+            records.push(Record { offset: at, ..r.clone() });
             at = at.saturating_add(r.len);
         }
         let mut sorted = records.clone();
         sorted.sort_by_key(|r| r.id);
         let (id, tail) = encode_tail(&sorted, at);
-        Bundle {
-            id,
-            size: at.saturating_add(tail.len() as u64),
-            records,
-            sources,
-            tail,
-            tail_at: at,
-        }
+        Bundle { id, size: at.saturating_add(tail.len() as u64), records, sources, tail, tail_at: at }
     }
 
     /// Bytes of payload.

@@ -153,11 +153,7 @@ impl Repo {
             return Ok(());
         }
         if found != m.expected {
-            return Err(RepoError::Conflict {
-                name: m.name.clone(),
-                expected: m.expected,
-                found,
-            });
+            return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
         }
         if let (Some(old), Some(new), false) = (found, m.new, m.force) {
             self.refuse_loss(&m.name, &old, &new)?;
@@ -178,10 +174,6 @@ impl Repo {
             return Ok(());
         }
         let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
-        Err(RepoError::NotForward {
-            name: short.to_owned(),
-            old: *old,
-            new: *new,
-        })
+        Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
     }
 }

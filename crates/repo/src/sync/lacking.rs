@@ -48,11 +48,8 @@ impl Plan {
         let is_named = |id: &Id| known.get(id).is_some_and(|k| k.2);
         let mut out = Needed::default();
         let mut taken: HashSet<Id> = HashSet::new();
-        let mut stack: Vec<Id> = known
-            .iter()
-            .filter(|(id, k)| k.2 && lacking.contains(id))
-            .map(|(id, _)| *id)
-            .collect();
+        let mut stack: Vec<Id> =
+            known.iter().filter(|(id, k)| k.2 && lacking.contains(id)).map(|(id, _)| *id).collect();
         stack.sort();
         for id in &stack {
             let dragged = dragged(&known, lacking, *id)?;
@@ -91,10 +88,7 @@ impl Plan {
 
 fn incomplete(id: &Id) -> RepoError {
     let what = format!("tensor {}", id.short());
-    RepoError::corrupt(
-        what,
-        "others are differences to it, and the other side does not offer it",
-    )
+    RepoError::corrupt(what, "others are differences to it, and the other side does not offer it")
 }
 
 /// The lacking tensors below one.
@@ -144,10 +138,7 @@ mod tests {
         let named = records.pop().into_iter().collect();
         let pack = PackId::from_bytes([1; 32]);
         let below = records;
-        Plan {
-            offers: vec![Offer { pack, named, below }],
-            pruned: Vec::new(),
-        }
+        Plan { offers: vec![Offer { pack, named, below }], pruned: Vec::new() }
     }
 
     fn needed(plan: &Plan, lacking: &[u8]) -> (Vec<Id>, usize) {
@@ -161,11 +152,7 @@ mod tests {
         let plan = chain(&[100, 5, 5, 5]);
         assert_eq!(needed(&plan, &[3]), (vec![id(3)], 0));
         assert_eq!(needed(&plan, &[2, 3]).0, [id(2), id(3)]);
-        assert_eq!(
-            needed(&plan, &[0, 3]).0,
-            [id(3)],
-            "the foot is lacking, but its base is not"
-        );
+        assert_eq!(needed(&plan, &[0, 3]).0, [id(3)], "the foot is lacking, but its base is not");
         assert_eq!(needed(&plan, &[0, 1, 2, 3]).0.len(), 4);
         assert_eq!(needed(&plan, &[0, 1, 2]).0, []);
     }

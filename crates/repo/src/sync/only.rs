@@ -41,10 +41,7 @@ impl Only {
             let file = glob(file, true)?;
             Ok(Rule { file, tensor })
         };
-        Ok(Only {
-            text: patterns.to_vec(),
-            rules: patterns.iter().map(rule).collect::<Result<_>>()?,
-        })
+        Ok(Only { text: patterns.to_vec(), rules: patterns.iter().map(rule).collect::<Result<_>>()? })
     }
 
     /// The patterns.

@@ -29,12 +29,7 @@ impl Guest {
     /// The file cannot be opened.
     pub fn new(path: &Path, payload_end: u64, tail: Vec<u8>) -> Result<Guest> {
         let file = File::open(path).map_err(failed(path))?;
-        Ok(Guest {
-            path: path.to_owned(),
-            payload_end,
-            tail,
-            file,
-        })
+        Ok(Guest { path: path.to_owned(), payload_end, tail, file })
     }
 
     fn len(&self) -> u64 {
@@ -70,10 +65,7 @@ pub(super) struct Overlay {
 
 impl Overlay {
     pub fn new(under: Arc<dyn Storage>, guests: impl Iterator<Item = (PackId, Guest)>) -> Overlay {
-        Overlay {
-            under,
-            guests: guests.map(|(id, guest)| (id.key(), guest)).collect(),
-        }
+        Overlay { under, guests: guests.map(|(id, guest)| (id.key(), guest)).collect() }
     }
 }
 

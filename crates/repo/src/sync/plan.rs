@@ -131,10 +131,7 @@ fn parse(rest: &mut &[u8]) -> Option<Plan> {
     }
     let lines: Vec<Line> = serde_json::from_slice(take(rest)?).ok()?;
     for line in lines {
-        let mark = PrunedMark {
-            time_ms: line.time_ms,
-            rules: line.rules,
-        };
+        let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
         out.pruned.push((line.commit.parse().ok()?, mark));
     }
     Some(out)
@@ -159,16 +156,9 @@ mod tests {
         };
         let mut named: Vec<Record> = (0..4).map(|i| record(i, i % 3)).collect();
         named.sort_by_key(|r| r.id);
-        let mark = PrunedMark {
-            time_ms: 5,
-            rules: "last 3".to_owned(),
-        };
+        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned() };
         Plan {
-            offers: vec![Offer {
-                pack: PackId::from_bytes([7; 32]),
-                named,
-                below: vec![record(9, 0)],
-            }],
+            offers: vec![Offer { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
             pruned: vec![(Id::of(Kind::Commit, b"c"), mark)],
         }
     }

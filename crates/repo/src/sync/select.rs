@@ -79,9 +79,7 @@ impl Repo {
         for id in &want.objects {
             names.name(*id);
         }
-        let Names {
-            seen, named, pruned, ..
-        } = names;
+        let Names { seen, named, pruned, .. } = names;
         let mut offers = Offers::default();
         self.odb().prefetch(named.iter().copied())?;
         for id in &named {
@@ -190,9 +188,7 @@ impl Names<'_> {
         }
         let border: BTreeSet<Id> = fresh.values().flat_map(|(c, _)| c.parents.iter().copied()).collect();
         let border = border.iter().filter(|id| known.contains(*id));
-        let commits = border
-            .map(|id| self.repo.odb().commit(id))
-            .collect::<Result<Vec<_>>>()?;
+        let commits = border.map(|id| self.repo.odb().commit(id)).collect::<Result<Vec<_>>>()?;
         // A version that was pruned since holds nothing here; the other side then is asked about more, and says no.
         let passed = |done: Result<()>| match done {
             Err(RepoError::NotFound { .. }) => Ok(()),
@@ -309,11 +305,8 @@ impl Offers {
             records.sort_by_key(|r| r.id);
             records
         };
-        let offers = self.0.into_iter().map(|(pack, [named, below])| Offer {
-            pack,
-            named: sorted(named),
-            below: sorted(below),
-        });
+        let offers =
+            self.0.into_iter().map(|(pack, [named, below])| Offer { pack, named: sorted(named), below: sorted(below) });
         let mut offers: Vec<Offer> = offers.collect();
         offers.sort_by_key(|o| o.pack);
         Plan { offers, pruned }

@@ -29,14 +29,7 @@ impl Repo {
         }
         let held = self.write_lock()?;
         let pack = Pack::open(to, writer.finish(&held)?)?;
-        let offer = Offer {
-            pack: pack.id,
-            named: pack.records().to_vec(),
-            below: Vec::new(),
-        };
-        Ok(Plan {
-            offers: vec![offer],
-            pruned: Vec::new(),
-        })
+        let offer = Offer { pack: pack.id, named: pack.records().to_vec(), below: Vec::new() };
+        Ok(Plan { offers: vec![offer], pruned: Vec::new() })
     }
 }

@@ -43,12 +43,7 @@ impl Repo {
             return Ok(WorkTreeLock { file: None });
         };
         let failed = || RepoError::io(format!("cannot lock {}", path.display()));
-        let options = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path);
+        let options = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = options.map_err(failed())?;
         let (began, mut said) = (Instant::now(), false);
         loop {
@@ -68,10 +63,7 @@ impl Repo {
         }
         // For those who wait; no matter if it cannot be written.
         let own = format!("{}\n", std::process::id());
-        let _ = file
-            .rewind()
-            .and_then(|()| file.set_len(0))
-            .and_then(|()| file.write_all(own.as_bytes()));
+        let _ = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| file.write_all(own.as_bytes()));
         Ok(WorkTreeLock { file: Some(file) })
     }
 }

@@ -118,11 +118,7 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
 /// The medium failed.
 pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result<Removal> {
     for (rel, state) in compared {
-        let file = if rel.is_empty() {
-            aside.to_owned()
-        } else {
-            aside.join(rel)
-        };
+        let file = if rel.is_empty() { aside.to_owned() } else { aside.join(rel) };
         match FileState::of(&file) {
             Ok(now) if !now.written_since(state) => fs::remove_file(&file).map_err(cannot("remove", &file))?,
             _ => return put_back(aside.to_owned(), path),

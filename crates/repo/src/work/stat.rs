@@ -73,10 +73,7 @@ impl FileState {
     /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's
     /// time and no byte: whoever commits links to files that are rotated away meanwhile sees that all the time.
     pub fn written_since(&self, earlier: &FileState) -> bool {
-        let linked = FileState {
-            ctime_ns: earlier.ctime_ns,
-            ..*self
-        };
+        let linked = FileState { ctime_ns: earlier.ctime_ns, ..*self };
         linked != *earlier
     }
 
@@ -116,11 +113,7 @@ pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingest
     };
     let id = r.id().ok()?;
     r.finish().ok()?;
-    Some(Ingested {
-        mode,
-        id,
-        size: state.size,
-    })
+    Some(Ingested { mode, id, size: state.size })
 }
 
 /// Remembers what the file is. The state must have been settled before the file was read.
@@ -157,10 +150,7 @@ mod tests {
     }
 
     fn ingest(repo: &Repo, f: &WorkFile, progress: &dyn Progress) {
-        let policy = Policy {
-            max_depth: 0,
-            allow_damaged: false,
-        };
+        let policy = Policy { max_depth: 0, allow_damaged: false };
         let mut ingest = Ingest {
             odb: repo.odb(),
             sink: Sink::Ids,
@@ -179,12 +169,7 @@ mod tests {
         let (repo, _) = Repo::init(dir.path(), false, "main", engine).expect("init");
         let path = dir.path().join("f");
         fs::write(&path, b"perhaps torn").expect("write");
-        let f = WorkFile {
-            rel: "f".to_owned(),
-            path: path.clone(),
-            size: 12,
-            executable: false,
-        };
+        let f = WorkFile { rel: "f".to_owned(), path: path.clone(), size: 12, executable: false };
         ingest(&repo, &f, &Slow);
         let (state, told) = FileState::exposed(&path).expect("state");
         if !told {

@@ -140,9 +140,7 @@ fn relative_name(rel: &Path) -> Result<String> {
     let mut parts = Vec::new();
     for part in rel.components() {
         let name = part.as_os_str();
-        let text = name
-            .to_str()
-            .ok_or_else(|| refuse(format!("the name {name:?} is not UTF-8")))?;
+        let text = name.to_str().ok_or_else(|| refuse(format!("the name {name:?} is not UTF-8")))?;
         check_new_name(text).map_err(|e| refuse(e.to_string()))?;
         parts.push(text);
     }

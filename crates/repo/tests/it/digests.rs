@@ -5,11 +5,7 @@ use mdl_objects::{Id, Kind};
 use mdl_repo::Digests;
 
 fn some(n: u8) -> Digests {
-    Digests {
-        sha256: [n; 32],
-        git: [n ^ 0xff; 20],
-        len: u64::from(n) << 33,
-    }
+    Digests { sha256: [n; 32], git: [n ^ 0xff; 20], len: u64::from(n) << 33 }
 }
 
 fn file(p: &Place, text: &str) -> Id {
@@ -59,13 +55,8 @@ fn without_the_index_there_are_none() {
     p.repo.odb().release_index();
     std::fs::remove_dir_all(p.path().join(".mdl/index")).expect("there was an index");
     p.reopen();
-    assert_eq!(
-        (p.repo.odb().digest(&a), p.repo.odb().by_sha256(&[1; 32])),
-        (None, None)
-    );
-    let alone = mdl_repo::Repo::open(p.path(), crate::support::engine())
-        .expect("open")
-        .without_index();
+    assert_eq!((p.repo.odb().digest(&a), p.repo.odb().by_sha256(&[1; 32])), (None, None));
+    let alone = mdl_repo::Repo::open(p.path(), crate::support::engine()).expect("open").without_index();
     alone.odb().put_digest(&a, &some(1));
     assert_eq!(alone.odb().digest(&a), None);
 }
@@ -112,8 +103,7 @@ fn an_older_index_lacks_them_and_a_damaged_word_is_none() {
     stored(&|db| {
         let tree = db.open_tree("digests").expect("tree");
         tree.insert(&key, right.as_slice()).expect("insert");
-        tree.insert([&b"s"[..], &[7; 32]].concat(), a.as_bytes())
-            .expect("insert");
+        tree.insert([&b"s"[..], &[7; 32]].concat(), a.as_bytes()).expect("insert");
     });
     p.reopen();
     assert_eq!(p.repo.odb().digest(&a), Some(some(1)));

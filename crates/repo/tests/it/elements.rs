@@ -9,10 +9,7 @@ const SHAPE: [u64; 3] = [5, 70, 6000];
 fn given() -> (Place, Vec<f32>, Manifest) {
     let p = place();
     let values = Noise(3).weights(SHAPE.iter().product::<u64>() as usize);
-    p.write(
-        "m.safetensors",
-        &shaped(&[("w", &SHAPE, &values), ("none", &[0, 3], &[]), ("one", &[], &[2.5])]),
-    );
+    p.write("m.safetensors", &shaped(&[("w", &SHAPE, &values), ("none", &[0, 3], &[]), ("one", &[], &[2.5])]));
     let id = p.commit("a").id;
     let entry = p.repo.files(&id).expect("files")["m.safetensors"].clone();
     let manifest = p.repo.odb().manifest(&entry.id).expect("manifest");
@@ -81,12 +78,7 @@ fn slices_give_what_they_choose() {
 fn axes_of_another_tensor_are_refused() {
     let (p, _, manifest) = given();
     let w = Elements::find(&manifest, "w", "m").expect("w");
-    let axis = |start, count, step| Axis {
-        start,
-        count,
-        step,
-        single: false,
-    };
+    let axis = |start, count, step| Axis { start, count, step, single: false };
     let good = w.all();
     for bad in [
         vec![],
@@ -137,13 +129,7 @@ fn views_show_what_lies_in_their_tensor_and_nothing_else() {
         assert_eq!(e.kind(), ErrorKind::Corrupt, "{bad:?}");
     }
     // A manifest that lies about its tensor is found out.
-    let longer = TensorRef {
-        shape: vec![1 << 30],
-        ..t.clone()
-    };
+    let longer = TensorRef { shape: vec![1 << 30], ..t.clone() };
     let e = Elements::whole(&longer);
-    assert_eq!(
-        streamed(&p, &e, &e.all()).expect_err("shorter").kind(),
-        ErrorKind::Corrupt
-    );
+    assert_eq!(streamed(&p, &e, &e.all()).expect_err("shorter").kind(), ErrorKind::Corrupt);
 }

@@ -20,11 +20,8 @@ fn other(p: &Place) -> Repo {
 fn moved(p: &Place, text: &str) -> mdl_objects::Id {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::write(dir.path().join("a.txt"), text).expect("written");
-    let request = CommitRequest {
-        source: Some(dir.path().to_owned()),
-        message: text.to_owned(),
-        ..CommitRequest::default()
-    };
+    let request =
+        CommitRequest { source: Some(dir.path().to_owned()), message: text.to_owned(), ..CommitRequest::default() };
     other(p).commit(&request, &Silent).expect("committed").id
 }
 
@@ -47,9 +44,7 @@ fn a_commit_on_top_of_what_nobody_here_has_seen_is_refused() {
     assert_eq!(p.repo.refs().head_commit().expect("head"), Some(second));
     // Taking theirs needs no force: what is changed here is in nobody's way.
     let options = CheckoutOptions::default();
-    p.repo
-        .checkout(&second, &main_branch(), &options, &Silent)
-        .expect("theirs");
+    p.repo.checkout(&second, &main_branch(), &options, &Silent).expect("theirs");
     assert_eq!(std::fs::read(p.path().join("a.txt")).expect("read"), b"second");
     let changes = p.repo.status(&Silent).expect("status");
     assert_eq!(changes, [("b.txt".to_owned(), Change::Added)]);
@@ -63,9 +58,7 @@ fn whoever_says_so_goes_on_with_the_files_that_are_here() {
     p.commit("first");
     let second = moved(&p, "second");
     p.try_commit("unasked").expect_err("main has moved");
-    p.repo
-        .reset(&second, false, &Silent)
-        .expect("they are meant to be on top");
+    p.repo.reset(&second, false, &Silent).expect("they are meant to be on top");
     let changes = p.repo.status(&Silent).expect("status");
     assert_eq!(changes, [("a.txt".to_owned(), Change::Modified)]);
     assert_eq!(p.commit("put back").parent, Some(second));
@@ -86,23 +79,14 @@ fn what_this_user_moves_by_any_verb_is_seen() {
         ..CommitRequest::default()
     };
     p.repo.commit(&of_a_run(None), &Silent).expect("to main");
-    p.repo
-        .commit(&of_a_run(Some("run")), &Silent)
-        .expect_err("nothing to commit");
+    p.repo.commit(&of_a_run(Some("run")), &Silent).expect_err("nothing to commit");
     p.commit("the work tree again");
     p.repo.create_branch("side", &first, false).expect("made");
-    let options = CheckoutOptions {
-        force: true,
-        ..CheckoutOptions::default()
-    };
-    p.repo
-        .checkout(&first, &Head::Branch("side".to_owned()), &options, &Silent)
-        .expect("switched");
+    let options = CheckoutOptions { force: true, ..CheckoutOptions::default() };
+    p.repo.checkout(&first, &Head::Branch("side".to_owned()), &options, &Silent).expect("switched");
     p.write("a.txt", b"on the side");
     let side = p.commit("side").id;
-    p.repo
-        .checkout(&side, &Head::Detached(side), &options, &Silent)
-        .expect("detached");
+    p.repo.checkout(&side, &Head::Detached(side), &options, &Silent).expect("detached");
     p.write("a.txt", b"detached");
     p.commit("detached");
 }
@@ -118,14 +102,7 @@ fn a_branch_that_somebody_deleted_is_not_begun_anew() {
     let who = theirs.config().signature();
     theirs
         .refs()
-        .update(
-            &held,
-            &RefName::branch("main").expect("a name"),
-            Some(first),
-            None,
-            &who,
-            "gone",
-        )
+        .update(&held, &RefName::branch("main").expect("a name"), Some(first), None, &who, "gone")
         .expect("deleted");
     drop(held);
     p.write("a.txt", b"second");
@@ -149,10 +126,7 @@ fn another_name_for_a_commit_does_not_make_files_that_are_not_here_deleted_ones(
     assert_eq!(p.repo.files_of().expect("known"), None);
     p.write("b", b"2");
     let refused = p.try_commit("without a").expect_err("a would be gone");
-    assert!(
-        matches!(refused, RepoError::FilesOfAnother { base: None, .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, RepoError::FilesOfAnother { base: None, .. }), "{refused}");
     p.repo.reset(&tip, false, &Silent).expect("said so");
     p.commit("without a, on purpose");
 }
@@ -164,9 +138,6 @@ fn a_branch_without_a_commit_takes_no_name_that_is_taken() {
     let unborn = Head::Branch("unborn".to_owned());
     p.repo.attach(&unborn, None, &Silent).expect("switched");
     let taken = p.repo.rename_branch("unborn", "main", &Silent).expect_err("it exists");
-    assert_eq!(
-        (taken.kind(), p.repo.refs().head().expect("HEAD")),
-        (ErrorKind::User, unborn)
-    );
+    assert_eq!((taken.kind(), p.repo.refs().head().expect("HEAD")), (ErrorKind::User, unborn));
     p.repo.rename_branch("unborn", "free", &Silent).expect("renamed");
 }

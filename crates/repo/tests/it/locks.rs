@@ -59,14 +59,9 @@ fn a_lock_ends_with_its_process_though_a_forked_child_lives_on() {
         .spawn()
         .expect("a trainer");
     let lines = BufReader::new(trainer.stdout.take().expect("its output")).lines();
-    let worker = lines
-        .map_while(Result::ok)
-        .find_map(|l| l.strip_prefix("worker ")?.parse::<i32>().ok());
+    let worker = lines.map_while(Result::ok).find_map(|l| l.strip_prefix("worker ")?.parse::<i32>().ok());
     let worker = worker.expect("a worker");
-    assert!(
-        !locks_within(dir.path(), Duration::from_millis(500)),
-        "the trainer has the lock"
-    );
+    assert!(!locks_within(dir.path(), Duration::from_millis(500)), "the trainer has the lock");
     trainer.kill().expect("kill");
     trainer.wait().expect("wait");
     // SAFETY: asks whether the process is there.
@@ -87,10 +82,7 @@ fn a_ref_does_not_move_once_the_lock_file_is_gone() {
     assert!(matches!(held.confirm(), Err(RepoError::LockLost { .. })));
     let again = repo.write_lock().expect("lock");
     again.confirm().expect("a new one holds");
-    assert!(
-        matches!(held.confirm(), Err(RepoError::LockLost { .. })),
-        "it is another file"
-    );
+    assert!(matches!(held.confirm(), Err(RepoError::LockLost { .. })), "it is another file");
 }
 
 #[test]
@@ -122,10 +114,7 @@ fn swaps_go_on_where_their_lock_file_is_deleted_again_and_again() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    assert!(
-        count(&LocalStorage::new(dir.path())) > 0,
-        "nothing hangs, and nothing panics"
-    );
+    assert!(count(&LocalStorage::new(dir.path())) > 0, "nothing hangs, and nothing panics");
 }
 
 /// In the child: a thread asks for its first signature while another forks; what was forked asks too.

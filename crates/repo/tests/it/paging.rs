@@ -29,12 +29,7 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
         let commit = Commit {
             tree: Id::of(Kind::Tree, b"none"),
             parents,
-            author: Signature {
-                name: "A".to_owned(),
-                email: String::new(),
-                time_ms: *time_ms,
-                utc_offset_min: 0,
-            },
+            author: Signature { name: "A".to_owned(), email: String::new(), time_ms: *time_ms, utc_offset_min: 0 },
             message: format!("number {n}{}", "x".repeat(more)),
             step: None,
             epoch: None,
@@ -60,9 +55,7 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
         ids.push(object.id);
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
     }
-    repo.odb()
-        .note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish"))
-        .expect("note");
+    repo.odb().note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish")).expect("note");
     ids
 }
 
@@ -122,18 +115,14 @@ fn the_ends_of_a_history() {
     assert_eq!((page.len(), next), (0, None));
     let (page, next) = repo.log_page(&[], None, (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let strange = repo
-        .log_page(&tip, Some(&ids[3]), (5, MUCH))
-        .expect_err("not in this history");
+    let strange = repo.log_page(&tip, Some(&ids[3]), (5, MUCH)).expect_err("not in this history");
     assert_eq!(strange.kind(), ErrorKind::NotFound);
 }
 
 #[test]
 fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself_all() {
     let repo = repo();
-    let line: Vec<_> = (0..4usize)
-        .map(|n| (n as i64, n.checked_sub(1).into_iter().collect()))
-        .collect();
+    let line: Vec<_> = (0..4usize).map(|n| (n as i64, n.checked_sub(1).into_iter().collect())).collect();
     let ids = graph_saying(&repo, &line, 8 << 20);
     let tip = [ids[3]];
     let (page, next) = repo.log_page(&tip, None, (10, MUCH)).expect("page");
@@ -144,13 +133,7 @@ fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself
         assert!(whole.message.starts_with(&listed.step.commit.message) && whole.message.len() > 8 << 20);
     }
     // What walks sees all of it.
-    let walked = repo
-        .history(&tip)
-        .expect("history")
-        .map(|s| s.expect("step").commit.message.len());
+    let walked = repo.history(&tip).expect("history").map(|s| s.expect("step").commit.message.len());
     assert!(walked.min() > Some(8 << 20));
-    assert_eq!(
-        pages(&repo, &tip, 10, 20 << 10),
-        ids.iter().rev().copied().collect::<Vec<_>>()
-    );
+    assert_eq!(pages(&repo, &tip, 10, 20 << 10), ids.iter().rev().copied().collect::<Vec<_>>());
 }

@@ -106,11 +106,7 @@ fn file() -> impl Strategy<Value = Vec<u8>> {
             1 => gguf(&tensors, &tail),
             _ => {
                 let names: Vec<String> = (0..tensors.len()).map(|i| format!("layer.{i}")).collect();
-                let named: Vec<_> = names
-                    .iter()
-                    .zip(&tensors)
-                    .map(|(n, t)| (n.as_str(), t.as_slice()))
-                    .collect();
+                let named: Vec<_> = names.iter().zip(&tensors).map(|(n, t)| (n.as_str(), t.as_slice())).collect();
                 safetensors(&named)
             }
         }
@@ -150,13 +146,7 @@ fn long() -> Vec<u8> {
     let mut noise = Noise(5);
     let big = noise.weights(5 << 20);
     let small = noise.weights(1000);
-    safetensors(&[
-        ("a", &small),
-        ("big", &big),
-        ("none", &[]),
-        ("y", &small[1..]),
-        ("z", &small[2..]),
-    ])
+    safetensors(&[("a", &small), ("big", &big), ("none", &[]), ("y", &small[1..]), ("z", &small[2..])])
 }
 
 #[test]
@@ -183,9 +173,7 @@ fn whoever_listens_may_end_it() {
     let (_, repo) = fresh();
     let id = commit(&repo, &[("m.safetensors".to_owned(), long())].into());
     let entry = &repo.files(&id).expect("files")["m.safetensors"];
-    let full = repo
-        .odb()
-        .pour(entry, &Silent, &mut |_| Err(RepoError::user("full", "")));
+    let full = repo.odb().pour(entry, &Silent, &mut |_| Err(RepoError::user("full", "")));
     assert_eq!(full.expect_err("the sink's error").to_string(), "full");
     struct After(AtomicU64);
     impl Progress for After {
@@ -216,12 +204,7 @@ fn damage_is_an_error_and_never_other_bytes() {
     let right = [later(&file), later(&blob)];
     let tip = repo.resolve("main").expect("main");
     let entries: Vec<Entry> = repo.files(&tip).expect("files").into_values().collect();
-    let packs: Vec<Key> = storage
-        .list(&Prefix::fixed("packs/"))
-        .expect("list")
-        .into_iter()
-        .map(|s| s.key)
-        .collect();
+    let packs: Vec<Key> = storage.list(&Prefix::fixed("packs/")).expect("list").into_iter().map(|s| s.key).collect();
     let (mut errors, mut good) = (0, 0);
     for key in packs {
         let whole = storage.get(&key).expect("get").expect("pack");

@@ -85,11 +85,7 @@ fn refs_move_only_from_where_they_were_expected() {
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(p.repo.resolve("main").expect("main"), b);
     // The attempt that lost is in nobody's history.
-    let log = p
-        .repo
-        .refs()
-        .reflog(&RefName::branch("main").expect("a name"))
-        .expect("log");
+    let log = p.repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
     assert_eq!(log.iter().map(|e| e.new).collect::<Vec<_>>(), [Some(b), Some(a)]);
 }
 
@@ -97,22 +93,14 @@ fn refs_move_only_from_where_they_were_expected() {
 fn names_that_would_confuse_are_refused() {
     let p = place();
     let id = step(&p, 1, 0.0);
-    for bad in [
-        "", "a b", "a..b", "-x", ".x", "a/", "/a", "a//b", "x.lock", "a@{1}", "a~1", "HEAD", "@", "a:b", "a%b", "a\n",
-    ] {
-        assert_eq!(
-            p.repo.create_branch(bad, &id, false).expect_err(bad).kind(),
-            ErrorKind::User,
-            "{bad:?}"
-        );
+    for bad in
+        ["", "a b", "a..b", "-x", ".x", "a/", "/a", "a//b", "x.lock", "a@{1}", "a~1", "HEAD", "@", "a:b", "a%b", "a\n"]
+    {
+        assert_eq!(p.repo.create_branch(bad, &id, false).expect_err(bad).kind(), ErrorKind::User, "{bad:?}");
     }
     p.repo.create_branch("lr=3e-4/run-1", &id, false).expect("fine");
-    p.repo
-        .create_branch("lr=3e-4", &id, false)
-        .expect_err("is a directory of names");
-    p.repo
-        .create_branch("lr=3e-4/run-1/x", &id, false)
-        .expect_err("is below a name");
+    p.repo.create_branch("lr=3e-4", &id, false).expect_err("is a directory of names");
+    p.repo.create_branch("lr=3e-4/run-1/x", &id, false).expect_err("is below a name");
     p.repo.delete_branch("lr=3e-4/run-1", false, &Silent).expect("deleted");
     p.repo.create_branch("lr=3e-4", &id, false).expect("free again");
 }
@@ -122,44 +110,27 @@ fn branches_merge_forward_and_no_further_yet() {
     let p = place();
     let base = step(&p, 1, 0.0);
     p.repo.create_branch("exp", &base, false).expect("branch");
-    let request = CommitRequest {
-        message: "on exp".into(),
-        branch: Some("exp".into()),
-        ..CommitRequest::default()
-    };
+    let request = CommitRequest { message: "on exp".into(), branch: Some("exp".into()), ..CommitRequest::default() };
     p.write("f", b"exp");
     let ahead = p.repo.commit(&request, &Silent).expect("commit").id;
     assert_eq!(p.repo.resolve("main").expect("main"), base);
     assert_eq!(p.repo.merge(&base, "base", &Silent).expect("merge"), Merged::UpToDate);
     p.write("f", b"1");
     let merged = p.repo.merge(&ahead, "exp", &Silent).expect("merge");
-    assert_eq!(
-        merged,
-        Merged::FastForward {
-            from: Some(base),
-            to: ahead
-        }
-    );
+    assert_eq!(merged, Merged::FastForward { from: Some(base), to: ahead });
     assert_eq!(p.read("f"), b"exp");
     let parted = step(&p, 3, 0.0);
     p.repo.create_branch("other", &base, false).expect("branch");
     p.repo.reset(&base, true, &Silent).expect("reset");
     step(&p, 4, 0.0);
-    assert_eq!(
-        p.repo.merge(&parted, "x", &Silent).expect_err("parted").kind(),
-        ErrorKind::User
-    );
+    assert_eq!(p.repo.merge(&parted, "x", &Silent).expect_err("parted").kind(), ErrorKind::User);
 }
 
 #[test]
 fn a_branch_nothing_else_reaches_is_deleted_only_by_force() {
     let p = place();
     let base = step(&p, 1, 0.0);
-    let request = CommitRequest {
-        message: "b".into(),
-        branch: Some("b".into()),
-        ..CommitRequest::default()
-    };
+    let request = CommitRequest { message: "b".into(), branch: Some("b".into()), ..CommitRequest::default() };
     p.write("f", b"b");
     p.repo.commit(&request, &Silent).expect("commit");
     p.repo.delete_branch("main", true, &Silent).expect_err("HEAD is on it");

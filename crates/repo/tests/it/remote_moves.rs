@@ -15,12 +15,7 @@ fn step(p: &Place, text: &str) -> Id {
 }
 
 fn ada(time_ms: i64) -> Signature {
-    Signature {
-        name: "Ada".to_owned(),
-        email: "ada@example.org".to_owned(),
-        time_ms,
-        utc_offset_min: 60,
-    }
+    Signature { name: "Ada".to_owned(), email: "ada@example.org".to_owned(), time_ms, utc_offset_min: 60 }
 }
 
 #[test]
@@ -33,30 +28,14 @@ fn refs_move_by_compare_and_swap() {
     assert!(matches!(taken, RepoError::Conflict { expected: None, found: Some(f), .. } if f == a));
     go("refs/heads/x/y", Some(b), Some(a)).expect_err("it stands elsewhere");
     go("refs/heads/x/y", Some(a), Some(b)).expect("moved");
-    let log = p
-        .repo
-        .refs()
-        .reflog(&RefName::branch("x/y").expect("a name"))
-        .expect("log");
-    assert_eq!(
-        log.iter().map(|e| (e.old, e.new)).collect::<Vec<_>>(),
-        [(Some(a), Some(b)), (None, Some(a))]
-    );
+    let log = p.repo.refs().reflog(&RefName::branch("x/y").expect("a name")).expect("log");
+    assert_eq!(log.iter().map(|e| (e.old, e.new)).collect::<Vec<_>>(), [(Some(a), Some(b)), (None, Some(a))]);
     // Who is the caller's, when is not: by the time of its moves a log is shortened.
-    assert!(
-        log.iter()
-            .all(|e| e.who.name == "Ada" && e.who.time_ms > 1_600_000_000_000)
-    );
+    assert!(log.iter().all(|e| e.who.name == "Ada" && e.who.time_ms > 1_600_000_000_000));
     go("refs/heads/x", None, Some(a)).expect_err("a directory of names");
-    assert_eq!(
-        go("refs/heads/x/y", Some(a), None).expect_err("stale").kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(go("refs/heads/x/y", Some(a), None).expect_err("stale").kind(), ErrorKind::Conflict);
     go("refs/heads/x/y", Some(b), None).expect("deleted");
-    assert_eq!(
-        go("refs/heads/x/y", Some(b), None).expect_err("gone").kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(go("refs/heads/x/y", Some(b), None).expect_err("gone").kind(), ErrorKind::Conflict);
     go("refs/heads/x/y", None, None).expect("it is as it is to be");
     assert_eq!(go(MAIN, Some(b), None).expect_err("HEAD").kind(), ErrorKind::User);
     go(MAIN, Some(b), Some(a)).expect("back");
@@ -69,11 +48,7 @@ fn only_branches_and_tags_of_commits() {
     let a = step(&p, "a");
     let tree = p.repo.odb().commit(&a).expect("commit").tree;
     let tag = p.repo.create_tag("v1", &a, Some("first"), false).expect("tag");
-    let go = |name: &str, to| {
-        p.repo
-            .move_ref(name, None, Some(to), None, "moved")
-            .map_err(|e| e.kind())
-    };
+    let go = |name: &str, to| p.repo.move_ref(name, None, Some(to), None, "moved").map_err(|e| e.kind());
     for name in [
         "HEAD",
         "main",
@@ -91,10 +66,7 @@ fn only_branches_and_tags_of_commits() {
     assert_eq!(go("refs/heads/x", tag), Err(ErrorKind::User));
     assert_eq!(go("refs/heads/x", tree), Err(ErrorKind::User));
     assert_eq!(go("refs/tags/x", tree), Err(ErrorKind::User));
-    assert_eq!(
-        go("refs/tags/x", Id::of(Kind::Commit, b"no such")),
-        Err(ErrorKind::NotFound)
-    );
+    assert_eq!(go("refs/tags/x", Id::of(Kind::Commit, b"no such")), Err(ErrorKind::NotFound));
     go("refs/tags/x", tag).expect("an annotated tag");
     go("refs/tags/y", a).expect("a light tag");
     assert_eq!(p.repo.resolve("x").expect("tag"), a);
@@ -107,22 +79,9 @@ fn pruned_versions_get_no_names() {
     let rules = Retention::LatestN { n: 1 };
     let report = p.repo.prune(None, &rules, &PruneOptions::default()).expect("prune");
     assert_eq!(report.pruned.len(), 2);
-    let go = |name: &str| {
-        p.repo
-            .move_ref(name, None, Some(ids[0]), None, "moved")
-            .map_err(|e| e.kind())
-    };
+    let go = |name: &str| p.repo.move_ref(name, None, Some(ids[0]), None, "moved").map_err(|e| e.kind());
     assert_eq!(go("refs/heads/x"), Err(ErrorKind::User));
-    p.repo
-        .gc(
-            &GcOptions {
-                prune_now: true,
-                dry_run: false,
-                grace: None,
-            },
-            &Silent,
-        )
-        .expect("gc");
+    p.repo.gc(&GcOptions { prune_now: true, dry_run: false, grace: None }, &Silent).expect("gc");
     assert_eq!(go("refs/tags/x"), Err(ErrorKind::NotFound));
 }
 
@@ -142,25 +101,15 @@ fn a_commit_may_say_where_the_branch_must_stand_and_who_makes_it() {
     let p = place();
     let a = step(&p, "a");
     let commit = |expects| p.repo.commit(&request("x", expects), &Silent);
-    assert_eq!(
-        commit(Some(Some(a))).expect_err("no such branch").kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(commit(Some(Some(a))).expect_err("no such branch").kind(), ErrorKind::Conflict);
     let first = commit(Some(None)).expect("made from HEAD's commit");
     assert_eq!(first.parent, Some(a));
     let lost = commit(Some(None)).expect_err("it exists");
     assert!(matches!(lost, RepoError::Conflict { expected: None, found: Some(f), .. } if f == first.id));
-    assert_eq!(
-        commit(Some(Some(a))).expect_err("elsewhere").kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(commit(Some(Some(a))).expect_err("elsewhere").kind(), ErrorKind::Conflict);
     let second = commit(Some(Some(first.id))).expect("where it was seen");
     assert_eq!(p.repo.odb().commit(&second.id).expect("commit").author, ada(1_000));
-    let log = p
-        .repo
-        .refs()
-        .reflog(&RefName::branch("exp").expect("a name"))
-        .expect("log");
+    let log = p.repo.refs().reflog(&RefName::branch("exp").expect("a name")).expect("log");
     assert_eq!(log.len(), 2, "attempts that lost are not logged");
     assert!(log.iter().all(|e| e.who.name == "Ada" && e.who.time_ms > 1_000));
     let third = commit(None).expect("wherever it stands");
@@ -180,10 +129,7 @@ fn so_may_a_lossy_commit() {
         };
         p.repo.commit_lossy(&request("x", expects), &mut lossy, &Silent)
     };
-    assert_eq!(
-        commit(Some(Some(a))).expect_err("no such branch").kind(),
-        ErrorKind::Conflict
-    );
+    assert_eq!(commit(Some(Some(a))).expect_err("no such branch").kind(), ErrorKind::Conflict);
     let first = commit(Some(None)).expect("made");
     assert_eq!(commit(Some(None)).expect_err("it exists").kind(), ErrorKind::Conflict);
     commit(Some(Some(first.id))).expect("where it was seen");

@@ -6,12 +6,7 @@ use std::collections::BTreeMap;
 
 /// Versions newest first, clocks in order.
 fn versions() -> impl Strategy<Value = Vec<Facts>> {
-    let one = (
-        0..5_000i64,
-        option::weighted(0.9, 0..40u64),
-        option::weighted(0.7, -3..3i8),
-        any::<bool>(),
-    );
+    let one = (0..5_000i64, option::weighted(0.9, 0..40u64), option::weighted(0.7, -3..3i8), any::<bool>());
     vec(one, 0..40).prop_map(|all| {
         let (mut time, mut out) = (0, Vec::new());
         for (gap, step, loss, nan) in all {
@@ -20,10 +15,7 @@ fn versions() -> impl Strategy<Value = Vec<Facts>> {
             out.push(Facts {
                 time_ms: time,
                 step,
-                metrics: loss
-                    .map(|l| ("loss".to_owned(), l))
-                    .into_iter()
-                    .collect::<BTreeMap<_, _>>(),
+                metrics: loss.map(|l| ("loss".to_owned(), l)).into_iter().collect::<BTreeMap<_, _>>(),
             });
         }
         out.reverse();
@@ -37,35 +29,20 @@ fn rule() -> impl Strategy<Value = Retention> {
         (1..50u64).prop_map(|n| Retention::LatestN { n }),
         (1..12u64).prop_map(|n| Retention::EveryNSteps { n }),
         (1..20u64).prop_map(|seconds| Retention::EveryNSeconds { seconds }),
-        (1..5u64, mode).prop_map(|(n, mode)| Retention::BestN {
-            n,
-            metric: "loss".to_owned(),
-            mode
-        }),
+        (1..5u64, mode).prop_map(|(n, mode)| Retention::BestN { n, metric: "loss".to_owned(), mode }),
         proptest::collection::btree_set(0..40u64, 1..5).prop_map(|steps| Retention::CustomSteps { steps }),
         (1..20u64).prop_map(|seconds| Retention::LatestDuration { seconds }),
     ];
-    leaf.prop_recursive(2, 8, 3, |inner| {
-        vec(inner, 1..4).prop_map(|rules| Retention::Any { rules })
-    })
+    leaf.prop_recursive(2, 8, 3, |inner| vec(inner, 1..4).prop_map(|rules| Retention::Any { rules }))
 }
 
 fn kept(rule: &Retention, all: &[Facts]) -> Vec<bool> {
-    rule.choose(all)
-        .expect("sound rules")
-        .kept
-        .iter()
-        .map(|why| !why.is_empty())
-        .collect()
+    rule.choose(all).expect("sound rules").kept.iter().map(|why| !why.is_empty()).collect()
 }
 
 /// Facts may hold NaN, so versions are told apart by their place.
 fn without(all: &[Facts], keep: &[bool]) -> Vec<Facts> {
-    all.iter()
-        .zip(keep)
-        .filter(|(_, k)| **k)
-        .map(|(v, _)| v.clone())
-        .collect()
+    all.iter().zip(keep).filter(|(_, k)| **k).map(|(v, _)| v.clone()).collect()
 }
 
 proptest! {
@@ -182,11 +159,7 @@ fn rules_that_cannot_tell_keep_everything_and_say_so() {
     for rule in [
         Retention::EveryNSteps { n: 10 },
         Retention::CustomSteps { steps: [1].into() },
-        Retention::BestN {
-            n: 1,
-            metric: "los".to_owned(),
-            mode: Some(BestMode::Min),
-        },
+        Retention::BestN { n: 1, metric: "los".to_owned(), mode: Some(BestMode::Min) },
     ] {
         let choice = rule.choose(&all).expect("sound");
         assert!(choice.kept.iter().all(|w| !w.is_empty()));

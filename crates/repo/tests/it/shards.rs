@@ -14,11 +14,7 @@ use mdl_repo::{
 use std::{sync::Arc, thread};
 use tempfile::TempDir;
 
-const NOW: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: true,
-    grace: None,
-};
+const NOW: GcOptions = GcOptions { dry_run: false, prune_now: true, grace: None };
 
 fn open(storage: impl Storage + 'static) -> Repo {
     Repo::with_storage(Arc::new(storage), engine(), None, None, None).expect("open")
@@ -40,11 +36,7 @@ fn duplicate(from: &MemoryStorage) -> MemoryStorage {
 }
 
 fn memory(rel: &str, bytes: Vec<u8>) -> NewFile {
-    NewFile {
-        rel: rel.to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(bytes)),
-    }
+    NewFile { rel: rel.to_owned(), executable: false, content: Content::Memory(Arc::new(bytes)) }
 }
 
 /// The bytes of a rank's file at a step: weights that drift.
@@ -63,10 +55,7 @@ fn shard_of(session: &str, rank: u32, step: u32) -> ShardRequest {
     ShardRequest {
         session: session.to_owned(),
         rank,
-        files: vec![
-            memory(&name(rank), content(rank, step)),
-            memory("config.json", b"{}".to_vec()),
-        ],
+        files: vec![memory(&name(rank), content(rank, step)), memory("config.json", b"{}".to_vec())],
         ..ShardRequest::default()
     }
 }
@@ -79,11 +68,7 @@ fn joining(session: &str, ranks: u32) -> JoinRequest {
     JoinRequest {
         session: session.to_owned(),
         ranks,
-        commit: CommitRequest {
-            message: "joined".to_owned(),
-            step: Some(5),
-            ..CommitRequest::default()
-        },
+        commit: CommitRequest { message: "joined".to_owned(), step: Some(5), ..CommitRequest::default() },
     }
 }
 
@@ -110,10 +95,7 @@ fn assert_sound(repo: &Repo, label: &str) {
 
 /// Checks that a commit holds what these ranks had at a step, byte for byte.
 fn assert_holds(repo: &Repo, id: &Id, ranks: u32, step: u32) {
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(id).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(id).expect("commit").tree).expect("files");
     assert_eq!(files.len(), ranks as usize + 1);
     for rank in 0..ranks {
         let read = repo.odb().read_range(&files[&name(rank)], 0, u64::MAX).expect("read");
@@ -135,19 +117,13 @@ fn eight_at_once(open: &(dyn Fn() -> Repo + Sync)) {
                 s.spawn(move || put(&open(), session, rank, step).expect("put"));
             }
         });
-        assert_eq!(
-            open().sessions().expect("sessions")[step as usize].ranks,
-            (0..8).collect::<Vec<_>>()
-        );
+        assert_eq!(open().sessions().expect("sessions")[step as usize].ranks, (0..8).collect::<Vec<_>>());
         let done = join(&open(), &session, 8).expect("join");
         let repo = open();
         assert_eq!(tip(&repo), Some(done.id));
         assert_eq!((done.summary.files, done.summary.tensors), (9, 16));
         // What ranks put at the same moment is in the packs of each of them.
-        assert_eq!(
-            done.summary.new_tensors,
-            if step == 0 { done.report.tensors.len() as u64 } else { 8 }
-        );
+        assert_eq!(done.summary.new_tensors, if step == 0 { done.report.tensors.len() as u64 } else { 8 });
         assert_holds(&repo, &done.id, 8, step);
         if step == 0 {
             assert_eq!(done.parent, Some(before));
@@ -172,16 +148,8 @@ fn eight_ranks_at_once_on_disk() {
     let repo = Repo::open(dir.path(), engine()).expect("open");
     repo.gc(&NOW, &Silent).expect("gc");
     // Nothing of a session is left behind, not even its directory.
-    assert_eq!(
-        LocalStorage::new(dir.path().join(".mdl"))
-            .list(&Prefix::fixed("shards/"))
-            .expect("list"),
-        []
-    );
-    assert_eq!(
-        std::fs::read_dir(dir.path().join(".mdl/shards")).expect("dir").count(),
-        0
-    );
+    assert_eq!(LocalStorage::new(dir.path().join(".mdl")).list(&Prefix::fixed("shards/")).expect("list"), []);
+    assert_eq!(std::fs::read_dir(dir.path().join(".mdl/shards")).expect("dir").count(), 0);
     assert_sound(&repo, "swept");
 }
 
@@ -218,10 +186,7 @@ fn finishers_and_ranks_that_put_again_meet() {
             let done = s.spawn(|| join(&open(storage.clone()), "s", 2).expect("join").id);
             (again.join().expect("thread"), done.join().expect("thread"))
         });
-        let files = repo
-            .odb()
-            .files(&repo.odb().commit(&done).expect("commit").tree)
-            .expect("files");
+        let files = repo.odb().files(&repo.odb().commit(&done).expect("commit").tree).expect("files");
         let read = repo.odb().read_range(&files[&name(1)], 0, u64::MAX).expect("read");
         // Told "done", it is in the version; told "too late", the version may have either.
         match again {
@@ -256,13 +221,7 @@ fn what_a_rank_puts_while_a_finisher_writes_is_in_the_version() {
     });
     let done = repo.join_shards(&joining("s", 2), &meanwhile).expect("join");
     assert_holds(&repo, &done.id, 2, 2);
-    assert_eq!(
-        repo.refs()
-            .reflog(&RefName::branch("main").expect("a name"))
-            .expect("log")
-            .len(),
-        1
-    );
+    assert_eq!(repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log").len(), 1);
 }
 
 #[test]
@@ -272,14 +231,9 @@ fn missing_ranks_are_named_and_nothing_is_committed() {
     assert_eq!(sessions(&repo), 0);
     put(&repo, "s", 1, 0).expect("put");
     let e = join(&repo, "s", 4).expect_err("three are missing");
-    assert!(
-        e.kind() == ErrorKind::User && e.to_string().contains("ranks 0, 2, 3 of 4"),
-        "{e}"
-    );
+    assert!(e.kind() == ErrorKind::User && e.to_string().contains("ranks 0, 2, 3 of 4"), "{e}");
     assert_eq!(tip(&repo), None);
-    (0..4)
-        .filter(|r| *r != 1)
-        .for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
+    (0..4).filter(|r| *r != 1).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
     let e = join(&repo, "s", 3).expect_err("rank 3 would be left out");
     assert!(e.to_string().contains("rank 3 has put"), "{e}");
     assert_holds(&repo, &join(&repo, "s", 4).expect("join").id, 4, 0);
@@ -309,16 +263,9 @@ fn a_late_rank_is_refused_and_leaves_only_garbage() {
     }
     assert_eq!(join(&repo, "s", 2).expect("again").id, done.id);
     let listed = repo.sessions().expect("sessions");
-    assert_eq!(
-        (listed[0].ranks.as_slice(), listed[0].commit),
-        ([0, 1].as_slice(), Some(done.id))
-    );
+    assert_eq!((listed[0].ranks.as_slice(), listed[0].commit), ([0, 1].as_slice(), Some(done.id)));
     repo.gc(&GcOptions::default(), &Silent).expect("gc");
-    assert_eq!(
-        sessions(&repo),
-        1,
-        "within its time of grace a reply can still be asked for"
-    );
+    assert_eq!(sessions(&repo), 1, "within its time of grace a reply can still be asked for");
     repo.gc(&NOW, &Silent).expect("gc");
     assert_eq!(sessions(&repo), 0);
     assert_holds(&repo, &done.id, 2, 0);
@@ -333,10 +280,7 @@ fn ranks_that_disagree_about_a_file_are_refused() {
     other.files[1] = memory("config.json", b"{\"other\": 1}".to_vec());
     repo.put_shard(&other, &Silent).expect("put");
     let e = join(&repo, "s", 2).expect_err("two files of one name");
-    assert!(
-        e.to_string().contains("ranks 0 and 1") && e.to_string().contains("config.json"),
-        "{e}"
-    );
+    assert!(e.to_string().contains("ranks 0 and 1") && e.to_string().contains("config.json"), "{e}");
     assert_eq!(tip(&repo), None);
     let mut below = shard_of("s", 1, 0);
     below.files[1] = memory("config.json/below", b"x".to_vec());
@@ -359,14 +303,8 @@ fn names_of_sessions_are_checked_and_kept_apart() {
     }
     let names: Vec<String> = repo.sessions().expect("sessions").into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["a", "a/0", "a/0/1"]);
-    let nothing = ShardRequest {
-        session: "a".to_owned(),
-        ..ShardRequest::default()
-    };
-    assert_eq!(
-        repo.put_shard(&nothing, &Silent).expect_err("no files").kind(),
-        ErrorKind::User
-    );
+    let nothing = ShardRequest { session: "a".to_owned(), ..ShardRequest::default() };
+    assert_eq!(repo.put_shard(&nothing, &Silent).expect_err("no files").kind(), ErrorKind::User);
 }
 
 #[test]
@@ -382,10 +320,7 @@ fn what_was_collected_is_missed_before_anything_is_committed() {
         repo.storage().delete(&key).expect("delete");
     }
     let e = join(&repo, "s", 2).expect_err("gone");
-    assert!(
-        e.kind() == ErrorKind::NotFound && e.to_string().contains("of rank 0"),
-        "{e}"
-    );
+    assert!(e.kind() == ErrorKind::NotFound && e.to_string().contains("of rank 0"), "{e}");
     assert_eq!(tip(&repo), Some(before));
 }
 
@@ -424,17 +359,9 @@ fn a_branch_that_cannot_be_made_does_not_end_the_session() {
             ..CommitRequest::default()
         },
     };
-    let e = repo
-        .join_shards(&onto("main/below"), &Silent)
-        .expect_err("main is in the way");
+    let e = repo.join_shards(&onto("main/below"), &Silent).expect_err("main is in the way");
     assert_eq!(e.kind(), ErrorKind::User, "{e}");
-    assert_eq!(
-        repo.join_shards(&onto("side"), &Silent)
-            .expect("join")
-            .branch
-            .as_deref(),
-        Some("side")
-    );
+    assert_eq!(repo.join_shards(&onto("side"), &Silent).expect("join").branch.as_deref(), Some("side"));
     assert_sound(&repo, "another branch");
 }
 
@@ -446,10 +373,7 @@ fn sweep(scene: &MemoryStorage, operation: &Operation<'_>, check: &dyn Fn(&Repo,
     let counted = FaultStorage::new(Arc::new(duplicate(scene)), None);
     operation(&open(counted.clone())).expect("works without a fault");
     let kinds: [fn(u64) -> Fault; 5] = [Fault::Kill, Fault::Tear, Fault::Fail, Fault::LoseReply, Fault::Full];
-    for (fault, at) in kinds
-        .iter()
-        .flat_map(|f| (1..=counted.changes()).map(move |at| (f(at), at)))
-    {
+    for (fault, at) in kinds.iter().flat_map(|f| (1..=counted.changes()).map(move |at| (f(at), at))) {
         let survivor = duplicate(scene);
         let outcome = operation(&open(FaultStorage::new(Arc::new(survivor.clone()), Some(fault))));
         let label = format!("{fault:?} ({at} of {}): {outcome:?}", counted.changes());
@@ -516,11 +440,7 @@ fn a_finisher_that_dies_anywhere_has_committed_all_or_nothing() {
             &|repo, label| {
                 let id = tip(repo).expect("a tip");
                 assert_holds(repo, &id, 3, 0);
-                assert_eq!(
-                    repo.odb().commit(&id).expect("commit").parents,
-                    Vec::from_iter(before),
-                    "{label}"
-                );
+                assert_eq!(repo.odb().commit(&id).expect("commit").parents, Vec::from_iter(before), "{label}");
                 assert_eq!(join(repo, "s", 3).expect("again").id, id, "{label}");
                 assert_eq!(tip(repo), Some(id), "{label}");
             },
@@ -538,11 +458,7 @@ fn what_a_dead_finisher_decided_is_finished_or_given_up() {
     let mut seen = Vec::new();
     for at in 1..=counted.changes() {
         let survivor = duplicate(&storage);
-        let died = join(
-            &open(FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)))),
-            "s",
-            2,
-        );
+        let died = join(&open(FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)))), "s", 2);
         let repo = open(survivor);
         let decided = repo.sessions().expect("sessions")[0].commit;
         let moved = decided.is_some() && tip(&repo) == decided;
@@ -552,11 +468,7 @@ fn what_a_dead_finisher_decided_is_finished_or_given_up() {
         if moved {
             assert_eq!((Some(done.id), tip(&repo)), (decided, Some(other)), "{at}: {died:?}");
         } else {
-            assert_eq!(
-                (done.parent, tip(&repo)),
-                (Some(other), Some(done.id)),
-                "{at}: {died:?}"
-            );
+            assert_eq!((done.parent, tip(&repo)), (Some(other), Some(done.id)), "{at}: {died:?}");
             assert_ne!(Some(done.id), decided);
         }
         assert_eq!(join(&repo, "s", 2).expect("again").id, done.id);
@@ -574,8 +486,7 @@ fn a_version_that_was_reset_away_is_not_brought_back() {
     let before = commit(&repo, "before");
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
     let done = join(&repo, "s", 2).expect("join").id;
-    repo.move_ref("refs/heads/main", Some(done), Some(before), None, "reset")
-        .expect("reset");
+    repo.move_ref("refs/heads/main", Some(done), Some(before), None, "reset").expect("reset");
     assert_eq!(join(&repo, "s", 2).expect("again").id, done);
     assert_eq!(tip(&repo), Some(before));
 }
@@ -589,9 +500,7 @@ fn records_that_are_damaged_are_told_from_none() {
     bytes[middle] ^= 1;
     storage.put(&Key::fixed("shards/s/1"), &bytes).expect("put");
     assert_eq!(join(&repo, "s", 2).expect_err("damaged").kind(), ErrorKind::Corrupt);
-    storage
-        .put(&Key::fixed("shards/s/1"), b"mdl shard 2\n{}\nx\n")
-        .expect("put");
+    storage.put(&Key::fixed("shards/s/1"), b"mdl shard 2\n{}\nx\n").expect("put");
     assert_eq!(join(&repo, "s", 2).expect_err("newer").kind(), ErrorKind::User);
     put(&repo, "s", 1, 0).expect("put again");
     join(&repo, "s", 2).expect("join");

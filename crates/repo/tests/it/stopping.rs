@@ -42,8 +42,7 @@ fn open(storage: &MemoryStorage) -> Repo {
 fn copy(storage: &MemoryStorage) -> MemoryStorage {
     let out = MemoryStorage::new();
     for s in storage.list(&Prefix::fixed("")).expect("list") {
-        out.put(&s.key, &storage.get(&s.key).expect("get").expect("listed"))
-            .expect("put");
+        out.put(&s.key, &storage.get(&s.key).expect("get").expect("listed")).expect("put");
     }
     out
 }
@@ -52,10 +51,7 @@ fn request(seed: u64, branch: &str) -> mdl_repo::CommitRequest {
     let mut noise = Noise(77);
     let mut drift = Noise(seed);
     let step = |v: Vec<f32>, drift: &mut Noise| v.into_iter().map(|x| x + drift.weight() * 1e-4).collect::<Vec<_>>();
-    let (a, b) = (
-        step(noise.weights(900), &mut drift),
-        step(noise.weights(300), &mut drift),
-    );
+    let (a, b) = (step(noise.weights(900), &mut drift), step(noise.weights(300), &mut drift));
     let file = |rel: &str, bytes: Vec<u8>| mdl_repo::NewFile {
         rel: rel.to_owned(),
         executable: false,
@@ -100,10 +96,7 @@ fn versions(repo: &Repo) -> Versions {
         };
         (id, repo.files(&id).expect("files").into_values().map(read).collect())
     };
-    repo.history(&[tip])
-        .expect("history")
-        .map(|s| of(s.expect("step").id))
-        .collect()
+    repo.history(&[tip]).expect("history").map(|s| of(s.expect("step").id)).collect()
 }
 
 /// Stops the work at every step it asks at; each time all is there, the check finds nothing, and the work can be done
@@ -136,11 +129,7 @@ fn stopped_everywhere(work: impl Fn(&Repo, &dyn Progress) -> Result<()>, look: i
 
 #[test]
 fn a_collection() {
-    let options = GcOptions {
-        dry_run: false,
-        prune_now: true,
-        grace: None,
-    };
+    let options = GcOptions { dry_run: false, prune_now: true, grace: None };
     let steps = stopped_everywhere(
         |repo, progress| repo.gc(&options, progress).map(drop),
         |repo| assert_eq!(repo.gc(&options, &Silent).expect("gc").bytes_freed, 0),
@@ -185,10 +174,7 @@ fn a_commit() {
                     assert_eq!(e.kind(), ErrorKind::User);
                     assert_eq!(repo.resolve("main").expect("main"), tip);
                     repo.resolve("other").expect_err("no such branch");
-                    assert_eq!(
-                        repo.storage().list(&Prefix::fixed("packs/")).expect("list").len(),
-                        packs
-                    );
+                    assert_eq!(repo.storage().list(&Prefix::fixed("packs/")).expect("list").len(), packs);
                     Err(e)
                 }
             }
@@ -204,8 +190,7 @@ fn a_comparison() {
         |repo, progress| {
             let tip = repo.resolve("main").expect("main");
             let before = repo.resolve("main~2").expect("main~2");
-            repo.diff(&before, &tip, progress)
-                .map(|files| assert_eq!(files.len(), 2))
+            repo.diff(&before, &tip, progress).map(|files| assert_eq!(files.len(), 2))
         },
         |_| (),
     );

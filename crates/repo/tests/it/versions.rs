@@ -27,25 +27,14 @@ fn every_kind_of_file_comes_back() {
     let done = p.commit("all");
     assert_eq!(done.summary.files, 6);
     assert_eq!(done.summary.tensors, 3);
-    assert_eq!(
-        done.summary.logical_bytes,
-        files.iter().map(|f| f.1.len() as u64).sum::<u64>()
-    );
+    assert_eq!(done.summary.logical_bytes, files.iter().map(|f| f.1.len() as u64).sum::<u64>());
     for (rel, bytes) in files {
         assert!(p.file_at("main", rel) == bytes, "{rel}");
     }
     assert_eq!(p.repo.status(&Silent).expect("status"), []);
     let out = tempfile::TempDir::new().expect("temp");
-    p.repo
-        .checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent)
-        .expect("checkout");
-    let mode = |rel: &str| {
-        std::fs::metadata(out.path().join(rel))
-            .expect("stat")
-            .permissions()
-            .mode()
-            & 0o111
-    };
+    p.repo.checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
+    let mode = |rel: &str| std::fs::metadata(out.path().join(rel)).expect("stat").permissions().mode() & 0o111;
     assert!(mode("sub/empty") != 0 && mode("big.bin") == 0);
 }
 
@@ -54,15 +43,8 @@ fn an_unchanged_tree_needs_a_label_to_be_committed_again() {
     let p = place();
     p.write("m.safetensors", &safetensors(&[("a", &Noise(2).weights(100_000))]));
     p.commit("one");
-    assert_eq!(
-        p.try_commit("again").expect_err("nothing to commit").kind(),
-        ErrorKind::User
-    );
-    let request = CommitRequest {
-        message: "step".into(),
-        step: Some(7),
-        ..CommitRequest::default()
-    };
+    assert_eq!(p.try_commit("again").expect_err("nothing to commit").kind(), ErrorKind::User);
+    let request = CommitRequest { message: "step".into(), step: Some(7), ..CommitRequest::default() };
     let again = p.repo.commit(&request, &Silent).expect("labelled");
     assert_eq!(again.summary.new_tensors, 0);
     assert!(again.summary.stored_bytes < 64 << 10, "{}", again.summary.stored_bytes);
@@ -81,11 +63,7 @@ fn small_changes_are_deltas_and_chains_are_bounded() {
         let names: Vec<&str> = done.report.tensors.iter().map(|t| t.name.as_str()).collect();
         assert_eq!(names, if i == 0 { vec!["a", "fixed"] } else { vec!["a"] });
         let stored = &done.report.tensors[0];
-        assert_eq!(
-            usize::from(stored.depth),
-            i % 17,
-            "depth 16 is the last, then a fresh base"
-        );
+        assert_eq!(usize::from(stored.depth), i % 17, "depth 16 is the last, then a fresh base");
         if stored.depth > 0 {
             assert!(stored.stored * 2 < stored.logical, "{stored:?}");
         }
@@ -110,11 +88,7 @@ fn a_tensor_larger_than_a_batch_streams() {
     p.write("m.safetensors", &second);
     let done = p.commit("two");
     assert_eq!(done.summary.new_tensors, 1);
-    assert!(
-        done.summary.stored_bytes < 64 << 10,
-        "one element changed: {}",
-        done.summary.stored_bytes
-    );
+    assert!(done.summary.stored_bytes < 64 << 10, "one element changed: {}", done.summary.stored_bytes);
     assert!(p.file_at("HEAD^", "m.safetensors") == first);
     assert!(p.file_at("HEAD", "m.safetensors") == second);
 }
@@ -167,17 +141,12 @@ fn checkout_loses_nothing_that_is_in_no_version() {
     let head = Head::Detached(first);
     let none = CheckoutOptions::default();
     p.write("a", b"precious");
-    let refused = p
-        .repo
-        .checkout(&first, &head, &none, &Silent)
-        .expect_err("would lose changes");
+    let refused = p.repo.checkout(&first, &head, &none, &Silent).expect_err("would lose changes");
     assert_eq!((refused.kind(), p.read("a")), (ErrorKind::User, b"precious".to_vec()));
     assert_eq!(p.repo.refs().head().expect("head"), Head::Branch("main".into()));
     p.write("a", b"two");
     p.write("gone", b"untracked and different");
-    p.repo
-        .checkout(&first, &head, &none, &Silent)
-        .expect_err("would overwrite an untracked file");
+    p.repo.checkout(&first, &head, &none, &Silent).expect_err("would overwrite an untracked file");
     std::fs::remove_file(p.path().join("gone")).expect("rm");
     let done = p.repo.checkout(&first, &head, &none, &Silent).expect("clean");
     assert_eq!((p.read("a"), p.read("gone")), (b"one".to_vec(), b"later".to_vec()));
@@ -194,20 +163,12 @@ fn nothing_is_written_through_links() {
     let p = place();
     p.write("d/f", b"x");
     let id = p.commit("one").id;
-    let (out, outside) = (
-        tempfile::TempDir::new().expect("temp"),
-        tempfile::TempDir::new().expect("temp"),
-    );
+    let (out, outside) = (tempfile::TempDir::new().expect("temp"), tempfile::TempDir::new().expect("temp"));
     std::os::unix::fs::symlink(outside.path(), out.path().join("d")).expect("link");
-    p.repo
-        .checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent)
-        .expect_err("link in the way");
+    p.repo.checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent).expect_err("link in the way");
     assert!(!outside.path().join("f").exists());
     std::os::unix::fs::symlink("/etc/passwd", p.path().join("link")).expect("link");
-    assert_eq!(
-        p.try_commit("link").expect_err("links are refused").kind(),
-        ErrorKind::User
-    );
+    assert_eq!(p.try_commit("link").expect_err("links are refused").kind(), ErrorKind::User);
 }
 
 #[test]
@@ -218,29 +179,11 @@ fn only_takes_globs() {
     p.write("d/c.txt", b"3");
     let id = p.commit("one").id;
     let out = tempfile::TempDir::new().expect("temp");
-    let only = |g: &str| CheckoutOptions {
-        only: vec![g.into()],
-        force: false,
-    };
+    let only = |g: &str| CheckoutOptions { only: vec![g.into()], force: false };
+    assert_eq!(p.repo.checkout_to(&id, out.path(), &only("*.json"), &Silent).expect("globs").written, 2);
+    assert_eq!(p.repo.checkout_to(&id, out.path(), &only("d/*"), &Silent).expect("globs").written, 1);
     assert_eq!(
-        p.repo
-            .checkout_to(&id, out.path(), &only("*.json"), &Silent)
-            .expect("globs")
-            .written,
-        2
-    );
-    assert_eq!(
-        p.repo
-            .checkout_to(&id, out.path(), &only("d/*"), &Silent)
-            .expect("globs")
-            .written,
-        1
-    );
-    assert_eq!(
-        p.repo
-            .checkout_to(&id, out.path(), &only("nope"), &Silent)
-            .expect_err("none")
-            .kind(),
+        p.repo.checkout_to(&id, out.path(), &only("nope"), &Silent).expect_err("none").kind(),
         ErrorKind::NotFound
     );
 }
@@ -259,10 +202,7 @@ fn a_directory_whose_files_all_go_makes_room_for_a_file() {
     go(&first, &none).expect("a file makes room too");
     assert_eq!((p.read("a/b/c"), p.read("a/d")), (b"1".to_vec(), b"2".to_vec()));
     p.write("a/mine", b"untracked");
-    let force = CheckoutOptions {
-        force: true,
-        ..CheckoutOptions::default()
-    };
+    let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
     go(&second, &force).expect_err("a file of nobody's is in it");
     assert_eq!(p.read("a/mine"), b"untracked");
     std::fs::remove_file(p.path().join("a/mine")).expect("rm");
@@ -290,11 +230,7 @@ fn only_what_a_version_has_is_overwritten_elsewhere() {
     to(b"first").expect("it is in a version");
     to(b"nowhere").expect_err("it is in none");
     // As after a commit that lost the race for its branch: stored, and in no version.
-    let lost = CommitRequest {
-        message: "lost".into(),
-        branch: Some("lost".into()),
-        ..CommitRequest::default()
-    };
+    let lost = CommitRequest { message: "lost".into(), branch: Some("lost".into()), ..CommitRequest::default() };
     p.write("f", b"only copy");
     p.repo.commit(&lost, &Silent).expect("commit");
     to(b"only copy").expect("a branch has it");
@@ -312,13 +248,7 @@ fn what_a_killed_checkout_left_is_not_committed() {
     p.write(".mdl-notes", b"the user's own");
     p.write(".mdl-2026-notes", b"and this");
     p.commit("one");
-    let files = p.repo.odb().files(
-        &p.repo
-            .odb()
-            .commit(&p.repo.resolve("main").expect("main"))
-            .expect("commit")
-            .tree,
-    );
+    let files = p.repo.odb().files(&p.repo.odb().commit(&p.repo.resolve("main").expect("main")).expect("commit").tree);
     let names: Vec<String> = files.expect("files").into_keys().collect();
     assert_eq!(names, [".mdl-2026-notes", ".mdl-notes"]);
 }
@@ -341,9 +271,7 @@ impl Progress for Replaces {
 fn a_version_never_has_the_bytes_of_one_file_and_the_executable_bit_of_another() {
     let p = place();
     p.write("run.sh", b"text");
-    let changed = p
-        .repo
-        .commit(&CommitRequest::default(), &Replaces(p.path().join("run.sh")));
+    let changed = p.repo.commit(&CommitRequest::default(), &Replaces(p.path().join("run.sh")));
     assert!(matches!(changed, Err(RepoError::FileChanged { .. })), "{changed:?}");
     p.commit("the program");
     assert!(p.repo.files(&p.repo.resolve("HEAD").expect("HEAD")).expect("files")["run.sh"].executable);
@@ -372,10 +300,7 @@ fn an_executable_bit_that_is_set_while_a_checkout_runs_stays() {
     let kept = p.repo.checkout(&first, &Head::Detached(first), &options, &permits);
     assert!(matches!(kept, Err(RepoError::FileKept { .. })), "{kept:?}");
     assert_eq!(p.read("run.sh"), b"second");
-    assert_eq!(
-        std::fs::metadata(&permits.0).expect("there").permissions().mode() & 0o777,
-        0o755
-    );
+    assert_eq!(std::fs::metadata(&permits.0).expect("there").permissions().mode() & 0o777, 0o755);
 }
 
 #[test]
@@ -396,8 +321,6 @@ fn a_file_where_a_directory_must_go_is_named_before_anything_is_written() {
     }
     // One that goes makes room.
     p.commit("third");
-    p.repo
-        .checkout(&first, &Head::Detached(first), &CheckoutOptions::default(), &Silent)
-        .expect("room");
+    p.repo.checkout(&first, &Head::Detached(first), &CheckoutOptions::default(), &Silent).expect("room");
     assert_eq!(p.read("dir/file"), b"1");
 }

@@ -30,10 +30,7 @@ impl Archive {
         let mut len = END.len() as u64;
         for (path, entry) in &files {
             let head = head(path, entry.size, entry.executable, mtime).len() as u64;
-            let whole = entry
-                .size
-                .checked_next_multiple_of(BLOCK)
-                .and_then(|n| n.checked_add(head));
+            let whole = entry.size.checked_next_multiple_of(BLOCK).and_then(|n| n.checked_add(head));
             let sum = whole.and_then(|n| n.checked_add(len));
             len = sum.ok_or_else(|| Problem::too_large("the version is longer than an archive can be"))?;
         }
@@ -66,11 +63,7 @@ fn head(path: &str, size: u64, executable: bool, mtime: u64) -> Vec<u8> {
         records.push_str(&record("path", path));
         // For readers that know no pax: as much of the name as fits, with no directory of others in it.
         let ascii = |c: char| {
-            if c.is_ascii_alphanumeric() || "._-".contains(c) {
-                c
-            } else {
-                '_'
-            }
+            if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }
         };
         let name: String = path.chars().map(ascii).take(SHORT).collect();
         let _ = header.set_path(name);

@@ -46,20 +46,14 @@ impl Gathered {
         for (_, name, _) in &found {
             *files_with.entry(name).or_default() += 1;
         }
-        let unique: Vec<bool> = found
-            .iter()
-            .map(|(_, name, _)| files_with.get(name.as_str()) == Some(&1))
-            .collect();
+        let unique: Vec<bool> = found.iter().map(|(_, name, _)| files_with.get(name.as_str()) == Some(&1)).collect();
         let name = |((path, name, elements), unique): ((&str, String, Elements), bool)| match unique {
             true => (name, elements),
             false => (format!("{path}:{name}"), elements),
         };
         let mut all: Vec<(String, Elements)> = found.into_iter().zip(unique).map(name).collect();
         all.sort_by_key(|(_, e)| std::cmp::Reverse(e.dtype.size()));
-        let listed: Vec<_> = all
-            .iter()
-            .map(|(name, e)| (name.as_str(), e.dtype, e.shape.as_slice()))
-            .collect();
+        let listed: Vec<_> = all.iter().map(|(name, e)| (name.as_str(), e.dtype, e.shape.as_slice())).collect();
         let head = safetensors_header(&listed)?;
         let mut shown = 0u64;
         for (_, e) in &all {
@@ -71,11 +65,7 @@ impl Gathered {
             return Err(Problem::too_large(message).hint("choose files with `only`, or single tensors"));
         }
         let len = shown.saturating_add(head.len() as u64);
-        Ok(Gathered {
-            head,
-            parts: all.into_iter().map(|(_, e)| e).collect(),
-            len,
-        })
+        Ok(Gathered { head, parts: all.into_iter().map(|(_, e)| e).collect(), len })
     }
 
     /// Writes it.

@@ -134,12 +134,7 @@ async fn checkout(
         Ok((layout, format!("\"{}\"", blake3::hash(asked.as_bytes()).to_hex())))
     })
     .await?;
-    let offer = Offer {
-        etag: &etag,
-        len: layout.len(),
-        ranges: false,
-        media_type: layout.media_type(),
-    };
+    let offer = Offer { etag: &etag, len: layout.len(), ranges: false, media_type: layout.media_type() };
     match answer(&asked, &offer)? {
         Answer::Done(response) => Ok(response),
         Answer::Send { status, headers, .. } => {
@@ -151,8 +146,5 @@ async fn checkout(
 
 async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
     let repo = reader.repo.clone();
-    stream::body(app, &reader.party, layout.len(), POUR, move |sink| {
-        layout.pour(&repo, sink)
-    })
-    .await
+    stream::body(app, &reader.party, layout.len(), POUR, move |sink| layout.pour(&repo, sink)).await
 }

@@ -77,12 +77,7 @@ pub(super) fn branch(repo: &Repo, said: Option<&str>) -> Result<String> {
 }
 
 fn policy(repo: &Repo, name: &str) -> Result<Policy> {
-    let unknown = || {
-        refused(format!(
-            "there is no policy {:?}",
-            name.chars().take(100).collect::<String>()
-        ))
-    };
+    let unknown = || refused(format!("there is no policy {:?}", name.chars().take(100).collect::<String>()));
     // Those with a slash or an ending are files of this machine.
     if name.contains('/') || name.ends_with(".toml") {
         return Err(unknown());
@@ -99,12 +94,7 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 /// The branch is not where it should be; what cannot be committed; damaged objects; the medium failed.
 pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     let repo = &order.access.repo;
-    let lossy = order
-        .meta
-        .policy
-        .as_deref()
-        .map(|name| policy(repo, name))
-        .transpose()?;
+    let lossy = order.meta.policy.as_deref().map(|name| policy(repo, name)).transpose()?;
     let uploads = take(app, order)?;
     let resumed_from = order.meta.resumed_from.as_deref();
     let resumed_from = resumed_from.map(|rev| revision::resolve(repo, rev)).transpose()?;
@@ -140,20 +130,13 @@ fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>>
     let (mut taken, key) = (Vec::new(), order.access.key()?);
     let mut left = app.options().max_upload;
     for said in &order.meta.uploads {
-        if taken
-            .iter()
-            .any(|(other, _): &(&FromUpload, Taken)| other.upload == said.upload)
-        {
+        if taken.iter().any(|(other, _): &(&FromUpload, Taken)| other.upload == said.upload) {
             return Err(refused(format!("upload {:?} is named twice", said.upload)));
         }
-        let got = app
-            .incoming()
-            .uploads()
-            .take(&key, &said.upload)
-            .map_err(|e| match e.status {
-                StatusCode::NOT_FOUND => refused(e.message),
-                _ => e,
-            })?;
+        let got = app.incoming().uploads().take(&key, &said.upload).map_err(|e| match e.status {
+            StatusCode::NOT_FOUND => refused(e.message),
+            _ => e,
+        })?;
         let rest = left.checked_sub(got.size);
         left = rest.ok_or_else(|| Problem::too_large(format!("more than {} bytes", app.options().max_upload)))?;
         taken.push((said, got));
@@ -220,9 +203,8 @@ fn files(order: &Order, uploads: &[(&FromUpload, Taken)], tip: Option<Id>, lossy
         files.insert(said.path.clone(), file);
     }
     for path in &meta.executable {
-        let file = files
-            .get_mut(path)
-            .ok_or_else(|| refused(format!("{path:?} is to be executable and is no file")))?;
+        let file =
+            files.get_mut(path).ok_or_else(|| refused(format!("{path:?} is to be executable and is no file")))?;
         file.executable = true;
     }
     Ok(files.into_values().collect())
@@ -239,11 +221,7 @@ fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, Ne
     let stored = parent.map_or(Ok(Vec::new()), |id| repo.stored(&id))?;
     let mut files = BTreeMap::new();
     for (rel, stored) in stored {
-        let file = NewFile {
-            rel: rel.clone(),
-            executable: stored.executable(),
-            content: Content::Stored(stored),
-        };
+        let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
         files.insert(rel, file);
     }
     for path in &meta.remove {
@@ -266,10 +244,7 @@ fn named(error: RepoError, request: &CommitRequest) -> RepoError {
     };
     let mut files = request.files.iter().flatten();
     let found = files.find(|f| matches!(&f.content, Content::Disk(disk) if *disk == path));
-    RepoError::Scan {
-        path: found.map_or(path, |f| PathBuf::from(&f.rel)),
-        source,
-    }
+    RepoError::Scan { path: found.map_or(path, |f| PathBuf::from(&f.rel)), source }
 }
 
 fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_repo::Result<Id> {

@@ -134,9 +134,6 @@ impl Meta {
             text.parse::<Id>()
                 .map_err(|_| Problem::usage("expected wants a commit's id of 64 hexadecimal digits, or null"))
         };
-        self.expected
-            .as_ref()
-            .map(|e| e.as_ref().map(id).transpose())
-            .transpose()
+        self.expected.as_ref().map(|e| e.as_ref().map(id).transpose()).transpose()
     }
 }

@@ -35,9 +35,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     // Files are bounded by what `incoming` takes, all else by what is read of it.
-    OpenApiRouter::new()
-        .routes(routes!(create).needs(Need::Write))
-        .layer(DefaultBodyLimit::disable())
+    OpenApiRouter::new().routes(routes!(create).needs(Need::Write)).layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -96,16 +94,11 @@ async fn create(
     let (meta, incoming) = Incoming::open(request, query.meta).await?;
     let (repo, said) = (access.repo.clone(), meta.branch.clone());
     let branch = work(move || branch(&repo, said.as_deref())).await?;
-    let key = shown
-        .map(|k| app.commits().key(&k, &access.key()?, &branch))
-        .transpose()?;
+    let key = shown.map(|k| app.commits().key(&k, &access.key()?, &branch)).transpose()?;
     let repo = access.repo.clone();
     let (key, earlier, print) = before(repo, branch.clone(), key, &meta).await?;
     let intake = incoming.files(&app, access.holder()?, earlier.is_none()).await?;
-    let print = Fingerprint {
-        files: Fingerprint::of_files(&intake.files),
-        ..print
-    };
+    let print = Fingerprint { files: Fingerprint::of_files(&intake.files), ..print };
     let outcome = match earlier {
         Some(earlier) => {
             earlier.refuse_other(earlier.print == print)?;
@@ -122,13 +115,7 @@ async fn create(
             // One after the other: of many that commit to a branch at once, none has to start over and over. Before the
             // permit: whoever waits here keeps nobody from other repositories.
             let alone = app.commit_lock().lock(access.key()?).await;
-            let turn = app
-                .commits()
-                .turns
-                .clone()
-                .acquire_owned()
-                .await
-                .map_err(Problem::internal)?;
+            let turn = app.commits().turns.clone().acquire_owned().await.map_err(Problem::internal)?;
             let app = app.clone();
             // The work goes on if the client leaves; files, key and turn stay with it.
             work(move || {
@@ -162,10 +149,7 @@ async fn before(
     let Some(key) = key else {
         return Ok((None, None, Fingerprint::default()));
     };
-    let print = Fingerprint {
-        meta: Fingerprint::of_meta(meta)?,
-        files: String::new(),
-    };
+    let print = Fingerprint { meta: Fingerprint::of_meta(meta)?, files: String::new() };
     let (key, earlier) = work(move || {
         let earlier = key.find(&repo, &branch)?;
         Ok((key, earlier))

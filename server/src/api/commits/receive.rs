@@ -93,19 +93,11 @@ impl Intake {
             let incoming = self.app.incoming();
             let spooled = incoming.receive(&self.holder, bytes, None, self.left).await?;
             self.left = self.left.saturating_sub(spooled.len);
-            Received {
-                executable,
-                sha256: spooled.sha256,
-                spooled: Some(spooled),
-            }
+            Received { executable, sha256: spooled.sha256, spooled: Some(spooled) }
         } else {
             let (sha256, len) = hash(bytes, self.left).await?;
             self.left = self.left.saturating_sub(len);
-            Received {
-                executable,
-                sha256,
-                spooled: None,
-            }
+            Received { executable, sha256, spooled: None }
         };
         self.files.insert(path, received);
         Ok(())
@@ -120,10 +112,7 @@ impl Intake {
         while let Some(member) = archive.next().await? {
             // What is said to be too long is refused before it comes.
             if member.size > self.left {
-                return Err(Problem::too_large(format!(
-                    "more than {} bytes",
-                    self.app.incoming().max_upload()
-                )));
+                return Err(Problem::too_large(format!("more than {} bytes", self.app.incoming().max_upload())));
             }
             self.file(member.path, member.executable, archive.content()).await?;
         }
@@ -163,9 +152,7 @@ impl Incoming {
     pub(super) async fn open(request: Request, query: Option<String>) -> Result<(Meta, Incoming)> {
         let kind = media_type(request.headers());
         if query.is_some() && kind != "application/x-tar" {
-            return Err(Problem::usage(
-                "the parameter meta goes with a body of application/x-tar",
-            ));
+            return Err(Problem::usage("the parameter meta goes with a body of application/x-tar"));
         }
         match kind.as_str() {
             "application/x-tar" => {

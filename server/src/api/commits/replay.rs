@@ -37,10 +37,7 @@ pub(crate) struct Commits {
 
 impl Default for Commits {
     fn default() -> Commits {
-        Commits {
-            keys: KeyedMutex::default(),
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
-        }
+        Commits { keys: KeyedMutex::default(), turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -89,9 +86,7 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
     let text = value.to_str().ok().filter(|v| !v.is_empty() && v.len() <= MAX_KEY);
     match (text, values.next()) {
         (Some(text), None) => Ok(Some(text.to_owned())),
-        _ => Err(Problem::usage(format!(
-            "Idempotency-Key wants 1 to {MAX_KEY} visible characters, once"
-        ))),
+        _ => Err(Problem::usage(format!("Idempotency-Key wants 1 to {MAX_KEY} visible characters, once"))),
     }
 }
 
@@ -121,9 +116,8 @@ impl Fingerprint {
 
     /// Of the files.
     pub(super) fn of_files(files: &BTreeMap<String, Received>) -> String {
-        let parts = files
-            .iter()
-            .flat_map(|(path, f)| [path.as_bytes(), &f.sha256, if f.executable { b"x" } else { b"-" }]);
+        let parts =
+            files.iter().flat_map(|(path, f)| [path.as_bytes(), &f.sha256, if f.executable { b"x" } else { b"-" }]);
         hash("mdl 2026 idempotency files", parts)
     }
 }

@@ -61,13 +61,7 @@ where
     E: Display,
 {
     pub(super) fn new(bytes: S) -> Archive<S> {
-        Archive {
-            bytes,
-            held: Bytes::new(),
-            left: 0,
-            padding: 0,
-            headers: 0,
-        }
+        Archive { bytes, held: Bytes::new(), left: 0, padding: 0, headers: 0 }
     }
 
     /// At most `max` bytes; none at the end.
@@ -161,10 +155,7 @@ where
                         b'S' => "a sparse file",
                         _ => "something that is no file",
                     };
-                    let path: String = String::from_utf8_lossy(&header.path_bytes())
-                        .chars()
-                        .take(200)
-                        .collect();
+                    let path: String = String::from_utf8_lossy(&header.path_bytes()).chars().take(200).collect();
                     return Err(refused(format!("{path:?} in the tar is {what}: only files are taken")));
                 }
             }
@@ -203,9 +194,7 @@ where
 
 fn header(block: &[u8]) -> Result<tar::Header> {
     let mut header = tar::Header::new_old();
-    header
-        .as_mut_bytes()
-        .copy_from_slice(block.get(..BLOCK).unwrap_or(&[0; BLOCK]));
+    header.as_mut_bytes().copy_from_slice(block.get(..BLOCK).unwrap_or(&[0; BLOCK]));
     // The checksum counts its own eight bytes as spaces.
     let counted = |(at, byte): (usize, &u8)| if (148..156).contains(&at) { 32 } else { u32::from(*byte) };
     let sum: u32 = block.iter().enumerate().map(counted).sum();
@@ -223,15 +212,9 @@ fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
         let (digits, _) = record.split_at(space);
         let len = std::str::from_utf8(digits).ok().and_then(|d| d.parse::<usize>().ok());
         let (line, rest) = len.and_then(|len| record.split_at_checked(len)).ok_or_else(bad)?;
-        let line = line
-            .get(space + 1..)
-            .and_then(|l| l.strip_suffix(b"\n"))
-            .ok_or_else(bad)?;
+        let line = line.get(space + 1..).and_then(|l| l.strip_suffix(b"\n")).ok_or_else(bad)?;
         let equals = line.iter().position(|b| *b == b'=').ok_or_else(bad)?;
-        let (key, value) = (
-            line.get(..equals).unwrap_or_default(),
-            line.get(equals + 1..).unwrap_or_default(),
-        );
+        let (key, value) = (line.get(..equals).unwrap_or_default(), line.get(equals + 1..).unwrap_or_default());
         match key {
             b"path" => notes.path = Some(value.to_owned()),
             b"size" => {

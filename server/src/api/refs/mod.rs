@@ -24,9 +24,7 @@ const MAX_PAGE: usize = 10_000;
 const PAGE_BYTES: usize = 4 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list).needs(Need::Read))
-        .merge(moving::routes())
+    OpenApiRouter::new().routes(routes!(list).needs(Need::Read)).merge(moving::routes())
 }
 
 /// Branches or tags.
@@ -131,11 +129,7 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
         for kind in [Kind::Heads, Kind::Tags] {
             let mut found = repo.refs().list(kind.prefix())?;
             found.sort();
-            all.extend(
-                found
-                    .into_iter()
-                    .map(|(short, id)| (format!("{}{short}", kind.prefix()), kind, short, id)),
-            );
+            all.extend(found.into_iter().map(|(short, id)| (format!("{}{short}", kind.prefix()), kind, short, id)));
         }
         all.retain(|r| query.after.as_ref().is_none_or(|after| r.0 > *after));
         let (mut refs, mut left) = (Vec::new(), PAGE_BYTES);
@@ -167,12 +161,8 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
 fn info(repo: &Repo, name: String, kind: Kind, short: String, id: &Id) -> RefInfo {
     // One that is damaged must not hide the others.
     let commit = repo.peel(id).ok().map(|id| id.to_hex());
-    let located = matches!(kind, Kind::Tags)
-        .then(|| repo.odb().locate(id).ok().flatten())
-        .flatten();
-    let tag = located
-        .filter(|l| l.record.kind == ObjectKind::Tag)
-        .and_then(|_| repo.odb().tag(id).ok());
+    let located = matches!(kind, Kind::Tags).then(|| repo.odb().locate(id).ok().flatten()).flatten();
+    let tag = located.filter(|l| l.record.kind == ObjectKind::Tag).and_then(|_| repo.odb().tag(id).ok());
     RefInfo {
         name,
         kind,

@@ -96,10 +96,7 @@ async fn put(
     work(move || {
         let repo = &*access.repo;
         let full = RefName::parse(&format!("{}{short}", kind.prefix()))?;
-        let expected = wanted
-            .expected
-            .map(|e| e.as_deref().map(api::id).transpose())
-            .transpose()?;
+        let expected = wanted.expected.map(|e| e.as_deref().map(api::id).transpose()).transpose()?;
         let commit = revision::resolve(repo, &wanted.target)?;
         let (new, line) = match (kind, wanted.annotate, wanted.message) {
             (Kind::Tags, true, Some(message)) => {
@@ -148,13 +145,7 @@ async fn delete(
         if expected.is_none() && access.repo.refs().get(&full)?.is_none() {
             return Err(RepoError::not_found(kind.name(), &short).into());
         }
-        let old = swap(
-            &access,
-            &full,
-            expected.map(Some),
-            None,
-            &format!("{}: deleted over HTTP", kind.name()),
-        )?;
+        let old = swap(&access, &full, expected.map(Some), None, &format!("{}: deleted over HTTP", kind.name()))?;
         Ok(Json(tell(&app, &access, &full, old, None, None)))
     })
     .await
@@ -169,13 +160,7 @@ fn swap(
     message: &str,
 ) -> Result<Option<Id>> {
     let repo = &*access.repo;
-    let line: String = message
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(MAX_LINE)
-        .collect();
+    let line: String = message.lines().next().unwrap_or_default().chars().take(MAX_LINE).collect();
     let mut tries = 0;
     loop {
         let old = match expected {
@@ -194,35 +179,22 @@ fn swap(
 fn stands(repo: &Repo, full: &RefName, expected: Option<Option<Id>>) -> Result<()> {
     let found = repo.refs().get(full)?;
     match expected {
-        Some(expected) if expected != found => Err(RepoError::Conflict {
-            name: full.to_string(),
-            expected,
-            found,
+        Some(expected) if expected != found => {
+            Err(RepoError::Conflict { name: full.to_string(), expected, found }.into())
         }
-        .into()),
         _ => Ok(()),
     }
 }
 
 fn annotated(access: &Access, short: &str, target: Id, message: String) -> Result<Id> {
     let own = access.repo.config().signature();
-    let tag = Tag {
-        target,
-        name: short.to_owned(),
-        tagger: access.caller.signature(&own).unwrap_or(own),
-        message,
-    };
+    let tag = Tag { target, name: short.to_owned(), tagger: access.caller.signature(&own).unwrap_or(own), message };
     Ok(access.repo.store_tag(&tag)?)
 }
 
 fn tell(app: &App, access: &Access, name: &RefName, old: Option<Id>, new: Option<Id>, commit: Option<Id>) -> RefChange {
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
-    let change = RefChange {
-        name: name.to_string(),
-        old: hex(old),
-        new: hex(new),
-        commit: hex(commit),
-    };
+    let change = RefChange { name: name.to_string(), old: hex(old), new: hex(new), commit: hex(commit) };
     access.moved(app, name, old, new);
     change
 }

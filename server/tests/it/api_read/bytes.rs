@@ -21,21 +21,12 @@ async fn files_come_whole_and_in_part() {
     let whole = files(2).remove(FILE).expect("the file").0;
     let path = format!("/files/main/{FILE}");
     let head = site.ask(Method::HEAD, &path, &[], None).await;
-    assert_eq!(
-        (head.header("content-length"), head.bytes().len()),
-        (whole.len().to_string().as_str(), 0)
-    );
-    let part = site
-        .ask(Method::GET, &path, &[("range", "bytes=1000-1999")], None)
-        .await;
+    assert_eq!((head.header("content-length"), head.bytes().len()), (whole.len().to_string().as_str(), 0));
+    let part = site.ask(Method::GET, &path, &[("range", "bytes=1000-1999")], None).await;
     assert_eq!((part.status.as_u16(), part.bytes()), (206, &whole[1000..2000]));
-    let same = site
-        .ask(Method::GET, &path, &[("if-none-match", head.header("etag"))], None)
-        .await;
+    let same = site.ask(Method::GET, &path, &[("if-none-match", head.header("etag"))], None).await;
     assert_eq!(same.status, 304);
-    let outside = site
-        .ask(Method::GET, &path, &[("range", "bytes=999999999-")], None)
-        .await;
+    let outside = site.ask(Method::GET, &path, &[("range", "bytes=999999999-")], None).await;
     outside.refused(416, "range");
     let missing = site.get("/files/main/nowhere").await;
     missing.refused(404, "not_found");
@@ -62,37 +53,19 @@ async fn slices_mean_what_numpy_means() {
         (":", all(40), all(30), "40,30"),
     ];
     for (slice, rows, columns, shape) in cases {
-        let expected: Vec<u8> = rows
-            .iter()
-            .flat_map(|&r| columns.iter().flat_map(move |&c| at(r, c).to_vec()))
-            .collect();
+        let expected: Vec<u8> =
+            rows.iter().flat_map(|&r| columns.iter().flat_map(move |&c| at(r, c).to_vec())).collect();
         let reply = site.get(&format!("/tensor/main/{FILE}?name=w&slice={slice}")).await;
-        assert_eq!(
-            (reply.status, reply.bytes() == expected),
-            (StatusCode::OK, true),
-            "{slice}"
-        );
-        assert_eq!(
-            (reply.header("x-mdl-shape"), reply.header("x-mdl-dtype")),
-            (shape, "f32"),
-            "{slice}"
-        );
+        assert_eq!((reply.status, reply.bytes() == expected), (StatusCode::OK, true), "{slice}");
+        assert_eq!((reply.header("x-mdl-shape"), reply.header("x-mdl-dtype")), (shape, "f32"), "{slice}");
         assert_eq!(reply.header("content-length"), expected.len().to_string(), "{slice}");
-        let npy = site
-            .get(&format!("/tensor/main/{FILE}?name=w&format=npy&slice={slice}"))
-            .await;
+        let npy = site.get(&format!("/tensor/main/{FILE}?name=w&format=npy&slice={slice}")).await;
         let (shape, data) = read_npy(npy.bytes());
         let dims: Vec<&str> = shape.split(',').map(str::trim).filter(|d| !d.is_empty()).collect();
-        assert_eq!(
-            (dims.join(","), data == expected),
-            (reply.header("x-mdl-shape").to_owned(), true),
-            "{slice}"
-        );
+        assert_eq!((dims.join(","), data == expected), (reply.header("x-mdl-shape").to_owned(), true), "{slice}");
     }
     for bad in ["40,0", "0,0,0", "::-1", "a", "::0", "...,..."] {
-        site.get(&format!("/tensor/main/{FILE}?name=w&slice={bad}"))
-            .await
-            .refused(400, "usage");
+        site.get(&format!("/tensor/main/{FILE}?name=w&slice={bad}")).await.refused(400, "usage");
     }
 }
 
@@ -102,11 +75,7 @@ fn read_npy(bytes: &[u8]) -> (String, &[u8]) {
     let len = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
     let text = std::str::from_utf8(&bytes[10..10 + len]).expect("text");
     assert!(text.contains("'descr': '<f4'") && text.contains("'fortran_order': False") && text.ends_with('\n'));
-    let shape = text
-        .split("'shape': (")
-        .nth(1)
-        .and_then(|t| t.split(')').next())
-        .expect("a shape");
+    let shape = text.split("'shape': (").nth(1).and_then(|t| t.split(')').next()).expect("a shape");
     (shape.to_owned(), &bytes[10 + len..])
 }
 
@@ -133,14 +102,8 @@ async fn one_tensor_comes_whole_in_part_or_not_at_all() {
     let whole = site.get(&path).await;
     assert!(whole.bytes() == big);
     let head = site.ask(Method::HEAD, &path, &[], None).await;
-    assert_eq!(
-        (head.status.as_u16(), head.header("content-length"), head.bytes().len()),
-        (200, "8601600", 0)
-    );
-    assert_eq!(
-        (head.header("etag"), head.header("accept-ranges")),
-        (whole.header("etag"), "bytes")
-    );
+    assert_eq!((head.status.as_u16(), head.header("content-length"), head.bytes().len()), (200, "8601600", 0));
+    assert_eq!((head.header("etag"), head.header("accept-ranges")), (whole.header("etag"), "bytes"));
     for (range, part) in [
         ("bytes=0-0", 0..1),
         ("bytes=8388600-8388615", 8_388_600..8_388_616),
@@ -149,57 +112,30 @@ async fn one_tensor_comes_whole_in_part_or_not_at_all() {
         ("bytes=1-8601598", 1..8_601_599),
     ] {
         let reply = site.ask(Method::GET, &path, &[("range", range)], None).await;
-        assert_eq!(
-            (reply.status.as_u16(), reply.bytes() == &big[part.clone()]),
-            (206, true),
-            "{range}"
-        );
-        assert_eq!(
-            reply.header("content-range"),
-            format!("bytes {}-{}/8601600", part.start, part.end - 1)
-        );
+        assert_eq!((reply.status.as_u16(), reply.bytes() == &big[part.clone()]), (206, true), "{range}");
+        assert_eq!(reply.header("content-range"), format!("bytes {}-{}/8601600", part.start, part.end - 1));
     }
     let all = site.ask(Method::GET, &path, &[("range", "bytes=0-")], None).await;
     assert_eq!((all.status.as_u16(), all.bytes() == big), (206, true));
     let outside = site.ask(Method::GET, &path, &[("range", "bytes=8601600-")], None).await;
     outside.refused(416, "range");
     assert_eq!(outside.header("content-range"), "bytes */8601600");
-    let stale = site
-        .ask(
-            Method::GET,
-            &path,
-            &[("range", "bytes=0-1"), ("if-range", "\"x\"")],
-            None,
-        )
-        .await;
+    let stale = site.ask(Method::GET, &path, &[("range", "bytes=0-1"), ("if-range", "\"x\"")], None).await;
     assert_eq!((stale.status.as_u16(), stale.bytes().len()), (200, big.len()));
-    let seen = site
-        .ask(Method::GET, &path, &[("if-none-match", whole.header("etag"))], None)
-        .await;
+    let seen = site.ask(Method::GET, &path, &[("if-none-match", whole.header("etag"))], None).await;
     assert_eq!((seen.status.as_u16(), seen.bytes().len()), (304, 0));
     let mut etags = vec![whole.header("etag").to_owned()];
     for other in ["&format=npy", "&format=safetensors", "&slice=0:1", "&slice=0:2"] {
-        let reply = site
-            .ask(Method::HEAD, &format!("{path}{other}"), &[("range", "bytes=0-1")], None)
-            .await;
+        let reply = site.ask(Method::HEAD, &format!("{path}{other}"), &[("range", "bytes=0-1")], None).await;
         assert_eq!((reply.status.as_u16(), reply.header("accept-ranges")), (200, "none"));
         etags.push(reply.header("etag").to_owned());
     }
     etags.sort();
     etags.dedup();
     assert_eq!(etags.len(), 5, "each has its own");
-    let part = site
-        .ask(
-            Method::GET,
-            &format!("{path}&slice=0:1"),
-            &[("range", "bytes=0-1")],
-            None,
-        )
-        .await;
+    let part = site.ask(Method::GET, &format!("{path}&slice=0:1"), &[("range", "bytes=0-1")], None).await;
     assert_eq!((part.status.as_u16(), part.bytes()), (200, &big[..4096]));
-    let one = site
-        .get(&format!("/tensor/main/{FILE}?name=w&format=safetensors&slice=:2"))
-        .await;
+    let one = site.get(&format!("/tensor/main/{FILE}?name=w&format=safetensors&slice=:2")).await;
     let tensors = read_safetensors(one.bytes());
     assert_eq!(tensors["w"], (json!([2, 30]), weights(1, 1200, 2)[..240].to_vec()));
     let view = site.get("/tensor/main/ckpt.pt?name=model.head.weight&slice=1").await;

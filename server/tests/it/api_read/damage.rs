@@ -28,10 +28,7 @@ async fn damage_breaks_a_body_off_and_never_shows() {
         right.push(site.get(path).await.body.expect("whole"));
     }
     let mut broken = 0;
-    let mut packs: Vec<_> = walk(&site.root.path().join("ada/gpt"))
-        .into_iter()
-        .filter(|p| is_pack(p))
-        .collect();
+    let mut packs: Vec<_> = walk(&site.root.path().join("ada/gpt")).into_iter().filter(|p| is_pack(p)).collect();
     packs.sort_by_key(|p| std::fs::metadata(p).map(|m| m.len()).unwrap_or(0));
     let largest = packs.last().expect("a pack");
     let bytes = std::fs::read(largest).expect("read");
@@ -40,15 +37,10 @@ async fn damage_breaks_a_body_off_and_never_shows() {
         let at = bytes.len() * place / 9;
         bad[at] ^= 0x40;
         overwrite(largest, &bad);
-        let fresh = site.root.app(Options {
-            cache: 0,
-            ..site.root.options()
-        });
+        let fresh = site.root.app(Options { cache: 0, ..site.root.options() });
         let router = router(&fresh, &Rates::new(None));
         for (path, right) in BYTES.iter().zip(&right) {
-            let request = Request::get(format!("{BASE}{path}"))
-                .body(Body::empty())
-                .expect("a request");
+            let request = Request::get(format!("{BASE}{path}")).body(Body::empty()).expect("a request");
             let response = router.clone().oneshot(request).await.expect("a response");
             let ok = response.status() == 200;
             match response.into_body().collect().await {
@@ -62,12 +54,8 @@ async fn damage_breaks_a_body_off_and_never_shows() {
 }
 
 fn walk(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir)
-        .expect("a directory")
-        .map(|e| e.expect("an entry").path());
-    entries
-        .flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] })
-        .collect()
+    let entries = std::fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry").path());
+    entries.flat_map(|p| if p.is_dir() { walk(&p) } else { vec![p] }).collect()
 }
 
 fn is_pack(path: &Path) -> bool {

@@ -31,11 +31,7 @@ pub fn files(version: u64) -> Files {
     let array = npy::array("<f4", &[2, 3], 24);
     let mut all: Vec<(&str, Vec<u8>, bool)> = vec![
         (FILE, safetensors(&SHAPES, version), false),
-        (
-            "extra/model.safetensors",
-            safetensors(&[("b", 2, 2), ("only", 3, 3)], version),
-            false,
-        ),
+        ("extra/model.safetensors", safetensors(&[("b", 2, 2), ("only", 3, 3)], version), false),
         ("ckpt.pt", pickle::checkpoint(), false),
         ("arrays.npz", zip::simple(&[zip::entry("x.npy", &array)]), false),
         ("README.md", format!("# Version {version}\n").into_bytes(), false),
@@ -90,14 +86,7 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     let mut pack = PackWriter::new(repo.storage()).expect("a pack");
     let mut add = |kind: Kind, bytes: Vec<u8>| {
         let id = Id::of(kind, &bytes);
-        let object = NewObject {
-            id,
-            kind,
-            depth: 0,
-            base: None,
-            grand: None,
-            logical: bytes.len() as u64,
-        };
+        let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("added");
         id
     };
@@ -107,9 +96,7 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     commit.parents = vec![*like];
     let id = add(Kind::Commit, commit.encode());
     let held = repo.write_lock().expect("a lock");
-    repo.odb()
-        .note_pack(pack.finish(&held).expect("a pack"))
-        .expect("noted");
+    repo.odb().note_pack(pack.finish(&held).expect("a pack")).expect("noted");
     id
 }
 
@@ -142,12 +129,7 @@ impl Reply {
 
     #[track_caller]
     pub fn refused(&self, status: u16, kind: &str) -> Value {
-        assert_eq!(
-            self.status.as_u16(),
-            status,
-            "{:?}",
-            self.body.as_deref().map(String::from_utf8_lossy)
-        );
+        assert_eq!(self.status.as_u16(), status, "{:?}", self.body.as_deref().map(String::from_utf8_lossy));
         assert_eq!(self.header("content-type"), "application/problem+json");
         let document = self.json();
         assert_eq!((&document["kind"], &document["status"]), (&json!(kind), &json!(status)));
@@ -159,24 +141,16 @@ impl Reply {
 pub fn site() -> Site {
     let root = Root::new();
     let repo = root.repo("ada/gpt");
-    let commits: Vec<Id> = [(0, 0.5), (1, f64::NAN), (2, f64::INFINITY)]
-        .map(|(v, loss)| commit(&repo, v, loss))
-        .into();
+    let commits: Vec<Id> = [(0, 0.5), (1, f64::NAN), (2, f64::INFINITY)].map(|(v, loss)| commit(&repo, v, loss)).into();
     repo.create_branch("feature/x", &commits[1], false).expect("a branch");
     repo.create_tag("v1", &commits[0], None, false).expect("a tag");
-    repo.create_tag("v2", &commits[1], Some("the second"), false)
-        .expect("a tag");
+    repo.create_tag("v2", &commits[1], Some("the second"), false).expect("a tag");
     let id = lossy(&repo, &commits[2]);
     repo.create_branch("lossy", &id, false).expect("a branch");
     drop(repo);
     let app = root.app(root.options());
     let router = router(&app, &Rates::new(None));
-    Site {
-        root,
-        app,
-        router,
-        commits,
-    }
+    Site { root, app, router, commits }
 }
 
 impl Site {
@@ -211,12 +185,7 @@ impl Site {
 
     pub async fn json(&self, path: &str) -> Value {
         let reply = self.get(path).await;
-        assert_eq!(
-            reply.status,
-            200,
-            "{path}: {:?}",
-            reply.body.as_deref().map(String::from_utf8_lossy)
-        );
+        assert_eq!(reply.status, 200, "{path}: {:?}", reply.body.as_deref().map(String::from_utf8_lossy));
         reply.json()
     }
 

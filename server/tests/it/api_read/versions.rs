@@ -10,12 +10,7 @@ async fn history_comes_in_pages() {
     let site = site();
     let all = site.json("/log").await;
     let ids = |v: &Value| -> Vec<Value> {
-        v["commits"]
-            .as_array()
-            .expect("commits")
-            .iter()
-            .map(|c| c["commit"].clone())
-            .collect()
+        v["commits"].as_array().expect("commits").iter().map(|c| c["commit"].clone()).collect()
     };
     assert_eq!(ids(&all), [2, 1, 0].map(|n| json!(site.hex(n))));
     let first = site.json("/log?limit=2&rev=main").await;
@@ -26,16 +21,12 @@ async fn history_comes_in_pages() {
     assert_eq!(ids(&site.json("/log?all=true").await).len(), 4);
     site.get("/log?rev=nowhere").await.refused(404, "not_found");
     site.get("/log?after=12").await.refused(400, "usage");
-    site.get(&format!("/log?after={}", "0".repeat(64)))
-        .await
-        .refused(404, "not_found");
+    site.get(&format!("/log?after={}", "0".repeat(64))).await.refused(404, "not_found");
     site.get("/log?limit=x").await.refused(400, "usage");
     site.get("/log?all=true&rev=main").await.refused(400, "usage");
     drop(site.root.repo("ada/empty"));
     let path = "/api/v1/repos/ada/empty/log";
-    let empty = site
-        .send(Request::get(path).body(Body::empty()).expect("a request"))
-        .await;
+    let empty = site.send(Request::get(path).body(Body::empty()).expect("a request")).await;
     assert_eq!(empty.json(), json!({"commits": [], "next": null}));
 }
 
@@ -48,37 +39,15 @@ async fn a_version_says_what_the_command_line_says() {
     assert_eq!(one["refs"], json!(["feature/x", "tag: v2"]));
     assert_eq!(one["author"], json!({"name": "Ada", "email": "ada@example.org"}));
     assert_eq!(one["date"], "2023-11-14T23:13:21.250+01:00");
-    assert_eq!(
-        (&one["step"], &one["epoch"], &one["metrics"]),
-        (&json!(100), &json!(0.5), &json!({"loss": "NaN"}))
-    );
-    assert_eq!(
-        (&one["files"], &one["quality"], &one["pruned"]),
-        (&json!(8), &Value::Null, &Value::Null)
-    );
+    assert_eq!((&one["step"], &one["epoch"], &one["metrics"]), (&json!(100), &json!(0.5), &json!({"loss": "NaN"})));
+    assert_eq!((&one["files"], &one["quality"], &one["pruned"]), (&json!(8), &Value::Null, &Value::Null));
     let head = site.json("/commits/HEAD").await;
-    assert_eq!(
-        (&head["refs"], &head["metrics"]["loss"]),
-        (&json!(["HEAD -> main"]), &json!("Infinity"))
-    );
+    assert_eq!((&head["refs"], &head["metrics"]["loss"]), (&json!(["HEAD -> main"]), &json!("Infinity")));
     let fields: Vec<&String> = head.as_object().expect("fields").keys().collect();
     assert_eq!(fields.len(), 20, "{fields:?}");
-    assert_eq!(
-        site.json("/commits/lossy").await["quality"],
-        json!({"policy": "lossy", "family": "lattice"})
-    );
-    for rev in [
-        "step-100",
-        "main@step=100",
-        "v2",
-        "refs%2Ftags%2Fv2",
-        &site.hex(1)[..12],
-    ] {
-        assert_eq!(
-            site.json(&format!("/commits/{rev}")).await["commit"],
-            json!(site.hex(1)),
-            "{rev}"
-        );
+    assert_eq!(site.json("/commits/lossy").await["quality"], json!({"policy": "lossy", "family": "lattice"}));
+    for rev in ["step-100", "main@step=100", "v2", "refs%2Ftags%2Fv2", &site.hex(1)[..12]] {
+        assert_eq!(site.json(&format!("/commits/{rev}")).await["commit"], json!(site.hex(1)), "{rev}");
     }
     let missing = site.get("/commits/nowhere").await;
     missing.refused(404, "not_found");
@@ -91,16 +60,8 @@ async fn files_and_tensors_are_listed() {
     let site = site();
     let all = site.json("/tree/main").await;
     let paths: Vec<String> = files(2).into_keys().collect();
-    let listed: Vec<&str> = all["files"]
-        .as_array()
-        .expect("files")
-        .iter()
-        .filter_map(|f| f["path"].as_str())
-        .collect();
-    assert_eq!(
-        (listed, &all["commit"]),
-        (paths.iter().map(String::as_str).collect(), &json!(site.hex(2)))
-    );
+    let listed: Vec<&str> = all["files"].as_array().expect("files").iter().filter_map(|f| f["path"].as_str()).collect();
+    assert_eq!((listed, &all["commit"]), (paths.iter().map(String::as_str).collect(), &json!(site.hex(2))));
     assert_eq!(all["files"][0]["tensors"], Value::Null, "nobody asked");
     let below = site.json("/tree/main?path=extra/&tensors=true").await;
     assert_eq!(below["files"].as_array().map(Vec::len), Some(1));
@@ -111,9 +72,7 @@ async fn files_and_tensors_are_listed() {
     );
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
-        let page = site
-            .json(&format!("/tree/main?tensors=true&limit=4&after={after}"))
-            .await;
+        let page = site.json(&format!("/tree/main?tensors=true&limit=4&after={after}")).await;
         for f in page["files"].as_array().expect("files") {
             assert!(f["tensors"].is_array(), "every file's tensors fit on some page: {f}");
             seen.push(f["path"].as_str().expect("a path").to_owned());
@@ -125,18 +84,12 @@ async fn files_and_tensors_are_listed() {
     }
     assert_eq!(seen, paths);
     let torch = site.json("/tensors/main/ckpt.pt").await;
-    assert_eq!(
-        (&torch["format"], &torch["views"][0]["name"]),
-        (&json!("torch"), &json!("model.head.weight"))
-    );
+    assert_eq!((&torch["format"], &torch["views"][0]["name"]), (&json!("torch"), &json!("model.head.weight")));
     assert_eq!(torch["views"][0]["tensor"], "model.embed.weight");
     let (mut names, mut after) = (Vec::new(), "0".to_owned());
     loop {
         let page = site.json(&format!("/tensors/main/ckpt.pt?limit=3&after={after}")).await;
-        for t in [&page["tensors"], &page["views"]]
-            .into_iter()
-            .flat_map(|v| v.as_array().expect("a list"))
-        {
+        for t in [&page["tensors"], &page["views"]].into_iter().flat_map(|v| v.as_array().expect("a list")) {
             names.push(t["name"].as_str().expect("a name").to_owned());
         }
         match page["next"].as_u64() {
@@ -144,20 +97,9 @@ async fn files_and_tensors_are_listed() {
             None => break,
         }
     }
-    assert_eq!(
-        names,
-        [
-            "model.embed.weight",
-            "model.bias",
-            "optimizer.state.0.exp_avg",
-            "model.head.weight"
-        ]
-    );
+    assert_eq!(names, ["model.embed.weight", "model.bias", "optimizer.state.0.exp_avg", "model.head.weight"]);
     let lossy = site.json(&format!("/tensors/lossy/{FILE}")).await;
-    let w = lossy["tensors"]
-        .as_array()
-        .and_then(|t| t.iter().find(|t| t["name"] == "w"))
-        .expect("w");
+    let w = lossy["tensors"].as_array().and_then(|t| t.iter().find(|t| t["name"] == "w")).expect("w");
     assert_eq!(w["error"], json!({"max_abs": 0.25, "rel_l2": f64::MIN_POSITIVE}));
     assert_eq!((&w["logical_bytes"], &w["dtype"]), (&json!(4800), &json!("f32")));
     assert_eq!(site.json("/tensors/main/README.md").await["tensors"], json!([]));
@@ -171,33 +113,16 @@ async fn files_and_tensors_are_listed() {
 async fn versions_are_compared() {
     let site = site();
     let diff = site.json("/diff?a=main~1").await;
-    assert_eq!(
-        (&diff["a"], &diff["b"], &diff["left_out"]),
-        (&json!(site.hex(1)), &json!(site.hex(2)), &json!(0))
-    );
-    let files: Vec<&str> = diff["files"]
-        .as_array()
-        .expect("files")
-        .iter()
-        .filter_map(|f| f["path"].as_str())
-        .collect();
+    assert_eq!((&diff["a"], &diff["b"], &diff["left_out"]), (&json!(site.hex(1)), &json!(site.hex(2)), &json!(0)));
+    let files: Vec<&str> = diff["files"].as_array().expect("files").iter().filter_map(|f| f["path"].as_str()).collect();
     assert_eq!(files, ["README.md", "extra/model.safetensors", FILE]);
     let tensors = diff["files"][2]["tensors"].as_array().expect("tensors");
     let w = tensors.iter().find(|t| t["name"] == "w").expect("w");
     let changed = w["changed"].as_f64().expect("a share");
-    assert!(
-        changed > 0.0 && changed < 1.0 && w["cosine"].as_f64().is_some_and(|c| c > 0.9),
-        "{w}"
-    );
+    assert!(changed > 0.0 && changed < 1.0 && w["cosine"].as_f64().is_some_and(|c| c > 0.9), "{w}");
     let files = site.json("/diff?a=v1&b=feature%2Fx&files=true").await;
-    let long = files["files"]
-        .as_array()
-        .and_then(|f| f.iter().find(|f| f["change"] == "added"))
-        .expect("one is new");
-    assert_eq!(
-        (&long["size_before"], &long["size_after"], &long["tensors"]),
-        (&Value::Null, &json!(4), &Value::Null)
-    );
+    let long = files["files"].as_array().and_then(|f| f.iter().find(|f| f["change"] == "added")).expect("one is new");
+    assert_eq!((&long["size_before"], &long["size_after"], &long["tensors"]), (&Value::Null, &json!(4), &Value::Null));
     assert_eq!(site.json("/diff?a=main&b=lossy").await["files"], json!([]));
     site.get("/diff").await.refused(400, "usage");
     site.get("/diff?a=nowhere").await.refused(404, "not_found");
@@ -212,14 +137,8 @@ async fn totals_and_policies_are_told() {
     assert!(stats["stored_bytes"].as_u64() < stats["logical_bytes"].as_u64());
     let policies = site.json("/policies").await;
     let all = policies["policies"].as_array().expect("policies");
-    assert!(
-        all.iter()
-            .all(|p| p["usable"] == json!(true) && p["built_in"] == json!(true))
-            && !all.is_empty()
-    );
+    assert!(all.iter().all(|p| p["usable"] == json!(true) && p["built_in"] == json!(true)) && !all.is_empty());
     let first = site.json("/policies?limit=1").await;
-    let next = site
-        .json(&format!("/policies?after={}", first["next"].as_str().expect("more")))
-        .await;
+    let next = site.json(&format!("/policies?after={}", first["next"].as_str().expect("more"))).await;
     assert_eq!(next["policies"].as_array().map(Vec::len), Some(all.len() - 1));
 }

@@ -127,10 +127,7 @@ async fn who_may_not_is_refused_by_every_route_alike_and_changes_nothing() {
                     continue;
                 }
                 let answer = site.ask(&route, method, caller, repo).await;
-                let what = format!(
-                    "{method} {route} by {caller:?} of {repo}: {} {}",
-                    answer.status, answer.body
-                );
+                let what = format!("{method} {route} by {caller:?} of {repo}: {} {}", answer.status, answer.body);
                 assert!(holds(verdict, &answer, repo, need), "{what}, not {verdict:?}");
                 assert!(!answer.seen(repo).contains(SECRET), "{what}");
                 seen.push((answer.seen(repo), what));
@@ -148,19 +145,15 @@ async fn who_may_comes_through_every_route() {
     for caller in Caller::ALL {
         let site = Site::new().await;
         for (route, need) in routes() {
-            for (method, repo) in methods(&route)
-                .iter()
-                .flat_map(|m| [PRIVATE, PUBLIC, ABSENT, DAMAGED].map(|r| (m, r)))
+            for (method, repo) in
+                methods(&route).iter().flat_map(|m| [PRIVATE, PUBLIC, ABSENT, DAMAGED].map(|r| (m, r)))
             {
                 let verdict = verdict(&route.path, need, method, caller, repo);
                 if verdict != Verdict::Through {
                     continue;
                 }
                 let answer = site.ask(&route, method, caller, repo).await;
-                let what = format!(
-                    "{method} {route} by {caller:?} of {repo}: {} {}",
-                    answer.status, answer.body
-                );
+                let what = format!("{method} {route} by {caller:?} of {repo}: {} {}", answer.status, answer.body);
                 assert!(holds(verdict, &answer, repo, need), "{what}");
                 // What the refused sent would have done something.
                 let did = !does_something(&route) || repo != PRIVATE || answer.status.is_success();
@@ -177,30 +170,18 @@ async fn what_is_no_route_is_the_same_for_every_repository() {
     paths.sort();
     paths.dedup();
     for path in paths {
-        let own: Vec<Method> = routes()
-            .iter()
-            .filter(|(r, _)| r.path == path)
-            .flat_map(|(r, _)| methods(r))
-            .collect();
+        let own: Vec<Method> = routes().iter().filter(|(r, _)| r.path == path).flat_map(|(r, _)| methods(r)).collect();
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
             let verb: Method = method.parse().expect("a method");
             if own.contains(&verb) {
                 continue;
             }
-            let route = Route {
-                method: "GET",
-                path: path.clone(),
-                need: None,
-            };
+            let route = Route { method: "GET", path: path.clone(), need: None };
             let answers = [
                 site.ask(&route, &verb, Caller::Nobody, PRIVATE).await,
                 site.ask(&route, &verb, Caller::Nobody, ABSENT).await,
             ];
-            assert_eq!(
-                answers[0].status,
-                StatusCode::METHOD_NOT_ALLOWED,
-                "{method} {path} is not in the list"
-            );
+            assert_eq!(answers[0].status, StatusCode::METHOD_NOT_ALLOWED, "{method} {path} is not in the list");
             assert_eq!(answers[0].seen(PRIVATE), answers[1].seen(ABSENT), "{method} {path}");
         }
     }

@@ -84,12 +84,7 @@ impl Answer {
 
 fn token(tokens: &Tokens, repo: &str, scope: Scope, expires_ms: Option<i64>) -> (String, String) {
     let name = format!("{scope:?}").to_lowercase();
-    let new = NewToken {
-        name,
-        repo: repo.to_owned(),
-        scope,
-        expires_ms,
-    };
+    let new = NewToken { name, repo: repo.to_owned(), scope, expires_ms };
     let (made, text) = tokens.create(new).expect("a token");
     (made.id, text)
 }
@@ -105,8 +100,7 @@ impl Site {
             ];
             commit(&repo, &files, SECRET, 1);
             if name == PUBLIC {
-                repo.set_config(mdl_server::auth::ANONYMOUS_READ, Some("true"))
-                    .expect("a setting");
+                repo.set_config(mdl_server::auth::ANONYMOUS_READ, Some("true")).expect("a setting");
             }
         }
         let damaged = root.path().join("ada").join(DAMAGED);
@@ -154,19 +148,12 @@ impl Site {
         let response = self.router.clone().oneshot(request).await.expect("an answer");
         let (parts, body) = response.into_parts();
         let body = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
-        Answer {
-            status: parts.status,
-            headers: parts.headers,
-            body: String::from_utf8_lossy(&body).into_owned(),
-        }
+        Answer { status: parts.status, headers: parts.headers, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
     pub async fn ask(&self, route: &Route, method: &Method, caller: Caller, name: &str) -> Answer {
         let (kind, body) = match route.path.as_str() {
-            "/login" => (
-                "application/x-www-form-urlencoded",
-                format!("token={}", self.shown["Admin"]),
-            ),
+            "/login" => ("application/x-www-form-urlencoded", format!("token={}", self.shown["Admin"])),
             _ => body(route, name),
         };
         let mut request = Request::builder()
@@ -185,23 +172,15 @@ impl Site {
         if method == Method::PATCH {
             request = request.header("upload-offset", "0");
         }
-        let body = if method.is_safe() {
-            Body::empty()
-        } else {
-            Body::from(body)
-        };
+        let body = if method.is_safe() { Body::empty() } else { Body::from(body) };
         self.send(request.body(body).expect("a request")).await
     }
 
     fn shows(&self, caller: Caller) -> Vec<(&'static str, String)> {
         let bearer = |caller: &str| ("authorization", format!("Bearer {}", self.shown[caller]));
         let cookie = || ("cookie", self.shown["Cookie"].clone());
-        let elsewhere = || {
-            vec![
-                ("origin", "https://evil.example".to_owned()),
-                ("sec-fetch-site", "cross-site".to_owned()),
-            ]
-        };
+        let elsewhere =
+            || vec![("origin", "https://evil.example".to_owned()), ("sec-fetch-site", "cross-site".to_owned())];
         match caller {
             Caller::Nobody => Vec::new(),
             Caller::Cookie => vec![cookie()],
@@ -234,11 +213,7 @@ fn collect(dir: &Path, out: &mut BTreeMap<String, Vec<u8>>) {
 
 fn target(route: &Route, name: &str) -> String {
     let mut path = route.path.replace("{*", "{");
-    let id = if path.contains("/sync/packs/") {
-        "0".repeat(64)
-    } else {
-        "0".repeat(32)
-    };
+    let id = if path.contains("/sync/packs/") { "0".repeat(64) } else { "0".repeat(32) };
     let oid = "0".repeat(64);
     for (parameter, value) in [
         ("owner", "ada"),
@@ -286,14 +261,9 @@ fn body(route: &Route, name: &str) -> (&'static str, String) {
                 .to_owned(),
         ),
         ("POST", p) if p.ends_with("/commits") => {
-            let form = support::http::form(&[
-                ("meta", None, br#"{"message": "x"}"#),
-                ("file", Some("y"), name.as_bytes()),
-            ]);
-            (
-                "multipart/form-data; boundary=x-boundary-x",
-                String::from_utf8(form).expect("text"),
-            )
+            let form =
+                support::http::form(&[("meta", None, br#"{"message": "x"}"#), ("file", Some("y"), name.as_bytes())]);
+            ("multipart/form-data; boundary=x-boundary-x", String::from_utf8(form).expect("text"))
         }
         _ => json("{}"),
     }

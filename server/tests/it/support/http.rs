@@ -97,9 +97,7 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
 /// Files below the spool: there must be none once a request is answered.
 pub fn spooled(state: &Path) -> usize {
     let spools = std::fs::read_dir(state.join("spool")).expect("the spool").flatten();
-    spools
-        .map(|dir| std::fs::read_dir(dir.path()).map_or(0, Iterator::count))
-        .sum()
+    spools.map(|dir| std::fs::read_dir(dir.path()).map_or(0, Iterator::count)).sum()
 }
 
 /// Where a server keeps what is on its way into a repository.

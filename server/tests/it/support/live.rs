@@ -28,20 +28,11 @@ impl Live {
         let serving = mdl_server::serve(app.clone(), move |url: &str| drop(tell.send(url.to_owned())));
         runtime.spawn(serving);
         let url = told.recv().expect("it listens");
-        Live {
-            app,
-            url,
-            runtime: Some(runtime),
-        }
+        Live { app, url, runtime: Some(runtime) }
     }
 
     pub fn token(&self, name: &str, scope: Scope) -> String {
-        let new = NewToken {
-            name: name.to_owned(),
-            repo: "ada/*".to_owned(),
-            scope,
-            expires_ms: None,
-        };
+        let new = NewToken { name: name.to_owned(), repo: "ada/*".to_owned(), scope, expires_ms: None };
         self.app.tokens().create(new).expect("a token").1
     }
 

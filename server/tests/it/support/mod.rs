@@ -34,11 +34,7 @@ pub fn weights(seed: u64, count: usize, version: u64) -> Vec<u8> {
     let drift = noise(seed ^ (version << 32), count);
     let value = |i: usize| {
         let raw = i16::from_le_bytes([base[2 * i], base[2 * i + 1]]);
-        let moved = if version > 0 && drift[i] < 40 {
-            f32::from(drift[i]) * 1e-6
-        } else {
-            0.0
-        };
+        let moved = if version > 0 && drift[i] < 40 { f32::from(drift[i]) * 1e-6 } else { 0.0 };
         f32::from(raw) * 1e-6 + moved
     };
     (0..count).flat_map(|i| value(i).to_le_bytes()).collect()
@@ -61,9 +57,7 @@ pub fn safetensors(tensors: &[(&str, usize, usize)], version: u64) -> Vec<u8> {
 
 impl Root {
     pub fn new() -> Root {
-        Root {
-            dir: tempfile::tempdir().expect("a directory"),
-        }
+        Root { dir: tempfile::tempdir().expect("a directory") }
     }
 
     pub fn path(&self) -> &Path {
@@ -73,9 +67,7 @@ impl Root {
     /// Makes a bare repository.
     pub fn repo(&self, name: &str) -> Repo {
         let engine = Arc::new(CpuEngine::new());
-        Repo::init(&self.path().join(name), true, "main", engine)
-            .expect("a repository")
-            .0
+        Repo::init(&self.path().join(name), true, "main", engine).expect("a repository").0
     }
 
     pub fn options(&self) -> Options {

@@ -21,20 +21,10 @@ fn agree(
     let bytes = [&[scheme as u8], body].concat();
     let here = CpuEngine::new().decode(c.dtype, &bytes, c.relatives(), &mut want);
     let [base, grand] = buffers.each_ref().map(|b| b.as_ref().map(Buffer::view));
-    let job = Decode {
-        dtype: c.dtype,
-        scheme,
-        body,
-        base,
-        grand,
-        out: out.view(),
-    };
+    let job = Decode { dtype: c.dtype, scheme, body, base, grand, out: out.view() };
     let there = decode(session, &[job]);
     assert_eq!(here.is_ok(), there.is_ok(), "{scheme:?} {here:?} {there:?}");
-    assert!(
-        here.is_err() || session.download(out.view()).unwrap() == want,
-        "{scheme:?}"
-    );
+    assert!(here.is_err() || session.download(out.view()).unwrap() == want, "{scheme:?}");
 }
 
 #[test]
@@ -48,9 +38,7 @@ fn damaged_segments_are_refused_as_the_processor_refuses_them() {
         (Dtype::I16, 2, 9, 0),
     ] {
         let c = family(dtype, 700, bins, protect, relatives);
-        let Some((scheme, bytes)) = c.expected() else {
-            panic!("no palette")
-        };
+        let Some((scheme, bytes)) = c.expected() else { panic!("no palette") };
         assert_eq!(u64::from(scheme.relatives()), relatives);
         let buffers = [&c.base, &c.grand].map(|b| b.as_ref().map(|b| put(&session, b, 0)));
         let out = session.buffer(c.raw.len()).unwrap();
@@ -62,11 +50,7 @@ fn damaged_segments_are_refused_as_the_processor_refuses_them() {
         let mut noise = Noise(9);
         for i in 0..body.len() + 200 {
             let mut bad = body.to_vec();
-            let bit = if i < body.len() {
-                8 * i + i % 8
-            } else {
-                noise.next() as usize % (8 * body.len())
-            };
+            let bit = if i < body.len() { 8 * i + i % 8 } else { noise.next() as usize % (8 * body.len()) };
             bad[bit / 8] ^= 1 << (bit % 8);
             agree(&session, &c, scheme, &bad, &buffers, &out);
         }
@@ -79,23 +63,12 @@ fn nothing_but_tables_counts_and_compressed_bytes_goes_over_the_bus() {
     let session = Session::new(Lane::new(shim.clone()).unwrap());
     let c = family(Dtype::F32, 200_000, 16, 0, 1);
     let [raw, base] = [Some(&c.raw), c.base.as_ref()].map(|b| put(&session, b.unwrap(), 0));
-    let job = Encode {
-        dtype: c.dtype,
-        raw: raw.view(),
-        base: Some(base.view()),
-        grand: None,
-    };
+    let job = Encode { dtype: c.dtype, raw: raw.view(), base: Some(base.view()), grand: None };
     let sample = seams::sampled(c.dtype, &c.raw);
     let traffic = shim.traffic();
     let (up, down) = (traffic.up(), traffic.down());
     let got = encode(&session, &[(job, sample)]).unwrap();
-    let Some(Some((_, bytes))) = got.first() else {
-        panic!("no palette")
-    };
+    let Some(Some((_, bytes))) = got.first() else { panic!("no palette") };
     assert!(traffic.up() - up < 20_000, "{}", traffic.up() - up);
-    assert!(
-        traffic.down() - down < bytes.len() as u64 + 20_000,
-        "{}",
-        traffic.down() - down
-    );
+    assert!(traffic.down() - down < bytes.len() as u64 + 20_000, "{}", traffic.down() - down);
 }

@@ -48,9 +48,7 @@ impl<'a> Reader<'a> {
         }
         let axes = axes(&table);
         let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
-        let mut freqs = (0..leaves)
-            .map(|_| get_freqs(&mut cursor))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut freqs = (0..leaves).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         let last = usize::from(table.exception());
         if freqs.iter().any(|f| f[last + 1..].iter().any(|&v| v > 0)) {
             return Err(CodecError::Corrupt("symbols beyond the palette"));
@@ -133,11 +131,10 @@ impl<'a> Reader<'a> {
         let size = self.table.numbers.size;
         let near = Nearest::new(&self.table);
         let [base, grand] = [relatives.base, relatives.grand].map(Option::unwrap_or_default);
-        self.grid
-            .decode_range(&self.blocks, size, range, out, |data, elements, out| {
-                let bytes = elements.start * size..elements.end * size;
-                self.block(simd, data, &near, [&base[bytes.clone()], &grand[bytes]], out)
-            })
+        self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
+            let bytes = elements.start * size..elements.end * size;
+            self.block(simd, data, &near, [&base[bytes.clone()], &grand[bytes]], out)
+        })
     }
 
     fn block(
@@ -181,11 +178,7 @@ impl<'a> Reader<'a> {
                 };
                 numbers.store(out, i, v);
             }
-            if low.ended_well() {
-                Ok(())
-            } else {
-                Err(CodecError::Corrupt("raw bits do not end where they should"))
-            }
+            if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
         })
     }
 }

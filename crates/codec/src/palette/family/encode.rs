@@ -34,10 +34,7 @@ impl Family {
         let grid = Grid::new(raw.len() / size);
         let one = |b| {
             let bytes = grid.elements(b).start * size..grid.elements(b).end * size;
-            let family = Relatives {
-                base: base.get(bytes.clone()),
-                grand: grand.get(bytes.clone()),
-            };
+            let family = Relatives { base: base.get(bytes.clone()), grand: grand.get(bytes.clone()) };
             Block::new(near, zero, &raw[bytes], family)
         };
         let blocks: Vec<Block> = (0..grid.blocks()).into_par_iter().map(one).collect();
@@ -46,11 +43,7 @@ impl Family {
         let all = blocks.iter().flat_map(|b| &b.strangers);
         all.for_each(|&s| strangers[usize::from(s)] += 1);
         let low: usize = blocks.iter().map(|b| b.low.len()).sum();
-        Family {
-            grid,
-            blocks,
-            plan: Plan::of_counts(near.table, counts, strangers, low),
-        }
+        Family { grid, blocks, plan: Plan::of_counts(near.table, counts, strangers, low) }
     }
 
     /// The whole segment.
@@ -79,12 +72,7 @@ impl Block {
         let (axes, heads, shift) = (axes(near.table), numbers.heads(zero), 8 * u32::from(zero));
         let (base, grand) = (family.base.unwrap_or_default(), family.grand.unwrap_or_default());
         let n = raw.len() / numbers.size;
-        let mut out = Block {
-            symbols: vec![0; n],
-            raw: vec![0; n],
-            strangers: Vec::new(),
-            low: Vec::new(),
-        };
+        let mut out = Block { symbols: vec![0; n], raw: vec![0; n], strangers: Vec::new(), low: Vec::new() };
         let mut low = BitWriter::default();
         each(numbers, raw, |i, v| {
             let parent = numbers.load(base, i);

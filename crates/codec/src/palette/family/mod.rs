@@ -44,11 +44,7 @@ fn look(near: &Nearest<'_>, axes: Axes, parent: u64, grand: u64) -> (u8, u16) {
     } else {
         2
     };
-    let step = if values.len() > PLACES {
-        usize::from(p) * PLACES / values.len()
-    } else {
-        usize::from(p)
-    };
+    let step = if values.len() > PLACES { usize::from(p) * PLACES / values.len() } else { usize::from(p) };
     let moved = (i32::from(p) - i32::from(g)).clamp(-FAR, FAR) + FAR;
     (p, ((step * axes[1] + moved as usize) * KINDS + kind) as u16)
 }

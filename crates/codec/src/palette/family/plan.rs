@@ -24,11 +24,7 @@ impl Plan {
     /// By counts of symbols, a row of one more than there are values for each raw context; of the strangers' symbols;
     /// and by the bytes of their raw bits over all blocks.
     pub fn of_counts(table: &Table, counts: Vec<u32>, strangers: [u32; 256], low: usize) -> Plan {
-        let counts = Counts {
-            axes: axes(table),
-            alphabet: table.values.len() + 1,
-            counts,
-        };
+        let counts = Counts { axes: axes(table), alphabet: table.values.len() + 1, counts };
         let (tree, cost) = counts.grow(TREES);
         let distinct = strangers.iter().filter(|&&c| c > 0).count();
         Plan {
@@ -58,13 +54,6 @@ impl Plan {
         bytes.push(zero);
         self.tree.put(TREES, &mut bytes);
         freqs.iter().for_each(|f| put(&mut bytes, f, true));
-        Head {
-            scheme: Scheme::PaletteDelta2,
-            bytes,
-            freqs,
-            map,
-            contexts: leaves as u8,
-            lanes,
-        }
+        Head { scheme: Scheme::PaletteDelta2, bytes, freqs, map, contexts: leaves as u8, lanes }
     }
 }

@@ -27,24 +27,14 @@ pub(super) struct Activity {
 /// Columns that are kept in a block of `n` elements of a matrix of `cols` columns (at least 1); 0 for none.
 pub fn period(cols: usize, n: usize) -> usize {
     let period = LANES.div_ceil(cols).saturating_mul(cols);
-    if period <= COLUMNS_MAX && 2 * period <= n {
-        period
-    } else {
-        0
-    }
+    if period <= COLUMNS_MAX && 2 * period <= n { period } else { 0 }
 }
 
 impl Activity {
     /// At the start of a block of `n` elements of a matrix of `cols` columns (at least 1); steps of activity are below
     /// `steps`.
     pub(super) fn new(cols: usize, n: usize, steps: usize) -> Self {
-        Activity {
-            lately: 0,
-            columns: vec![0; period(cols, n)],
-            at: 0,
-            met: 0,
-            top: steps as i32 - 1,
-        }
+        Activity { lately: 0, columns: vec![0; period(cols, n)], at: 0, met: 0, top: steps as i32 - 1 }
     }
 
     /// Steps of activity of the next `out.len()` elements, at most 32.

@@ -41,11 +41,7 @@ pub(super) struct Cells {
 
 impl Cells {
     pub(super) fn new(simd: Simd) -> Self {
-        Cells {
-            simd,
-            d: [1.0; CHUNK],
-            o: [0.0; CHUNK],
-        }
+        Cells { simd, d: [1.0; CHUNK], o: [0.0; CHUNK] }
     }
 }
 
@@ -161,10 +157,7 @@ mod tests {
     #[test]
     fn offsets_are_the_published_generator_and_fill_the_cell() {
         // The first outputs of splitmix64 from seed 1234567.
-        for (i, z) in [6_457_827_717_110_365_317u64, 3_203_168_211_198_807_973]
-            .into_iter()
-            .enumerate()
-        {
+        for (i, z) in [6_457_827_717_110_365_317u64, 3_203_168_211_198_807_973].into_iter().enumerate() {
             let signed = |v: u64| ((v << 40) as i64 >> 40) as f32 / 16_777_216.0;
             assert_eq!(offsets(1_234_567, i as u64), [signed(z >> 40), signed(z >> 16)]);
         }
@@ -187,17 +180,7 @@ mod tests {
 
     #[test]
     fn rounding_is_to_even() {
-        for x in [
-            0.5f32,
-            -0.5,
-            1.5,
-            2.5,
-            -2.5,
-            0.49999997,
-            1e-30,
-            -1_048_575.5,
-            1_048_574.5,
-        ] {
+        for x in [0.5f32, -0.5, 1.5, 2.5, -2.5, 0.49999997, 1e-30, -1_048_575.5, 1_048_574.5] {
             let (q, y) = round(x);
             assert_eq!((q, y), (x.round_ties_even() as i32, x.round_ties_even()), "{x}");
         }

@@ -74,20 +74,10 @@ impl<'a> Front<'a> {
         let grid = Grid::get(&mut cursor, n)?;
         let axes = axes(scheme.needs_base());
         let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
-        let freqs = (0..leaves)
-            .map(|_| get_freqs(&mut cursor))
-            .collect::<Result<Vec<_>, _>>()?;
+        let freqs = (0..leaves).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         let mut padded = [0u8; CONTEXTS];
         padded.iter_mut().zip(&map).for_each(|(to, &from)| *to = from);
-        Ok(Front {
-            lattice,
-            lanes,
-            axes,
-            map: padded,
-            freqs,
-            grid,
-            blocks: grid.get_blocks(&mut cursor)?,
-        })
+        Ok(Front { lattice, lanes, axes, map: padded, freqs, grid, blocks: grid.get_blocks(&mut cursor)? })
     }
 
     /// What its elements need of their lattice.
@@ -130,11 +120,7 @@ impl<'a> Reader<'a> {
     /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
     pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
         let front = Front::new(dtype, scheme, body, n)?;
-        Ok(Reader {
-            table: DecTable::new(&front.freqs)?,
-            bases: symbol_bases(CLASS_BITS),
-            front,
-        })
+        Ok(Reader { table: DecTable::new(&front.freqs)?, bases: symbol_bases(CLASS_BITS), front })
     }
 
     /// Decodes the elements of `range` into `out`; `relatives` are those that the scheme needs and no others, of the
@@ -148,19 +134,17 @@ impl<'a> Reader<'a> {
     ) -> Result<(), CodecError> {
         let size = self.front.lattice.dtype.size();
         let shared = Shared { segment: self, simd };
-        self.front
-            .grid
-            .decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
-                let bytes = elements.start * size..elements.end * size;
-                let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
-                simd.compiled(OneBlock {
-                    shared: &shared,
-                    start: self.front.lattice.known.start + elements.start,
-                    data,
-                    relatives: cut,
-                    out,
-                })
+        self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
+            let bytes = elements.start * size..elements.end * size;
+            let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
+            simd.compiled(OneBlock {
+                shared: &shared,
+                start: self.front.lattice.known.start + elements.start,
+                data,
+                relatives: cut,
+                out,
             })
+        })
     }
 }
 
@@ -229,11 +213,7 @@ impl Shared<'_> {
             narrow(self.segment.front.lattice.dtype, &values[..count], out);
         }
         stream.done()?;
-        if low.ended_well() {
-            Ok(())
-        } else {
-            Err(CodecError::Corrupt("raw bits do not end where they should"))
-        }
+        if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
     }
 
     /// Decodes the mirrored differences of a group: all 32, or what is left of the block.

@@ -27,12 +27,7 @@ pub(crate) fn encode(
     rec: &[u8],
     relatives: Relatives<'_>,
 ) -> Result<(Scheme, Vec<u8>), CodecError> {
-    let n = elements(
-        hint,
-        dtype,
-        rec.len(),
-        [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)),
-    )?;
+    let n = elements(hint, dtype, rec.len(), [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)))?;
     let (lattice, start) = (&*hint.lattice, hint.start);
     let given = [relatives.base, relatives.base.and(relatives.grand)];
     let grid = Grid::new(n);
@@ -49,13 +44,7 @@ pub(crate) fn encode(
             (best, scheme) = (alone, Scheme::Lattice);
         }
     }
-    let Head {
-        bytes: mut out,
-        map,
-        table,
-        lanes,
-        ..
-    } = best.plan.head(scheme, hint, n)?;
+    let Head { bytes: mut out, map, table, lanes, .. } = best.plan.head(scheme, hint, n)?;
     grid.put_blocks(&mut out, |b, out| best.blocks[b].put(simd, &table, lanes, &map, out));
     Ok((scheme, out))
 }
@@ -71,9 +60,7 @@ pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usiz
     lattice.check(hint.start, n, bytes)?;
     let given = [relatives[0], relatives[0].and(relatives[1])];
     if dtype != lattice.dtype || n == 0 || bytes > SEGMENT_BYTES {
-        return Err(CodecError::BadInput(
-            "the lattice has another dtype, or the segment is empty or too long",
-        ));
+        return Err(CodecError::BadInput("the lattice has another dtype, or the segment is empty or too long"));
     }
     if given.into_iter().flatten().any(|len| len != bytes) {
         return Err(CodecError::BadInput("segments of unlike length"));
@@ -121,11 +108,7 @@ impl Plan {
     pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> Plan {
         let counts = Counts { axes, alphabet, counts };
         let (tree, cost) = counts.grow(TREES);
-        Plan {
-            counts,
-            tree,
-            cost: cost + ((low * 8) << COST_BITS),
-        }
+        Plan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
     }
 
     /// Whether it leaves so much of `n` elements that one without relatives is worth a look: a parent that has nothing
@@ -154,13 +137,7 @@ impl Plan {
         self.tree.put(TREES, &mut bytes);
         freqs.iter().for_each(|f| put(&mut bytes, f, true));
         let table = EncTable::new(&freqs);
-        Ok(Head {
-            bytes,
-            map,
-            table,
-            lanes,
-            grid,
-        })
+        Ok(Head { bytes, map, table, lanes, grid })
     }
 }
 

@@ -51,11 +51,7 @@ pub(super) fn narrow(dtype: Dtype, values: &[f32], out: &mut [u8]) {
 #[inline(always)]
 pub(super) fn to_bf16(v: f32) -> u16 {
     let b = v.to_bits();
-    if b & 0x7fff_ffff > 0x7f80_0000 {
-        (b >> 16) as u16 | 0x40
-    } else {
-        ((b + 0x7fff + (b >> 16 & 1)) >> 16) as u16
-    }
+    if b & 0x7fff_ffff > 0x7f80_0000 { (b >> 16) as u16 | 0x40 } else { ((b + 0x7fff + (b >> 16 & 1)) >> 16) as u16 }
 }
 
 #[inline(always)]

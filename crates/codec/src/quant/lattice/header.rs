@@ -71,20 +71,8 @@ pub(super) fn get(cursor: &mut Cursor<'_>, dtype: Dtype, n: usize) -> Result<Hea
     if !step_is_valid(step) || cols == 0 {
         return Err(BAD);
     }
-    let seed = if flags & SEED != 0 {
-        Some(u64::from(cursor.u32()?) | u64::from(cursor.u32()?) << 32)
-    } else {
-        None
-    };
-    let mut lattice = Lattice {
-        dtype,
-        step,
-        cols,
-        known: start..end,
-        rows: Vec::new(),
-        factors: Vec::new(),
-        seed,
-    };
+    let seed = if flags & SEED != 0 { Some(u64::from(cursor.u32()?) | u64::from(cursor.u32()?) << 32) } else { None };
+    let mut lattice = Lattice { dtype, step, cols, known: start..end, rows: Vec::new(), factors: Vec::new(), seed };
     if flags & ROWS != 0 {
         lattice.rows = get_factors(cursor, lattice.rows_of(start, n).len())?;
     }

@@ -109,11 +109,7 @@ impl Params {
     ///
     /// The means of rows and columns are sums in f64, in the order of the elements.
     pub fn from_sensitivity(step: i16, seed: Option<u64>, shape: &[usize], sensitivity: &[f32]) -> Params {
-        let mut params = Params {
-            step,
-            seed,
-            ..Params::default()
-        };
+        let mut params = Params { step, seed, ..Params::default() };
         let (rows, cols) = matrix(shape).unwrap_or_default();
         if shape.len() < 2 || rows * cols != sensitivity.len() || sensitivity.is_empty() {
             return params;
@@ -166,10 +162,7 @@ mod tests {
         let f = |means: &[f64]| -> Vec<f32> { factors(means).into_iter().filter_map(factor).collect() };
         assert_eq!(f(&[1.0, 64.0, 8.0]), [2.0, 0.5, 1.0]);
         assert_eq!(f(&[1e-30, 1e30]), [8.0, 0.125]);
-        assert_eq!(
-            f(&[3.0, 0.0, f64::NAN, f64::INFINITY, -1.0, 3.0]),
-            [1.0, 8.0, 1.0, 1.0, 1.0, 1.0]
-        );
+        assert_eq!(f(&[3.0, 0.0, f64::NAN, f64::INFINITY, -1.0, 3.0]), [1.0, 8.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(f(&[1e-300; 3]), [1.0; 3]);
     }
 }

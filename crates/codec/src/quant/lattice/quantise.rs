@@ -67,15 +67,7 @@ impl Lattice {
             .par_chunks(SHARE * size)
             .zip(rec.par_chunks_mut(SHARE * size))
             .enumerate()
-            .map(|(i, (w, rec))| {
-                simd.compiled(Share {
-                    lattice: self,
-                    simd,
-                    start: start + i * SHARE,
-                    w,
-                    rec,
-                })
-            })
+            .map(|(i, (w, rec))| simd.compiled(Share { lattice: self, simd, start: start + i * SHARE, w, rec }))
             .max()
             .flatten();
         Ok(worst.map_or(Outcome::Quantised, Outcome::Lossless))

@@ -18,11 +18,7 @@ pub(super) const CLASS_BITS: u32 = 2;
 
 /// The axes of contexts with and without a parent: activity, place in the cell, last move.
 pub fn axes(parent: bool) -> Axes {
-    if parent {
-        [STEPS, PLACES, MOVES]
-    } else {
-        [STEPS_ALONE, 1, 1]
-    }
+    if parent { [STEPS, PLACES, MOVES] } else { [STEPS_ALONE, 1, 1] }
 }
 
 /// A block as symbols.
@@ -50,14 +46,7 @@ impl Lattice {
     ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
         let n = rec.len() / self.dtype.size();
         self.check(start, n, rec.len())?;
-        let blocks = self.blocks(
-            Simd::detect(),
-            Grid::new(n),
-            start,
-            rec,
-            relatives,
-            axes(relatives[0].is_some()),
-        )?;
+        let blocks = self.blocks(Simd::detect(), Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
         let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
         let low = blocks.iter().map(|b| b.low.len()).sum();
         Ok((blocks.iter().flat_map(pairs).collect(), low))
@@ -124,11 +113,7 @@ impl Lattice {
         }
         symbols.truncate(n);
         raw.truncate(n);
-        Some(Block {
-            symbols,
-            raw,
-            low: low.finish(),
-        })
+        Some(Block { symbols, raw, low: low.finish() })
     }
 
     /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
@@ -172,8 +157,7 @@ impl Work for OneBlock<'_> {
 
     #[inline(always)]
     fn run(self) -> Option<Block> {
-        self.lattice
-            .block(self.simd, self.start, self.rec, self.relatives, self.axes)
+        self.lattice.block(self.simd, self.start, self.rec, self.relatives, self.axes)
     }
 }
 

@@ -68,9 +68,7 @@ fn round_trip(l: &Lattice, start: usize, rec: &[u8], parent: Option<&[u8]>, gran
     for engine in engines() {
         for range in [0..n, n / 3..n / 2, n..n] {
             let mut out = vec![0xaa; range.len() * size];
-            engine
-                .decode_range(l.dtype, &coded, rec.len(), family, range.clone(), &mut out)
-                .unwrap();
+            engine.decode_range(l.dtype, &coded, rec.len(), family, range.clone(), &mut out).unwrap();
             assert!(out == rec[range.start * size..range.end * size], "{range:?} of {n}");
         }
     }
@@ -159,11 +157,7 @@ proptest! {
 }
 
 fn lattice(step: i16, seed: Option<u64>, dtype: Dtype, shape: &[usize]) -> Lattice {
-    let params = Params {
-        step,
-        seed,
-        ..Params::default()
-    };
+    let params = Params { step, seed, ..Params::default() };
     Lattice::new(&params, dtype, shape).unwrap()
 }
 
@@ -212,17 +206,10 @@ fn seeds_move_offsets_and_errors_average_out() {
 fn any_number_of_threads_gives_the_same_bytes() {
     let shape = [700, 900];
     let w = bell(700 * 900, 3);
-    let params = Params::from_sensitivity(
-        -20,
-        Some(7),
-        &shape,
-        &bell(w.len(), 4).iter().map(|v| v * v).collect::<Vec<_>>(),
-    );
+    let params =
+        Params::from_sensitivity(-20, Some(7), &shape, &bell(w.len(), 4).iter().map(|v| v * v).collect::<Vec<_>>());
     let l = Lattice::new(&params, Dtype::F32, &shape).unwrap();
-    let (p, g) = (
-        bytes(Dtype::F32, &moved(&w, 0.4, 9)),
-        bytes(Dtype::F32, &moved(&w, 0.6, 10)),
-    );
+    let (p, g) = (bytes(Dtype::F32, &moved(&w, 0.4, 9)), bytes(Dtype::F32, &moved(&w, 0.6, 10)));
     let mut all = Vec::new();
     for threads in [1, 2, 8] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -237,12 +224,7 @@ fn any_number_of_threads_gives_the_same_bytes() {
 
 #[test]
 fn broken_segments_end_in_errors_or_in_values() {
-    for (n, step, with) in [
-        (2000, 0, true),
-        (700, -80, true),
-        (900, -40, false),
-        (40_000, -20, true),
-    ] {
+    for (n, step, with) in [(2000, 0, true), (700, -80, true), (900, -40, false), (40_000, -20, true)] {
         let w = bell(n, 6);
         let l = lattice(step, Some(3), Dtype::F32, &[n / 20, 20]);
         let rec = quantised(&l, &w);
@@ -259,10 +241,7 @@ fn broken_segments_end_in_errors_or_in_values() {
         // Every place of a short segment; some of the long one, which has 32 lanes.
         let stride = if n < 10_000 { 1 } else { coded.len() / 40 };
         for cut in (0..coded.len()).step_by(stride) {
-            assert!(
-                decode(CpuEngine::new(), &coded[..cut], &mut out).is_err(),
-                "cut at {cut}"
-            );
+            assert!(decode(CpuEngine::new(), &coded[..cut], &mut out).is_err(), "cut at {cut}");
         }
         let longer = [&coded[..], &[0]].concat();
         assert!(decode(CpuEngine::new(), &longer, &mut out).is_err());
@@ -286,12 +265,8 @@ fn broken_segments_end_in_errors_or_in_values() {
 
 #[test]
 fn what_a_segment_says_of_itself_is_checked() {
-    let params = Params::from_sensitivity(
-        -3,
-        Some(5),
-        &[30, 40],
-        &bell(1200, 3).iter().map(|v| v * v).collect::<Vec<_>>(),
-    );
+    let params =
+        Params::from_sensitivity(-3, Some(5), &[30, 40], &bell(1200, 3).iter().map(|v| v * v).collect::<Vec<_>>());
     let l = Lattice::new(&params, Dtype::F32, &[30, 40]).unwrap();
     // 170 elements from the middle of row 2 on lie in 5 rows.
     let mut bytes = Vec::new();
@@ -302,10 +277,7 @@ fn what_a_segment_says_of_itself_is_checked() {
         cursor.done().map(|()| found)
     };
     let found = read(&bytes).unwrap();
-    assert_eq!(
-        (found.lanes, found.lattice.rows.len(), found.lattice.factors.len()),
-        (2, 5, 40)
-    );
+    assert_eq!((found.lanes, found.lattice.rows.len(), found.lattice.factors.len()), (2, 5, 40));
     let (mut a, mut b) = (cells::Cells::new(Simd::detect()), cells::Cells::new(Simd::scalar()));
     l.cells(100, 170, &mut a);
     found.lattice.cells(100, 170, &mut b);
@@ -323,10 +295,7 @@ fn what_a_segment_says_of_itself_is_checked() {
         }
     }
     // Many columns, few elements: only their factors are kept. A lattice of lattices is refused.
-    let wide = Params {
-        cols: vec![0x3f80; 5000],
-        ..params.clone()
-    };
+    let wide = Params { cols: vec![0x3f80; 5000], ..params.clone() };
     let wide = Lattice::new(&Params { rows: vec![], ..wide }, Dtype::BF16, &[2, 5000]).unwrap();
     let mut bytes = Vec::new();
     header::put(&wide, 4990, 20, 0, &mut bytes).unwrap();
@@ -348,10 +317,5 @@ fn small_moves_cost_little() {
     let coded = round_trip(&l, 0, &near, Some(&parent), None);
     let alone = round_trip(&l, 0, &near, None, None);
     // About 2 % of the levels move: 0.15 bits an element.
-    assert!(
-        coded.len() < n / 32 && alone.len() > n / 5,
-        "{} {}",
-        coded.len(),
-        alone.len()
-    );
+    assert!(coded.len() < n / 32 && alone.len() > n / 5, "{} {}", coded.len(), alone.len());
 }

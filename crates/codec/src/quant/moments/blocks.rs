@@ -41,10 +41,7 @@ pub fn quantise(kind: Moment, bits: Bits, values: Values<'_>, shape: &[usize]) -
     let row = if row < BLOCK { n } else { row };
     let (dtype, size) = (values.dtype(), values.dtype().size());
     let mut out = vec![0; n * size];
-    let blocks = Blocks {
-        signed: kind != Moment::Second,
-        bits,
-    };
+    let blocks = Blocks { signed: kind != Moment::Second, bits };
     // A share is whole blocks of one row, whatever the number of threads.
     let fine = out.par_chunks_mut(row * size).enumerate().all(|(r, out)| {
         out.par_chunks_mut(SHARE * BLOCK * size)

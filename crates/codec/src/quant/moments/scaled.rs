@@ -67,12 +67,8 @@ pub fn quantise_pair(
     let (Some(rows), Some(cols)) = (Factors::of(&rows), Factors::of(&cols)) else {
         return Ok(None);
     };
-    let of_second = Params {
-        step: (rows.base + cols.base) as i16,
-        rows: rows.bits(|f| f),
-        cols: cols.bits(|f| f),
-        seed: None,
-    };
+    let of_second =
+        Params { step: (rows.base + cols.base) as i16, rows: rows.bits(|f| f), cols: cols.bits(|f| f), seed: None };
     let of_first = Params {
         step: (rows.base + cols.base).div_euclid(2) as i16 + sixteenths(step) as i16,
         rows: rows.bits(f64::sqrt),

@@ -27,19 +27,12 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|b| f32::from_le_bytes(*b))
-        .collect()
+    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
 }
 
 fn run(kind: Moment, bits: Bits, values: &[f32], shape: &[usize]) -> Option<Vec<f32>> {
     let raw = bytes(values);
-    quantise(kind, bits, Values::new(Dtype::F32, &raw).unwrap(), shape)
-        .unwrap()
-        .map(|b| floats(&b))
+    quantise(kind, bits, Values::new(Dtype::F32, &raw).unwrap(), shape).unwrap().map(|b| floats(&b))
 }
 
 #[test]
@@ -72,11 +65,7 @@ fn bounds_hold_signs_stay_and_no_second_moment_vanishes() {
         }
         assert!(kept * 10 > m.len() * 9, "{kept} of {}", m.len());
         let rv = run(Moment::Second, bits, &v, &[64, 200]).unwrap();
-        assert!(
-            v.iter()
-                .zip(&rv)
-                .all(|(x, y)| *y > 0.0 && (y - x).abs() <= most * x || *y > *x)
-        );
+        assert!(v.iter().zip(&rv).all(|(x, y)| *y > 0.0 && (y - x).abs() <= most * x || *y > *x));
         assert_eq!(run(Moment::First, bits, &rm, &[64, 200]).unwrap(), rm, "twice is once");
         assert_eq!(run(Moment::Second, bits, &rv, &[64, 200]).unwrap(), rv, "twice is once");
     }
@@ -111,24 +100,13 @@ fn hostile_moments_stay_lossless_or_finite() {
         assert!(run(Moment::First, bits, &vec![1.0; n - 1], &[n - 1]).is_none());
         for odd in [f32::MAX, f32::MIN_POSITIVE, f32::from_bits(1), 0.0] {
             let r = run(Moment::Second, bits, &with(9, odd), &[64, n / 64]).unwrap();
-            assert!(
-                r.iter().all(|x| x.is_finite()) && (r[9] > 0.0) == (odd > 0.0),
-                "{odd:e}"
-            );
+            assert!(r.iter().all(|x| x.is_finite()) && (r[9] > 0.0) == (odd > 0.0), "{odd:e}");
             assert!(r.iter().enumerate().all(|(i, x)| i == 9 || *x > 0.0));
         }
         assert_eq!(run(Moment::First, bits, &vec![0.0; n], &[n]).unwrap(), vec![0.0; n]);
     }
     let raw = bytes(&vec![1.0; n]);
-    assert!(
-        quantise(
-            Moment::First,
-            Bits::Four,
-            Values::new(Dtype::F32, &raw).unwrap(),
-            &[n + 1]
-        )
-        .is_err()
-    );
+    assert!(quantise(Moment::First, Bits::Four, Values::new(Dtype::F32, &raw).unwrap(), &[n + 1]).is_err());
 }
 
 #[test]
@@ -163,9 +141,7 @@ fn a_pair_lies_on_lattices_that_store_it() {
     let (m, v) = moments(256, 320);
     let (rm, rv) = (bytes(&m), bytes(&v));
     let values = |b| Values::new(Dtype::F32, b).unwrap();
-    let pair = quantise_pair(values(&rm), values(&rv), &[256, 320], STEP, &CpuEngine::new())
-        .unwrap()
-        .unwrap();
+    let pair = quantise_pair(values(&rm), values(&rv), &[256, 320], STEP, &CpuEngine::new()).unwrap().unwrap();
     let coded = |p: &Params, b: &[u8]| {
         let l = Lattice::new(p, Dtype::F32, &[256, 320]).unwrap();
         let hint = Hint::new(std::sync::Arc::new(l), 0);

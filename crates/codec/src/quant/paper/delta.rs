@@ -23,9 +23,7 @@ impl<'a> Levels<'a> {
             return Err(CodecError::BadInput("more than 256 bins"));
         }
         if levels.iter().any(|&l| l > bins + 1) {
-            return Err(CodecError::BadInput(
-                "a level above its bin count and the two special levels",
-            ));
+            return Err(CodecError::BadInput("a level above its bin count and the two special levels"));
         }
         Ok(Levels { levels, bins })
     }
@@ -61,9 +59,7 @@ impl Ring {
     /// The ring of two codebooks: as many bins as the larger one has. "We address this by adjusting the size of the
     /// cyclic buffer to the maximum number of bins in either checkpoint."
     pub fn of(bins: u16, parent_bins: u16) -> Self {
-        Ring {
-            bins: bins.max(parent_bins).min(MAX_BINS),
-        }
+        Ring { bins: bins.max(parent_bins).min(MAX_BINS) }
     }
 
     /// Number of places, `Bm + 2`.
@@ -74,10 +70,7 @@ impl Ring {
     /// The place of each level on this ring; the special levels move to its end.
     pub fn places(self, levels: Levels<'_>) -> impl Iterator<Item = u16> {
         let shift = self.bins.saturating_sub(levels.bins);
-        levels
-            .levels
-            .iter()
-            .map(move |&l| if l < levels.bins { l } else { l + shift })
+        levels.levels.iter().map(move |&l| if l < levels.bins { l } else { l + shift })
     }
 
     /// The level at a place, in a codebook of `bins` bins.
@@ -114,11 +107,7 @@ pub fn cyclic_delta(child: Levels<'_>, parent: Levels<'_>) -> Result<Vec<u16>, C
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
     let ring = Ring::of(child.bins, parent.bins);
-    Ok(ring
-        .places(parent)
-        .zip(ring.places(child))
-        .map(|(p, c)| ring.delta(p, c))
-        .collect())
+    Ok(ring.places(parent).zip(ring.places(child)).map(|(p, c)| ring.delta(p, c)).collect())
 }
 
 #[cfg(test)]

@@ -34,10 +34,7 @@ pub(super) fn put_block(w: &mut BitWriter, tokens: &[i32]) {
 fn count(tokens: &[i32]) -> (Vec<i32>, Vec<u64>) {
     let mut sorted = tokens.to_vec();
     sorted.sort_unstable();
-    sorted
-        .chunk_by(|a, b| a == b)
-        .map(|run| (run[0], run.len() as u64))
-        .unzip()
+    sorted.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as u64)).unzip()
 }
 
 /// Code lengths of 1 to 24 bits for two or more tokens; zeros for fewer.
@@ -48,12 +45,7 @@ fn lengths(counts: &[u64]) -> Vec<u32> {
     }
     let mut weights = counts.to_vec();
     loop {
-        let (book, _) = weights
-            .iter()
-            .copied()
-            .enumerate()
-            .collect::<CodeBuilder<usize, u64>>()
-            .finish();
+        let (book, _) = weights.iter().copied().enumerate().collect::<CodeBuilder<usize, u64>>().finish();
         for (&i, code) in book.iter() {
             lens[i] = code.len() as u32;
         }
@@ -120,10 +112,7 @@ impl Decoder {
         let alphabet = alphabet(r, claimed as usize)?;
         let mut counts = [0u32; MAX_LEN as usize + 1];
         if alphabet.len() < 2 {
-            return Ok(Decoder {
-                tokens: alphabet,
-                counts,
-            });
+            return Ok(Decoder { tokens: alphabet, counts });
         }
         let mut lens = Vec::with_capacity(alphabet.len());
         let mut kraft = 0u64;

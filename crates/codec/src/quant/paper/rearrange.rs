@@ -34,11 +34,7 @@ pub fn restore(groups: &[Vec<u16>], parent: &[u16]) -> Result<Vec<u16>, CodecErr
         let front = fronts.get_mut(usize::from(p)).and_then(Iterator::next);
         delta.push(*front.ok_or(BAD)?);
     }
-    if fronts.iter().all(|f| f.len() == 0) {
-        Ok(delta)
-    } else {
-        Err(BAD)
-    }
+    if fronts.iter().all(|f| f.len() == 0) { Ok(delta) } else { Err(BAD) }
 }
 
 /// How many elements of the parent are at each place.

@@ -59,9 +59,7 @@ mod tests {
 
     fn expanded(tokens: &[i32], count: usize) -> Result<Vec<u16>, CodecError> {
         let mut rest = tokens.iter();
-        expand(count, 10, || {
-            rest.next().copied().ok_or(CodecError::Corrupt("truncated"))
-        })
+        expand(count, 10, || rest.next().copied().ok_or(CodecError::Corrupt("truncated")))
     }
 
     #[test]
@@ -75,17 +73,8 @@ mod tests {
 
     #[test]
     fn tokens_out_of_place_are_refused() {
-        let bad: [&[i32]; 9] = [
-            &[2],
-            &[0, 1],
-            &[0, 5],
-            &[0, 2, 2],
-            &[0, 0],
-            &[-10],
-            &[-70_000],
-            &[0, i32::MAX],
-            &[i32::MIN],
-        ];
+        let bad: [&[i32]; 9] =
+            [&[2], &[0, 1], &[0, 5], &[0, 2, 2], &[0, 0], &[-10], &[-70_000], &[0, i32::MAX], &[i32::MIN]];
         for tokens in bad {
             assert!(expanded(tokens, 4).is_err(), "{tokens:?}");
         }

@@ -47,11 +47,7 @@ pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) 
     if levels.len() > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
-    let kind = if parent.is_some() {
-        Kind::Delta(variant)
-    } else {
-        Kind::Levels
-    };
+    let kind = if parent.is_some() { Kind::Delta(variant) } else { Kind::Levels };
     let mut out = vec![VERSION, kind.byte()];
     out.extend_from_slice(&levels.bins().to_le_bytes());
     let mut w = BitWriter::default();
@@ -124,11 +120,7 @@ pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<
         Kind::Levels => get_plain(&mut r, count, bins + 2)?,
         Kind::Delta(variant) => get_delta(&mut r, variant, count, bins, parent.ok_or(CodecError::MissingBase)?)?,
     };
-    if r.ended_well() {
-        Ok(levels)
-    } else {
-        Err(CodecError::Corrupt("the stream does not end where it should"))
-    }
+    if r.ended_well() { Ok(levels) } else { Err(CodecError::Corrupt("the stream does not end where it should")) }
 }
 
 fn get_delta(

@@ -92,13 +92,7 @@ mod tests {
     ) -> (T, usize) {
         let mut known: Vec<(K, bool)> = Vec::new();
         for rounds in 0.. {
-            let replay = |guesses: &[(K, Guess)]| {
-                search(&mut Replay {
-                    known: &known,
-                    guesses,
-                    bytes,
-                })
-            };
+            let replay = |guesses: &[(K, Guess)]| search(&mut Replay { known: &known, guesses, bytes });
             let first = match replay(&[]) {
                 Ok(found) => return (found, rounds),
                 Err(first) => first,
@@ -116,9 +110,7 @@ mod tests {
 
     /// Any landscape at all: a few bits of a hash.
     fn noise(seed: u64, key: &[usize]) -> u64 {
-        key.iter().fold(seed | 1, |h, &k| {
-            (h ^ k as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        })
+        key.iter().fold(seed | 1, |h, &k| (h ^ k as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
     }
 
     proptest! {
@@ -156,20 +148,11 @@ mod tests {
 
     #[test]
     fn four_side_by_side_take_fewer_rounds() {
-        let ladder = Ladder {
-            coarsest: 0,
-            finest: 40,
-            reach: 40,
-        };
+        let ladder = Ladder { coarsest: 0, finest: 40, reach: 40 };
         let search = |t: &mut Replay<'_, i32>| climb(t, ladder, 4, |_| false);
         let rounds = |width, least: i32| run(width, &|k: &i32| *k >= least, &|k: &i32| *k as u64, &search).1;
         // Ten rungs towards fine, and four towards coarse.
-        assert!(
-            rounds(4, 14) * 2 <= rounds(1, 14),
-            "{} {}",
-            rounds(4, 14),
-            rounds(1, 14)
-        );
+        assert!(rounds(4, 14) * 2 <= rounds(1, 14), "{} {}", rounds(4, 14), rounds(1, 14));
         assert!(rounds(4, 0) < rounds(1, 0), "{} {}", rounds(4, 0), rounds(1, 0));
     }
 

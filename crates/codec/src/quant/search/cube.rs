@@ -35,9 +35,7 @@ impl Cube {
             0 => from,
             _ => from + (i * (to - from) + steps / 2) / steps,
         };
-        (0..=steps)
-            .map(|i| self.axes.iter().map(|&a| at(i, a)).collect())
-            .collect()
+        (0..=steps).map(|i| self.axes.iter().map(|&a| at(i, a)).collect()).collect()
     }
 
     /// What is neither finer than `point` on every axis nor coarser on every axis, as cubes.
@@ -150,17 +148,11 @@ pub fn neighbourhood<T: Trials<Point>>(
 ) -> Result<Option<(u64, Point)>, T::Error> {
     let mut points = vec![Point::new()];
     for &at in last {
-        let further = |p: &Point| {
-            (0..=reach)
-                .map(|d| [p.as_slice(), &[at + d]].concat())
-                .collect::<Vec<_>>()
-        };
+        let further = |p: &Point| (0..=reach).map(|d| [p.as_slice(), &[at + d]].concat()).collect::<Vec<_>>();
         points = points.iter().flat_map(further).collect();
     }
     let inside = points.into_iter().filter(|p| cube.contains(p));
-    let mut sized = inside
-        .map(|p| Ok((trials.bytes(&p)?, p)))
-        .collect::<Result<Vec<_>, T::Error>>()?;
+    let mut sized = inside.map(|p| Ok((trials.bytes(&p)?, p))).collect::<Result<Vec<_>, T::Error>>()?;
     sized.sort();
     let mut known = Known::default();
     for (bytes, point) in sized {
@@ -246,12 +238,7 @@ mod tests {
     #[test]
     fn table_nine_takes_a_tenth_of_its_trials() {
         // Bins, pruning, protection: 6 x 6 x 3.
-        let mut model = Model {
-            quality: vec![5, 3, 2],
-            bytes: vec![40, 30, 3],
-            bound: 25,
-            trials: 0,
-        };
+        let mut model = Model { quality: vec![5, 3, 2], bytes: vec![40, 30, 3], bound: 25, trials: 0 };
         let found = guided(&mut model, &Cube::new(&[6, 6, 3]).unwrap()).unwrap();
         assert!(found.is_some());
         assert!(model.trials <= 24, "{}", model.trials);

@@ -65,10 +65,7 @@ impl Progress {
     /// Takes the next exact checkpoint into account.
     #[must_use]
     pub fn then(self, exact: f64, direction: Direction) -> Progress {
-        let mut next = Progress {
-            last: Some(exact),
-            ..self
-        };
+        let mut next = Progress { last: Some(exact), ..self };
         if let Some(last) = self.last {
             next.gains.push(direction.cost(last) - direction.cost(exact));
             let surplus = next.gains.len().saturating_sub(WINDOW);
@@ -139,28 +136,19 @@ mod tests {
     #[test]
     fn progress_is_smoothed_and_has_a_floor() {
         let gate = Gate::Progress(0.25);
-        let run = |losses: &[f64]| {
-            losses
-                .iter()
-                .fold(Progress::default(), |p, &l| p.then(l, LowerIsBetter))
-        };
+        let run = |losses: &[f64]| losses.iter().fold(Progress::default(), |p, &l| p.then(l, LowerIsBetter));
         assert_eq!(gate.limit(4.0, &run(&[4.0]), LowerIsBetter), 4.0 + 0.25 * 0.04);
         assert_eq!(run(&[4.0, 3.0]).gain, Some(1.0));
         assert_eq!(gate.limit(3.0, &run(&[4.0, 3.0]), LowerIsBetter), 3.25);
         // A steady run, and the same with one bad checkpoint.
         let steady = run(&[10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0]);
         let spiked = run(&[10.0, 9.0, 8.0, 7.0, 60.0, 5.0, 4.0]);
-        assert_eq!(
-            (steady.gain, spiked.gain, steady.gains.len()),
-            (Some(1.0), Some(1.0), WINDOW)
-        );
+        assert_eq!((steady.gain, spiked.gain, steady.gains.len()), (Some(1.0), Some(1.0), WINDOW));
         // Getting worse allows the floor, not less.
         let worse = run(&[1.0, 2.0, 3.0]);
         assert!(worse.gain < Some(0.0));
         assert_eq!(gate.limit(3.0, &worse, LowerIsBetter), 3.0 + 0.25 * (1e-4 * 3.0));
-        let accuracy = [0.5, 0.6]
-            .into_iter()
-            .fold(Progress::default(), |p, a| p.then(a, HigherIsBetter));
+        let accuracy = [0.5, 0.6].into_iter().fold(Progress::default(), |p, a| p.then(a, HigherIsBetter));
         let limit = gate.limit(0.6, &accuracy, HigherIsBetter);
         assert!((limit - 0.575).abs() < 1e-12);
         assert!((Gate::used(0.59, 0.6, limit) - 0.4).abs() < 1e-9);

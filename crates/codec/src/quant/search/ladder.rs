@@ -99,11 +99,7 @@ mod tests {
     fn the_coarsest_that_passes_is_found_from_anywhere() {
         for first in -3..14 {
             for start in -5..15 {
-                let ladder = Ladder {
-                    coarsest: 0,
-                    finest: 10,
-                    reach: 20,
-                };
+                let ladder = Ladder { coarsest: 0, finest: 10, reach: 20 };
                 let mut trials = From(first, Vec::new());
                 let found = climb(&mut trials, ladder, start, |_| false).unwrap();
                 let want = (first <= 10).then_some(first.max(0));
@@ -118,11 +114,7 @@ mod tests {
 
     #[test]
     fn a_rung_that_uses_enough_is_kept_with_one_trial() {
-        let ladder = Ladder {
-            coarsest: 0,
-            finest: 10,
-            reach: 4,
-        };
+        let ladder = Ladder { coarsest: 0, finest: 10, reach: 4 };
         let mut trials = From(2, Vec::new());
         assert_eq!(climb(&mut trials, ladder, 5, |_| true), Ok(Some(5)));
         assert_eq!(trials.1, [5]);
@@ -148,11 +140,7 @@ mod tests {
 
     #[test]
     fn a_coarser_rung_that_is_larger_is_not_even_tried() {
-        let ladder = Ladder {
-            coarsest: 0,
-            finest: 10,
-            reach: 4,
-        };
+        let ladder = Ladder { coarsest: 0, finest: 10, reach: 4 };
         let mut trials = Parent(Vec::new());
         assert_eq!(climb(&mut trials, ladder, 5, |_| false), Ok(Some(5)));
         assert_eq!(trials.0, [5]);

@@ -10,12 +10,7 @@ pub struct Tensor {
 
 /// A tensor with made-up bytes.
 pub fn tensor(name: &str, shape: &[u64], of: u32, bytes: usize) -> Tensor {
-    Tensor {
-        name: name.into(),
-        shape: shape.into(),
-        of,
-        data: vec![3; bytes],
-    }
+    Tensor { name: name.into(), shape: shape.into(), of, data: vec![3; bytes] }
 }
 
 fn text(out: &mut Vec<u8>, s: &str) {

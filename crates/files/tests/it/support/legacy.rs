@@ -39,14 +39,7 @@ impl Legacy {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        let parts = [
-            &self.magic,
-            &self.version,
-            &self.system,
-            &self.object,
-            &self.keys,
-            &self.payloads,
-        ];
+        let parts = [&self.magic, &self.version, &self.system, &self.object, &self.keys, &self.payloads];
         parts.into_iter().flatten().copied().collect()
     }
 }

@@ -1,10 +1,6 @@
 //! Tiny writers of checkpoint files, good and bad, for the tests.
 #![allow(dead_code, reason = "every test file uses its own part")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "this is all test code, outside of any #[test]"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is all test code, outside of any #[test]")]
 
 pub mod gguf;
 pub mod legacy;

@@ -34,12 +34,7 @@ impl Pickle {
 
     /// A storage by persistent id.
     pub fn storage(self, class: &str, key: &str, count: i32) -> Pickle {
-        let p = self
-            .raw(b"(")
-            .text("storage")
-            .global("torch", class)
-            .text(key)
-            .text("cpu");
+        let p = self.raw(b"(").text("storage").global("torch", class).text(key).text("cpu");
         p.int(count).raw(b"tQ")
     }
 
@@ -72,15 +67,8 @@ pub fn pt(pickle: &[u8], storages: &[(&str, usize)]) -> Vec<u8> {
 
 /// The entries of such an archive, written the way PyTorch writes them.
 pub fn pt_entries(pickle: &[u8], storages: &[(&str, usize)]) -> Vec<Entry> {
-    let mut entries = vec![
-        zip::entry("archive/data.pkl", pickle),
-        zip::entry("archive/byteorder", b"little"),
-    ];
-    entries.extend(
-        storages
-            .iter()
-            .map(|(key, len)| zip::entry(&format!("archive/data/{key}"), &vec![5; *len])),
-    );
+    let mut entries = vec![zip::entry("archive/data.pkl", pickle), zip::entry("archive/byteorder", b"little")];
+    entries.extend(storages.iter().map(|(key, len)| zip::entry(&format!("archive/data/{key}"), &vec![5; *len])));
     entries.push(zip::entry("archive/version", b"3\n"));
     for e in &mut entries {
         (e.streamed, e.padding) = (true, 9);
@@ -90,23 +78,10 @@ pub fn pt_entries(pickle: &[u8], storages: &[(&str, usize)]) -> Vec<Entry> {
 
 /// A small training checkpoint: a model of two tied and one free tensor, and optimizer state.
 pub fn checkpoint() -> Vec<u8> {
-    let p = Pickle::new()
-        .raw(b"}(")
-        .text("model")
-        .global("collections", "OrderedDict")
-        .raw(b")R(");
-    let p = p
-        .text("embed.weight")
-        .whole("0", &[3, 4])
-        .text("head.weight")
-        .whole("0", &[3, 4]);
+    let p = Pickle::new().raw(b"}(").text("model").global("collections", "OrderedDict").raw(b")R(");
+    let p = p.text("embed.weight").whole("0", &[3, 4]).text("head.weight").whole("0", &[3, 4]);
     let p = p.text("bias").whole("1", &[2]).raw(b"u}").text("_metadata").raw(b"}sb");
     let p = p.text("optimizer").raw(b"}(").text("state").raw(b"}(").int(0).raw(b"}");
-    let p = p
-        .text("exp_avg")
-        .whole("2", &[3, 4])
-        .raw(b"su")
-        .text("lr")
-        .raw(b"G\0\0\0\0\0\0\0\0uu."); // closes exp_avg, state; then optimizer, all
+    let p = p.text("exp_avg").whole("2", &[3, 4]).raw(b"su").text("lr").raw(b"G\0\0\0\0\0\0\0\0uu."); // closes exp_avg, state; then optimizer, all
     pt(&p.0, &[("0", 48), ("1", 8), ("2", 48)])
 }

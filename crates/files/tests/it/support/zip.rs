@@ -17,11 +17,7 @@ pub struct Entry {
 
 /// A stored entry.
 pub fn entry(name: &str, data: &[u8]) -> Entry {
-    Entry {
-        name: name.into(),
-        data: data.into(),
-        ..Entry::default()
-    }
+    Entry { name: name.into(), data: data.into(), ..Entry::default() }
 }
 
 /// How the archive as a whole is written.
@@ -140,11 +136,8 @@ fn end(out: &mut Vec<u8>, base: usize, count: usize, at: usize, len: usize, styl
         u32s(out, &[1]);
     }
     out.extend(b"PK\x05\x06");
-    let (count, len, at) = if style.wide {
-        (u16::MAX, u32::MAX, u32::MAX)
-    } else {
-        (count as u16, len as u32, at as u32)
-    };
+    let (count, len, at) =
+        if style.wide { (u16::MAX, u32::MAX, u32::MAX) } else { (count as u16, len as u32, at as u32) };
     u16s(out, &[0, 0, count, count]);
     u32s(out, &[len, at]);
     u16s(out, &[style.comment.len() as u16]);

@@ -32,11 +32,7 @@ impl Trace<'_> {
         if self.catalog.best_record(n).logical == len {
             Ok(())
         } else {
-            Err(vec![self.note(
-                *id,
-                kind,
-                "what refers to it says it has another length",
-            )])
+            Err(vec![self.note(*id, kind, "what refers to it says it has another length")])
         }
     }
 
@@ -92,11 +88,7 @@ impl Trace<'_> {
             let Some(problem) = self.problems.get_mut(*p) else {
                 continue;
             };
-            let place = Affected {
-                commit,
-                path: path.to_owned(),
-                tensor: tensor.map(str::to_owned),
-            };
+            let place = Affected { commit, path: path.to_owned(), tensor: tensor.map(str::to_owned) };
             // Hits of one place come one after the other.
             if problem.affected.len() < MAX_AFFECTED && problem.affected.last() != Some(&place) {
                 problem.affected.push(place);

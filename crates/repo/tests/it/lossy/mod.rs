@@ -27,8 +27,7 @@ fn commit(repo: &Repo, policy: &str, step: u64, evaluator: Option<&mut dyn Evalu
         direction: Direction::LowerIsBetter,
         grads: None,
     };
-    repo.commit_lossy(&request(step), &mut lossy, &Silent)
-        .expect("a commit")
+    repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("a commit")
 }
 
 fn clean(repo: &Repo) -> FsckReport {
@@ -51,10 +50,7 @@ fn what_was_judged_is_what_is_committed_and_the_next_search_goes_on() {
         assert!(q.measured <= q.limit && q.measured > q.exact, "{q:?}");
         let stored = p.file_at("main", FILE);
         assert_ne!(stored, model.bytes());
-        assert!(
-            judge.seen.iter().any(|(_, file)| *file == stored),
-            "nobody saw what was committed"
-        );
+        assert!(judge.seen.iter().any(|(_, file)| *file == stored), "nobody saw what was committed");
         assert_eq!(judge.seen[0].1, model.bytes(), "the exact checkpoint is measured first");
         // The vector keeps every bit.
         let tail = 4 * 200;
@@ -66,19 +62,11 @@ fn what_was_judged_is_what_is_committed_and_the_next_search_goes_on() {
         sizes.push(done.summary.stored_bytes);
         let record = Quality::of(&p.repo.odb().commit(&done.id).expect("commit")).expect("a record");
         assert_eq!(record.as_ref(), Some(q));
-        let named = done
-            .report
-            .tensors
-            .iter()
-            .find(|t| t.name == "wte.weight")
-            .expect("reported");
+        let named = done.report.tensors.iter().find(|t| t.name == "wte.weight").expect("reported");
         assert!(named.max_abs.is_some_and(|e| e > 0.0) && named.rel_l2.is_some_and(|e| e > 0.0 && e < 1.0));
         model.train();
     }
-    assert!(
-        sizes[1..].iter().all(|s| s * 2 < sizes[0]),
-        "deltas are small: {sizes:?}"
-    );
+    assert!(sizes[1..].iter().all(|s| s * 2 < sizes[0]), "deltas are small: {sizes:?}");
     clean(&p.repo);
     let left = fs::read_dir(p.path().join(".mdl/candidates")).expect("dir").count();
     assert_eq!(left, 0, "candidates are removed");
@@ -117,20 +105,14 @@ fn a_checked_out_version_costs_nothing_to_commit_again() {
     let before = p.file_at("main", FILE);
     p.write(FILE, &before);
     let from = p.repo.resolve("main").expect("main");
-    let mut judge = Distance {
-        exact: before.clone(),
-        ..model.judge(2)
-    };
+    let mut judge = Distance { exact: before.clone(), ..model.judge(2) };
     let mut lossy = LossyRequest {
         policy: p.repo.policy("lossy").expect("policy"),
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
     };
-    let again = CommitRequest {
-        resumed_from: Some(from),
-        ..request(2)
-    };
+    let again = CommitRequest { resumed_from: Some(from), ..request(2) };
     let done = p.repo.commit_lossy(&again, &mut lossy, &Silent).expect("again");
     assert_eq!(p.file_at("main", FILE), before);
     assert!(done.summary.stored_bytes < 64 << 10, "{}", done.summary.stored_bytes);
@@ -156,26 +138,13 @@ fn offsets_are_drawn_anew_after_a_restore() {
             direction: Direction::LowerIsBetter,
             grads: None,
         };
-        let r = CommitRequest {
-            resumed_from,
-            branch: Some(format!("b{}", files.len())),
-            ..request(1)
-        };
+        let r = CommitRequest { resumed_from, branch: Some(format!("b{}", files.len())), ..request(1) };
         p.repo.commit_lossy(&r, &mut lossy, &Silent).expect("commit");
         files.push(p.file_at(&format!("b{}", files.len()), FILE));
     }
-    let same = |a: &[u8]| {
-        numbers(a)
-            .iter()
-            .zip(numbers(&restored))
-            .filter(|(a, b)| **a == *b)
-            .count()
-    };
+    let same = |a: &[u8]| numbers(a).iter().zip(numbers(&restored)).filter(|(a, b)| **a == *b).count();
     let (kept, redrawn) = (same(&files[0]), same(&files[1]));
-    assert!(
-        kept > 10 * redrawn.max(200),
-        "on one lattice most levels stay: {kept} and {redrawn}"
-    );
+    assert!(kept > 10 * redrawn.max(200), "on one lattice most levels stay: {kept} and {redrawn}");
 }
 
 #[test]
@@ -185,11 +154,7 @@ fn without_a_number_every_bit_stays() {
     p.write(FILE, &model.bytes());
     let done = commit(&p.repo, "lossy", 0, None);
     assert_eq!(quality(&done).family, "lossless");
-    assert!(
-        quality(&done).warnings[0].contains("without an evaluator"),
-        "{:?}",
-        quality(&done).warnings
-    );
+    assert!(quality(&done).warnings[0].contains("without an evaluator"), "{:?}", quality(&done).warnings);
     let done = commit(&p.repo, "lossy", 1, Some(&mut Says(None)));
     assert!(quality(&done).warnings[0].contains("gave no number"));
     assert_eq!(p.file_at("main", FILE), model.bytes());
@@ -202,15 +167,8 @@ fn without_a_number_every_bit_stays() {
         }
     }
     let done = commit(&p.repo, "lossy", 2, Some(&mut Worse(true)));
-    assert!(
-        quality(&done).warnings[0].contains("nothing passed"),
-        "{:?}",
-        quality(&done).warnings
-    );
-    assert_eq!(
-        (quality(&done).family.as_str(), quality(&done).measured),
-        ("lossless", Some(1.0))
-    );
+    assert!(quality(&done).warnings[0].contains("nothing passed"), "{:?}", quality(&done).warnings);
+    assert_eq!((quality(&done).family.as_str(), quality(&done).measured), ("lossless", Some(1.0)));
     assert_eq!(p.file_at("main", FILE), model.bytes());
 }
 
@@ -221,10 +179,7 @@ fn a_fixed_configuration_needs_no_number() {
     p.write(FILE, &model.bytes());
     for (name, text) in [
         ("sixteen", "try = [\"bins\"]\n[fixed]\nfamily = \"bins\"\nbins = 16\n"),
-        (
-            "coarse",
-            "try = [\"lattice\"]\n[fixed]\nfamily = \"lattice\"\nstep = -3.0\n",
-        ),
+        ("coarse", "try = [\"lattice\"]\n[fixed]\nfamily = \"lattice\"\nstep = -3.0\n"),
     ] {
         p.repo.set_policy(name, text).expect("a policy");
         let done = commit(&p.repo, name, 0, None);
@@ -248,15 +203,9 @@ fn a_plan_stores_nothing() {
     };
     let (quality, trials) = p.repo.plan(&request(0), &mut lossy).expect("a plan");
     assert_eq!(quality.family, "bins");
-    let chosen = trials
-        .iter()
-        .find(|t| t.configuration == quality.configuration)
-        .expect("the chosen one");
+    let chosen = trials.iter().find(|t| t.configuration == quality.configuration).expect("the chosen one");
     assert!(chosen.passes && chosen.measured.is_some());
-    assert!(
-        trials.iter().filter(|t| t.passes).all(|t| t.bytes >= chosen.bytes),
-        "{trials:?}"
-    );
+    assert!(trials.iter().filter(|t| t.passes).all(|t| t.bytes >= chosen.bytes), "{trials:?}");
     assert!(p.repo.refs().head_commit().expect("head").is_none());
 }
 
@@ -269,12 +218,7 @@ fn the_papers_policy_stays_in_the_neighbourhood() {
         p.write(FILE, &model.bytes());
         let done = commit(&p.repo, "paper", step, Some(&mut model.judge(step)));
         assert_eq!(quality(&done).family, "bins");
-        let bins: u32 = quality(&done)
-            .configuration
-            .split(' ')
-            .next()
-            .and_then(|n| n.parse().ok())
-            .expect("bins");
+        let bins: u32 = quality(&done).configuration.split(' ').next().and_then(|n| n.parse().ok()).expect("bins");
         assert!(bins >= last, "never more aggressive than before");
         if step > 0 {
             assert!(quality(&done).evaluations <= 8);
@@ -308,11 +252,7 @@ fn hostile_tensors_are_committed() {
     for policy in ["lattice", "bins", "paper"] {
         for (version, cols) in [(0u64, 64u64), (1, 128)] {
             let shape = |v: &Vec<f32>| {
-                if v.len() == 1 {
-                    vec![1, 1]
-                } else {
-                    vec![v.len() as u64 / cols, cols]
-                }
+                if v.len() == 1 { vec![1, 1] } else { vec![v.len() as u64 / cols, cols] }
             };
             let shaped: Vec<_> = tensors.iter().map(|(n, v)| (*n, shape(v), v.as_slice())).collect();
             let shaped: Vec<_> = shaped.iter().map(|(n, s, v)| (*n, s.as_slice(), *v)).collect();
@@ -322,18 +262,11 @@ fn hostile_tensors_are_committed() {
             let done = commit(&p.repo, policy, version, Some(&mut says));
             // Later the repository has it as it is, which is nothing to warn of.
             let warnings = &quality(&done).warnings;
-            assert!(
-                policy != "lattice" || warnings[0].starts_with("kept exact"),
-                "{warnings:?}"
-            );
+            assert!(policy != "lattice" || warnings[0].starts_with("kept exact"), "{warnings:?}");
             let stored = numbers(&p.file_at("main", FILE));
             let exact = numbers(&file);
             let nans = |v: &[f64]| v.iter().filter(|x| x.is_nan()).count();
-            assert_eq!(
-                (nans(&stored), nans(&exact)),
-                (1, 1),
-                "{policy}: quantising never makes a NaN"
-            );
+            assert_eq!((nans(&stored), nans(&exact)), (1, 1), "{policy}: quantising never makes a NaN");
             let infinite = |v: &[f64]| v.iter().filter(|x| x.is_infinite()).count();
             assert_eq!(infinite(&stored), 1, "{policy}");
         }
@@ -381,25 +314,15 @@ fn a_policy_file_is_read_and_kept_with_the_commit() {
     let policy: Policy = p.repo.policy(path.to_str().expect("utf-8")).expect("a policy");
     assert_eq!(policy.name, "mine");
     let mut judge = model.judge(0);
-    let mut lossy = LossyRequest {
-        policy,
-        evaluator: Some(&mut judge),
-        direction: Direction::LowerIsBetter,
-        grads: None,
-    };
+    let mut lossy =
+        LossyRequest { policy, evaluator: Some(&mut judge), direction: Direction::LowerIsBetter, grads: None };
     let done = p.repo.commit_lossy(&request(0), &mut lossy, &Silent).expect("commit");
     let commit = p.repo.odb().commit(&done.id).expect("commit");
-    let kept = p
-        .repo
-        .odb()
-        .read(&commit.side[0], mdl_objects::Kind::Blob)
-        .expect("the text");
+    let kept = p.repo.odb().read(&commit.side[0], mdl_objects::Kind::Blob).expect("the text");
     assert_eq!(kept, text.as_bytes());
     // What a rule keeps exact is exact.
     let out = tempfile::TempDir::new().expect("temp");
-    p.repo
-        .checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent)
-        .expect("checkout");
+    p.repo.checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
     let stored = numbers(&fs::read(out.path().join(FILE)).expect("read"));
     let exact = numbers(&model.bytes());
     assert_eq!(stored[..256 * 64], exact[..256 * 64]);

@@ -37,11 +37,7 @@ impl Evaluator for Distance {
 }
 
 pub fn request(step: u64) -> CommitRequest {
-    CommitRequest {
-        message: format!("step {step}"),
-        step: Some(step),
-        ..CommitRequest::default()
-    }
+    CommitRequest { message: format!("step {step}"), step: Some(step), ..CommitRequest::default() }
 }
 
 pub fn quality(done: &Committed) -> &Quality {
@@ -57,18 +53,10 @@ pub struct Model {
 impl Model {
     pub fn new() -> Model {
         let mut noise = Noise(77);
-        let mut of = |name, shape: &[u64]| {
-            (
-                name,
-                shape.to_vec(),
-                noise.weights(shape.iter().product::<u64>() as usize),
-            )
-        };
-        let tensors = vec![
-            of("wte.weight", &[256, 64]),
-            of("h.0.mlp.fc.weight", &[160, 200]),
-            of("h.0.ln.weight", &[200]),
-        ];
+        let mut of =
+            |name, shape: &[u64]| (name, shape.to_vec(), noise.weights(shape.iter().product::<u64>() as usize));
+        let tensors =
+            vec![of("wte.weight", &[256, 64]), of("h.0.mlp.fc.weight", &[160, 200]), of("h.0.ln.weight", &[200])];
         Model { noise, tensors }
     }
 
@@ -80,20 +68,11 @@ impl Model {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        let shaped: Vec<_> = self
-            .tensors
-            .iter()
-            .map(|(n, s, v)| (*n, s.as_slice(), v.as_slice()))
-            .collect();
+        let shaped: Vec<_> = self.tensors.iter().map(|(n, s, v)| (*n, s.as_slice(), v.as_slice())).collect();
         crate::support::shaped(&shaped)
     }
 
     pub fn judge(&self, step: u64) -> Distance {
-        Distance {
-            exact: self.bytes(),
-            loss: 2.0 - 0.01 * step as f64,
-            weight: 1.0,
-            seen: Vec::new(),
-        }
+        Distance { exact: self.bytes(), loss: 2.0 - 0.01 * step as f64, weight: 1.0, seen: Vec::new() }
     }
 }

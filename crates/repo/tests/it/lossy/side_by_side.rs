@@ -53,31 +53,12 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
     let p = place();
     let mut model = Model::new();
     let grads = p.path().join("g.safetensors");
-    fs::write(
-        &grads,
-        Model {
-            noise: Noise(seed),
-            ..Model::new()
-        }
-        .bytes(),
-    )
-    .expect("gradients");
+    fs::write(&grads, Model { noise: Noise(seed), ..Model::new() }.bytes()).expect("gradients");
     fs::write(p.path().join(".mdlignore"), "g.safetensors\n").expect("ignored");
-    let mut run = Run {
-        done: Vec::new(),
-        trials: Vec::new(),
-        rounds: 0,
-        evaluations: 0,
-    };
+    let mut run = Run { done: Vec::new(), trials: Vec::new(), rounds: 0, evaluations: 0 };
     for step in 0..3 {
         p.write(FILE, &model.bytes());
-        let mut judge = Rugged {
-            exact: model.bytes(),
-            seed: seed + step,
-            scale,
-            width,
-            rounds: 0,
-        };
+        let mut judge = Rugged { exact: model.bytes(), seed: seed + step, scale, width, rounds: 0 };
         let mut lossy = LossyRequest {
             policy: p.repo.policy(policy).expect("a policy"),
             evaluator: Some(&mut judge),
@@ -88,15 +69,11 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
             run.trials = p.repo.plan(&request(step), &mut lossy).expect("a plan").1;
             break;
         }
-        let done = p
-            .repo
-            .commit_lossy(&request(step), &mut lossy, &Silent)
-            .expect("commit");
+        let done = p.repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("commit");
         let mut quality = quality(&done).clone();
         run.evaluations += std::mem::take(&mut quality.evaluations);
         run.rounds += judge.rounds;
-        run.done
-            .push((quality, p.repo.odb().commit(&done.id).expect("commit").tree));
+        run.done.push((quality, p.repo.odb().commit(&done.id).expect("commit").tree));
         model.train();
     }
     let left = fs::read_dir(p.path().join(".mdl/candidates")).expect("dir").count();

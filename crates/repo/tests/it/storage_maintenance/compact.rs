@@ -17,10 +17,7 @@ fn compact(repo: &Repo) -> CompactReport {
 
 /// Deltas below tensor `a` of a version, by the chain that is followed.
 fn depth(repo: &Repo, id: &Id) -> usize {
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(id).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(id).expect("commit").tree).expect("files");
     let manifest = repo.odb().manifest(&files["model.safetensors"].id).expect("manifest");
     let a = manifest.tensors.iter().find(|t| t.name == "a").expect("a");
     let base = |id: &Id| repo.odb().locate(id).expect("locate").expect("tensor").record.base;
@@ -38,20 +35,12 @@ fn history(n: usize, len: usize) -> (MemoryStorage, Repo, Vec<(Id, Version)>) {
 fn the_tip_is_near_a_snapshot_and_packs_are_merged() {
     let (storage, repo, all) = history(12, 3000);
     assert_eq!(depth(&repo, &all[11].0), 11, "the test needs deltas");
-    let dry = repo
-        .compact(&CompactOptions { dry_run: true }, &Silent)
-        .expect("dry run");
+    let dry = repo.compact(&CompactOptions { dry_run: true }, &Silent).expect("dry run");
     assert_eq!(packs(&storage).len(), 12);
     let report = compact(&repo);
-    assert_eq!(
-        (report.packs_before, report.packs_after, packs(&storage).len()),
-        (12, 1, 1)
-    );
+    assert_eq!((report.packs_before, report.packs_after, packs(&storage).len()), (12, 1, 1));
     assert_eq!((report.tensors_reencoded, report.deepest_before), (2, 11));
-    assert_eq!(
-        (dry.tensors_reencoded, dry.deepest_after, dry.packs_before),
-        (2, report.deepest_after, 12)
-    );
+    assert_eq!((dry.tensors_reencoded, dry.deepest_after, dry.packs_before), (2, report.deepest_after, 12));
     assert!(depth(&repo, &all[11].0) <= 1);
     assert_eq!(report.bytes_after, packed_bytes(&storage));
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
@@ -59,10 +48,7 @@ fn the_tip_is_near_a_snapshot_and_packs_are_merged() {
     // A second run finds nothing to do.
     let before = packs(&storage);
     let again = compact(&open(storage.clone()));
-    assert_eq!(
-        (again.tensors_reencoded, again.packs_before, again.bytes_before),
-        (0, 1, again.bytes_after)
-    );
+    assert_eq!((again.tensors_reencoded, again.packs_before, again.bytes_before), (0, 1, again.bytes_after));
     assert_eq!(packs(&storage), before);
 }
 
@@ -73,10 +59,7 @@ fn chains_past_a_lowered_limit_are_cut() {
         set(&storage, "delta.max_depth", &limit.to_string());
         let repo = open(storage.clone());
         let report = compact(&repo);
-        assert!(
-            report.tensors_reencoded > 0 && report.deepest_after <= deepest,
-            "{limit}: {report:?}"
-        );
+        assert!(report.tensors_reencoded > 0 && report.deepest_after <= deepest, "{limit}: {report:?}");
         assert!(all.iter().all(|(id, _)| depth(&repo, id) as u64 <= deepest));
         all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
         assert_clean(&repo);
@@ -155,16 +138,8 @@ fn readers_beside_a_collection_and_a_compaction_do_not_notice() {
     // The reader has seen the packs as they were; they are replaced under it.
     all.iter().for_each(|(id, v)| assert_version(&reader, id, v));
     let tensor = {
-        let files = reader
-            .odb()
-            .files(&reader.odb().commit(&all[7].0).expect("commit").tree)
-            .expect("files");
-        reader
-            .odb()
-            .manifest(&files["model.safetensors"].id)
-            .expect("manifest")
-            .tensors[0]
-            .id
+        let files = reader.odb().files(&reader.odb().commit(&all[7].0).expect("commit").tree).expect("files");
+        reader.odb().manifest(&files["model.safetensors"].id).expect("manifest").tensors[0].id
     };
     let half_read = reader.odb().tensor(&tensor).expect("tensor");
     compact(&open(storage.clone()));
@@ -185,8 +160,7 @@ fn damage_stops_a_compaction_before_anything_is_lost() {
             open(copy.clone()).compact(&DO, &Silent).expect_err("refused");
             assert!(packs(&copy).contains(&key));
             copy.put(&key, &sound).expect("repair");
-            all.iter()
-                .for_each(|(id, v)| assert_version(&open(copy.clone()), id, v));
+            all.iter().for_each(|(id, v)| assert_version(&open(copy.clone()), id, v));
         }
     }
     let repo = open(storage);

@@ -41,9 +41,7 @@ fn no_files(dir: &Path) -> Vec<Key> {
     }
     // The name stays when the socket is closed.
     drop(std::os::unix::net::UnixListener::bind(dir.join("socket")).expect("a socket"));
-    ["a-pipe", "device", "piped", "linked", "socket"]
-        .map(Key::fixed)
-        .to_vec()
+    ["a-pipe", "device", "piped", "linked", "socket"].map(Key::fixed).to_vec()
 }
 
 #[test]
@@ -55,10 +53,7 @@ fn only_regular_files_are_values_and_others_answer_at_once() {
         damaged(storage.get(&key).expect_err("no value"));
         damaged(storage.read_at(&key, 0, &mut [0; 2]).expect_err("no value"));
         assert_eq!(storage.size(&key).expect("size"), None, "{key}");
-        assert!(
-            storage.append(&key, b"x").is_err() && storage.swap(&key, None, Some(b"x")).is_err(),
-            "{key}"
-        );
+        assert!(storage.append(&key, b"x").is_err() && storage.swap(&key, None, Some(b"x")).is_err(), "{key}");
     }
     assert_eq!(fs::read(dir.path().join("outside")).expect("read"), b"secret");
     // A whole value may take its place.
@@ -132,9 +127,7 @@ fn uploads_begin_and_end_while_dead_ones_are_swept() {
                 let storage = &storage;
                 scope.spawn(move || {
                     (0..150).for_each(|_| {
-                        storage
-                            .put(&Prefix::ALL.key(&format!("k{w}")).expect("a key"), b"value")
-                            .expect("put")
+                        storage.put(&Prefix::ALL.key(&format!("k{w}")).expect("a key"), b"value").expect("put")
                     })
                 })
             })

@@ -14,26 +14,13 @@ use mdl_repo::{
 fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
     let id = Id::of(kind, bytes);
     let (depth, base, logical) = (0, None, bytes.len() as u64);
-    let object = NewObject {
-        id,
-        kind,
-        depth,
-        base,
-        grand: None,
-        logical,
-    };
+    let object = NewObject { id, kind, depth, base, grand: None, logical };
     pack.add(object, &[&[0], bytes].concat()).expect("add");
     id
 }
 
 fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
-    Entry {
-        name: name.to_owned(),
-        mode,
-        executable: false,
-        size,
-        id,
-    }
+    Entry { name: name.to_owned(), mode, executable: false, size, id }
 }
 
 #[test]
@@ -41,14 +28,10 @@ fn trees_within_trees_are_bounded() {
     let (_, repo) = fresh();
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let blob = object(&mut pack, Kind::Blob, b"x");
-    let leaf = Tree {
-        entries: vec![entry("f", Mode::Blob, 1, blob)],
-    };
+    let leaf = Tree { entries: vec![entry("f", Mode::Blob, 1, blob)] };
     let mut id = object(&mut pack, Kind::Tree, &leaf.encode());
     for _ in 0..200 {
-        let tree = Tree {
-            entries: ["a", "b"].map(|n| entry(n, Mode::Tree, u64::MAX, id)).to_vec(),
-        };
+        let tree = Tree { entries: ["a", "b"].map(|n| entry(n, Mode::Tree, u64::MAX, id)).to_vec() };
         id = object(&mut pack, Kind::Tree, &tree.encode());
     }
     pack.finish(&repo.write_lock().expect("lock")).expect("finish");
@@ -58,18 +41,11 @@ fn trees_within_trees_are_bounded() {
 #[test]
 fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
     let dir = tempfile::TempDir::new().expect("dir");
-    for (name, sound) in [
-        (".git", false),
-        (".GIT.", false),
-        ("mdl~1", false),
-        (".gitignore", true),
-    ] {
+    for (name, sound) in [(".git", false), (".GIT.", false), ("mdl~1", false), (".gitignore", true)] {
         let (storage, repo) = fresh();
         let mut pack = PackWriter::new(repo.storage()).expect("pack");
         let blob = object(&mut pack, Kind::Blob, b"x");
-        let tree = Tree {
-            entries: vec![entry(name, Mode::Blob, 1, blob)],
-        };
+        let tree = Tree { entries: vec![entry(name, Mode::Blob, 1, blob)] };
         let tree = object(&mut pack, Kind::Tree, &tree.encode());
         let id = pack.finish(&repo.write_lock().expect("lock")).expect("finish");
         let arrived = || {
@@ -101,19 +77,10 @@ fn redescribe(repo: &Repo, tip: &Id) -> Id {
     manifest.tensors.iter_mut().for_each(|t| t.dtype = Dtype::I32);
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let id = object(&mut pack, Kind::Manifest, &manifest.encode());
-    let tree = Tree {
-        entries: vec![entry(file, Mode::Manifest, old.size, id)],
-    };
+    let tree = Tree { entries: vec![entry(file, Mode::Manifest, old.size, id)] };
     let tree = object(&mut pack, Kind::Tree, &tree.encode());
-    let commit = Commit {
-        tree,
-        parents: vec![],
-        report: None,
-        resumed_from: None,
-        quality: None,
-        side: Vec::new(),
-        ..commit
-    };
+    let commit =
+        Commit { tree, parents: vec![], report: None, resumed_from: None, quality: None, side: Vec::new(), ..commit };
     let id = object(&mut pack, Kind::Commit, &commit.encode());
     pack.finish(&repo.write_lock().expect("lock")).expect("finish");
     id
@@ -129,22 +96,14 @@ fn a_manifest_that_misdescribes_its_tensors_is_found() {
     assert_eq!(checkout(&repo, &odd).expect_err("refused").kind(), ErrorKind::Corrupt);
     let report = fsck(&repo);
     assert_eq!(report.problems.len(), 3, "{report:?}");
-    assert!(
-        report
-            .problems
-            .iter()
-            .all(|p| p.affected.iter().all(|a| a.commit == odd))
-    );
+    assert!(report.problems.iter().all(|p| p.affected.iter().all(|a| a.commit == odd)));
 }
 
 #[test]
 fn a_base_of_another_dtype_is_found() {
     let (_, repo) = fresh();
     let bytes: Vec<u8> = (0..64).map(|i: u8| i.wrapping_mul(97)).collect();
-    let encoded = engine()
-        .encode(Dtype::U8, &bytes, Relatives::NONE, None)
-        .expect("encode")
-        .bytes;
+    let encoded = engine().encode(Dtype::U8, &bytes, Relatives::NONE, None).expect("encode").bytes;
     let mut pack = PackWriter::new(repo.storage()).expect("pack");
     let mut base: Option<Id> = None;
     // The upper one names the lower as its base and needs nothing of it.
@@ -155,24 +114,13 @@ fn a_base_of_another_dtype_is_found() {
         header.extend((encoded.len() as u32).to_le_bytes());
         let len = (header.len() as u32).to_le_bytes();
         let (kind, logical) = (Kind::Tensor, 64);
-        let object = NewObject {
-            id,
-            kind,
-            depth,
-            base,
-            grand: None,
-            logical,
-        };
-        pack.add(object, &[encoded.as_slice(), &header, &len].concat())
-            .expect("add");
+        let object = NewObject { id, kind, depth, base, grand: None, logical };
+        pack.add(object, &[encoded.as_slice(), &header, &len].concat()).expect("add");
         base = Some(id);
     }
     pack.finish(&repo.write_lock().expect("lock")).expect("finish");
     let upper = base.expect("written");
-    assert_eq!(
-        repo.odb().tensor(&upper).expect_err("refused").kind(),
-        ErrorKind::Corrupt
-    );
+    assert_eq!(repo.odb().tensor(&upper).expect_err("refused").kind(), ErrorKind::Corrupt);
     let report = fsck(&repo);
     assert_eq!(report.problems.len(), 1, "{report:?}");
     assert!(report.problems[0].reason.contains("dtype"), "{report:?}");
@@ -182,10 +130,7 @@ fn a_base_of_another_dtype_is_found() {
 fn a_segment_that_is_not_there_is_an_error() {
     let (_, repo) = fresh();
     let tip = commit(&repo, "main", &run(1, 1, 200)[0]);
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(&tip).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(&tip).expect("commit").tree).expect("files");
     let manifest = repo.odb().manifest(&files["model.safetensors"].id).expect("manifest");
     let reader = repo.odb().tensor(&manifest.tensors[0].id).expect("tensor");
     reader.segment(0).expect("segment");

@@ -33,17 +33,11 @@ pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, boo
             let label = format!("{:?} of {}: {outcome:?}", fault(at), counted.changes());
             let repo = open(survivor);
             assert_eq!(fsck(&repo).problems, [], "{label}");
-            scene
-                .kept
-                .iter()
-                .for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
+            scene.kept.iter().for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
             check(&repo, outcome.is_ok());
             operation(&repo).expect(&label);
             assert_eq!(fsck(&repo).problems, [], "after the retry: {label}");
-            scene
-                .kept
-                .iter()
-                .for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
+            scene.kept.iter().for_each(|(id, v)| assert!(checkout(&repo, id).expect(&label) == *v, "{label}"));
         }
     }
 }
@@ -76,11 +70,7 @@ fn a_commit_is_whole_or_not_there() {
         Err(e) => Err(e),
     };
     sweep(&scene, &operation, &|repo, done| {
-        let tip = repo
-            .refs()
-            .get(&RefName::branch("main").expect("a name"))
-            .expect("ref")
-            .expect("a tip");
+        let tip = repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref").expect("a tip");
         assert!(tip != old || !done, "reported as done and not there");
         if tip != old {
             assert_version(repo, &tip, &next);
@@ -158,22 +148,10 @@ fn a_commit_whose_move_of_head_cannot_be_logged_has_happened() {
     let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(last));
     let id = commit(&open(failing), "main", &next);
     let repo = open(survivor);
-    assert_eq!(
-        repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"),
-        Some(id)
-    );
-    assert_eq!(
-        repo.refs()
-            .reflog(&RefName::branch("main").expect("a name"))
-            .expect("log")[0]
-            .new,
-        Some(id)
-    );
+    assert_eq!(repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"), Some(id));
+    assert_eq!(repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log")[0].new, Some(id));
     assert_ne!(
-        repo.refs()
-            .reflog(&RefName::parse("HEAD").expect("a name"))
-            .expect("log")[0]
-            .new,
+        repo.refs().reflog(&RefName::parse("HEAD").expect("a name")).expect("log")[0].new,
         Some(id),
         "the fault was there"
     );

@@ -20,19 +20,12 @@ fn a_sound_repository_is_clean_and_counted() {
     let report = fsck(&repo);
     assert_eq!((report.packs, report.packs), (4, packs(&storage).len() as u64));
     assert_eq!(report.bytes, packed_bytes(&storage));
-    assert!(
-        serde_json::to_string(&report)
-            .expect("json")
-            .contains("\"problems\":[]")
-    );
+    assert!(serde_json::to_string(&report).expect("json").contains("\"problems\":[]"));
 }
 
 /// Flips a bit of the payload of tensor `a` of a version; returns the tensor's id.
 fn damage_a(storage: &MemoryStorage, repo: &Repo, version: &Id) -> Id {
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(version).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(version).expect("commit").tree).expect("files");
     let manifest = repo.odb().manifest(&files["model.safetensors"].id).expect("manifest");
     let a = manifest.tensors.iter().find(|t| t.name == "a").expect("a").id;
     let at = repo.odb().locate(&a).expect("locate").expect("there");
@@ -54,10 +47,7 @@ fn what_a_check_found_damaged_is_stored_again_by_the_next_commit_of_it() {
     assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems.len(), 1);
     for (i, version) in versions.iter().enumerate() {
         let again = commit(&repo, &format!("again-{i}"), version);
-        assert_eq!(
-            repo.odb().commit(&again).expect("commit").tree,
-            repo.odb().commit(&ids[i]).expect("commit").tree
-        );
+        assert_eq!(repo.odb().commit(&again).expect("commit").tree, repo.odb().commit(&ids[i]).expect("commit").tree);
     }
     // By this handle, by one that knows only what is stored, and after the damaged copy has been collected.
     for collect in [false, false, true] {
@@ -85,10 +75,7 @@ fn damage_names_commits_files_and_tensors() {
             let here = |x: &&mdl_repo::Affected| x.commit == *id;
             let places: Vec<_> = p.affected.iter().filter(here).collect();
             assert_eq!(places.len(), 1);
-            assert_eq!(
-                (places[0].path.as_str(), places[0].tensor.as_deref()),
-                ("model.safetensors", Some("a"))
-            );
+            assert_eq!((places[0].path.as_str(), places[0].tensor.as_deref()), ("model.safetensors", Some("a")));
         }
     }
 }
@@ -104,13 +91,7 @@ fn a_missing_object_is_named_with_who_needs_it() {
         storage.delete(key).expect("lose");
         let report = open(storage.clone()).fsck(false, &Silent).expect("fsck");
         assert!(!report.problems.is_empty());
-        assert!(
-            report
-                .problems
-                .iter()
-                .any(|p| p.affected.iter().any(|a| ids.contains(&a.commit))),
-            "{report:?}"
-        );
+        assert!(report.problems.iter().any(|p| p.affected.iter().any(|a| ids.contains(&a.commit))), "{report:?}");
         // A footer that cannot be read: everything in it is missing on its account.
         storage.put(key, &sound[..sound.len() - 1]).expect("truncate");
         let report = open(storage.clone()).fsck(true, &Silent).expect("fsck");
@@ -130,10 +111,7 @@ fn refs_and_head_that_make_no_sense_are_reported() {
         ("HEAD", "ref: elsewhere"),
         ("refs/heads/odd", "12345"),
         ("refs/heads/odd", "\u{0}\u{1}"),
-        (
-            "refs/heads/away",
-            "abababababababababababababababababababababababababababababababab\n",
-        ),
+        ("refs/heads/away", "abababababababababababababababababababababababababababababababab\n"),
         ("condemned", "nonsense"),
         ("packs/readme", "not a pack"),
     ] {
@@ -143,13 +121,7 @@ fn refs_and_head_that_make_no_sense_are_reported() {
         assert_eq!(report.problems.len(), 1, "{key} {value:?}: {report:?}");
     }
     // A branch that points at what is no commit.
-    let tree = repo
-        .odb()
-        .commit(&repo.resolve("main").expect("main"))
-        .expect("commit")
-        .tree;
-    storage
-        .put(&Key::fixed("refs/heads/tree"), format!("{tree}\n").as_bytes())
-        .expect("put");
+    let tree = repo.odb().commit(&repo.resolve("main").expect("main")).expect("commit").tree;
+    storage.put(&Key::fixed("refs/heads/tree"), format!("{tree}\n").as_bytes()).expect("put");
     assert_eq!(open(storage).fsck(false, &Silent).expect("fsck").problems.len(), 1);
 }

@@ -12,14 +12,9 @@ fn a_repository_without_garbage_is_left_alone() {
     let before = packs(&storage);
     let report = repo.gc(&NOW, &Silent).expect("gc");
     assert_eq!(packs(&storage), before);
-    assert_eq!(
-        (report.packs_deleted, report.packs_rewritten, report.bytes_freed),
-        (0, 0, 0)
-    );
+    assert_eq!((report.packs_deleted, report.packs_rewritten, report.bytes_freed), (0, 0, 0));
     assert_eq!(report.objects_before, report.objects_after);
-    ids.iter()
-        .zip(&versions)
-        .for_each(|(id, v)| assert_version(&repo, id, v));
+    ids.iter().zip(&versions).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
 }
 
@@ -36,19 +31,11 @@ fn a_deleted_branch_goes_once_nothing_remembers_it() {
     gone.iter().zip(&lost).for_each(|(id, v)| assert_version(&repo, id, v));
     set(&storage, "gc.grace_hours", "0");
     let repo = open(storage.clone());
-    assert_eq!(
-        repo.gc(&GENTLE, &Silent).expect("gc").bytes_freed,
-        0,
-        "the reflog holds on"
-    );
+    assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").bytes_freed, 0, "the reflog holds on");
     let dry = repo.gc(&GcOptions { dry_run: true, ..NOW }, &Silent).expect("dry run");
     assert_eq!(packs(&storage).len(), 6);
     let report = repo.gc(&NOW, &Silent).expect("gc");
-    assert_eq!(
-        mdl_repo::GcReport { dry_run: false, ..dry },
-        report,
-        "the dry run told the truth"
-    );
+    assert_eq!(mdl_repo::GcReport { dry_run: false, ..dry }, report, "the dry run told the truth");
     assert_eq!((report.packs_deleted, report.packs_after), (3, 3));
     assert_eq!(report.bytes_after, packed_bytes(&storage));
     assert!(gone.iter().all(|id| !repo.odb().has(id).expect("has")));
@@ -64,9 +51,7 @@ fn young_garbage_stays_whole() {
     drop_branch(&repo, "main");
     forget(&repo);
     assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").packs_after, 3);
-    ids.iter()
-        .zip(&versions)
-        .for_each(|(id, v)| assert_version(&repo, id, v));
+    ids.iter().zip(&versions).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_eq!(repo.gc(&NOW, &Silent).expect("gc").packs_after, 0);
     assert!(packs(&storage).is_empty());
 }
@@ -126,10 +111,7 @@ fn nothing_is_deleted_over_damage() {
     }
     // A ref that makes no sense holds on to who knows what.
     storage.put(&Key::fixed("refs/heads/odd"), b"not an id").expect("put");
-    assert_eq!(
-        open(storage.clone()).gc(&NOW, &Silent).expect_err("refused").kind(),
-        ErrorKind::Corrupt
-    );
+    assert_eq!(open(storage.clone()).gc(&NOW, &Silent).expect_err("refused").kind(), ErrorKind::Corrupt);
     assert_eq!(packs(&storage), all);
     storage.delete(&Key::fixed("refs/heads/odd")).expect("delete");
     assert_eq!(open(storage.clone()).gc(&NOW, &Silent).expect("gc").packs_deleted, 2);
@@ -184,14 +166,7 @@ fn a_reflog_that_is_kept_for_ever_is_kept() {
     for days in [i64::MAX as u64, 200_000_000_000, 1 << 40] {
         set(&storage, "gc.reflog_days", &days.to_string());
         open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
-        assert_eq!(
-            repo.refs()
-                .reflog(&RefName::branch("main").expect("a name"))
-                .expect("log")
-                .len(),
-            2,
-            "{days}"
-        );
+        assert_eq!(repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log").len(), 2, "{days}");
     }
 }
 

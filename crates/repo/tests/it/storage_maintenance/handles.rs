@@ -98,13 +98,7 @@ fn what_cannot_be_read_is_not_called_absent() {
     let failing = open(Watched { inner, before });
     for _ in 0..2 {
         assert_eq!(failing.odb().commit(&id).expect_err("unreadable").kind(), ErrorKind::Io);
-        assert_eq!(
-            failing
-                .create_tag("t", &id, None, false)
-                .expect_err("unreadable")
-                .kind(),
-            ErrorKind::Io
-        );
+        assert_eq!(failing.create_tag("t", &id, None, false).expect_err("unreadable").kind(), ErrorKind::Io);
     }
     broken.store(false, Ordering::SeqCst);
     failing.odb().commit(&id).expect("the medium has recovered");
@@ -115,17 +109,11 @@ fn what_cannot_be_read_is_not_called_absent() {
     storage.put(&key, &bytes).expect("damage");
     let damaged = open(storage.clone());
     for _ in 0..2 {
-        assert_eq!(
-            damaged.odb().commit(&id).expect_err("damaged").kind(),
-            ErrorKind::Corrupt
-        );
+        assert_eq!(damaged.odb().commit(&id).expect_err("damaged").kind(), ErrorKind::Corrupt);
     }
     let absent = Id::of(mdl_objects::Kind::Commit, b"none");
     storage.delete(&key).expect("lose");
-    assert_eq!(
-        open(storage).odb().commit(&absent).expect_err("absent").kind(),
-        ErrorKind::NotFound
-    );
+    assert_eq!(open(storage).odb().commit(&absent).expect_err("absent").kind(), ErrorKind::NotFound);
 }
 
 /// A repository with HEAD detached at its only commit, and a directory to commit from.
@@ -133,9 +121,7 @@ fn detached() -> (MemoryStorage, Id, TempDir) {
     let (storage, repo) = fresh();
     let id = commit(&repo, "main", &run(1, 1, 200)[0]);
     let who = repo.config().signature();
-    repo.refs()
-        .set_head(&repo.write_lock().expect("lock"), &Head::Detached(id), &who, "detach")
-        .expect("detach");
+    repo.refs().set_head(&repo.write_lock().expect("lock"), &Head::Detached(id), &who, "detach").expect("detach");
     let source = TempDir::new().expect("temp dir");
     write(&run(1, 2, 200)[0], source.path());
     (storage, id, source)
@@ -164,9 +150,7 @@ fn a_detached_commit_does_not_pull_head_back() {
     let main = Head::Branch("main".to_owned());
     let meanwhile = AtEnd(|| {
         let who = two.config().signature();
-        two.refs()
-            .set_head(&two.write_lock().expect("lock"), &main, &who, "switch")
-            .expect("switch");
+        two.refs().set_head(&two.write_lock().expect("lock"), &main, &who, "switch").expect("switch");
     });
     let lost = one.commit(&labelled(1, &source), &meanwhile).expect_err("HEAD moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
@@ -191,10 +175,7 @@ fn a_reset_does_not_step_over_a_commit_made_during_its_checkout() {
     let lost = repo.reset(&first, true, &meanwhile).expect_err("main moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     let made = made.into_inner().expect("lock");
-    assert_eq!(
-        repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"),
-        made
-    );
+    assert_eq!(repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"), made);
 }
 
 #[test]
@@ -211,10 +192,8 @@ fn a_reflog_read_beside_a_commit_is_not_empty() {
         }
         Ok(())
     });
-    let log = open(Watched { inner: storage, before })
-        .refs()
-        .reflog(&RefName::branch("main").expect("a name"))
-        .expect("log");
+    let log =
+        open(Watched { inner: storage, before }).refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
     assert!(log.iter().any(|e| e.new == Some(first)), "{log:?}");
 }
 
@@ -262,9 +241,7 @@ fn an_index_that_notes_other_packs_than_it_has_is_looked_through() {
     };
     let check = |label: &str| {
         let repo = Repo::open(dir.path(), engine()).expect("open");
-        ids.iter()
-            .zip(&versions)
-            .for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
+        ids.iter().zip(&versions).for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
     };
     let (right, packs) = noted();
     let right = right.expect("noted by the commits");
@@ -274,14 +251,9 @@ fn an_index_that_notes_other_packs_than_it_has_is_looked_through() {
     let changes: [(&str, Change<'_>); 4] = [
         ("not noted", &|db| drop(db.remove("packs").expect("remove"))),
         ("too short", &|db| drop(db.insert("packs", b"x").expect("insert"))),
-        ("another set", &|db| {
-            drop(db.insert("packs", vec![1; 40]).expect("insert"))
-        }),
+        ("another set", &|db| drop(db.insert("packs", vec![1; 40]).expect("insert"))),
         ("packs that are not there", &|db| {
-            db.open_tree("packs")
-                .expect("tree")
-                .insert([7; 32], &[])
-                .expect("insert");
+            db.open_tree("packs").expect("tree").insert([7; 32], &[]).expect("insert");
             db.remove("packs").expect("remove");
         }),
     ];

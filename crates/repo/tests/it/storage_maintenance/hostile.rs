@@ -69,10 +69,7 @@ fn every_truncation_of_a_pack() {
         let errors = read_all(&repo, &objects, &format!("first {len} bytes"));
         assert_eq!(errors, objects.len(), "a pack without its end has no objects");
         if len % 16 == 0 || len + 100 > whole.len() {
-            assert!(
-                !repo.fsck(true, &Silent).expect("fsck").problems.is_empty(),
-                "first {len} bytes"
-            );
+            assert!(!repo.fsck(true, &Silent).expect("fsck").problems.is_empty(), "first {len} bytes");
         }
     }
     for extra in [&b"x"[..], &whole] {
@@ -95,15 +92,9 @@ fn every_flipped_bit_of_a_pack() {
         if bit % 8 == (bit / 8) % 8 {
             read_all(&repo, &objects, &label);
         }
-        assert!(
-            !repo.fsck(true, &Silent).expect("fsck").problems.is_empty(),
-            "quick: {label}"
-        );
+        assert!(!repo.fsck(true, &Silent).expect("fsck").problems.is_empty(), "quick: {label}");
         if bit % 64 == 0 {
-            assert!(
-                !repo.fsck(false, &Silent).expect("fsck").problems.is_empty(),
-                "full: {label}"
-            );
+            assert!(!repo.fsck(false, &Silent).expect("fsck").problems.is_empty(), "full: {label}");
         }
     }
     assert_eq!(read_all(&with(&storage, &key, &whole), &objects, "whole"), 0);
@@ -121,23 +112,14 @@ fn records_that_lie_are_found_out() {
     let (storage, _, objects) = small();
     let tensor = objects.iter().find(|o| o.1 == Kind::Tensor).expect("tensor");
     let (a, b) = (Id::of(Kind::Blob, b"a"), Id::of(Kind::Blob, b"b"));
-    let new = |id, kind, depth, base, logical| mdl_repo::pack::NewObject {
-        id,
-        kind,
-        depth,
-        base,
-        grand: None,
-        logical,
-    };
+    let new =
+        |id, kind, depth, base, logical| mdl_repo::pack::NewObject { id, kind, depth, base, grand: None, logical };
     let forgeries = [
         // Another kind, lengths beyond reason, bases that go round, a base that is no tensor, one that is not there.
         (vec![new(a, Kind::Tree, 0, None, 3)], b"\x00abc".to_vec()),
         (vec![new(a, Kind::Blob, 0, None, u64::MAX)], b"\x01abc".to_vec()),
         (vec![new(a, Kind::Tensor, 0, None, 1 << 60)], b"\x00".to_vec()),
-        (
-            vec![new(a, Kind::Tensor, 2, Some(b), 4), new(b, Kind::Tensor, 1, Some(a), 4)],
-            vec![0; 64],
-        ),
+        (vec![new(a, Kind::Tensor, 2, Some(b), 4), new(b, Kind::Tensor, 1, Some(a), 4)], vec![0; 64]),
         (vec![new(a, Kind::Tensor, 1, Some(a), 4)], vec![0; 64]),
         (vec![new(a, Kind::Tensor, 1, Some(objects[0].0), 4)], vec![0; 64]),
         (vec![new(a, Kind::Tensor, 9, Some(b), 4)], vec![0; 64]),
@@ -153,10 +135,7 @@ fn records_that_lie_are_found_out() {
                 content(&repo, &id, kind).expect_err("no such object");
             }
         }
-        assert!(
-            !repo.fsck(false, &Silent).expect("fsck").problems.is_empty(),
-            "forgery {i}"
-        );
+        assert!(!repo.fsck(false, &Silent).expect("fsck").problems.is_empty(), "forgery {i}");
         assert_eq!(read_all(&repo, &objects, "beside a forgery"), 0);
         let _ = repo.compact(&Default::default(), &Silent);
         repo.gc(&NOW, &Silent).expect("gc");
@@ -169,11 +148,7 @@ fn files_of(dir: &Path) -> Vec<std::path::PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).expect("dir") {
         let path = entry.expect("entry").path();
-        if path.is_dir() {
-            out.extend(files_of(&path))
-        } else {
-            out.push(path)
-        }
+        if path.is_dir() { out.extend(files_of(&path)) } else { out.push(path) }
     }
     out.sort();
     out
@@ -196,10 +171,7 @@ fn an_index_that_is_damaged_missing_or_held_only_costs_time() {
         }
     };
     check("whole");
-    let names: Vec<_> = files_of(&index)
-        .iter()
-        .map(|p| p.strip_prefix(&index).expect("below").to_owned())
-        .collect();
+    let names: Vec<_> = files_of(&index).iter().map(|p| p.strip_prefix(&index).expect("below").to_owned()).collect();
     assert!(!names.is_empty(), "the test needs an index");
     let mut noise = Noise(7);
     for name in &names {

@@ -21,14 +21,9 @@ const FILE: &str = "sub/model.safetensors";
 fn versions(n: usize) -> (Vec<Version>, Hints) {
     let mut noise = Noise(5);
     let mut hints = Hints::default();
-    let mut tensors: Vec<(&str, Vec<f32>)> = [("long", SEGMENT_BYTES / 4 + 300_000), ("short", 700)]
-        .map(|(name, len)| (name, noise.even(len)))
-        .to_vec();
-    let params = Params {
-        step: -160,
-        seed: Some(11),
-        ..Params::default()
-    };
+    let mut tensors: Vec<(&str, Vec<f32>)> =
+        [("long", SEGMENT_BYTES / 4 + 300_000), ("short", 700)].map(|(name, len)| (name, noise.even(len))).to_vec();
+    let params = Params { step: -160, seed: Some(11), ..Params::default() };
     for (name, values) in &tensors {
         let lattice = Lattice::new(&params, Dtype::F32, &[values.len()]).expect("lattice");
         hints.insert(FILE, *name, Arc::new(lattice));
@@ -38,9 +33,7 @@ fn versions(n: usize) -> (Vec<Version>, Hints) {
         let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let mut out = vec![0; raw.len()];
         assert_eq!(lattice.quantise(0, &raw, &mut out), Ok(Outcome::Quantised));
-        out.chunks_exact(4)
-            .map(|b| f32::from_le_bytes(b.try_into().expect("4")))
-            .collect()
+        out.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("4"))).collect()
     };
     let all = (0..n)
         .map(|_| {
@@ -59,21 +52,15 @@ fn versions(n: usize) -> (Vec<Version>, Hints) {
 fn commit_with(repo: &Repo, version: &Version, hints: &Hints) -> (Id, BTreeMap<String, (String, u64)>) {
     let dir = TempDir::new().expect("temp dir");
     write(version, dir.path());
-    let request = CommitRequest {
-        source: Some(dir.path().to_owned()),
-        hints: hints.clone(),
-        ..CommitRequest::default()
-    };
+    let request =
+        CommitRequest { source: Some(dir.path().to_owned()), hints: hints.clone(), ..CommitRequest::default() };
     let done = repo.commit(&request, &Silent).expect("commit");
     let seen = |t: mdl_repo::TensorReport| (t.name, (t.scheme, t.stored));
     (done.id, done.report.tensors.into_iter().map(seen).collect())
 }
 
 fn schemes(repo: &Repo, id: &Id) -> BTreeMap<String, Vec<String>> {
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(id).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(id).expect("commit").tree).expect("files");
     let manifest = repo.odb().manifest(&files[FILE].id).expect("manifest");
     let of = |t: mdl_objects::TensorRef| {
         let reader = repo.odb().tensor(&t.id).expect("tensor");
@@ -104,9 +91,7 @@ fn a_hint_makes_a_lattice_and_compaction_needs_none() {
     let (_, plain) = commit_with(&other, &all[0], &Hints::default());
     assert!(plain["long"].1 > stored[0]["long"].1 * 2);
 
-    let report = repo
-        .compact(&CompactOptions { dry_run: false }, &Silent)
-        .expect("compact");
+    let report = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((report.tensors_reencoded, report.deepest_after), (2, 2));
     assert!(schemes(&repo, &ids[3])["long"].iter().all(|s| s == "lattice-delta"));
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
@@ -136,10 +121,7 @@ fn palettes(n: usize) -> Vec<Version> {
 }
 
 fn tensor(repo: &Repo, commit: &Id) -> Id {
-    let files = repo
-        .odb()
-        .files(&repo.odb().commit(commit).expect("commit").tree)
-        .expect("files");
+    let files = repo.odb().files(&repo.odb().commit(commit).expect("commit").tree).expect("files");
     repo.odb().manifest(&files[FILE].id).expect("manifest").tensors[0].id
 }
 
@@ -168,12 +150,7 @@ fn a_delta_knows_its_grandparent() {
         assert_eq!(schemes(&repo, &ids[i])["few"], ["palette-delta-2"]);
     }
     // A part of a tensor is read the same way.
-    let part = repo
-        .odb()
-        .tensor(&tensors[4])
-        .expect("tensor")
-        .range(40, 400)
-        .expect("range");
+    let part = repo.odb().tensor(&tensors[4]).expect("tensor").range(40, 400).expect("range");
     assert_eq!(part, all[4][FILE][all[4][FILE].len() - 80_000 + 40..][..400]);
     assert_clean(&open(storage));
 }
@@ -182,9 +159,7 @@ fn a_delta_knows_its_grandparent() {
 fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     let (storage, repo, all, ids) = committed(9);
     move_ref(&repo, "refs/heads/side", Some(ids[6]));
-    let report = repo
-        .compact(&CompactOptions { dry_run: false }, &Silent)
-        .expect("compact");
+    let report = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((report.tensors_reencoded, report.deepest_before), (2, 8));
     // The base of version 7 is a delta to the first now, its grandparent the fifth delta as before.
     let tensors: Vec<Id> = ids.iter().map(|id| tensor(&repo, id)).collect();
@@ -193,9 +168,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     assert_eq!(report.deepest_after, 6);
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage.clone()));
-    let again = repo
-        .compact(&CompactOptions { dry_run: false }, &Silent)
-        .expect("compact");
+    let again = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((again.tensors_reencoded, again.packs_after), (0, again.packs_before));
     // What comes next stands on the tip, whose own base is the first version.
     let next = palettes(10).remove(9);
@@ -217,11 +190,7 @@ fn grandparents_that_no_version_names_stay() {
 #[test]
 fn a_damaged_grandparent_is_found() {
     let (storage, repo, all, ids) = committed(4);
-    let at = repo
-        .odb()
-        .locate(&tensor(&repo, &ids[1]))
-        .expect("locate")
-        .expect("tensor");
+    let at = repo.odb().locate(&tensor(&repo, &ids[1])).expect("locate").expect("tensor");
     let key = at.pack.id.key();
     let mut bytes = storage.get(&key).expect("get").expect("pack");
     bytes[at.record.offset as usize + 300] ^= 4;
@@ -242,39 +211,25 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
     let own = tensor_id(Dtype::U8, &[64], &bytes);
     let other = tensor_id(Dtype::U8, &[64], &[8; 64]);
     let whole = [&[0u8][..], &bytes].concat();
-    let new = |id, depth, base, grand| NewObject {
-        id,
-        kind: Kind::Tensor,
-        depth,
-        base,
-        grand,
-        logical: 64,
-    };
+    let new = |id, depth, base, grand| NewObject { id, kind: Kind::Tensor, depth, base, grand, logical: 64 };
     // Itself; one that is not there; one of another length; one that is as deep; and two that need each other.
     let cases = [
         vec![new(own, 3, Some(sound), Some(own))],
         vec![new(own, 3, Some(sound), Some(other))],
         vec![new(own, 3, Some(sound), Some(sound))],
         vec![new(own, 1, Some(sound), Some(sound))],
-        vec![
-            new(own, 9, Some(sound), Some(other)),
-            new(other, 8, Some(sound), Some(own)),
-        ],
+        vec![new(own, 9, Some(sound), Some(other)), new(other, 8, Some(sound), Some(own))],
     ];
     for case in cases {
         let copy = duplicate(&storage);
         let repo = open(copy.clone());
         for object in case {
             let mut header = vec![2, 3, Dtype::U8.code(), 1, 64];
-            [object.base, object.grand]
-                .iter()
-                .flatten()
-                .for_each(|id| header.extend_from_slice(id.as_bytes()));
+            [object.base, object.grand].iter().flatten().for_each(|id| header.extend_from_slice(id.as_bytes()));
             header.extend((whole.len() as u32).to_le_bytes());
             let len = (header.len() as u32).to_le_bytes();
             let mut pack = PackWriter::new(repo.storage()).expect("pack");
-            pack.add(object, &[whole.as_slice(), &header, &len].concat())
-                .expect("add");
+            pack.add(object, &[whole.as_slice(), &header, &len].concat()).expect("add");
             pack.finish(&repo.write_lock().expect("lock")).expect("finish");
         }
         let repo = open(copy);

@@ -22,10 +22,7 @@ fn scene() -> (MemoryStorage, Repo, [(Id, Version); 2]) {
 fn packs_are_condemned_first_and_deleted_once_their_grace_is_over() {
     let (storage, repo, [kept, gone]) = scene();
     let first = collect(&repo, GRACE);
-    assert_eq!(
-        (first.packs_condemned, first.packs_waiting, first.packs_deleted),
-        (1, 1, 0)
-    );
+    assert_eq!((first.packs_condemned, first.packs_waiting, first.packs_deleted), (1, 1, 0));
     assert!(first.bytes_condemned > 0 && first.bytes_freed == 0);
     assert_eq!(packs(&storage).len(), 2);
     pass(&storage, GRACE / 2);
@@ -40,10 +37,7 @@ fn packs_are_condemned_first_and_deleted_once_their_grace_is_over() {
     assert_clean(&repo);
     // Nothing is left to do, and that is seen.
     let idle = collect(&repo, GRACE);
-    assert_eq!(
-        (idle.packs_condemned, idle.packs_deleted, idle.packs_waiting),
-        (0, 0, 0)
-    );
+    assert_eq!((idle.packs_condemned, idle.packs_deleted, idle.packs_waiting), (0, 0, 0));
 }
 
 #[test]
@@ -51,10 +45,7 @@ fn with_no_grace_or_a_short_one_one_call_does_both() {
     for grace in [ZERO, Duration::from_millis(30)] {
         let (storage, repo, [kept, _]) = scene();
         let report = collect(&repo, grace);
-        assert_eq!(
-            (report.packs_condemned, report.packs_deleted, report.packs_waiting),
-            (1, 1, 0)
-        );
+        assert_eq!((report.packs_condemned, report.packs_deleted, report.packs_waiting), (1, 1, 0));
         assert_eq!(packs(&storage).len(), 1);
         assert_version(&repo, &kept.0, &kept.1);
     }
@@ -67,10 +58,7 @@ fn a_shorter_grace_later_counts_from_then() {
     let before = condemned(&storage);
     collect(&repo, GRACE / 60);
     let after = condemned(&storage);
-    assert!(
-        after[0][2] > before[0][2] && after[0][4] == "60000",
-        "{before:?} {after:?}"
-    );
+    assert!(after[0][2] > before[0][2] && after[0][4] == "60000", "{before:?} {after:?}");
     pass(&storage, GRACE / 60);
     assert_eq!(collect(&repo, GRACE).packs_deleted, 1);
 }
@@ -109,10 +97,7 @@ fn a_ref_moved_in_time_saves_its_packs_and_one_too_late_does_not_move() {
         let moved = repo.refs().update(&held, &side_of(&repo), None, Some(id), &who, "late");
         assert_eq!(moved.is_ok(), moves, "{moved:?}");
         if let Err(e) = moved {
-            assert_eq!(
-                (e.kind(), e.hint().as_deref()),
-                (ErrorKind::Conflict, Some("try again"))
-            );
+            assert_eq!((e.kind(), e.hint().as_deref()), (ErrorKind::Conflict, Some("try again")));
         }
         pass(&storage, GRACE);
         let report = collect(&at(&storage), GRACE);
@@ -132,14 +117,7 @@ fn a_writer_that_slept_through_both_phases_is_told() {
     collect(&at(&storage), ZERO);
     assert_eq!((condemned(&storage).len(), packs(&storage).len()), (0, 1));
     let who = repo.config().signature();
-    let moved = repo.refs().update(
-        &held,
-        &RefName::branch("late").expect("a name"),
-        None,
-        Some(id),
-        &who,
-        "late",
-    );
+    let moved = repo.refs().update(&held, &RefName::branch("late").expect("a name"), None, Some(id), &who, "late");
     assert_eq!(moved.expect_err("gone").kind(), ErrorKind::Conflict);
     assert_clean(&at(&storage));
 }
@@ -175,9 +153,7 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     let held = other.hold(&tag).expect("hold");
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);
     let who = other.config().signature();
-    let moved = other
-        .refs()
-        .update(&held, &RefName::tag("t").expect("a name"), None, Some(tag), &who, "tag");
+    let moved = other.refs().update(&held, &RefName::tag("t").expect("a name"), None, Some(tag), &who, "tag");
     moved.expect("in time");
     pass(&storage, GRACE);
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);
@@ -189,11 +165,8 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
 fn a_pack_of_the_same_name_is_taken_back() {
     let (storage, repo) = unlocked();
     commit(&repo, "main", &run(1, 1, 300)[0]);
-    let file = |_| NewFile {
-        rel: "a".to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(vec![7; 5000])),
-    };
+    let file =
+        |_| NewFile { rel: "a".to_owned(), executable: false, content: Content::Memory(Arc::new(vec![7; 5000])) };
     let staged = |repo: &Repo| repo.stage(&[file(())], None, &Silent).expect("stage");
     staged(&repo);
     collect(&repo, GRACE);
@@ -201,10 +174,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     let again = staged(&at(&storage)).remove(0);
     assert_eq!(condemned(&storage).len(), 0, "{line:?} was written again");
     let request = CommitRequest {
-        files: Some(vec![NewFile {
-            content: Content::Stored(again),
-            ..file(())
-        }]),
+        files: Some(vec![NewFile { content: Content::Stored(again), ..file(()) }]),
         branch: Some("joined".to_owned()),
         ..CommitRequest::default()
     };
@@ -243,10 +213,7 @@ fn a_mixed_pack_is_rewritten_and_a_compaction_condemns() {
     assert_eq!(condemned(&storage).len(), 0);
     let before = packs(&storage);
     repo.compact(&Default::default(), &Silent).expect("compact");
-    assert!(
-        before.iter().all(|p| packs(&storage).contains(p)),
-        "nothing goes at once"
-    );
+    assert!(before.iter().all(|p| packs(&storage).contains(p)), "nothing goes at once");
     // And what was written in between to shorten chains.
     let replaced = condemned(&storage).len();
     assert!(replaced >= before.len());

@@ -34,8 +34,7 @@ fn scene() -> Scene {
 fn check(storage: &MemoryStorage, kept: &[(Id, Version)], label: &str) {
     let repo = at(storage);
     assert_eq!(fsck(&repo).problems, [], "{label}");
-    kept.iter()
-        .for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
+    kept.iter().for_each(|(id, v)| assert!(checkout(&repo, id).expect(label) == *v, "{label}"));
 }
 
 /// Lets every fault happen at every change; afterwards everything is there, what was garbage can be committed again,

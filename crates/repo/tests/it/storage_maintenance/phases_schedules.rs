@@ -30,14 +30,7 @@ fn add(m: &mut Making, kind: Kind, bytes: &[u8]) -> Id {
     let pack = m.pack.as_mut().expect("not published yet");
     if pack.get(&id).is_none() && !m.repo.odb().contains(&id).expect("contains") {
         let (depth, base, grand, logical) = (0, None, None, bytes.len() as u64);
-        let object = NewObject {
-            id,
-            kind,
-            depth,
-            base,
-            grand,
-            logical,
-        };
+        let object = NewObject { id, kind, depth, base, grand, logical };
         pack.add(object, &[&[0], bytes].concat()).expect("add");
     }
     id
@@ -47,26 +40,14 @@ fn begin(storage: &MemoryStorage) -> Making {
     let repo = at(storage);
     let held = repo.write_lock().expect("begin");
     let pack = Some(PackWriter::new(repo.storage()).expect("pack"));
-    Making {
-        repo,
-        held,
-        pack,
-        blobs: Vec::new(),
-        commit: None,
-    }
+    Making { repo, held, pack, blobs: Vec::new(), commit: None }
 }
 
 /// A writer that wants to hold on to what was made before, if it is there.
 fn take_up(storage: &MemoryStorage, commit: Id) -> Option<Making> {
     let repo = at(storage);
     let held = repo.hold(&commit).ok()?;
-    Some(Making {
-        repo,
-        held,
-        pack: None,
-        blobs: Vec::new(),
-        commit: Some(commit),
-    })
+    Some(Making { repo, held, pack: None, blobs: Vec::new(), commit: Some(commit) })
 }
 
 /// What a blob looked up now would be stored as, or found as.
@@ -91,19 +72,12 @@ fn publish(m: &mut Making) -> mdl_repo::Result<()> {
         size: 40,
         id: Id::of(Kind::Blob, &[*b; 40]),
     };
-    let tree = Tree {
-        entries: m.blobs.iter().map(entry).collect(),
-    };
+    let tree = Tree { entries: m.blobs.iter().map(entry).collect() };
     let tree = add(m, Kind::Tree, &tree.encode());
     let commit = Commit {
         tree,
         parents: Vec::new(),
-        author: Signature {
-            name: "a".to_owned(),
-            email: "b".to_owned(),
-            time_ms: 1,
-            utc_offset_min: 0,
-        },
+        author: Signature { name: "a".to_owned(), email: "b".to_owned(), time_ms: 1, utc_offset_min: 0 },
         message: String::new(),
         step: None,
         epoch: None,
@@ -130,10 +104,7 @@ fn end(m: Making, name: &str) -> bool {
     let full = RefName::branch(name).expect("a name");
     let who = m.repo.config().signature();
     let old = m.repo.refs().get(&full).expect("ref");
-    m.repo
-        .refs()
-        .update(&m.held, &full, old, Some(commit), &who, "made")
-        .is_ok()
+    m.repo.refs().update(&m.held, &full, old, Some(commit), &who, "made").is_ok()
 }
 
 fn run_schedule(seed: u64) -> (usize, u64) {
@@ -163,12 +134,7 @@ fn run_schedule(seed: u64) -> (usize, u64) {
             8 | 9 => moved += usize::from(making[w].take().is_some_and(|m| end(m, &name))),
             10 | 11 => {
                 let repo = at(&storage);
-                if repo
-                    .refs()
-                    .get(&RefName::branch(&name).expect("a name"))
-                    .expect("ref")
-                    .is_some()
-                {
+                if repo.refs().get(&RefName::branch(&name).expect("a name")).expect("ref").is_some() {
                     drop_branch(&repo, &name);
                 }
             }

@@ -46,10 +46,7 @@ fn write(repo: &Repo, w: u64, retries: &AtomicU64, done: &Mutex<Vec<(Id, Version
                 Ok(()) => keep(gone, &old),
                 Err(e) => assert!(overtaken(&e), "{e}"),
             },
-            1 => keep(
-                insist(retries, || try_commit(repo, &format!("old-{w}-{i}"), &old)).id,
-                &old,
-            ),
+            1 => keep(insist(retries, || try_commit(repo, &format!("old-{w}-{i}"), &old)).id, &old),
             _ => {}
         }
     }
@@ -91,10 +88,7 @@ fn storm(storage: &MemoryStorage, collectors: usize) {
         collect(&at(storage), SHORT);
     }
     let (repo, all) = (at(storage), done.into_inner().expect("lock"));
-    println!(
-        "{} versions, {rounds:?} collections, {deleted:?} packs deleted, {retries:?} times overtaken",
-        all.len()
-    );
+    println!("{} versions, {rounds:?} collections, {deleted:?} packs deleted, {retries:?} times overtaken", all.len());
     assert!(deleted.into_inner() > 0, "nothing was collected beside the writers");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);

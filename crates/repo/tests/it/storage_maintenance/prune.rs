@@ -25,10 +25,7 @@ fn ids(report: &PruneReport) -> Vec<Id> {
 /// A run of whole tensors: no version leans on another.
 fn apart(repo: &mut Repo, branch: &str, n: usize, seed: u64) -> Vec<(Id, Version)> {
     repo.set_config("delta.max_depth", Some("0")).expect("set");
-    run(n, seed, 600)
-        .into_iter()
-        .map(|v| (commit(repo, branch, &v), v))
-        .collect()
+    run(n, seed, 600).into_iter().map(|v| (commit(repo, branch, &v), v)).collect()
 }
 
 fn assert_gone(repo: &Repo, id: &Id) {
@@ -47,14 +44,7 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     let dry = repo.prune(None, &latest(2), &DRY).expect("dry run");
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none() && dry.freed_bytes > 0);
     let done = repo.prune(None, &latest(2), &DO).expect("prune");
-    assert_eq!(
-        PruneReport {
-            dry_run: true,
-            ..done.clone()
-        },
-        dry,
-        "the dry run told the truth"
-    );
+    assert_eq!(PruneReport { dry_run: true, ..done.clone() }, dry, "the dry run told the truth");
     assert_eq!(ids(&done), go.iter().rev().map(|(id, _)| *id).collect::<Vec<_>>());
     assert!(done.kept[0].why.contains(&"tip of main".to_owned()), "{done:?}");
     // Until the grace is over everything is there, and can be had back.
@@ -71,11 +61,7 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     assert!(repo.prune(None, &latest(2), &DO).expect("again").pruned.is_empty());
     repo.set_config("gc.grace_hours", Some("0")).expect("set");
     let report = repo.gc(&GENTLE, &Silent).expect("gc");
-    assert_eq!(
-        (report.bytes_freed, report.pruned),
-        (dry.freed_bytes, 4),
-        "the dry run knew the bytes"
-    );
+    assert_eq!((report.bytes_freed, report.pruned), (dry.freed_bytes, 4), "the dry run knew the bytes");
     go.iter().for_each(|(id, _)| assert_gone(&repo, id));
     stay.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
@@ -89,15 +75,9 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     let next = run(7, 1, 600).remove(6);
     let id = commit(&repo, "main", &next);
     assert_eq!(repo.history(&[id]).expect("history").count(), 7);
-    assert!(matches!(
-        repo.undo_prune(Some(&[go[0].0])),
-        Err(RepoError::Pruned { .. })
-    ));
+    assert!(matches!(repo.undo_prune(Some(&[go[0].0])), Err(RepoError::Pruned { .. })));
     assert_eq!(repo.undo_prune(None).expect_err("gone").kind(), ErrorKind::User);
-    assert_eq!(
-        repo.undo_prune(Some(&[id])).expect_err("never pruned").kind(),
-        ErrorKind::User
-    );
+    assert_eq!(repo.undo_prune(Some(&[id])).expect_err("never pruned").kind(), ErrorKind::User);
     for refused in [
         repo.create_branch("b", &go[0].0, false).map(drop),
         repo.create_tag("t", &go[0].0, None, false).map(drop),
@@ -125,9 +105,7 @@ fn bases_of_what_stays_stay_until_a_compaction() {
     let all: Vec<Id> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     let stay = [4, 5, 9, 12];
     let rule = Retention::CustomSteps { steps: [0].into() };
-    let rules = Retention::Any {
-        rules: vec![latest(1), rule],
-    };
+    let rules = Retention::Any { rules: vec![latest(1), rule] };
     for i in stay {
         repo.create_tag(&format!("t{i}"), &all[i], None, false).expect("tag");
     }
@@ -148,12 +126,7 @@ fn bases_of_what_stays_stay_until_a_compaction() {
     stay.iter().for_each(|&i| assert_version(&repo, &all[i], &versions[i]));
     assert_clean(&repo);
     let before = packs(&storage);
-    assert_eq!(
-        repo.compact(&Default::default(), &Silent)
-            .expect("again")
-            .tensors_reencoded,
-        0
-    );
+    assert_eq!(repo.compact(&Default::default(), &Silent).expect("again").tensors_reencoded, 0);
     assert_eq!(packs(&storage), before);
     for id in [&all[0], &all[3], &all[11]] {
         assert_gone(&repo, id);
@@ -182,18 +155,10 @@ fn names_resumed_runs_and_other_branches_hold_on() {
     let all = apart(&mut repo, "main", 8, 1);
     let at = |i: usize| all[i].0;
     repo.create_tag("light", &at(0), None, false).expect("tag");
-    repo.create_tag("heavy", &at(1), Some("with a message"), false)
-        .expect("tag");
+    repo.create_tag("heavy", &at(1), Some("with a message"), false).expect("tag");
     repo.create_branch("side", &at(2), false).expect("branch");
     let who = repo.config().signature();
-    repo.refs()
-        .set_head(
-            &repo.write_lock().expect("lock"),
-            &Head::Detached(at(3)),
-            &who,
-            "detach",
-        )
-        .expect("head");
+    repo.refs().set_head(&repo.write_lock().expect("lock"), &Head::Detached(at(3)), &who, "detach").expect("head");
     let dir = TempDir::new().expect("temp dir");
     write(&run(9, 1, 600)[8], dir.path());
     let request = CommitRequest {
@@ -270,19 +235,14 @@ fn nothing_is_pruned_while_something_that_stays_is_not_whole() {
         let mut cut = sound.clone();
         cut.truncate(sound.len() - 1);
         storage.put(&key, &cut).expect("damage");
-        let error = open(storage.clone())
-            .prune(None, &latest(2), &DO)
-            .expect_err("a damaged pack");
+        let error = open(storage.clone()).prune(None, &latest(2), &DO).expect_err("a damaged pack");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         storage.delete(&key).expect("lose");
         let outcome = open(storage.clone()).prune(None, &latest(2), &DRY);
         if holds_kept {
             // The tip's own commit cannot even be read; of any other the version is named.
             let error = outcome.expect_err("a missing pack");
-            assert!(
-                matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound),
-                "{error}"
-            );
+            assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound), "{error}");
         }
         storage.put(&key, &sound).expect("back");
         assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
@@ -297,12 +257,7 @@ fn the_version_that_is_not_whole_is_named() {
     // A check that found the third version's tree unreadable.
     let tree = repo.odb().commit(&all[2]).expect("commit").tree;
     let found = repo.odb().locate(&tree).expect("locate").expect("there");
-    storage
-        .put(
-            &Key::fixed("unreadable"),
-            format!("{} {tree}\n", found.pack.id).as_bytes(),
-        )
-        .expect("put");
+    storage.put(&Key::fixed("unreadable"), format!("{} {tree}\n", found.pack.id).as_bytes()).expect("put");
     let repo = open(storage.clone());
     let error = repo.prune(None, &latest(2), &DO).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -322,10 +277,7 @@ fn a_damaged_record_stops_collections_and_is_found() {
     bad[20] ^= 1;
     storage.put(&Key::fixed("pruned"), &bad).expect("damage");
     let before = packs(&storage);
-    for outcome in [
-        repo.gc(&NOW, &Silent).map(drop),
-        repo.prune(None, &latest(1), &DO).map(drop),
-    ] {
+    for outcome in [repo.gc(&NOW, &Silent).map(drop), repo.prune(None, &latest(1), &DO).map(drop)] {
         assert_eq!(outcome.expect_err("refused").kind(), ErrorKind::Corrupt);
     }
     assert_eq!(packs(&storage), before);
@@ -398,11 +350,7 @@ fn an_undo_that_dies_has_happened_or_not() {
 fn pruners_side_by_side_lose_none_of_each_others_changes() {
     let (storage, mut repo) = fresh();
     let branches: Vec<String> = (0..4).map(|b| format!("run-{b}")).collect();
-    let all: Vec<_> = branches
-        .iter()
-        .zip(0..)
-        .map(|(b, seed)| apart(&mut repo, b, 4, seed))
-        .collect();
+    let all: Vec<_> = branches.iter().zip(0..).map(|(b, seed)| apart(&mut repo, b, 4, seed)).collect();
     thread::scope(|scope| {
         for branch in &branches {
             let storage = storage.clone();

@@ -15,15 +15,8 @@ use tempfile::TempDir;
 pub use crate::support::{Noise, engine, safetensors};
 
 /// A collection that neither age nor the reflog keeps anything from, and one that they do.
-pub const NOW: GcOptions = GcOptions {
-    prune_now: true,
-    ..GENTLE
-};
-pub const GENTLE: GcOptions = GcOptions {
-    dry_run: false,
-    prune_now: false,
-    grace: None,
-};
+pub const NOW: GcOptions = GcOptions { prune_now: true, ..GENTLE };
+pub const GENTLE: GcOptions = GcOptions { dry_run: false, prune_now: false, grace: None };
 
 /// What is asked before a key is read.
 pub type BeforeRead = dyn Fn(&str) -> Result<()> + Send + Sync;
@@ -110,10 +103,7 @@ pub fn run(n: usize, seed: u64, len: usize) -> Vec<Version> {
             b = step(&b, &mut noise);
             Version::from([
                 ("model.safetensors".to_owned(), file),
-                (
-                    "sub/state.json".to_owned(),
-                    format!("{{\"seed\": {seed}, \"step\": {i}}}").into_bytes(),
-                ),
+                ("sub/state.json".to_owned(), format!("{{\"seed\": {seed}, \"step\": {i}}}").into_bytes()),
             ])
         })
         .collect()
@@ -183,21 +173,11 @@ pub fn set(storage: &MemoryStorage, key: &str, value: &str) {
 }
 
 pub fn packs(storage: &dyn Storage) -> Vec<Key> {
-    storage
-        .list(&Prefix::fixed("packs/"))
-        .expect("list")
-        .into_iter()
-        .map(|s| s.key)
-        .collect()
+    storage.list(&Prefix::fixed("packs/")).expect("list").into_iter().map(|s| s.key).collect()
 }
 
 pub fn packed_bytes(storage: &dyn Storage) -> u64 {
-    storage
-        .list(&Prefix::fixed("packs/"))
-        .expect("list")
-        .iter()
-        .map(|s| s.size)
-        .sum()
+    storage.list(&Prefix::fixed("packs/")).expect("list").iter().map(|s| s.size).sum()
 }
 
 /// Moves a ref from wherever it stands; none: it goes.
@@ -222,10 +202,7 @@ pub fn forget(repo: &Repo) {
 pub fn fsck(repo: &Repo) -> FsckReport {
     let quick = repo.fsck(true, &Silent).expect("quick fsck");
     let full = repo.fsck(false, &Silent).expect("fsck");
-    assert!(
-        quick.problems.len() <= full.problems.len(),
-        "quick found more: {quick:?}"
-    );
+    assert!(quick.problems.len() <= full.problems.len(), "quick found more: {quick:?}");
     full
 }
 
@@ -237,11 +214,7 @@ pub fn assert_clean(repo: &Repo) {
 
 /// Moves `main` from `tip` to a commit of the same version that has no parents.
 pub fn squash(repo: &Repo, tip: Id) -> Id {
-    let orphan = mdl_objects::Commit {
-        parents: vec![],
-        report: None,
-        ..repo.odb().commit(&tip).expect("commit")
-    };
+    let orphan = mdl_objects::Commit { parents: vec![], report: None, ..repo.odb().commit(&tip).expect("commit") };
     let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
     let bytes = orphan.encode();
     let id = Id::of(mdl_objects::Kind::Commit, &bytes);
@@ -254,17 +227,12 @@ pub fn squash(repo: &Repo, tip: Id) -> Id {
         logical: bytes.len() as u64,
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
-    repo.odb()
-        .note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish"))
-        .expect("note");
+    repo.odb().note_pack(pack.finish(&repo.write_lock().expect("lock")).expect("finish")).expect("note");
     move_ref(repo, "refs/heads/main", Some(id));
     id
 }
 
 #[track_caller]
 pub fn assert_version(repo: &Repo, id: &Id, version: &Version) {
-    assert!(
-        checkout(repo, id).expect("checkout") == *version,
-        "version {id} came back changed"
-    );
+    assert!(checkout(repo, id).expect("checkout") == *version, "version {id} came back changed");
 }

@@ -17,18 +17,10 @@ fn the_numbers_add_up() {
     let len = |v: &Version| v.values().map(|b| b.len() as u64).sum::<u64>();
     // The first commit to a new branch builds on HEAD's.
     assert_eq!((s.commits, s.packs, s.damaged_packs), (6, 7, 0));
-    assert_eq!(
-        s.logical_bytes,
-        versions.iter().map(len).sum::<u64>() + run(2, 2, 600).iter().map(len).sum::<u64>()
-    );
+    assert_eq!(s.logical_bytes, versions.iter().map(len).sum::<u64>() + run(2, 2, 600).iter().map(len).sum::<u64>());
     assert_eq!(
         s.stored_bytes,
-        storage
-            .list(&Prefix::fixed("packs/"))
-            .expect("list")
-            .iter()
-            .map(|p| p.size)
-            .sum::<u64>()
+        storage.list(&Prefix::fixed("packs/")).expect("list").iter().map(|p| p.size).sum::<u64>()
     );
     assert_eq!((s.unreachable_objects, s.unreachable_bytes), (0, 0));
     assert!(!s.index, "memory has no index");
@@ -38,11 +30,7 @@ fn the_numbers_add_up() {
     assert_eq!(commits, [4, 3, 6]);
     assert_eq!(s.branches[1].exclusive, 0, "all of it is main's");
     assert!(s.branches[2].exclusive > 0 && s.branches[2].exclusive < s.branches[2].stored);
-    let a = s
-        .tensors
-        .iter()
-        .find(|t| t.name == "a" && t.path == "model.safetensors")
-        .expect("a");
+    let a = s.tensors.iter().find(|t| t.name == "a" && t.path == "model.safetensors").expect("a");
     assert_eq!((a.versions, a.logical), (6, 4 * 12000 + 2 * 2400));
     assert_eq!(s.files[0].name, "model.safetensors");
     assert_eq!(s.kinds.iter().map(|k| k.versions).sum::<u64>(), s.objects);

@@ -75,11 +75,7 @@ pub fn collect(repo: &Repo, grace: Duration) -> GcReport {
 }
 
 pub fn try_collect(repo: &Repo, grace: Duration) -> Result<GcReport> {
-    let options = GcOptions {
-        dry_run: false,
-        prune_now: true,
-        grace: Some(grace),
-    };
+    let options = GcOptions { dry_run: false, prune_now: true, grace: Some(grace) };
     repo.gc(&options, &Silent)
 }
 
@@ -108,7 +104,5 @@ pub fn pass(storage: &MemoryStorage, time: Duration) {
     let body: String = condemned(storage).into_iter().map(older).collect();
     let body = head + &body;
     let sum = blake3::hash(body.as_bytes()).to_hex();
-    storage
-        .put(&Key::fixed("condemned"), format!("{body}{sum}\n").as_bytes())
-        .expect("put");
+    storage.put(&Key::fixed("condemned"), format!("{body}{sum}\n").as_bytes()).expect("put");
 }

@@ -19,21 +19,12 @@ pub fn conforms(storage: &dyn Storage) {
     } else {
         open_locks(storage);
     }
-    assert!(
-        storage
-            .sweep_uploads(true)
-            .is_ok_and(|n| storage.sweep_uploads(false).is_ok_and(|m| n == m))
-    );
+    assert!(storage.sweep_uploads(true).is_ok_and(|n| storage.sweep_uploads(false).is_ok_and(|m| n == m)));
 }
 
 fn keys(storage: &dyn Storage, prefix: &str) -> Vec<String> {
     let prefix = Prefix::parse(prefix).expect("a prefix");
-    let listed: Vec<Key> = storage
-        .list(&prefix)
-        .expect("list")
-        .into_iter()
-        .map(|s| s.key)
-        .collect();
+    let listed: Vec<Key> = storage.list(&prefix).expect("list").into_iter().map(|s| s.key).collect();
     let mut keys = storage.keys(&prefix).expect("keys");
     keys.sort();
     assert_eq!(keys, listed);
@@ -54,14 +45,8 @@ fn values(s: &dyn Storage) {
     s.put(&Key::fixed("v/a"), b"one").expect("put");
     s.put(&Key::fixed("v/a"), b"two!").expect("replace");
     s.put(&Key::fixed("v/empty"), b"").expect("put");
-    assert_eq!(
-        (get(s, "v/a"), s.size(&Key::fixed("v/a")).expect("size")),
-        (Some(b"two!".to_vec()), Some(4))
-    );
-    assert_eq!(
-        (get(s, "v/empty"), s.size(&Key::fixed("v/empty")).expect("size")),
-        (Some(vec![]), Some(0))
-    );
+    assert_eq!((get(s, "v/a"), s.size(&Key::fixed("v/a")).expect("size")), (Some(b"two!".to_vec()), Some(4)));
+    assert_eq!((get(s, "v/empty"), s.size(&Key::fixed("v/empty")).expect("size")), (Some(vec![]), Some(0)));
     assert_eq!(get(s, "v"), None, "a prefix is no key");
     bounds(s);
 }
@@ -91,10 +76,7 @@ fn ranges(s: &dyn Storage) {
     s.read_at(&Key::fixed("r"), 6, &mut buf).expect("the end");
     s.read_at(&Key::fixed("r"), 10, &mut []).expect("nothing, at the end");
     assert!(s.read_at(&Key::fixed("r"), 7, &mut buf).is_err(), "beyond the end");
-    assert!(
-        s.read_at(&Key::fixed("r"), u64::MAX, &mut buf).is_err(),
-        "far beyond the end"
-    );
+    assert!(s.read_at(&Key::fixed("r"), u64::MAX, &mut buf).is_err(), "far beyond the end");
     assert!(s.read_at(&Key::fixed("absent"), 0, &mut buf).is_err());
 }
 
@@ -107,11 +89,7 @@ fn listing(s: &dyn Storage) {
     assert!(keys(s, "none/").is_empty());
     let listed = s.list(&Prefix::fixed("l/")).expect("list");
     assert!(listed.iter().all(|l| l.size == l.key.len() as u64));
-    assert!(
-        listed
-            .iter()
-            .all(|l| l.modified.elapsed().is_ok_and(|age| age < Duration::from_secs(60)))
-    );
+    assert!(listed.iter().all(|l| l.modified.elapsed().is_ok_and(|age| age < Duration::from_secs(60))));
     // Logs have such names, and so may branches.
     for key in ["o/a%2Fb", "o/a b+c", "o/\u{e9}", "o/x.d/1"] {
         s.put(&named(key), key.as_bytes()).expect("put");
@@ -133,43 +111,23 @@ fn uploads(s: &dyn Storage) {
     assert_eq!(get(s, "u/x"), Some(b"old".to_vec()));
     up.finish(&Key::fixed("u/x")).expect("finish");
     assert_eq!(get(s, "u/x"), Some(b"new value".to_vec()));
-    s.upload()
-        .expect("upload")
-        .finish(&Key::fixed("u/empty"))
-        .expect("finish");
+    s.upload().expect("upload").finish(&Key::fixed("u/empty")).expect("finish");
     assert_eq!(get(s, "u/empty"), Some(vec![]));
 }
 
 fn swaps(s: &dyn Storage) {
     let lost = |found: Option<&[u8]>| Swap::Lost(found.map(<[u8]>::to_vec));
-    assert_eq!(
-        s.swap(&Key::fixed("s/k"), Some(b"x"), Some(b"y")).expect("swap"),
-        lost(None)
-    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), Some(b"x"), Some(b"y")).expect("swap"), lost(None));
     assert_eq!(s.swap(&Key::fixed("s/k"), None, Some(b"1")).expect("swap"), Swap::Done);
-    assert_eq!(
-        s.swap(&Key::fixed("s/k"), None, Some(b"2")).expect("swap"),
-        lost(Some(b"1"))
-    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), None, Some(b"2")).expect("swap"), lost(Some(b"1")));
     assert_eq!(s.swap(&Key::fixed("s/k"), Some(b"1"), None).expect("swap"), Swap::Done);
     assert_eq!(get(s, "s/k"), None);
-    assert_eq!(
-        s.swap(&Key::fixed("s/k"), None, None).expect("swap"),
-        Swap::Done,
-        "absent stays absent"
-    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), None, None).expect("swap"), Swap::Done, "absent stays absent");
     assert_eq!(s.size(&Key::fixed("s/k")).expect("size"), None);
     assert!(keys(s, "s/").is_empty(), "a removed value is not listed");
     assert!(s.read_at(&Key::fixed("s/k"), 0, &mut [0]).is_err(), "nor read");
-    assert_eq!(
-        s.swap(&Key::fixed("s/k"), Some(b"1"), Some(b"3")).expect("swap"),
-        lost(None)
-    );
-    assert_eq!(
-        s.swap(&Key::fixed("s/k"), None, Some(b"sixteen bytes :)"))
-            .expect("again"),
-        Swap::Done
-    );
+    assert_eq!(s.swap(&Key::fixed("s/k"), Some(b"1"), Some(b"3")).expect("swap"), lost(None));
+    assert_eq!(s.swap(&Key::fixed("s/k"), None, Some(b"sixteen bytes :)")).expect("again"), Swap::Done);
     assert_eq!(keys(s, "s/"), ["s/k"]);
     s.put(&Key::fixed("s/n"), b"0").expect("put");
     // Eight threads count together: a swap that both of two win, or neither, shows in the sum.
@@ -181,10 +139,7 @@ fn swaps(s: &dyn Storage) {
                         let old = get(s, "s/n").expect("the counter");
                         let n: u64 = String::from_utf8(old.clone()).expect("text").parse().expect("number");
                         let new = (n + 1).to_string();
-                        if s.swap(&Key::fixed("s/n"), Some(&old), Some(new.as_bytes()))
-                            .expect("swap")
-                            == Swap::Done
-                        {
+                        if s.swap(&Key::fixed("s/n"), Some(&old), Some(new.as_bytes())).expect("swap") == Swap::Done {
                             break;
                         }
                     }
@@ -207,10 +162,7 @@ fn appends(s: &dyn Storage) {
     });
     let all = get(s, "logs/x").expect("the log");
     assert_eq!(all.len(), 8 * 20 * 32);
-    assert!(
-        all.chunks(32).all(|c| c.iter().all(|b| *b == c[0])),
-        "one call's bytes stay together"
-    );
+    assert!(all.chunks(32).all(|c| c.iter().all(|b| *b == c[0])), "one call's bytes stay together");
     s.put(&Key::fixed("logs/x"), b"short").expect("put");
     s.append(&Key::fixed("logs/x"), b"er").expect("append");
     assert_eq!(get(s, "logs/x"), Some(b"shorter".to_vec()));
@@ -231,10 +183,7 @@ fn appends(s: &dyn Storage) {
     s.append(&Key::fixed("logs/refs%2Fy"), b"4").expect("append");
     assert_eq!(get(s, "logs/refs%2Fy"), Some(b"4".to_vec()));
     s.delete(&Key::fixed("logs/refs%2Fy")).expect("delete");
-    assert_eq!(
-        (get(s, "logs/refs%2Fy"), keys(s, "logs/")),
-        (None, vec!["logs/x".to_owned()])
-    );
+    assert_eq!((get(s, "logs/refs%2Fy"), keys(s, "logs/")), (None, vec!["logs/x".to_owned()]));
 }
 
 fn deletion(s: &dyn Storage) {
@@ -281,15 +230,8 @@ fn packs(s: &dyn Storage) {
         });
     });
     let mut buf = [0; 6];
-    assert!(
-        s.read_at(&Key::fixed("packs/p"), bytes.len() as u64 - 5, &mut buf)
-            .is_err(),
-        "beyond the end"
-    );
-    assert!(
-        s.read_at(&Key::fixed("packs/p"), 1 << 40, &mut buf).is_err(),
-        "far beyond the end"
-    );
+    assert!(s.read_at(&Key::fixed("packs/p"), bytes.len() as u64 - 5, &mut buf).is_err(), "beyond the end");
+    assert!(s.read_at(&Key::fixed("packs/p"), 1 << 40, &mut buf).is_err(), "far beyond the end");
     s.delete(&Key::fixed("packs/p")).expect("delete");
     assert!(s.read_at(&Key::fixed("packs/p"), 0, &mut buf).is_err(), "gone is gone");
 }
@@ -301,10 +243,7 @@ fn open_locks(s: &dyn Storage) {
 }
 
 fn locks(s: &dyn Storage) {
-    let (one, two) = (
-        s.lock_shared().expect("shared"),
-        s.lock_shared().expect("shared with another"),
-    );
+    let (one, two) = (s.lock_shared().expect("shared"), s.lock_shared().expect("shared with another"));
     thread::scope(|scope| {
         let waiting = scope.spawn(|| drop(s.lock_exclusive().expect("exclusive")));
         thread::sleep(Duration::from_millis(30));

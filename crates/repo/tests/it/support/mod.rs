@@ -39,10 +39,7 @@ impl Place {
     }
 
     pub fn try_commit(&self, message: &str) -> Result<Committed> {
-        let request = CommitRequest {
-            message: message.to_owned(),
-            ..CommitRequest::default()
-        };
+        let request = CommitRequest { message: message.to_owned(), ..CommitRequest::default() };
         self.repo.commit(&request, &Silent)
     }
 
@@ -60,9 +57,7 @@ impl Place {
     pub fn file_at(&self, rev: &str, rel: &str) -> Vec<u8> {
         let out = TempDir::new().expect("temp dir");
         let id = self.repo.resolve(rev).expect("revision");
-        self.repo
-            .checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent)
-            .expect("checkout");
+        self.repo.checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
         std::fs::read(out.path().join(rel)).expect("file")
     }
 }
@@ -72,19 +67,14 @@ pub struct Noise(pub u64);
 
 impl Noise {
     pub fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let x = self.0 ^ (self.0 >> 29);
         x.wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (x >> 32)
     }
 
     /// Roughly normal, standard deviation about 0.05, like weights.
     pub fn weight(&mut self) -> f32 {
-        let sum: f64 = (0..6)
-            .map(|_| (self.next() >> 40) as f64 / (1u64 << 24) as f64 - 0.5)
-            .sum();
+        let sum: f64 = (0..6).map(|_| (self.next() >> 40) as f64 / (1u64 << 24) as f64 - 0.5).sum();
         (sum * 0.07) as f32
     }
 
@@ -94,9 +84,7 @@ impl Noise {
 
     /// Even in plus or minus 0.05: cheap where many are wanted.
     pub fn even(&mut self, n: usize) -> Vec<f32> {
-        (0..n)
-            .map(|_| ((self.next() >> 40) as f32 / 16_777_216.0 - 0.5) * 0.1)
-            .collect()
+        (0..n).map(|_| ((self.next() >> 40) as f32 / 16_777_216.0 - 0.5) * 0.1).collect()
     }
 
     pub fn bytes(&mut self, n: usize) -> Vec<u8> {
@@ -111,11 +99,7 @@ pub fn le(values: &[f32]) -> Vec<u8> {
 /// A safetensors file of f32 vectors.
 pub fn safetensors(tensors: &[(&str, &[f32])]) -> Vec<u8> {
     let shapes: Vec<[u64; 1]> = tensors.iter().map(|(_, v)| [v.len() as u64]).collect();
-    let shaped_: Vec<_> = tensors
-        .iter()
-        .zip(&shapes)
-        .map(|((n, v), s)| (*n, s.as_slice(), *v))
-        .collect();
+    let shaped_: Vec<_> = tensors.iter().zip(&shapes).map(|((n, v), s)| (*n, s.as_slice(), *v)).collect();
     shaped(&shaped_)
 }
 
