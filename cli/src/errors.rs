@@ -191,7 +191,7 @@ fn not_found_hint(what: &str) -> Option<&'static str> {
 /// Tells the user and gives the exit code.
 pub fn report(context: &Context, error: &CliError) -> ExitCode {
     match error {
-        // Whoever reads us has read enough.
+        // The reader of our output closed the pipe, as `head` does: no error.
         CliError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         CliError::Told(code) => return (*code).into(),
         _ => {}

@@ -19,7 +19,7 @@ const COUNTED: [&str; 1] = ["adding up objects"];
 const COUNT: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {eta} left";
 const UNKNOWN: &str = "{spinner} {msg}: {human_pos}";
 
-/// Draws bars, or nothing where nobody would see them.
+/// Draws bars; nothing if standard error is no terminal.
 #[derive(Debug)]
 pub struct Bars {
     /// Whether what is waited for is said.

@@ -75,14 +75,14 @@ class PendingCommit:
         return f"<PendingCommit step={self.step} branch={self.branch} {'done' if self.done() else 'under way'}>"
 
 
-#: The work stands in a list, so that whoever takes it out is the only one to hold it, and the snapshot with it.
+#: The work is boxed in a list: the thread that pops it holds the only reference to it and to its snapshot.
 _Job = tuple[PendingCommit, list[Callable[[], Commit]]]
 
 
 class Worker:
     """Makes commits one after the other.
 
-    At most ``pending`` snapshots exist at a time; whoever wants one more waits (back-pressure instead of growth).
+    At most ``pending`` snapshots exist at a time; a caller that wants one more waits (back-pressure instead of growth).
     Failures are kept until `check` or `drain` raises them.
     """
 
@@ -144,7 +144,7 @@ class Worker:
                 self._idle.notify_all()
 
     def check(self) -> None:
-        """Raises the first failure that nobody has seen yet."""
+        """Raises the first failure that was not raised yet."""
         while True:
             try:
                 pending = self._failed.popleft()
@@ -183,7 +183,7 @@ def _run(box: list[Callable[[], Commit]]) -> tuple[Any, BaseException | None]:
     try:
         return box.pop()(), None
     except BaseException as error:
-        # The frames of its traceback would keep the snapshot for as long as somebody keeps the error.
+        # The frames of its traceback would keep the snapshot alive as long as the error.
         traceback.clear_frames(error.__traceback__)
         return None, error
 

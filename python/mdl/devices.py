@@ -42,7 +42,7 @@ class Devices:
         self._events: dict[Any, Any] = {}
 
     def take(self, torch: Any, tensor: Any) -> Any | None:
-        """The tensor as contiguous memory of its GPU that nobody else writes to, or None: it has to go to the host."""
+        """Returns the tensor as contiguous GPU memory that no other code writes to; None: it has to go to the host."""
         if tensor.device.type != "cuda" or not tensor.numel() or not reaches(tensor.device.index):
             return None
         copied = self._aside or not tensor.is_contiguous()

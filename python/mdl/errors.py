@@ -27,7 +27,7 @@ class NotFoundError(MdlError, LookupError):
 
 
 class ConflictError(MdlError):
-    """Somebody else moved the branch first; nothing was lost, and nothing of this commit is on the branch."""
+    """Another writer moved the branch first; nothing was lost, and nothing of this commit is on the branch."""
 
 
 class CorruptError(MdlError):

@@ -79,7 +79,7 @@ def _at_exit() -> None:
         try:
             repo.flush()
         except Exception as error:
-            # Nobody is left to catch it.
+            # At exit no caller is left to catch it.
             print(f"mdl: {error}", file=sys.stderr)
 
 

@@ -18,7 +18,7 @@ from .handle import Handle
 from .state import VERSION, decode, references
 from .tensors import finish, place
 
-#: A longer document is nobody's state.
+#: No state's JSON document is longer.
 MOST_JSON = 1 << 30
 #: Name, dtype, shape; of a view: stored tensor, offset in bytes, strides in elements.
 _Listed = tuple[str, str, list[int], "tuple[str, int, list[int]] | None"]

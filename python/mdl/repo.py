@@ -31,7 +31,7 @@ Path = str | os.PathLike[str]
 _PARENTS: list[Any] = []
 #: A longer file is copied aside on disk.
 _IN_MEMORY = 1 << 20
-#: How often a commit is made again on top of somebody else's.
+#: How often a commit is retried on top of a concurrent writer's.
 _TRIES = 20
 #: Where a background commit of a directory has its links: swept by the repository if a killed process leaves them.
 _LINKS = "candidates"
@@ -175,8 +175,8 @@ class Repo:
     ) -> Any:
         """Makes a version of the files in a directory, as a framework wrote them; everything else as `commit`.
 
-        Without ``wait`` the files are first linked aside, so that whoever rotates checkpoints cannot pull them away;
-        they must not be written to in place.
+        Without ``wait`` the files are first hard-linked aside, so that a framework's checkpoint rotation cannot delete
+        them too early; they must not be written to in place.
         """
         self._worker.check()
         said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
@@ -591,8 +591,8 @@ def _on_top(make: Callable[[], Commit]) -> Commit:
         try:
             return make()
         except ConflictError:
-            # Somebody else committed to the branch. What was said was "this state, on top of the branch": so on
-            # top of theirs. What was stored for the first try is found again.
+            # Another writer committed to the branch. The caller asked for "this state, on top of the branch": so on
+            # top of that commit. What was stored for the first try is found again.
             if not left:
                 raise
     raise AssertionError("the last try returns or raises")

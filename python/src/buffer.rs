@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 /// Bytes of a Python object that lives elsewhere.
 ///
 /// Invariant, kept by `python/mdl`, which alone makes these: `start..start + len` is memory of the process that `owner`
-/// keeps alive and in place, and nobody resizes it. The values may be those of a tensor that somebody writes to at the
-/// same time, as with `torch.save`: each byte is then the old one or the new one. What must not see later values is
+/// keeps alive and in place, and nothing resizes it. Another thread may write to the tensor at the same time, as with
+/// `torch.save`: each byte is then the old one or the new one. What must not see later values is
 /// copied first (`files::Arena`).
 #[derive(Debug)]
 pub struct Lent {

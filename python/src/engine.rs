@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Where to compress, where nobody said.
+/// Environment variable: the device to compress on if the caller named none.
 const DEVICE: &str = "MDL_DEVICE";
 
 struct Mine {

@@ -27,7 +27,7 @@ enum Piece {
     Lent(Lent),
     /// Offset and length in a snapshot.
     Kept(Arc<Buffer>, usize, usize),
-    /// On a GPU, and nobody writes to it any more.
+    /// On a GPU, and not written to any more.
     There(There),
 }
 

@@ -16,9 +16,9 @@ const NICE: i32 = 10;
 /// Who waits for the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// The caller.
+    /// The caller waits for the result.
     Waiting,
-    /// Nobody.
+    /// Background commit: the caller goes on.
     Background,
 }
 

@@ -122,7 +122,7 @@ def test_a_killed_rank_leaves_no_commit(tmp_path: Path) -> None:
     if binary().exists():
         for verb in ("fsck", "gc", "fsck"):
             subprocess.run([binary(), verb], cwd=tmp_path, check=True, capture_output=True)
-    # What was staged is in nobody's way.
+    # What was staged does not disturb the next save.
     dcp.save({"x": torch.ones(3)}, storage_writer=MdlWriter(tmp_path, step=1))
     assert [c.step for c in mdl.Repo.open(tmp_path).log()] == [1, None]
 

@@ -1,4 +1,4 @@
-"""`mdl.Compressor` on several processes: rounds of a search, one commit for all, failures that leave nobody waiting.
+"""`mdl.Compressor` on several processes: rounds of a search, one commit for all, failures that leave no rank waiting.
 
 All scenes share one start of the processes: importing torch is what takes the time.
 """

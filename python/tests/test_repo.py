@@ -151,7 +151,7 @@ def test_directories_as_a_framework_wrote_them(repo: mdl.Repo, tmp_path: pathlib
     torch.save({"w": torch.arange(6.0).reshape(2, 3), "n": 3}, out / "optimizer.pt")
     (out / "sub" / "config.json").write_text("{}")
     pending = repo.commit_dir(out, step=5, wait=False)
-    # Whoever rotates checkpoints may do so at once.
+    # The framework may rotate its checkpoints at once.
     for path in [out / "optimizer.pt", out / "sub" / "config.json"]:
         path.unlink()
     commit = pending.result()

@@ -197,7 +197,7 @@ def test_what_shares_memory_but_not_values_is_not_tied(repo: mdl.Repo) -> None:
         def __init__(self, n: int) -> None:
             self.n = n
 
-    # Each makes an array that nobody else keeps: the next one may get its address.
+    # Each makes an array without another reference: the next one may get its address.
     mdl.register(Maker, "tests.Maker", lambda m: np.full((8, 2), m.n).reshape(4, 4).T[:2], lambda a: int(a[0, 0]))
     assert back(repo, {"list": [Maker(i) for i in range(50)]}) == {"list": list(range(50))}
 

@@ -203,7 +203,7 @@ impl App {
         is_local(self.options(), self.hosts())
     }
 
-    /// Opens a repository, whoever asks.
+    /// Opens a repository, without a check of the caller's rights.
     ///
     /// # Errors
     /// There is none of the name; it cannot be opened.

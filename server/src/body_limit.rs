@@ -43,7 +43,7 @@ tokio::task_local! {
 enum Trust {
     /// Nothing.
     Unknown,
-    /// A token, or that the repository is for everybody to read.
+    /// A token, or that anonymous callers may read the repository.
     Reader,
     /// That the request may change something.
     Writer,
@@ -97,7 +97,7 @@ pub(crate) fn allow(scope: Scope) {
         Scope::Read => Trust::Reader,
         Scope::Write | Scope::Admin => Trust::Writer,
     };
-    // Outside of a request there is nobody to wait for.
+    // Outside of a request there is no body to wait for.
     let _ = KNOWN.try_with(|known| known.learn(trust));
 }
 

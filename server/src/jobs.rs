@@ -89,7 +89,7 @@ pub struct JobPart {
     pub what: String,
     /// Units (mostly bytes) that are done.
     pub done: u64,
-    /// Units there are; 0: nobody knows.
+    /// Units there are; 0: unknown.
     pub total: u64,
 }
 

@@ -20,11 +20,11 @@ use tokio::sync::Mutex;
 /// When the repositories' place was last looked at, and whether it was there.
 pub type Readiness = Arc<Mutex<Option<(Instant, bool)>>>;
 
-/// How long what was found of the repositories' place holds: whoever asks, it is looked at once.
+/// How long a readiness result is reused: within it, all callers together cause one check.
 const READY_FRESH: Duration = Duration::from_secs(2);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Routes for anybody.
+/// Routes that need no token.
 pub fn open() -> Routes {
     Routes::new().get(Need::Nothing, "/healthz", || async { "ok\n" }).get(Need::Nothing, "/readyz", ready)
 }

@@ -93,12 +93,12 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "not_found", format!("{what} not found: {name}"))
     }
 
-    /// Somebody else was first (409).
+    /// A concurrent writer was first (409).
     pub fn conflict(message: impl Into<String>) -> Problem {
         Problem::new(StatusCode::CONFLICT, "conflict", message)
     }
 
-    /// Nobody the server knows asks (401).
+    /// The caller is not authenticated (401).
     pub fn unauthorized(message: impl Into<String>) -> Problem {
         let challenge = HeaderValue::from_static("Bearer realm=\"mdl\"");
         let basic = HeaderValue::from_static("Basic realm=\"mdl\"");
@@ -170,7 +170,7 @@ impl From<RepoError> for Problem {
     fn from(error: RepoError) -> Problem {
         let full = error.is_full();
         let (status, kind) = match error.kind() {
-            // Nobody need try again soon.
+            // A full disk: 507, not 500.
             ErrorKind::Io if full => (StatusCode::INSUFFICIENT_STORAGE, "io"),
             ErrorKind::User => (StatusCode::UNPROCESSABLE_ENTITY, "user"),
             ErrorKind::Usage => (StatusCode::BAD_REQUEST, "usage"),

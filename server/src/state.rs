@@ -13,7 +13,7 @@ pub const DIR: &str = ".mdl-serve";
 /// Ends the name of a file that is being written.
 const PART: &str = ".part";
 
-/// Makes the directory, which nobody else may look into.
+/// Makes the directory, readable by its owner only.
 ///
 /// # Errors
 /// It cannot be made.
@@ -56,7 +56,7 @@ pub fn sweep_parts(dir: &Path) {
     }
 }
 
-/// So many random bytes as hexadecimal digits: names that nobody can guess.
+/// Returns so many random bytes as hexadecimal digits: names that cannot be guessed.
 ///
 /// # Errors
 /// The system has none.

@@ -153,7 +153,7 @@ class Build(Server):
 
 
 def cold_and_memory(root: Path, digests: dict[str, str], memory: str, build: Path | None = None) -> dict[str, Any]:
-    """64 downloaders of 20 revisions that nobody has asked for before."""
+    """64 downloaders of 20 revisions that no client has asked for before."""
     with Build(root, build, "--memory", memory) as server:
         shutil.rmtree(root / ".mdl-serve" / "decoded", ignore_errors=True)
         server.stop()

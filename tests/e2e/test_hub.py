@@ -59,7 +59,7 @@ def server(tmp_path: Path, folders: dict[int, Path]) -> Iterator[Server]:
 
 @pytest.fixture
 def environment(tmp_path: Path, server: Server) -> dict[str, str]:
-    """For the clients: this server, a cache of their own, and nobody else's settings."""
+    """Environment of the clients: this server, a cache of their own, and no settings of the user's."""
     home = tmp_path / "home"
     home.mkdir()
     return {

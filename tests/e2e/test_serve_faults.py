@@ -55,7 +55,7 @@ def state(root: Path) -> Path:
 
 
 def left_behind(root: Path) -> list[str]:
-    """Files that wait for somebody: parts of requests, and uploads under way."""
+    """Files of unfinished transfers: parts of requests, and uploads under way."""
     places = [state(root) / place for place in ("spool", "repos")]
     return sorted(str(p.relative_to(root)) for place in places for p in place.rglob("*") if p.is_file())
 
@@ -333,7 +333,7 @@ def test_uploads_that_are_cut_or_lie_leave_nothing(served: tuple[Mdl, Server]) -
         (f"{LFS}/objects/{oid}", "PUT", "application/octet-stream", data),
         (f"{HUB}/commit/main", "POST", "application/x-ndjson", line),
     ):
-        # Without its last four bytes a form has no end; one more line break behind that is nobody's.
+        # Without its last four bytes a form has no end; the line break behind that is not part of it.
         for cut in (0, 1, len(body) // 2, len(body) - 4):
             length = raw.head(method, target, {"Content-Type": kind, "Content-Length": str(len(body))})
             chunked = raw.head(method, target, {"Content-Type": kind, "Transfer-Encoding": "chunked"})
@@ -446,7 +446,7 @@ def test_slow_clients_are_let_go_and_keep_nobody_waiting(impatient: Server) -> N
                 assert server.get("/readyz", Connection="close").status == 200
                 assert time.monotonic() - asked < 3, "others were kept waiting"
             assert all(raw.is_closed(c, STALL + SLACK) for c in stalling), "a body that stalls holds its connection"
-            # What is read of the rest empties the buffers: whoever is let go gets less than the whole.
+            # What is read of the rest empties the buffers: a dropped client gets less than the whole.
             assert until(lambda: handles(server.pid) <= handles_before + 7 + 4, STALL + SLACK), (
                 "a reader that stalls holds its connection"
             )

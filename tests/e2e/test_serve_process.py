@@ -64,7 +64,7 @@ def again_and_again(what: Callable[[], None], pause: float) -> Iterator[None]:
 
 
 def is_served(server: Server, within: float) -> bool:
-    """Whether somebody new gets an answer in time."""
+    """Whether a new client gets an answer in time."""
     end = time.monotonic() + within
     while (left := end - time.monotonic()) > 0:
         with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ def test_heads_that_never_end_give_way_to_others(root: Path) -> None:
                     held[n] = connect()
 
         held += [connect() for _ in range(24)]
-        # However many of them come back: they wait in line as everybody does.
+        # However many of them come back: they wait in line like all clients.
         with again_and_again(hold, 1):
             assert all(is_served(server, 4 * SLACK) for _ in range(3))
 

@@ -19,7 +19,7 @@ from support.served import fill
 from support.server import Answer, Server, create_token
 
 SECRET = "kept-between-us"
-"""In every name, message and file of the repositories that are not for everybody."""
+"""In every name, message and file of the private repositories."""
 SCOPES = ("read", "write", "admin")
 
 
@@ -38,7 +38,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 class House:
-    """A server with a repository of Ada's and one of Bob's, one that everybody may read, and tokens of all kinds."""
+    """A server with private repositories of Ada and Bob, one readable without a token, and tokens of all kinds."""
 
     def __init__(self, root: Path, server: Server) -> None:
         self.root, self.server = root, server

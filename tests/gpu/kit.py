@@ -45,7 +45,7 @@ def built(*what: str, test: bool = False) -> Path:
 
 
 def nvrtc() -> str:
-    """Where this environment, or whoever calls, has NVRTC 12."""
+    """Returns where MDL_NVRTC or this environment has NVRTC 12."""
     if given := os.environ.get("MDL_NVRTC"):
         return given
     for folder in sys.path:

@@ -31,7 +31,7 @@ class Bucket:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, nor ten thousand above them, where SeaweedFS has its second ones."""
+    """Free ports; so are those ten thousand above them, where SeaweedFS has its second ones."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(12000, 22000)

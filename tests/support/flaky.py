@@ -59,7 +59,7 @@ class Flaky:
 
         class Proxy(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
-                """Whoever is killed resets the connection that it kept."""
+                """Ignores errors: a killed process resets the connection that it kept."""
 
         self.server = Proxy(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -74,7 +74,7 @@ class Flaky:
         self.server.server_close()
 
     def settle(self, seconds: float = 60) -> None:
-        """Waits until everything that is on the line now has arrived, or is lost with whoever was to have it."""
+        """Waits until everything that is on the line now has arrived, or its receiver is gone."""
         with self.lock:
             now = set(self.under_way)
         until = time.monotonic() + seconds
@@ -104,7 +104,7 @@ class Flaky:
             self.relay(handler)
 
     def relay(self, handler: BaseHTTPRequestHandler) -> None:
-        """Passes bytes on as they come, so that whoever is killed leaves half a body on the line."""
+        """Passes bytes on as they come, so that a killed sender leaves half a body on the line."""
         kind = self.choose()
         handler.close_connection = kind in ("drop", "clip", "lose", "cut")
         length = int(handler.headers.get("Content-Length") or 0)

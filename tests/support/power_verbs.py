@@ -21,7 +21,7 @@ from .power_site import RUNS, SERVED, Site
 
 
 def write_in_the_work_tree(site: Site) -> None:
-    """As a program that is done before the last two seconds: what it wrote may count as known, and nobody synced it."""
+    """As a program that is done before the last two seconds: what it wrote may count as known, and was never synced."""
     tree = site.repo.repo
     copy_tree(site.version(11), tree)
     for path in tree.rglob("*"):

@@ -39,7 +39,7 @@ class Recorder:
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def record(self, kind: bytes, offset: int = 0, data: bytes | memoryview = b"") -> None:
-        """Before the answer, so that the log has whatever somebody was told is done."""
+        """Logs before the answer is sent, so that the log has everything that was acknowledged."""
         os.write(self.log, RECORD.pack(kind, offset, len(data)) + data)
 
     def answer(self, opcode: int, body: memoryview) -> bytes | int:

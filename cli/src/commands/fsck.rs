@@ -87,7 +87,7 @@ fn problem(context: &mut Context, p: &Problem) -> Result<()> {
         writeln!(context.out, "  {what}  in {}{more}", shown.join(", "))?;
     }
     let all: BTreeSet<String> = p.affected.iter().map(|a| a.commit.short()).collect();
-    // The versions are named to the last: whoever is not named can rely on being whole.
+    // Every affected version is named: one that is not named is whole.
     if places.len() > SHOWN || places.values().any(|c| c.len() > FEW) {
         let all: Vec<String> = all.into_iter().collect();
         writeln!(context.out, "  in all {}:", count(all.len() as u64, "version"))?;

@@ -212,7 +212,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     };
     let out = &mut context.out;
     let ready = |url: &str| {
-        // Whoever closed standard output does not want to know.
+        // A reader that closed our standard output needs no URL.
         let _ = writeln!(out, "listening on {url}").and_then(|()| out.flush());
     };
     mdl_server::run(args.options(), engine, log, ready).map_err(CliError::from)

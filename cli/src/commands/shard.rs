@@ -134,7 +134,7 @@ fn put(context: &mut Context, args: Put) -> Result<()> {
 fn join(context: &mut Context, args: Join) -> Result<()> {
     args.said.check()?;
     let repo = context.repo()?;
-    // Nobody sits at the terminal of a finisher: there is no editor to ask.
+    // The finisher runs unattended: it opens no editor.
     let unsaid = || Err(CliError::usage("no message is given", "say what this version is with -m TEXT or --step N"));
     let request = JoinRequest { session: args.session, ranks: args.ranks, commit: args.said.request(unsaid)? };
     let done = repo.join_shards(&request, &context.bars)?;

@@ -75,8 +75,8 @@ pub struct Moved {
     pub changed: Vec<(String, Change)>,
 }
 
-/// Points HEAD at a commit and makes the work tree that version. Where HEAD's version is the one that is wanted,
-/// changed files are in nobody's way: they stay, as git leaves them.
+/// Points HEAD at a commit and checks its files out into the work tree. If HEAD is at that commit already, changed
+/// files are no conflict: they stay, as in git.
 pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
     if !force && repo.files_of()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
         let changes = repo.status(progress)?;
@@ -103,7 +103,7 @@ pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError 
     CliError::Repo(RepoError::user(message, hint))
 }
 
-/// A repository in its own version would grow with every commit, and nobody wants it there.
+/// Refuses to commit the repository's own directory: it would grow with every commit.
 pub fn refuse_repository(repo: &Repo, path: &Path) -> Result<()> {
     let inside = |dir: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(dir));
     if repo.dir().is_some_and(inside) {

@@ -170,7 +170,7 @@ fn branch(repo: &Repo, asked: Option<String>) -> Result<String> {
     }
 }
 
-/// Set by Ctrl-C and SIGTERM; the second one ends the program as if nobody had listened.
+/// Set by the first Ctrl-C or SIGTERM; the second one ends the program at once, as without a handler.
 fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let listen = |signal| {

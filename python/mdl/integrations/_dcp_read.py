@@ -1,7 +1,7 @@
-"""Tensors of a load plan, filled from stored parts: what is read at once, what row by row, and where it goes.
+"""Fills the tensors of a DCP load plan from stored shards: which shards are read as a whole, which row by row.
 
-A part that one request wants as it is stored is decoded into the tensor that is to be filled. A part that is small, or
-needed for the most part, is decoded once into memory of its own; of others only the rows that somebody wants are read.
+A shard that one request wants as it is stored is decoded straight into the tensor to be filled. One that is small, or
+mostly needed, is decoded once into memory of its own; of the others only the requested rows are read.
 """
 
 from __future__ import annotations

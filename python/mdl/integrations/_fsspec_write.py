@@ -178,7 +178,7 @@ def commit(repo: Repo, rev: str | None, change: Mapping[str, pathlib.Path | None
         before = made.parents[0] if made.parents else None
         if before == expected:
             return made
-        # Somebody committed meanwhile, and this version lacks what they did: once more, from theirs.
+        # Another writer committed meanwhile, and this version lacks its changes: once more, on top of that commit.
         parent, expected = before, made.id
 
 

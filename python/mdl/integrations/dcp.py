@@ -105,7 +105,7 @@ class MdlWriter(StorageWriter):
         """Learns this process's rank.
 
         Raises:
-            UsageError: the ranks are not to talk to each other, and so nobody can join what they write.
+            UsageError: without collectives between the ranks, no rank can join what they write.
         """
         if not kwargs.get("use_collectives", True) and dist.is_initialized() and dist.get_world_size() > 1:
             raise UsageError("use_collectives=False makes no common version", "save with use_collectives=True")
@@ -119,7 +119,7 @@ class MdlWriter(StorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """The plans, each with the name of this save's session; runs on the coordinator."""
         if len(plans) == 1:
-            # Nobody has to be waited for: one commit of what was staged does.
+            # There is no other rank to wait for: one commit of what was staged does.
             return plans
         self._session = _new_session()
         return [replace(plan, storage_data=Turn(self._session, rank)) for rank, plan in enumerate(plans)]

@@ -1,4 +1,4 @@
-"""What `mdl.Compressor` is made of, a room each; importing any of them imports torch.
+"""Internal parts of `mdl.Compressor`, one module each; importing any of them imports torch.
 
-Nobody outside knows these.
+None of them is public API.
 """

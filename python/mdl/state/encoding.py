@@ -76,7 +76,7 @@ class _Walk:
         #: Top-level key -> stem of its file; bare tensors at the top go to `model`.
         self.by_entry: dict[Any, str] = {}
         self._names: set[tuple[str, str]] = set()
-        #: With the tensor itself: while it lives nobody else gets its address.
+        #: Holds the tensor itself, so that no other object can get its address meanwhile.
         self._shared: dict[Any, tuple[Leaf, dict[str, Any], Any]] = {}
         self._above: set[int] = set()
 

@@ -7,7 +7,7 @@ use crate::{
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-/// Bytes that somebody asks for.
+/// A representation that a request may get: its validators and length.
 pub(super) struct Offer<'a> {
     /// Changes whenever the bytes do; quoted.
     pub(super) etag: &'a str,

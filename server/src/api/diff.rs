@@ -60,9 +60,9 @@ struct FileInfo {
     size_after: Option<u64>,
     /// Whether only the executable bit differs.
     mode_only: bool,
-    /// Tensors that are the same in both; none: nobody looked.
+    /// Tensors that are the same in both; none: not compared.
     same_tensors: Option<u64>,
-    /// Tensors that differ; none: nobody looked.
+    /// Tensors that differ; none: not compared.
     tensors: Option<Vec<TensorInfo>>,
 }
 

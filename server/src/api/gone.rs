@@ -12,7 +12,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Tells the work that nobody waits for it, when the request is dropped.
+/// When the request is dropped, tells the work that the client is gone.
 struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {

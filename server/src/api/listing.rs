@@ -97,7 +97,7 @@ pub(super) fn manifest(repo: &Repo, entry: &Entry) -> Result<Option<Manifest>> {
     Ok(has.then(|| repo.odb().manifest(&entry.id)).transpose()?)
 }
 
-/// A file; its tensors are added by whoever wants them.
+/// Describes a file; a caller that wants its tensors adds them.
 pub(super) fn file(path: &str, entry: &Entry, manifest: Option<&Manifest>) -> FileInfo {
     FileInfo {
         path: path.to_owned(),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Commits on a page, if nobody asks for another number, and at most.
+/// Commits on a page: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 /// Bytes of commits on a page: one that is larger comes alone.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Policies on a page, if nobody asks for another number, and at most.
+/// Policies on a page: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Repositories on a page, if nobody asks for another number, and at most.
+/// Repositories on a page: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
@@ -38,7 +38,7 @@ struct RepoInfo {
     default_branch: Option<String>,
     /// The commit that HEAD stands on (64 hex digits); none: there is no commit yet.
     head: Option<String>,
-    /// Whether anybody may read it.
+    /// Whether it may be read without a token.
     anonymous_read: bool,
 }
 
@@ -69,7 +69,7 @@ struct NewRepo {
     name: RepoName,
     /// The first branch; `main` if nothing is said.
     branch: Option<String>,
-    /// Whether anybody may read it; false if nothing is said.
+    /// Whether it may be read without a token; false by default.
     #[serde(default)]
     anonymous_read: bool,
 }
@@ -78,7 +78,7 @@ struct NewRepo {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RepoSettings {
-    /// Whether anybody may read it.
+    /// Whether it may be read without a token.
     anonymous_read: Option<bool>,
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Files or tensors on a page, if nobody asks for another number, and at most.
+/// Files or tensors on a page: by default, and at most.
 const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
 

@@ -18,7 +18,7 @@ use http::{StatusCode, request::Parts};
 use mdl_repo::Repo;
 use std::sync::Arc;
 
-/// Setting of a repository that anybody may read.
+/// Setting of a repository that anonymous callers may read.
 pub const ANONYMOUS_READ: &str = "serve.anonymous_read";
 
 /// A repository that the caller may do something with.
@@ -154,7 +154,7 @@ impl App {
     }
 }
 
-/// Whether anybody may read it.
+/// Returns whether anonymous callers may read it.
 pub fn is_open(repo: &Repo) -> bool {
     repo.config().get(ANONYMOUS_READ).as_deref() == Some("true")
 }

@@ -1,4 +1,4 @@
-//! Whether a server is open to everybody on its machine or asks for tokens: decided at start, and only ever tightened.
+//! Whether a server is open to all users of its machine or asks for tokens: decided at start, and only ever tightened.
 //!
 //! A server is open only where its state directory never had a token and nothing but this machine can ask. What a
 //! directory has had is a file in it, made with the first token, which outlives the tokens.
@@ -69,7 +69,7 @@ impl Guard {
         Ok(Guard { guarded: AtomicBool::new(had || !local) })
     }
 
-    /// Whether everything is allowed to everybody on this machine. The first token ends that, for good.
+    /// Returns whether every caller on this machine may do everything. The first token ends that, for good.
     ///
     /// # Errors
     /// The state directory cannot be read: then nothing is allowed.

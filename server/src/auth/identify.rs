@@ -1,8 +1,7 @@
-//! Who asks, found before any route sees a request; and once it is answered, whether the right to the answer still
-//! holds.
+//! Middleware that identifies the caller before any handler runs, and checks its right again before the answer is sent.
 //!
-//! A token that is no good is refused even where nobody would need one: a client whose token ended should hear of it.
-//! Not so a cookie: who looks at pages could otherwise not reach the one to sign in again.
+//! An invalid token is refused even where none is needed: a client whose token ended should learn of it. An invalid
+//! cookie is not: a browser could otherwise not reach the login page.
 
 use super::{Caller, Scope, access::misdirected, origins::refuse_other_sites, record::Record};
 use crate::{

@@ -46,7 +46,7 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Whether the caller may do this much with a repository; `open` says that anybody may read it.
+    /// Returns whether the caller has this scope on a repository; `open`: anonymous callers may read it.
     pub fn may(&self, scope: Scope, name: &RepoName, open: bool) -> bool {
         let granted = match self {
             Caller::Misdirected => return false,

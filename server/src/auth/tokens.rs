@@ -148,7 +148,7 @@ impl Tokens {
     /// All tokens; the file is read anew if it has changed.
     ///
     /// # Errors
-    /// It cannot be read, or is not what this program wrote: then nobody is let in.
+    /// It cannot be read, or is not what this program wrote: then every caller is refused.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
         // Before the file is read: what changes meanwhile shows next time.
         let stamp = Stamp::of(&self.path).map_err(failed("read", &self.path))?;

@@ -1,7 +1,7 @@
-//! Decoded files on disk, and how far those that are being decoded have come.
+//! Disk cache of decoded files, with the progress of those that are still being decoded.
 //!
-//! A file is decoded once, whoever asks meanwhile reads what is there already. What was not used for longest goes
-//! first. Where the disk takes nothing, files are not cached for a while: requests are answered without.
+//! A file is decoded once; concurrent requests read what is there already. The least recently used goes first. Where
+//! the disk takes nothing, files are not cached for a while: requests are answered without.
 
 use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};
@@ -57,7 +57,7 @@ impl From<Failure> for Problem {
     }
 }
 
-/// A file that is decoded, or being decoded. As long as somebody holds it, its bytes stay.
+/// A file that is decoded, or being decoded. As long as a reader holds it, its bytes stay.
 #[derive(Debug)]
 pub struct Decoded {
     /// The open file: also after its name is gone.
@@ -156,7 +156,7 @@ struct Filling {
     path: PathBuf,
 }
 
-/// What somebody who wants a file gets.
+/// Outcome of a lookup.
 #[derive(Debug)]
 pub enum Found {
     /// It is there, or on its way.
@@ -209,7 +209,7 @@ impl Cache {
         self.lock().bytes
     }
 
-    /// A file that is there or on its way; none: nobody is at it.
+    /// Returns a file that is decoded or being decoded; `None`: neither.
     pub fn get(&self, entry: &Entry) -> Option<Arc<Decoded>> {
         let key = key(entry);
         let mut known = self.lock();

@@ -1,7 +1,7 @@
-//! Bytes of stored files on their way out: whole or in part, with what caches need to know.
+//! Responses with the bytes of stored files: whole or ranges, with ETag and cache headers.
 //!
-//! A file that is asked for as a whole is decoded once into a cache on disk, and read from there by everybody, also
-//! while it is being decoded. Small parts are decoded by themselves, unless the file is there already.
+//! A file that is asked for as a whole is decoded once into a cache on disk, and all requests read it from there, also
+//! while it is being decoded. Small ranges are decoded by themselves, unless the file is cached already.
 
 mod body;
 mod cache;

@@ -22,7 +22,7 @@ use mdl_repo::{Repo, Step};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Commits on a page, if nobody asks for another number, and at most.
+/// Commits on a page: by default, and at most.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
 /// Bytes of messages on a page: a longer one comes alone.

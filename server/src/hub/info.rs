@@ -23,7 +23,7 @@ use mdl_objects::{Commit, Id, Mode};
 use mdl_repo::{HEADS, Repo};
 use serde::{Deserialize, Serialize};
 
-/// Models on a page of the list, if nobody asks for another number, and at most.
+/// Models on a page of the list: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 /// Files that a description names.

@@ -87,7 +87,7 @@ impl NewRepo {
         }
     }
 
-    /// Whether it was said that anybody may read it.
+    /// Returns whether the client asked for a public repository.
     fn is_public(&self) -> bool {
         self.visibility.as_deref() == Some("public") || (self.visibility.is_none() && self.private == Some(false))
     }

@@ -155,7 +155,7 @@ impl Comparisons {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The comparison of `b` to `a`, or how far it is: begun if nobody asked before.
+    /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
     ///
     /// # Errors
     /// As `Repo::diff`.
@@ -211,7 +211,7 @@ impl Comparisons {
     }
 }
 
-/// Forgets the comparisons that nobody asked for longest.
+/// Drops the least recently used comparisons.
 fn make_room(flights: &mut VecDeque<Flight>) {
     let too_much =
         |f: &VecDeque<Flight>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;

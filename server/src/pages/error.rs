@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::html;
 use serde::Deserialize;
 
-/// Nothing but what this server sends, nothing inline, in nobody's frame.
+/// Content security policy: nothing but what this server sends, nothing inline, no framing by other sites.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";
 /// Bytes of a problem document.

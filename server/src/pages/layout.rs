@@ -23,7 +23,7 @@ pub struct Frame<'a> {
     pub repo: Option<(&'a RepoName, Tab)>,
     /// The revision that tabs lead to.
     pub rev: Option<&'a str>,
-    /// Who looks; none: nobody knows (errors).
+    /// The caller; none: unknown (error pages).
     pub caller: Option<&'a Caller>,
     /// Seconds until the page asks for itself again.
     pub refresh: Option<u32>,

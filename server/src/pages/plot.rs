@@ -70,7 +70,7 @@ impl Plot {
         self.lines.iter().flat_map(|l| l.values.iter().copied().flatten())
     }
 
-    /// What somebody hears who does not see it.
+    /// Returns the text alternative for screen readers.
     fn description(&self) -> String {
         let mut parts = Vec::new();
         for line in &self.lines {

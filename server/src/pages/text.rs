@@ -1,7 +1,7 @@
 //! Text and numbers as pages show them.
 //!
-//! What comes from a repository is anybody's: control characters and marks that turn the direction of writing are
-//! spelled out, and nothing is longer than a page has room for.
+//! Text from a repository is untrusted: control characters and marks that turn the direction of writing are spelled
+//! out, and nothing is longer than a page has room for.
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};

@@ -316,8 +316,8 @@ impl Registry {
         }
     }
 
-    /// Lets go of what nobody asked for lately, so that other processes have the indexes; settings are read anew next
-    /// time.
+    /// Closes repositories without recent requests, so that other processes have the indexes; settings are read anew
+    /// next time.
     pub fn rest(&self, idle: Duration) {
         self.opened().retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
     }

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Looked at to see that the sandbox holds: they exist nearly everywhere, and anybody may read them.
+/// Opened to check that the sandbox holds: they exist nearly everywhere and are world-readable.
 const OUTSIDE: [&str; 3] = ["/etc/passwd", "/etc/hostname", "/"];
 
 /// What may be opened.

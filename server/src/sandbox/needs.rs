@@ -17,8 +17,7 @@ use std::{
 const LIBRARIES: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
 /// How names are resolved.
 const NAMES: [&str; 5] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
-/// Certificates that webhooks and buckets are checked against: those that everybody may read, not the directories of
-/// private keys beside them.
+/// CA certificates for webhooks and buckets: the world-readable ones, not the directories of private keys beside them.
 const AUTHORITIES: [&str; 7] = [
     "/etc/ssl/certs",
     "/etc/ssl/cert.pem",

@@ -26,7 +26,7 @@ use whole::Whole;
 
 /// Version of the protocol.
 const PROTOCOL: u32 = 1;
-/// How long anything is kept that nobody went on with.
+/// How long an unfinished transfer is kept after its last request.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Media type of plans, ids and packs.
 const OCTETS: &str = "application/octet-stream";
@@ -43,7 +43,7 @@ impl Transfers {
         Transfers { whole: Whole::new(options.cache) }
     }
 
-    /// Drops what nobody went on with.
+    /// Drops abandoned transfers.
     pub fn rest(&self, app: &App) {
         self.whole.rest(app, KEPT);
     }
@@ -60,7 +60,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .merge(pruned::routes())
 }
 
-/// Goes on until the server stops, whether or not somebody waits: what was begun is worth more than it costs.
+/// Goes on until the server stops, even if the client is gone: a retry finds what was done.
 struct Serving(App);
 
 impl Progress for Serving {

@@ -1,4 +1,4 @@
-//! Plans: what the repository has of what somebody wants.
+//! Fetch plans: which of the objects that a client wants the repository has, and in which packs.
 
 use super::{OCTETS, ids_of};
 use crate::{
@@ -39,7 +39,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .layer(DefaultBodyLimit::max(MAX_JSON))
 }
 
-/// What somebody wants.
+/// What the client wants.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SyncWant {

@@ -1,4 +1,4 @@
-//! Packs of tensors that were encoded anew for somebody who lacks their bases: short-lived, below the server's own
+//! Standalone packs: tensors encoded anew for a client that lacks their delta bases. Short-lived, in the server's state
 //! directory.
 
 use crate::{app::App, auth::Access, problem::Result, registry::RepoKey, state};

@@ -1,5 +1,5 @@
-//! Which addresses a webhook may go to: public ones. Whoever may set a webhook must not get this machine to talk to its
-//! neighbours.
+//! Which addresses a webhook may go to: public ones. A user who may set a webhook must not make this machine talk to
+//! its private network.
 
 use crate::problem::{Problem, Result};
 use reqwest::{
@@ -55,7 +55,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Takes a URL apart: whether a webhook may go there, as far as it can be told without asking anybody.
+/// Parses a URL and checks whether a webhook may go there, as far as that is known without a DNS lookup.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -89,8 +89,8 @@ pub fn check(text: &str, private: bool) -> Result<Url> {
     }
 }
 
-/// Looks names up, and gives an answer only where every address is a public one. Connections go to the addresses it
-/// gave: nobody asks again.
+/// DNS resolver that answers only where every address is a public one. Connections go to the addresses it gave, without
+/// a second lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Guarded {
     /// Whether addresses that are not public will do.

@@ -68,7 +68,7 @@ pub async fn run(app: App) {
 struct Turns(Pool, Party);
 
 fn client(private: bool) -> reqwest::Result<Client> {
-    // Somebody in this process may have chosen one before: that will do.
+    // Other code of this process may have installed one before: that will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .dns_resolver(address::Guarded { private })
@@ -182,7 +182,7 @@ async fn send(
     }
 }
 
-/// The innermost cause, without the URL: that may hold what is nobody else's business.
+/// Returns the innermost cause, without the URL: that may hold secrets.
 fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "it took too long".to_owned();

@@ -249,7 +249,7 @@ fn a_client_that_takes_nothing_keeps_nobody_from_the_memory_that_its_bytes_are_m
     let bytes = safetensors(&[("w", 4096, 2560)], 0);
     commit(&root.repo("ada/gpt"), &[(FILE, bytes.clone())], "one", 1);
     let mut options = root.options();
-    // One file at a time; and nobody is let go for being slow.
+    // One file at a time; and no client is dropped for being slow.
     options.memory = 1;
     options.stall_timeout = Duration::from_secs(600);
     let live = Live::new(&root, options);

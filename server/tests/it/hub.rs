@@ -448,7 +448,7 @@ async fn a_link_uploads_what_it_was_made_for_as_long_as_its_token_is_good() {
     site.ask(Method::PUT, &put, &[], bytes.clone()).await.ended(200);
     let id = write.split('_').nth(1).expect("an id");
     site.app.tokens().revoke(id).expect("revoked");
-    // Another, so that the server does not fall back to trusting everybody.
+    // Another token, so that the server does not fall back to trusting every caller.
     let read = site.token(Scope::Read, "ada/*");
     site.ask(Method::PUT, &put, &[], bytes.clone()).await.ended(401);
 

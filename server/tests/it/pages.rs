@@ -1,5 +1,4 @@
-//! Pages: each answers, says nothing that would run, and shows what is there. What names and messages hold is
-//! anybody's.
+//! HTML pages: each answers, holds nothing that would run, and shows what is there. Names and messages are untrusted.
 
 use crate::support::{Root, safetensors};
 use axum::{Router, body::Body};
@@ -414,7 +413,7 @@ async fn assets_are_kept_for_good_under_names_that_change() {
     assert_eq!(site.get("/assets/mdl-0.css").await.status(), StatusCode::NOT_FOUND);
 }
 
-/// Who commits is anybody, too.
+/// Authors' names are untrusted, too.
 #[tokio::test]
 async fn authors_are_shown_as_text() {
     let root = Root::new();

@@ -87,7 +87,7 @@ fn a_history_goes_up_and_comes_down_again() {
     assert!(done.refs.len() == 2 && done.refs.iter().all(|(_, r)| r.is_ok()), "{done:?}");
     let event = heard.try_recv().expect("an event");
     assert_eq!((event.name.as_str(), event.new, event.by.as_str()), (MAIN, Some(ids[3]), "eve"));
-    // One more is its delta; the same again is nothing, and nobody hears of it.
+    // One more is its delta; the same again is nothing, and no event is sent.
     let whole = pack_bytes(&here);
     let done = push(&here, &peer, &[wish(MAIN, ids[4])], "push", &Silent).expect("push");
     assert!(done.sent > 0 && done.sent < whole / 2, "{} of {whole}", done.sent);
@@ -452,7 +452,7 @@ fn a_pruned_history_is_pushed_and_a_mark_takes_nothing_from_the_server() {
     assert_eq!(marked(&there).len(), 3);
     assert_eq!(files(&there, &ids[4]), files(&here, &ids[4]));
     clean(&there);
-    // Of what is whole there nobody makes the next collection's prey.
+    // A pruned mark for a version that is whole there is ignored: the next collection does not free it.
     let lie = PrunedMark { time_ms: 1, rules: "none".to_owned() };
     peer.note_pruned(&[(ids[3], lie.clone()), (ids[4], lie)]).expect("asked");
     assert_eq!(marked(&there).len(), 3);

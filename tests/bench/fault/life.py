@@ -2,7 +2,7 @@
 
     python -m fault.life SYSTEM TASK ORDER HOME        (with tests/bench on PYTHONPATH)
 
-Every checkpoint that is durable is told as a line of JSON on standard output: whoever reads them decides when to kill.
+Every durable checkpoint is a line of JSON on standard output; the process that reads them decides when to kill.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ fn wanted(name: &str, is_dir: bool, patterns: &[String]) -> bool {
     kind && chosen && !name.starts_with('.')
 }
 
-/// The stamp of a directory or file; none if it is gone. Temporary files count: as long as one grows, somebody is
-/// writing. Ours do not.
+/// Returns the stamp of a directory or file; `None` if it is gone. Temporary files count: while one grows, the
+/// checkpoint is still being written. Ours do not.
 ///
 /// # Errors
 /// The medium failed.

@@ -73,7 +73,7 @@ fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Resu
     }))
 }
 
-/// Nobody keeps the bytes: only that they can be had counts.
+/// Discards the bytes: only whether they can be read counts.
 struct Nowhere;
 
 impl WriteAt for Nowhere {

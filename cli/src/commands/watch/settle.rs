@@ -206,7 +206,7 @@ mod tests {
         let three = [two[0].clone(), found("checkpoint-1500", 3, &[("w", 1)]), two[1].clone()];
         assert!(look(&mut s, 2, &three).is_empty());
         assert_eq!(look(&mut s, 10, &three), ["checkpoint-500", "checkpoint-1000", "checkpoint-1500"]);
-        // One that is never left alone holds nobody up for long.
+        // A checkpoint that keeps changing holds up the others only for a while.
         let mut s = Settling::new(SETTLE);
         for at in 0..10 {
             assert!(

@@ -27,9 +27,9 @@ pub enum Taken {
     Known(Id),
     /// It has no tensors.
     NoCheckpoint,
-    /// Somebody deleted it meanwhile.
+    /// Another process deleted it meanwhile.
     Gone,
-    /// Somebody writes to it again.
+    /// Another process writes to it again.
     Changing,
     /// It cannot be taken as it is. `again`: that may be no fault of its own.
     Failed { why: String, kind: &'static str, again: bool },

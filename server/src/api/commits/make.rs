@@ -107,7 +107,7 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
             earlier.refuse_other(earlier.print == *print)?;
             return Ok(Outcome::Replayed(earlier.id));
         }
-        // Read after the branch's commits: whoever commits between the two moves it.
+        // Read after the branch's commits: a concurrent commit between the two moves it.
         let tip = repo.refs().get(&full)?;
         let request = request(order, &uploads, tip, resumed_from, lossy.is_some())?;
         match commit(repo, &request, lossy.as_ref()) {
@@ -237,7 +237,7 @@ fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, Ne
     Ok(files)
 }
 
-/// Where a file waits is nobody's business: errors name it as it is in the version.
+/// Hides where an incoming file is kept on the server: errors name its path in the version.
 fn named(error: RepoError, request: &CommitRequest) -> RepoError {
     let RepoError::Scan { path, source } = error else {
         return error;

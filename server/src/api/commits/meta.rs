@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Where a commit's own key is kept in its meta: nobody else may set it.
+/// Key in a commit's meta that holds the idempotency key; clients may not set it themselves.
 pub(super) const IDEMPOTENCY: &str = "mdl.idempotency";
 
 /// What the version starts from.

@@ -112,8 +112,8 @@ async fn create(
                 files: intake.files,
                 key: key.map(|k| (k, print)),
             };
-            // One after the other: of many that commit to a branch at once, none has to start over and over. Before the
-            // permit: whoever waits here keeps nobody from other repositories.
+            // One after the other: of many that commit to a branch at once, none has to start over and over. Taken
+            // before the permit: a request that waits here blocks no other repository.
             let alone = app.commit_lock().lock(access.key()?).await;
             let turn = app.commits().turns.clone().acquire_owned().await.map_err(Problem::internal)?;
             let app = app.clone();

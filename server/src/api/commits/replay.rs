@@ -41,7 +41,7 @@ impl Default for Commits {
     }
 }
 
-/// What a client calls a commit, hashed with where it goes. As long as it lives nobody else has the same.
+/// A client's idempotency key, hashed with the commit's destination. Held exclusively as long as it lives.
 #[derive(Debug)]
 pub(super) struct Key {
     pub hash: String,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Refs on a page, if nobody asks for another number, and at most.
+/// Refs on a page: by default, and at most.
 const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
 /// Bytes of refs and tags' messages on a page.

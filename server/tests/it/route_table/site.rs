@@ -110,7 +110,7 @@ impl Site {
         options.token_failures = 0;
         let state = options.state_dir().expect("a state directory");
         mdl_server::state::make(&state).expect("a state directory");
-        // Before the server starts: one that starts without tokens is everybody's.
+        // Before the server starts: one that starts without tokens is open to all callers.
         let tokens = Tokens::new(&state);
         let (revoked, over) = token(&tokens, "**", Scope::Admin, None);
         tokens.revoke(&revoked).expect("revoked");
