@@ -1,7 +1,7 @@
 //! How a run ends badly: kinds, exit codes, and the words on standard error.
 
 use crate::{context::Context, render::visible};
-use mdl_repo::{ErrorKind, RepoError};
+use mdl_repo::{ErrorKind, Missing, RepoError};
 use mdl_server::problem::Problem;
 use serde_json::json;
 use std::{
@@ -159,8 +159,8 @@ impl CliError {
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            CliError::Repo(RepoError::NotFound { what, .. }) if not_found_hint(what).is_some() => {
-                not_found_hint(what).map(str::to_owned)
+            CliError::Repo(RepoError::NotFound { what, .. }) if not_found_hint(*what).is_some() => {
+                not_found_hint(*what).map(str::to_owned)
             }
             CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
             CliError::Repo(e) => e.hint(),
@@ -173,17 +173,17 @@ impl CliError {
 }
 
 /// Where to look for what there is.
-fn not_found_hint(what: &str) -> Option<&'static str> {
+fn not_found_hint(what: Missing) -> Option<&'static str> {
     Some(match what {
-        "repository" => "make one here with `mdl init`, or name one with --repo DIR or MDL_REPO",
-        "revision" | "commit" => "`mdl log --all` lists commits, `mdl branch` and `mdl tag` names",
-        "version" => "`mdl commit` makes the first",
-        "branch" => "`mdl branch` lists the branches",
-        "tag" => "`mdl tag` lists the tags",
-        "file" => "`mdl ls REV` lists the files of a revision",
-        "tensor" => "`mdl ls REV PATH` lists the tensors of a file",
-        "setting" => "`mdl config` lists the settings",
-        "remote" => "`mdl remote -v` lists the remotes, `mdl remote add NAME URL` names one",
+        Missing::Repository => "make one here with `mdl init`, or name one with --repo DIR or MDL_REPO",
+        Missing::Revision | Missing::Commit => "`mdl log --all` lists commits, `mdl branch` and `mdl tag` names",
+        Missing::Version => "`mdl commit` makes the first",
+        Missing::Branch => "`mdl branch` lists the branches",
+        Missing::Tag => "`mdl tag` lists the tags",
+        Missing::File => "`mdl ls REV` lists the files of a revision",
+        Missing::Tensor => "`mdl ls REV PATH` lists the tensors of a file",
+        Missing::Setting => "`mdl config` lists the settings",
+        Missing::Remote => "`mdl remote -v` lists the remotes, `mdl remote add NAME URL` names one",
         _ => return None,
     })
 }

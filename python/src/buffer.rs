@@ -37,8 +37,8 @@ impl Lent {
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 
-    /// The bytes, to be filled. `self` is the only one that hands them out: a tensor is made for one load and seen by
-    /// nobody before it ends.
+    /// The bytes, to be filled. Only `self` hands them out: a tensor is made for one load and not shared before the load
+    /// ends.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.len == 0 {
             return &mut [];

@@ -8,7 +8,7 @@ use crate::{
     show,
 };
 use mdl_objects::{Entry, Manifest, Mode};
-use mdl_repo::{Files, RepoError, Silent};
+use mdl_repo::{Files, Missing, RepoError, Silent};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict},
@@ -30,7 +30,7 @@ impl Repo {
 
     fn entry(&self, rev: &str, path: &str) -> Outcome<Entry> {
         let found = self.tree(rev)?.remove(path);
-        found.ok_or_else(|| RepoError::not_found("file", path))
+        found.ok_or_else(|| RepoError::not_found(Missing::File, path))
     }
 
     fn manifest(&self, entry: &Entry) -> Outcome<Option<Manifest>> {
@@ -109,7 +109,7 @@ impl Repo {
             let mut manifests: HashMap<String, HashMap<String, mdl_objects::Id>> = HashMap::new();
             for (path, _, _) in &jobs {
                 if !manifests.contains_key(path) {
-                    let entry = files.get(path).ok_or_else(|| RepoError::not_found("file", path))?;
+                    let entry = files.get(path).ok_or_else(|| RepoError::not_found(Missing::File, path))?;
                     let tensors = self.manifest(entry)?.map(|m| m.tensors).unwrap_or_default();
                     manifests.insert(path.clone(), tensors.into_iter().map(|t| (t.name, t.id)).collect());
                 }
@@ -117,8 +117,8 @@ impl Repo {
             let find = |path: &str, name: &str| manifests.get(path).and_then(|m| m.get(name)).copied();
             on(Priority::Waiting, || {
                 jobs.par_iter_mut().try_for_each(|(path, name, memory)| {
-                    let id =
-                        find(path, name).ok_or_else(|| RepoError::not_found("tensor", format!("{path}:{name}")))?;
+                    let id = find(path, name)
+                        .ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?;
                     fill_one(&self.inner, &id, memory.bytes_mut())
                 })
             })
@@ -138,7 +138,7 @@ impl Repo {
         let bytes = free(py, || {
             let manifest = self.manifest(&self.entry(rev, path)?)?;
             let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
-            let tensor = found.ok_or_else(|| RepoError::not_found("tensor", format!("{path}:{name}")))?;
+            let tensor = found.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?;
             on(Priority::Waiting, || self.inner.odb().tensor(&tensor.id)?.range(start, len))
         })?;
         Ok(PyBytes::new(py, &bytes))

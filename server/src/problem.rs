@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use mdl_repo::{ErrorKind, RepoError};
+use mdl_repo::{ErrorKind, Missing, RepoError};
 use serde::Serialize;
 use std::io;
 use utoipa::ToSchema;
@@ -195,11 +195,12 @@ impl From<RepoError> for Problem {
             _ => error.to_string(),
         };
         let code = match &error {
-            RepoError::NotFound { what: "revision" | "commit" | "branch" | "tag" | "version", .. } => {
-                Some("RevisionNotFound")
-            }
-            RepoError::NotFound { what: "file", .. } => Some("EntryNotFound"),
-            RepoError::NotFound { what: "repository", .. } => Some("RepoNotFound"),
+            RepoError::NotFound {
+                what: Missing::Revision | Missing::Commit | Missing::Branch | Missing::Tag | Missing::Version,
+                ..
+            } => Some("RevisionNotFound"),
+            RepoError::NotFound { what: Missing::File, .. } => Some("EntryNotFound"),
+            RepoError::NotFound { what: Missing::Repository, .. } => Some("RepoNotFound"),
             _ => None,
         };
         if status == StatusCode::INTERNAL_SERVER_ERROR {

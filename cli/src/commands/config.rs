@@ -7,6 +7,7 @@ use crate::{
     render::{Align, Table},
 };
 use mdl_repo::KNOWN_SETTINGS;
+use mdl_repo::Missing;
 use serde_json::json;
 use std::io::Write;
 
@@ -53,7 +54,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 fn missing(key: &str) -> CliError {
     if KNOWN_SETTINGS.iter().any(|k| k.0 == key) {
-        return not_found("setting", format!("{key} (it has no value)"));
+        return not_found(Missing::Setting, format!("{key} (it has no value)"));
     }
     let keys: Vec<&str> = KNOWN_SETTINGS.iter().map(|k| k.0).collect();
     CliError::usage(format!("there is no setting {key:?}"), format!("settings are {}", keys.join(", ")))

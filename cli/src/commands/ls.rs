@@ -7,6 +7,7 @@ use crate::{
     render::{Align, Table, ratio, shape, size, visible},
 };
 use mdl_objects::{Entry, Id, Manifest, Mode, ViewRef};
+use mdl_repo::Missing;
 use mdl_repo::{Files, Repo, format_name};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -87,7 +88,7 @@ fn select(mut files: Files, path: Option<&str>) -> Result<Files> {
         let dir = format!("{path}/");
         files.retain(|p, _| p == path || p.starts_with(&dir));
         if files.is_empty() {
-            return Err(not_found("file", path));
+            return Err(not_found(Missing::File, path));
         }
     }
     Ok(files)

@@ -7,6 +7,7 @@ use crate::{
     render::{date, entry, rfc3339},
 };
 use mdl_objects::Id;
+use mdl_repo::Missing;
 use mdl_repo::RefName;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -33,7 +34,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         None => {
             let gone = RefName::branch(&args.name).ok();
             let logged = repo.refs().logged()?;
-            gone.filter(|gone| logged.contains(gone)).ok_or_else(|| not_found("branch", &args.name))?
+            gone.filter(|gone| logged.contains(gone)).ok_or_else(|| not_found(Missing::Branch, &args.name))?
         }
     };
     let mut log = repo.refs().reflog(&full)?;

@@ -2,7 +2,7 @@
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
-use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Progress, RefName, Repo, RepoError, TAGS};
+use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Missing, Progress, RefName, Repo, RepoError, TAGS};
 use std::{collections::HashMap, path::Path};
 
 /// Names of branches, tags and HEAD by the commit they point at.
@@ -94,7 +94,7 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
 }
 
 /// Nothing has this name.
-pub fn not_found(what: &'static str, name: impl ToString) -> CliError {
+pub fn not_found(what: Missing, name: impl ToString) -> CliError {
     CliError::Repo(RepoError::not_found(what, name))
 }
 

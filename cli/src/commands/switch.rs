@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{context::Context, errors::Result};
 use mdl_objects::Id;
+use mdl_repo::Missing;
 use mdl_repo::{Head, Repo};
 use serde_json::json;
 use std::io::Write;
@@ -75,7 +76,7 @@ fn go(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
             format!("{name} is a revision but not a branch"),
             format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one"),
         )),
-        None => Err(not_found("branch", name)),
+        None => Err(not_found(Missing::Branch, name)),
     }
 }
 

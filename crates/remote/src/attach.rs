@@ -7,7 +7,7 @@
 
 use crate::{lazy::completed, open::open_repo, place::Place, split::Split};
 use mdl_codec::Engine;
-use mdl_repo::{DIR, Head, Refs, Repo, RepoError, Result, check_ref_name};
+use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -40,7 +40,7 @@ fn is_attached(path: &Path) -> bool {
 fn attached(work: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let work = fs::canonicalize(work).map_err(failed("open", work))?;
     let dir = work.join(DIR);
-    let place = named(&dir)?.ok_or_else(|| RepoError::not_found("repository", work.display()))?;
+    let place = named(&dir)?.ok_or_else(|| RepoError::not_found(Missing::Repository, work.display()))?;
     let storage = Arc::new(Split::new(place.storage()?, &dir));
     let (index, id) = (dir.join("index"), id_of(&dir)?);
     let opened = Repo::with_storage(storage, engine.clone(), Some(index), Some(dir), Some(work));

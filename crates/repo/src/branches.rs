@@ -1,7 +1,7 @@
 //! Branches, tags, reset and merge: what moves refs without new files.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     checkout::{CheckedOut, CheckoutOptions},
     progress::Progress,
     refs::{Head, RefName, check_ref_name},
@@ -56,7 +56,7 @@ impl Repo {
     pub fn delete_branch(&self, name: &str, force: bool, progress: &dyn Progress) -> Result<Id> {
         // HEAD must not come to be on it between the look and the deletion.
         let _lock = self.lock_work_tree(progress)?;
-        let missing = || RepoError::not_found("branch", name);
+        let missing = || RepoError::not_found(Missing::Branch, name);
         let full = RefName::branch(name).map_err(|_| missing())?;
         // A collector that shortens the log beside this would lose the line of the deletion.
         let held = self.write_lock()?;
@@ -102,7 +102,7 @@ impl Repo {
         let held = self.write_lock()?;
         let head = self.refs.head()?;
         let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
-        let missing = || RepoError::not_found("branch", old);
+        let missing = || RepoError::not_found(Missing::Branch, old);
         let full = RefName::branch(old).map_err(|_| missing())?;
         let message = format!("branch: renamed {old} to {new}");
         match self.refs.get(&full)? {
@@ -141,7 +141,7 @@ impl Repo {
         }
         let who = self.config.signature();
         let transaction = WriteTransaction::begin(self)?;
-        self.odb.need(at, "commit")?;
+        self.odb.need(at, Missing::Commit)?;
         self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
@@ -162,7 +162,7 @@ impl Repo {
     pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
         check_ref_name(&tag.name)?;
         let transaction = WriteTransaction::begin(self)?;
-        self.odb.need(&tag.target, "commit")?;
+        self.odb.need(&tag.target, Missing::Commit)?;
         self.refuse_pruned(&tag.target)?;
         add_tag(&transaction, tag)
     }
@@ -172,7 +172,7 @@ impl Repo {
     /// # Errors
     /// No such tag; the medium failed.
     pub fn delete_tag(&self, name: &str) -> Result<Id> {
-        let missing = || RepoError::not_found("tag", name);
+        let missing = || RepoError::not_found(Missing::Tag, name);
         let full = RefName::tag(name).map_err(|_| missing())?;
         let held = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(missing)?;

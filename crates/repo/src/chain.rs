@@ -24,7 +24,6 @@ use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-const NOT_DESCENDING: &str = "its delta chain does not descend";
 /// Most tensors below one. A writer's chains have at most 255, and another 255 for every grandparent left behind by a
 /// compaction, which are few; a crafted repository could have as many as it has tensors.
 const MOST_BELOW: usize = 1024;
@@ -49,48 +48,57 @@ struct Level {
     below: [Option<usize>; 2],
 }
 
+/// A walk from a tensor down to what is stored whole.
+enum Chain {
+    /// The tensor and everything that it stands on.
+    Descends(Vec<Level>),
+    /// A copy that was taken lies too deep for what stands on it: the limits say so now.
+    CopyTooDeep,
+    /// No copy is shallow enough, or there is no end.
+    Broken,
+}
+
 impl Odb {
     /// Opens a tensor and its chain of bases.
     ///
     /// # Errors
     /// Absent or damaged; the medium failed.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
-        match self.again(|| self.tensor_once(id)) {
-            // The index may name a copy that is not the shallowest: the footers know.
-            Err(RepoError::Corrupt { reason, .. }) if reason == NOT_DESCENDING => {
-                self.do_without_index();
-                self.again(|| self.tensor_once(id))
-            }
-            done => done,
+        if let Some(reader) = self.again(|| self.tensor_once(id))? {
+            return Ok(reader);
         }
+        // The index may name a copy that is not the shallowest: the footers know.
+        self.do_without_index();
+        let descends = self.again(|| self.tensor_once(id))?;
+        descends.ok_or_else(|| RepoError::corrupt(format!("tensor {}", id.short()), "its delta chain does not descend"))
     }
 
-    fn tensor_once(&self, id: &Id) -> Result<TensorReader<'_>> {
+    /// None: its delta chain does not descend, by the copies that were found.
+    fn tensor_once(&self, id: &Id) -> Result<Option<TensorReader<'_>>> {
         let mut limits = HashMap::new();
         // Each turn takes a shallower copy of one tensor.
         for _ in 0..MOST_TURNS {
             match self.levels(id, &mut limits)? {
-                Some(levels) => return self.reader(id, levels),
-                None => continue,
+                Chain::Descends(levels) => return self.reader(id, levels).map(Some),
+                Chain::CopyTooDeep => continue,
+                Chain::Broken => break,
             }
         }
-        Err(RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING))
+        Ok(None)
     }
 
-    /// A tensor and everything that it stands on. None: a copy that was taken lies too deep for what stands on it,
-    /// and `limits` says so now.
-    fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Option<Vec<Level>>> {
+    /// A tensor and everything that it stands on.
+    fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Chain> {
         let mut levels = Vec::new();
         // What needs it states this depth; the tensor itself may have any.
         let mut open = vec![(*id, None)];
         let mut seen = HashMap::new();
-        let not_descending = || RepoError::corrupt(format!("tensor {}", id.short()), NOT_DESCENDING);
         while let Some((next, above)) = open.pop() {
             let depth = match seen.get(&next) {
                 Some(&depth) => depth,
                 None => {
                     let limit = limits.get(&next).copied().into_iter().chain(above).min();
-                    let at = self.copy_below(&next, limit)?.ok_or_else(not_descending)?;
+                    let Some(at) = self.copy_below(&next, limit)? else { return Ok(Chain::Broken) };
                     let (depth, header) = (at.record.depth, self.header(&at)?);
                     open.extend(at.record.relatives().map(|below| (below, Some(depth))));
                     seen.insert(next, depth);
@@ -99,15 +107,15 @@ impl Odb {
                 }
             };
             if levels.len() > MOST_BELOW {
-                return Err(not_descending());
+                return Ok(Chain::Broken);
             }
             // Depth falls strictly from delta to relative, so there is an end, whatever copies of an object exist.
             if let Some(above) = above.filter(|above| *above <= depth) {
                 limits.insert(next, above);
-                return Ok(None);
+                return Ok(Chain::CopyTooDeep);
             }
         }
-        Ok(Some(levels))
+        Ok(Chain::Descends(levels))
     }
 
     /// The copy of a tensor that readers take where what stands on it states a depth: the preferred one if it is

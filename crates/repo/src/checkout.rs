@@ -7,7 +7,7 @@ mod replace;
 mod room;
 mod write;
 
-use crate::{RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
+use crate::{Missing, RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
 pub use disk::check_path;
 use disk::{empties, ignores_case, on_disk, refuse_file_above, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -70,7 +70,7 @@ impl Repo {
         if let Some(globs) = globs {
             files.retain(|rel, _| globs.is_match(rel));
             if files.is_empty() {
-                return Err(RepoError::not_found("file", format!("matching {}", only.join(", "))));
+                return Err(RepoError::not_found(Missing::File, format!("matching {}", only.join(", "))));
             }
         }
         Ok(files)
@@ -135,7 +135,7 @@ impl Repo {
             jobs.push(Job { rel, entry, path, expected });
         }
         if matches!((jobs.is_empty(), done.kept, &only), (true, 0, Some(_))) {
-            return Err(RepoError::not_found("file", format!("matching {}", options.only.join(", "))));
+            return Err(RepoError::not_found(Missing::File, format!("matching {}", options.only.join(", "))));
         }
         refuse(self.in_no_version(others)?)?;
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
@@ -227,7 +227,7 @@ impl Repo {
                 gone.push((rel.as_str(), path, expected));
             }
         } else if jobs.is_empty() && done.kept == 0 {
-            return Err(RepoError::not_found("file", format!("matching {}", options.only.join(", "))));
+            return Err(RepoError::not_found(Missing::File, format!("matching {}", options.only.join(", "))));
         }
         refuse(in_the_way)?;
         refuse_one_name(&jobs, &work)?;

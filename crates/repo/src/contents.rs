@@ -1,7 +1,7 @@
 //! What becomes the files of a version: found on disk, held in memory, or stored before the commit.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     ingest::{Ingest, Ingested, TensorReport},
     lossy::Scratch,
     odb::Odb,
@@ -157,7 +157,7 @@ impl Stored {
     /// Takes it into a version, if its objects are there.
     pub(crate) fn join(&self, ingest: &mut Ingest<'_>, rel: &str) -> Result<Ingested> {
         let Some((mode, found)) = self.find_or_fetch(ingest.odb)? else {
-            return Err(RepoError::not_found("staged file", rel));
+            return Err(RepoError::not_found(Missing::StagedFile, rel));
         };
         ingest.report.tensors.extend(self.report.iter().cloned());
         ingest.report.total += self.tensors;

@@ -1,5 +1,9 @@
 //! What can go wrong in a repository, sorted by what the user can do about it.
 
+mod missing;
+
+pub use missing::Missing;
+
 use mdl_codec::CodecError;
 use mdl_files::ScanError;
 use mdl_objects::{Id, ObjectError};
@@ -48,8 +52,8 @@ pub enum RepoError {
     /// Nothing has this name.
     #[error("{what} not found: {name}")]
     NotFound {
-        /// Kind of thing.
-        what: &'static str,
+        /// What it should stand for.
+        what: Missing,
         /// Its name.
         name: String,
     },
@@ -237,8 +241,8 @@ impl RepoError {
     }
 
     /// Nothing has this name.
-    pub fn not_found(what: &'static str, name: impl ToString) -> RepoError {
-        RepoError::NotFound { what, name: name.to_string() }
+    pub fn not_found(what: impl Into<Missing>, name: impl ToString) -> RepoError {
+        RepoError::NotFound { what: what.into(), name: name.to_string() }
     }
 
     /// Stored bytes are damaged.
@@ -255,7 +259,7 @@ impl RepoError {
     /// The same error for someone else whom the failure concerns.
     pub(crate) fn repeat(&self) -> RepoError {
         match self {
-            RepoError::NotFound { what, name } => RepoError::not_found(what, name),
+            RepoError::NotFound { what, name } => RepoError::not_found(*what, name),
             RepoError::Pruned { commit, time_ms, rules } => {
                 RepoError::Pruned { commit: *commit, time_ms: *time_ms, rules: rules.clone() }
             }
@@ -298,7 +302,7 @@ impl RepoError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
-            RepoError::NotFound { what: "bucket", .. } => "create the bucket first, or correct its name".to_owned(),
+            RepoError::NotFound { what: Missing::Bucket, .. } => "create the bucket first, or correct its name".to_owned(),
             RepoError::Pruned { .. } => {
                 "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
                     .to_owned()

@@ -9,7 +9,7 @@
 //! 3. Packs are only deleted once their grace is over and no ref nor any pack that stays needs them.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     gc::{
         condemned::{self, Condemned},
         now_ms,
@@ -134,7 +134,7 @@ impl Repo {
         let guard = self.write_lock()?;
         self.odb.refresh();
         // Not `commit`, which the index may remember of one that was collected.
-        self.odb.need(commit, "commit")?;
+        self.odb.need(commit, Missing::Commit)?;
         self.rely_on(&guard, [*commit])?;
         Ok(guard)
     }

@@ -1,6 +1,6 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
-use crate::{RepoError, Result, repo::Repo};
+use crate::{Missing, RepoError, Result, repo::Repo};
 use mdl_objects::{Commit, Id, MAX_MESSAGE};
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -62,7 +62,7 @@ impl Repo {
                 match history.next().transpose()? {
                     Some(step) if step.id == *after => break,
                     Some(_) => {}
-                    None => return Err(RepoError::not_found("commit", after)),
+                    None => return Err(RepoError::not_found(Missing::Commit, after)),
                 }
             }
         }

@@ -63,7 +63,7 @@ pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
 pub use elements::{Axis, Elements, Slice, most_shown, npy_header, safetensors_header, shape_of};
-pub use error::{ErrorKind, RepoError, Result};
+pub use error::{ErrorKind, Missing, RepoError, Result};
 pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};

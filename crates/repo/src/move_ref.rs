@@ -1,7 +1,7 @@
 //! One ref moved by its full name: what a client at the other end of a wire asks for.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     refs::{HEADS, Head, RefName, TAGS, check_ref_name},
     repo::Repo,
 };
@@ -54,7 +54,7 @@ impl Repo {
     }
 
     fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {
-        let kind_of = |id: &Id| Ok::<_, RepoError>(self.odb.need(id, "commit")?.record.kind);
+        let kind_of = |id: &Id| Ok::<_, RepoError>(self.odb.need(id, Missing::Commit)?.record.kind);
         let refuse = |id: &Id, kind: Kind| {
             let message = format!("{} is a {kind}, not a commit", id.short());
             Err(RepoError::user(message, "name a commit"))

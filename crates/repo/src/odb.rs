@@ -6,7 +6,7 @@ mod supply;
 pub(crate) mod unreadable;
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     chain::Sound,
     error::bad_object,
     index::Index,
@@ -117,7 +117,7 @@ impl Odb {
     pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..OVERTAKEN {
             match f() {
-                Err(RepoError::NotFound { what: "stored file" | "pack", .. }) => self.renew(),
+                Err(RepoError::NotFound { what, .. }) if what.is_stored() => self.renew(),
                 done => return done,
             }
         }
@@ -136,7 +136,7 @@ impl Odb {
     ///
     /// # Errors
     /// Absent; damaged packs; the medium failed.
-    pub(crate) fn need(&self, id: &Id, what: &'static str) -> Result<Location> {
+    pub(crate) fn need(&self, id: &Id, what: Missing) -> Result<Location> {
         match self.need_here(id, what) {
             // Of a partial repository: somebody may bring it.
             Err(RepoError::NotFound { .. }) if self.supplied(id)? => self.need_here(id, what),
@@ -144,7 +144,7 @@ impl Odb {
         }
     }
 
-    fn need_here(&self, id: &Id, what: &'static str) -> Result<Location> {
+    fn need_here(&self, id: &Id, what: Missing) -> Result<Location> {
         let mut state = self.lock();
         match self.search(&mut state, id)? {
             Some(found) => Ok(found),
@@ -225,11 +225,11 @@ impl Odb {
     /// # Errors
     /// There is none, or it is of another kind; a pack that may hold it cannot be read.
     pub fn find(&self, id: &Id, kind: Kind) -> Result<Location> {
-        let found = self.need(id, kind.name())?;
+        let found = self.need(id, kind.into())?;
         if found.record.kind == kind {
             Ok(found)
         } else {
-            Err(RepoError::not_found(kind.name(), format!("{id} (it is a {})", found.record.kind)))
+            Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind)))
         }
     }
 

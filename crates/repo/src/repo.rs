@@ -1,7 +1,7 @@
 //! The repository as one thing: found, made, opened.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     config::{Config, Remote},
     identity::{self, Identity},
     odb::{Odb, Supplier},
@@ -92,7 +92,7 @@ impl Repo {
     }
 
     fn open_at(path: &Path, engine: Arc<dyn Engine>, index: Option<PathBuf>) -> Result<Repo> {
-        let dir = Repo::directory(path).ok_or_else(|| RepoError::not_found("repository", path.display()))?;
+        let dir = Repo::directory(path).ok_or_else(|| RepoError::not_found(Missing::Repository, path.display()))?;
         // Named by its own directory, `x/.mdl` still has its work tree around it.
         let work = match dir == path {
             false => Some(path.to_owned()),
@@ -127,7 +127,7 @@ impl Repo {
                 return Repo::open(path, engine);
             }
         }
-        Err(RepoError::not_found("repository", format!("{} or any directory above it", start.display())))
+        Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
     }
 
     /// A repository over any storage that holds one.
@@ -149,7 +149,7 @@ impl Repo {
                     "it was made by a newer mdl: update this one",
                 ));
             }
-            None => return Err(RepoError::not_found("repository", "in this storage")),
+            None => return Err(RepoError::not_found(Missing::Repository, "in this storage")),
         }
         let config = Config::load(&*storage)?;
         let mut odb = Odb::new(storage.clone(), engine, index);

@@ -2,7 +2,7 @@
 //! `main@best(loss)`).
 
 use crate::{
-    RepoError, Result, metrics,
+    Missing, RepoError, Result, metrics,
     refs::{HEADS, Head, REMOTES, RefName, TAGS},
     repo::Repo,
 };
@@ -94,7 +94,8 @@ impl Repo {
 
     fn parent(&self, rev: &str, id: &Id, n: usize) -> Result<Id> {
         let commit = self.odb.commit(id)?;
-        let missing = || RepoError::not_found("revision", format!("{rev} (commit {} has no such parent)", id.short()));
+        let missing =
+            || RepoError::not_found(Missing::Revision, format!("{rev} (commit {} has no such parent)", id.short()));
         commit.parents.get(n - 1).copied().ok_or_else(missing)
     }
 
@@ -103,7 +104,7 @@ impl Repo {
         let full = self.full_ref(name)?.or_else(|| RefName::parse(name).ok());
         let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs.reflog(&full))?;
         let missing =
-            || RepoError::not_found("revision", format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()));
+            || RepoError::not_found(Missing::Revision, format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()));
         let id = match n {
             0 => log.first().and_then(|e| e.new),
             n => log.get(n - 1).and_then(|e| e.old),
@@ -132,7 +133,7 @@ impl Repo {
         if name == "HEAD" {
             return match self.refs.head_commit()? {
                 Some(id) => Ok(id),
-                None => Err(RepoError::not_found("version", "HEAD (its branch has no commits yet)")),
+                None => Err(RepoError::not_found(Missing::Version, "HEAD (its branch has no commits yet)")),
             };
         }
         if let Some(full) = self.full_ref(name)?
@@ -142,7 +143,7 @@ impl Repo {
         }
         if self.refs.head()? == Head::Branch(name.to_owned()) {
             let why = format!("{name} (the branch has no commits yet)");
-            return Err(RepoError::not_found("version", why));
+            return Err(RepoError::not_found(Missing::Version, why));
         }
         // People paste ids in capitals, too.
         let digits = name.to_ascii_lowercase();
@@ -154,11 +155,11 @@ impl Repo {
 
     fn by_prefix(&self, name: &str, digits: &str) -> Result<Id> {
         if !digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(RepoError::not_found("revision", name));
+            return Err(RepoError::not_found(Missing::Revision, name));
         }
         if digits.len() < MIN_DIGITS {
             let why = format!("{name} (an id wants at least {MIN_DIGITS} digits)");
-            return Err(RepoError::not_found("revision", why));
+            return Err(RepoError::not_found(Missing::Revision, why));
         }
         let found = self.odb.ids_with_prefix(digits, 64)?;
         let mut commits: Vec<Id> = Vec::new();
@@ -171,7 +172,7 @@ impl Repo {
         commits.dedup();
         match commits.as_slice() {
             [one] => Ok(*one),
-            [] => Err(RepoError::not_found("revision", name)),
+            [] => Err(RepoError::not_found(Missing::Revision, name)),
             many => {
                 let list: Vec<String> = many.iter().map(Id::short).collect();
                 Err(RepoError::user(format!("{name} could be any of {}", list.join(", ")), "give more digits"))
@@ -184,7 +185,7 @@ impl Repo {
     /// # Errors
     /// Absent, or another kind of object; the medium failed.
     pub fn peel(&self, id: &Id) -> Result<Id> {
-        match self.odb.need(id, "commit")?.record.kind {
+        match self.odb.need(id, Missing::Commit)?.record.kind {
             Kind::Commit => Ok(*id),
             Kind::Tag => Ok(self.odb.tag(id)?.target),
             kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
@@ -193,7 +194,7 @@ impl Repo {
 
     fn at_step(&self, rev: &str, from: Id, step: u64) -> Result<Id> {
         let found = self.search(from, |c| (c.step == Some(step)).then_some(0.0))?;
-        found.ok_or_else(|| RepoError::not_found("revision", format!("{rev} (no commit of that step)")))
+        found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit of that step)")))
     }
 
     fn best(&self, rev: &str, from: Id, metric: &str, least: bool) -> Result<Id> {
@@ -202,7 +203,7 @@ impl Repo {
             Some(if least { v } else { -v })
         };
         let found = self.search(from, score)?;
-        found.ok_or_else(|| RepoError::not_found("revision", format!("{rev} (no commit has that metric)")))
+        found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit has that metric)")))
     }
 
     /// The commit of lowest score in first-parent history; of equals the newest.

@@ -6,7 +6,7 @@
 //! anything comes to hold on to objects.
 
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     guard::WriteGuard,
     odb::add_object,
     pack::{PackId, PackWriter, Record, encode_tail},
@@ -152,7 +152,7 @@ impl<'r> WriteTransaction<'r> {
     fn require(&self, object: Option<Id>) -> Result<()> {
         let Some(id) = object else { return Ok(()) };
         if self.repo.odb.locate(&id)?.is_none() {
-            return Err(RepoError::not_found("object", id));
+            return Err(RepoError::not_found(Missing::Object, id));
         }
         self.pin([id])
     }

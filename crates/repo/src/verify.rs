@@ -1,6 +1,6 @@
 //! Compares a file on disk with a version of it, byte for byte.
 
-use crate::{RepoError, Result, progress::Progress, repo::Repo, restore::WriteAt};
+use crate::{Missing, RepoError, Result, progress::Progress, repo::Repo, restore::WriteAt};
 use mdl_files::{FileSource, ReadAt};
 use mdl_objects::{Entry, Id};
 use std::{
@@ -54,7 +54,7 @@ impl Repo {
     /// No such file in the version, or several; absent or damaged objects; the medium failed.
     pub fn verify(&self, path: &Path, commit: &Id, inner: Option<&str>, progress: &dyn Progress) -> Result<Verified> {
         let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound => RepoError::not_found("path", path.display()),
+            std::io::ErrorKind::NotFound => RepoError::not_found(Missing::Path, path.display()),
             _ => RepoError::io(format!("cannot open {}", path.display()))(e),
         })?;
         if meta.is_dir() {
@@ -68,7 +68,7 @@ impl Repo {
             Some(name) => name.trim_matches('/').to_owned(),
             None => self.guess(path, &mut files.keys())?,
         };
-        let entry: &Entry = files.get(&name).ok_or_else(|| RepoError::not_found("file", &name))?;
+        let entry: &Entry = files.get(&name).ok_or_else(|| RepoError::not_found(Missing::File, &name))?;
         let source = FileSource::open(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
         let mut verified = Verified { inner: name, size: entry.size, difference: None };
         if source.size() != entry.size {
@@ -96,7 +96,7 @@ impl Repo {
         let same = |n: &&&String| n.rsplit('/').next() == Some(file_name);
         match names.iter().filter(same).collect::<Vec<_>>().as_slice() {
             [one] => Ok((**one).clone()),
-            [] => Err(RepoError::not_found("file", file_name)),
+            [] => Err(RepoError::not_found(Missing::File, file_name)),
             _ => Err(RepoError::user(format!("several files are called {file_name}"), "name one as REV:PATH")),
         }
     }

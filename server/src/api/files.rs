@@ -11,7 +11,7 @@ use crate::{
 };
 use axum::{extract::State, response::Response};
 use mdl_objects::{Entry, Id};
-use mdl_repo::{Repo, RepoError};
+use mdl_repo::{Missing, Repo, RepoError};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -21,7 +21,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 /// The file of this path in the version of a revision, and that version.
 pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     let commit = revision::resolve(repo, rev)?;
-    let missing = || RepoError::not_found("file", path);
+    let missing = || RepoError::not_found(Missing::File, path);
     let entry = repo.files(&commit)?.remove(path).ok_or_else(missing)?;
     Ok((commit, entry))
 }

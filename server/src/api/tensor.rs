@@ -18,7 +18,7 @@ use axum::{
 };
 use http::{HeaderName, HeaderValue};
 use mdl_objects::{Id, Mode, Named};
-use mdl_repo::{Axis, Elements, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
+use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -72,7 +72,7 @@ struct Wanted {
 
 fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wanted> {
     let (_, entry) = files::find(repo, rev, path)?;
-    let missing = || RepoError::not_found("tensor", format!("{} in {path}", query.name));
+    let missing = || RepoError::not_found(Missing::Tensor, format!("{} in {path}", query.name));
     if entry.mode != Mode::Manifest {
         return Err(missing().into());
     }

@@ -14,7 +14,7 @@ use crate::{
     routes::{Need, Needs},
 };
 use axum::Json;
-use mdl_repo::{Repo, RepoError};
+use mdl_repo::{Missing, Repo, RepoError};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -134,7 +134,7 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
         let dir = format!("{path}/");
         all.retain(|p, _| p == path || p.starts_with(&dir));
         if all.is_empty() {
-            return Err(RepoError::not_found("file", path).into());
+            return Err(RepoError::not_found(Missing::File, path).into());
         }
     }
     let errors = Errors::of(repo, &commit)?;

@@ -7,7 +7,7 @@ use super::{RepoName, State, names_in};
 use crate::problem::{Problem, Result};
 use mdl_codec::Engine;
 use mdl_remote::place::Place;
-use mdl_repo::{Repo, RepoError, storage::Prefix};
+use mdl_repo::{Missing, Repo, RepoError, storage::Prefix};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -85,7 +85,7 @@ impl Home {
     pub fn open_root(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
             Home::Directory { root, indexes } => open(root, name, indexes.as_deref(), engine),
-            Home::Bucket { .. } => Err(RepoError::not_found("repository", name)),
+            Home::Bucket { .. } => Err(RepoError::not_found(Missing::Repository, name)),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     render::{json_number, shape, short_number, size, visible, whole_number},
 };
 use mdl_objects::{Manifest, Mode};
-use mdl_repo::{Axis, Elements, Repo, RepoError, Slice, npy_header, shape_of};
+use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, shape_of};
 use serde_json::json;
 use stats::Stats;
 use std::{
@@ -96,7 +96,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
     let files = repo.files(commit)?;
-    let entry = files.get(path.trim_matches('/')).ok_or_else(|| not_found("file", path))?;
+    let entry = files.get(path.trim_matches('/')).ok_or_else(|| not_found(Missing::File, path))?;
     if entry.mode != Mode::Manifest {
         let hint = format!("`mdl checkout REV --only '{path}' --to DIR` brings the file back");
         return Err(refused(format!("{path} is a plain file: it has no tensors"), hint));

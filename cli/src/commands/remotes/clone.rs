@@ -9,7 +9,7 @@ use crate::{
 use mdl_objects::{Id, Mode};
 use mdl_remote::{Advertised, Peer, fetch::note_refs};
 use mdl_repo::{
-    CheckedOut, CheckoutOptions, HEADS, Head, RefName, Remote, Repo, RepoError,
+    CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError,
     sync::{Only, RefMove},
 };
 use serde_json::json;
@@ -176,7 +176,7 @@ fn branch(there: &Advertised, wanted: Option<&str>, url: &str) -> Result<String>
     let is_there = |b: &str| there.get(&format!("{HEADS}{b}")).is_some();
     match (wanted, &there.head) {
         (Some(b), _) if is_there(b) => Ok(b.to_owned()),
-        (Some(b), _) => Err(elsewhere(url)(RepoError::not_found("branch", format!("{b} at {url}")))),
+        (Some(b), _) => Err(elsewhere(url)(RepoError::not_found(Missing::Branch, format!("{b} at {url}")))),
         (None, Some(head)) if is_there(head) || heads(there).count() != 1 => Ok(head.clone()),
         // HEAD is on no branch, or names one that is not there: where there is one only, that one is meant.
         (None, _) => Ok(heads(there).next().unwrap_or("main").to_owned()),

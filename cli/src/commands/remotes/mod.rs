@@ -20,7 +20,7 @@ use mdl_remote::{
     fetch::{Received, note_refs, receive},
 };
 use mdl_repo::{
-    HEADS, REMOTES, RefName, Remote, Repo, RepoError, TAGS,
+    HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS,
     sync::{Only, RefMove, Want},
 };
 use places::{elsewhere, is_url, named, named_or_url, peer};
@@ -67,7 +67,7 @@ impl Choice {
         let full = |short: &String| {
             let all = [HEADS, TAGS].map(|prefix| format!("{prefix}{short}"));
             let found = all.into_iter().find(|full| there.get(full).is_some());
-            found.ok_or_else(|| elsewhere(name)(RepoError::not_found("branch", format!("{short} at {name}"))))
+            found.ok_or_else(|| elsewhere(name)(RepoError::not_found(Missing::Branch, format!("{short} at {name}"))))
         };
         self.branches.iter().map(full).collect()
     }

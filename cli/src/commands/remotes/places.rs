@@ -6,7 +6,7 @@ use crate::{
     errors::{CliError, Result},
 };
 use mdl_remote::Peer;
-use mdl_repo::{Remote, Repo, RepoError};
+use mdl_repo::{Missing, Remote, Repo, RepoError};
 
 /// The remote that is meant where none is named.
 const DEFAULT: &str = "origin";
@@ -28,7 +28,7 @@ pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
         Some(remote) => Ok((name, remote)),
         // Read first: what is no place may have a password in it, and is not repeated.
         None if is_url(&name) => Err(CliError::hinted(
-            RepoError::not_found("remote", kept(&name)?),
+            RepoError::not_found(Missing::Remote, kept(&name)?),
             "give the URL a name, below which its branches are noted: `mdl remote add NAME URL`",
         )),
         None if all.is_empty() => Err(RepoError::user(
@@ -36,7 +36,7 @@ pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
             "name one: `mdl remote add origin URL`",
         )
         .into()),
-        None => Err(RepoError::not_found("remote", name).into()),
+        None => Err(RepoError::not_found(Missing::Remote, name).into()),
     }
 }
 
@@ -56,14 +56,14 @@ pub fn named_or_url(repo: &Repo, text: Option<&str>) -> Result<(Option<String>, 
 pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
     move |error| {
         let hint = match &error {
-            RepoError::NotFound { what, .. } if *what == "repository" => match is_url(place) {
+            RepoError::NotFound { what: Missing::Repository, .. } => match is_url(place) {
                 true => "check the URL; a server's ends with /OWNER/NAME".to_owned(),
                 false => format!(
                     "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a server's ends \
                      with /OWNER/NAME"
                 ),
             },
-            RepoError::NotFound { what, .. } if what.starts_with("branch") => {
+            RepoError::NotFound { what: Missing::Branch | Missing::BranchOrTag, .. } => {
                 format!("`mdl ls-remote {place}` lists what is there")
             }
             RepoError::Corrupt { .. } => {

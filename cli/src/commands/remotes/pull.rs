@@ -6,7 +6,7 @@ use crate::{
     context::Context,
     errors::{Result, unforced},
 };
-use mdl_repo::{Head, Merged, RefName, RepoError};
+use mdl_repo::{Head, Merged, Missing, RefName, RepoError};
 use serde_json::json;
 use std::io::Write;
 
@@ -38,7 +38,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
     let noted = RefName::remote(&name, &branch)?;
     let tip = repo.refs().get(&noted)?;
-    let tip = tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found("branch", format!("{branch} at {name}"))))?;
+    let tip =
+        tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}"))))?;
     let merged = repo.merge(&tip, &format!("{name}/{branch}"), &context.bars).map_err(unforced)?;
     if context.global.json {
         let (result, from) = match merged {

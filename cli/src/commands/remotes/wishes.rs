@@ -3,7 +3,7 @@
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;
 use mdl_remote::Advertised;
-use mdl_repo::{HEADS, Head, RefName, Repo, RepoError, TAGS};
+use mdl_repo::{HEADS, Head, Missing, RefName, Repo, RepoError, TAGS};
 
 /// A ref there by its full name, and what it is to hold; none: it is to go.
 pub type Wish = (String, Option<Id>);
@@ -37,10 +37,10 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
     let held = repo.full_ref(text)?.filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
     let held = match held {
         Some(held) => held,
-        None if text == "HEAD" => {
-            repo.head_branch()?.map_or_else(|| Err(RepoError::not_found("branch", "HEAD")), |b| RefName::parse(&b))?
-        }
-        None => return Err(RepoError::not_found("branch or tag", text).into()),
+        None if text == "HEAD" => repo
+            .head_branch()?
+            .map_or_else(|| Err(RepoError::not_found(Missing::Branch, "HEAD")), |b| RefName::parse(&b))?,
+        None => return Err(RepoError::not_found(Missing::BranchOrTag, text).into()),
     };
     let id = repo.refs().get(&held)?;
     let id = id.ok_or_else(|| RepoError::user(format!("{text} has no commit yet"), "commit first"))?;
@@ -104,7 +104,7 @@ fn gone(there: &Advertised, text: &str, remote: &str) -> Result<String> {
         (Some(_), _) => Ok(branch),
         (None, Some(_)) => Ok(tag),
         (None, None) => Err(CliError::hinted(
-            RepoError::not_found("branch or tag", format!("{text} at {remote}")),
+            RepoError::not_found(Missing::BranchOrTag, format!("{text} at {remote}")),
             format!("`mdl ls-remote {remote}` lists what is there"),
         )),
     }

@@ -8,7 +8,7 @@ use super::{
     tell::{self, say},
 };
 use crate::{context::Context, errors::Result, render::visible};
-use mdl_repo::{Repo, RepoError};
+use mdl_repo::{Missing, Repo, RepoError};
 use std::{
     collections::HashMap,
     fs,
@@ -41,7 +41,7 @@ impl Watch {
                 return Ok(look);
             }
             Err(e) if self.once && e.kind() == io::ErrorKind::NotFound => {
-                return Err(RepoError::not_found("directory", dir.display()).into());
+                return Err(RepoError::not_found(Missing::Directory, dir.display()).into());
             }
             Err(e) if self.once || e.kind() == io::ErrorKind::NotADirectory => {
                 return Err(RepoError::io(format!("cannot list {}", dir.display()))(e).into());

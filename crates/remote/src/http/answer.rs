@@ -1,19 +1,28 @@
 //! What a server says that is no success, as an error of this side.
 
 use mdl_objects::Id;
-use mdl_repo::{HEADS, RepoError, TAGS, sync::RefMove};
+use mdl_repo::{HEADS, Missing, RepoError, TAGS, sync::RefMove};
 use reqwest::StatusCode;
 use serde::Deserialize;
 use std::io;
 
 /// Kinds of things that can be absent, as servers name them.
-const WHATS: [&str; 12] = [
-    "blob", "branch", "commit", "manifest", "object", "pack", REPOSITORY, "revision", "tag", "tensor", "tree",
-    "version",
+const NAMED: [Missing; 12] = [
+    Missing::Blob,
+    Missing::Branch,
+    Missing::Commit,
+    Missing::Manifest,
+    Missing::Object,
+    Missing::Pack,
+    Missing::Repository,
+    Missing::Revision,
+    Missing::Tag,
+    Missing::Tensor,
+    Missing::Tree,
+    Missing::Version,
 ];
 const ACCESS: &str = "give a token that may do this: in MDL_TOKEN, or in ~/.config/mdl/credentials.json (see docs/remotes.md); \
                       `mdl token create` at the server makes one";
-const REPOSITORY: &str = "repository";
 
 /// A problem document (RFC 9457), as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
@@ -62,7 +71,7 @@ fn id(text: Option<&String>) -> Option<Id> {
 
 fn not_found(detail: &str) -> Option<RepoError> {
     let (what, name) = detail.split_once(" not found: ")?;
-    let what = WHATS.iter().find(|w| **w == what).copied().unwrap_or("object");
+    let what = Missing::from_name(what).filter(|w| NAMED.contains(w)).unwrap_or(Missing::Object);
     Some(RepoError::not_found(what, name))
 }
 
@@ -121,7 +130,9 @@ fn of(shown: &str, status: StatusCode, document: Document) -> RepoError {
         401 | 403 => RepoError::user(format!("{shown}: {}", document.detail), ACCESS),
         // Where the server has no such route, the URL has too many parts.
         404 => match not_found(&document.detail) {
-            None | Some(RepoError::NotFound { what: REPOSITORY, .. }) => RepoError::not_found(REPOSITORY, shown),
+            None | Some(RepoError::NotFound { what: Missing::Repository, .. }) => {
+                RepoError::not_found(Missing::Repository, shown)
+            }
             Some(error) => error,
         },
         409 => document.conflict(),

@@ -4,7 +4,7 @@ use super::failure::{absent, cut_short, failed};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use mdl_repo::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     storage::{MAX_VALUE, too_large},
 };
 use object_store::{
@@ -138,7 +138,7 @@ impl Bucket {
         for _ in 0..TRIES {
             let options = GetOptions::new().with_range(Some(range.clone()));
             let got = match self.store.get_opts(&path, options).await {
-                Err(e) if absent(&e) => return Err(RepoError::not_found("stored file", key)),
+                Err(e) if absent(&e) => return Err(RepoError::not_found(Missing::StoredFile, key)),
                 Err(e) => return Err(self.why_no_range(key, range.start, &e).await),
                 Ok(got) => got,
             };

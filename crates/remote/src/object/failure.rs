@@ -1,6 +1,6 @@
 //! What a store's failures mean to the user.
 
-use mdl_repo::RepoError;
+use mdl_repo::{Missing, RepoError};
 use object_store::Error;
 use std::io;
 
@@ -43,7 +43,7 @@ pub(super) fn absent(error: &Error) -> bool {
 pub(super) fn failed(doing: &str, at: &str, error: &Error) -> RepoError {
     let text = chain(error);
     if no_bucket(&text) {
-        return RepoError::not_found("bucket", at);
+        return RepoError::not_found(Missing::Bucket, at);
     }
     if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
         // Only the code: the whole answer repeats what was signed.

@@ -16,7 +16,7 @@ use blocks::Blocks;
 use bucket::Bucket;
 use futures_util::{StreamExt, stream};
 use mdl_repo::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     storage::{Guard, Key, MAX_VALUE, Prefix, Storage, Stored, Swap, Upload},
 };
 use object_store::{ObjectMeta, ObjectStore};
@@ -148,11 +148,11 @@ impl Storage for ObjectStorage {
             return read::cached(&self.bucket, &self.blocks, key, offset, buf);
         }
         if logs::is_log(key) {
-            let whole = self.get(key)?.ok_or_else(|| RepoError::not_found("stored file", key))?;
+            let whole = self.get(key)?.ok_or_else(|| RepoError::not_found(Missing::StoredFile, key))?;
             return read::within(key, &whole, offset, buf);
         }
         // The size first: it knows a tombstone from a value.
-        self.size(key)?.ok_or_else(|| RepoError::not_found("stored file", key))?;
+        self.size(key)?.ok_or_else(|| RepoError::not_found(Missing::StoredFile, key))?;
         read::straight(&self.bucket, key, offset, buf)
     }
 

@@ -1,6 +1,6 @@
 //! Checkpoint files in memory.
 
-use crate::{RepoError, Result};
+use crate::{Missing, RepoError, Result};
 use mdl_codec::Dtype;
 use mdl_codec::baselines::Tensor;
 use mdl_codec::quant::Values;
@@ -53,7 +53,7 @@ fn failed(path: &Path) -> impl Fn(std::io::Error) -> RepoError {
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let kind = match std::fs::metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(RepoError::NotFound { what: "checkpoint", name: path.display().to_string() });
+            return Err(RepoError::not_found(Missing::Checkpoint, path.display()));
         }
         other => other.map_err(failed(path))?,
     };

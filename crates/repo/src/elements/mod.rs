@@ -9,7 +9,7 @@ pub use npy::npy_header;
 pub use safetensors::safetensors_header;
 pub use slice::{Axis, Slice};
 
-use crate::{RepoError, Result};
+use crate::{Missing, RepoError, Result};
 use mdl_codec::Dtype;
 use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
 
@@ -106,7 +106,7 @@ impl Elements {
         match manifest.find(name) {
             Some(Named::Tensor(t)) => Ok(Elements::whole(t)),
             Some(Named::View(t, v)) => Elements::view(t, v),
-            None => Err(RepoError::not_found("tensor", format!("{name} in {path}"))),
+            None => Err(RepoError::not_found(Missing::Tensor, format!("{name} in {path}"))),
         }
     }
 

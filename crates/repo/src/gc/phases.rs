@@ -34,7 +34,7 @@ const SHORT: Duration = Duration::from_secs(10);
 /// Runs `f` again where a collector beside it deleted what it was reading, or changed what it went by.
 pub(crate) fn beside_collectors<T>(repo: &Repo, f: impl Fn() -> Result<T>) -> Result<T> {
     let overtaken = |e: &RepoError| {
-        let gone = matches!(e, RepoError::NotFound { what, .. } if ["stored file", "pack"].contains(what));
+        let gone = matches!(e, RepoError::NotFound { what, .. } if what.is_stored());
         gone || matches!(e, RepoError::Overtaken)
     };
     let mut tries = if repo.storage.excludes() { 1 } else { TRIES };

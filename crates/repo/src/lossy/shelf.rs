@@ -3,7 +3,7 @@
 
 use super::policy::{BUILT_IN, Policy};
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     refs::{POLICIES, RefName},
     repo::Repo,
     transaction::WriteTransaction,
@@ -73,7 +73,7 @@ impl Repo {
             Some((base, n)) => (base, n.parse::<usize>().ok()),
             None => (name, Some(0)),
         };
-        let missing = || RepoError::not_found("policy", name);
+        let missing = || RepoError::not_found(Missing::Policy, name);
         let full = of_policy(base).map_err(|_| missing())?;
         let id = match back.ok_or_else(missing)? {
             0 => self.refs.get(&full)?,
@@ -117,7 +117,7 @@ impl Repo {
     /// # Errors
     /// There is none; the medium failed.
     pub fn remove_policy(&self, name: &str) -> Result<()> {
-        let missing = || RepoError::not_found("policy", name);
+        let missing = || RepoError::not_found(Missing::Policy, name);
         let held = self.write_lock()?;
         let full = of_policy(name).map_err(|_| missing())?;
         let old = self.refs.get(&full)?.ok_or_else(missing)?;

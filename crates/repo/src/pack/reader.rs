@@ -1,7 +1,7 @@
 //! Opens packs: checks trailer and footer, finds records, reads payloads.
 
 use super::format::{PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer};
-use crate::{RepoError, Result, storage::Storage};
+use crate::{Missing, RepoError, Result, storage::Storage};
 use mdl_objects::Id;
 
 /// A pack whose footer is in memory.
@@ -22,7 +22,7 @@ impl Pack {
     /// No such pack; it is damaged; the medium failed.
     pub fn open(storage: &dyn Storage, id: PackId) -> Result<Pack> {
         let key = id.key();
-        let size = storage.size(&key)?.ok_or_else(|| RepoError::not_found("pack", id))?;
+        let size = storage.size(&key)?.ok_or_else(|| RepoError::not_found(Missing::Pack, id))?;
         let bad = |why: &str| RepoError::corrupt(format!("pack {id}"), why);
         let at = size.checked_sub(TRAILER_LEN as u64).ok_or_else(|| bad("truncated"))?;
         let mut trailer = [0; TRAILER_LEN];

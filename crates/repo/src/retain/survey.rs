@@ -2,7 +2,7 @@
 
 use super::{Retention, record::Pruned, rules::Facts};
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     history::Step,
     refs::{HEADS, Head, POLICIES, TAGS},
     repo::Repo,
@@ -39,7 +39,7 @@ impl Repo {
         rules.check()?;
         let tips = self.refs.list(HEADS)?;
         if let Some(name) = branch.filter(|b| tips.iter().all(|(n, _)| n != b)) {
-            return Err(RepoError::not_found("branch", name));
+            return Err(RepoError::not_found(Missing::Branch, name));
         }
         let mut out = Survey::default();
         let mut resumed = Vec::new();

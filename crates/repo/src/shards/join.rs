@@ -6,7 +6,7 @@ use super::{
     state::{Decision, Seen},
 };
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     commit::{CommitRequest, Committed, Target, Written},
     contents::{Content, NewFile, Stored, check_names},
     progress::Progress,
@@ -59,7 +59,7 @@ impl Repo {
             }
             if seen.is_untouched() {
                 if storage.keys(&keys.prefix)?.is_empty() {
-                    return Err(RepoError::not_found("session", &request.session));
+                    return Err(RepoError::not_found(Missing::Session, &request.session));
                 }
                 // From here on a rank that puts changes the token, and what is read below is read again.
                 seen.swap(storage, &keys, seen.renewed())?;
@@ -153,7 +153,7 @@ impl Repo {
         for (rel, (rank, stored)) in all {
             if stored.find(&self.odb)?.is_none() {
                 return Err(RepoError::not_found(
-                    "shard",
+                    Missing::Shard,
                     format!("{rel} of rank {rank}: it was collected; let the rank put again"),
                 ));
             }

@@ -7,7 +7,7 @@ use super::{
     lock::{Access, FileLock, OwnFile},
     too_large,
 };
-use crate::{RepoError, Result};
+use crate::{Missing, RepoError, Result};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions, TryLockError},
@@ -143,7 +143,7 @@ impl LocalStorage {
             return Ok(f.clone());
         }
         let found = open_value(&self.path(key), key)?;
-        let file = Arc::new(found.ok_or_else(|| RepoError::not_found("stored file", key))?.0);
+        let file = Arc::new(found.ok_or_else(|| RepoError::not_found(Missing::StoredFile, key))?.0);
         if open.len() >= OPEN_FILES {
             open.clear();
         }

@@ -1,7 +1,7 @@
 //! Storage in memory, for tests and throw-away repositories.
 
 use super::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, too_large};
-use crate::{RepoError, Result};
+use crate::{Missing, RepoError, Result};
 use std::{
     collections::BTreeMap,
     ops::Bound,
@@ -89,7 +89,7 @@ impl Storage for MemoryStorage {
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         let values = lock(&self.0.values);
-        let (value, _) = values.get(key).ok_or_else(|| RepoError::not_found("stored file", key))?;
+        let (value, _) = values.get(key).ok_or_else(|| RepoError::not_found(Missing::StoredFile, key))?;
         let found = usize::try_from(offset).ok().and_then(|o| value.get(o..o.checked_add(buf.len())?));
         buf.copy_from_slice(found.ok_or_else(|| RepoError::corrupt(key, "shorter than it should be"))?);
         Ok(())

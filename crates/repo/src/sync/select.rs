@@ -5,7 +5,7 @@ use super::{
     plan::{Offer, Plan},
 };
 use crate::{
-    RepoError, Result,
+    Missing, RepoError, Result,
     odb::Location,
     pack::{PackId, Record},
     progress::{Progress, go_on},
@@ -52,7 +52,7 @@ impl Repo {
         let mut remotes = self.config().remotes().into_values();
         let source = remotes.find(|r| r.partial && !self.odb().is_supplied());
         match (&error, source) {
-            (RepoError::NotFound { what, .. }, Some(source)) if !matches!(*what, "commit" | "pack" | "stored file") => {
+            (RepoError::NotFound { what, .. }, Some(source)) if *what != Missing::Commit && !what.is_stored() => {
                 RepoError::user(
                     format!(
                         "the repository that was asked is a partial clone of {} and lacks what is wanted: {error}",
@@ -84,7 +84,7 @@ impl Repo {
         self.odb().prefetch(named.iter().copied())?;
         for id in &named {
             go_on(progress, WHAT)?;
-            offers.add(self.odb().need(id, "object")?, true);
+            offers.add(self.odb().need(id, Missing::Object)?, true);
         }
         // Whatever a tensor is a difference to, down to the feet of the chains: who asks knows where to stop.
         let mut stack: Vec<Id> = offers.relatives();
@@ -156,7 +156,7 @@ impl Names<'_> {
         let odb = repo.odb();
         let mut tips = Vec::new();
         for tip in &want.tips {
-            if odb.need(tip, "commit")?.record.kind == Kind::Tag {
+            if odb.need(tip, Missing::Commit)?.record.kind == Kind::Tag {
                 self.name(*tip);
             }
             tips.push(repo.peel(tip)?);

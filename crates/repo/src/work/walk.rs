@@ -1,7 +1,7 @@
 //! Lists the files below a directory that a commit takes.
 
 use super::remove::REMOVING;
-use crate::{RepoError, Result, repo::DIR};
+use crate::{Missing, RepoError, Result, repo::DIR};
 use ignore::WalkBuilder;
 use mdl_objects::check_new_name;
 use std::{
@@ -48,7 +48,9 @@ pub fn survey(root: &Path, follow_symlinks: bool) -> Result<(Vec<WorkFile>, Vec<
 
 fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) -> Result<()>) -> Result<Vec<WorkFile>> {
     let meta = match fs::metadata(root) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(RepoError::not_found("path", root.display())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RepoError::not_found(Missing::Path, root.display()));
+        }
         other => other.map_err(RepoError::io(format!("cannot read {}", root.display())))?,
     };
     if meta.is_file() {

@@ -7,7 +7,7 @@
 use super::stream::Sink;
 use crate::problem::{Problem, Result};
 use mdl_objects::{Manifest, Mode, TensorRef};
-use mdl_repo::{Elements, Files, Odb, Repo, RepoError, most_shown, safetensors_header};
+use mdl_repo::{Elements, Files, Missing, Odb, Repo, RepoError, most_shown, safetensors_header};
 use std::collections::HashMap;
 
 /// Most tensors in one file: its header is held in memory, and the format bounds it.
@@ -40,7 +40,7 @@ impl Gathered {
             }
         }
         if found.is_empty() {
-            return Err(RepoError::not_found("tensor", "in these files").into());
+            return Err(RepoError::not_found(Missing::Tensor, "in these files").into());
         }
         let mut files_with: HashMap<&str, usize> = HashMap::new();
         for (_, name, _) in &found {

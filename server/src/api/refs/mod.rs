@@ -12,7 +12,7 @@ use crate::{
 };
 use axum::Json;
 use mdl_objects::{Id, Kind as ObjectKind};
-use mdl_repo::{HEADS, Head, Repo, TAGS};
+use mdl_repo::{HEADS, Head, Missing, Repo, TAGS};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -47,6 +47,13 @@ impl Kind {
         match self {
             Kind::Heads => "branch",
             Kind::Tags => "tag",
+        }
+    }
+
+    const fn missing(self) -> Missing {
+        match self {
+            Kind::Heads => Missing::Branch,
+            Kind::Tags => Missing::Tag,
         }
     }
 }

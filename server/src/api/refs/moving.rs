@@ -143,7 +143,7 @@ async fn delete(
         let full = RefName::parse(&format!("{}{short}", kind.prefix()))?;
         let expected = query.expected.as_deref().map(api::id).transpose()?;
         if expected.is_none() && access.repo.refs().get(&full)?.is_none() {
-            return Err(RepoError::not_found(kind.name(), &short).into());
+            return Err(RepoError::not_found(kind.missing(), &short).into());
         }
         let old = swap(&access, &full, expected.map(Some), None, &format!("{}: deleted over HTTP", kind.name()))?;
         Ok(Json(tell(&app, &access, &full, old, None, None)))
