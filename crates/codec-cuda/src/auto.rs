@@ -157,7 +157,7 @@ impl Engine for Auto {
     }
 
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
-        // Whoever asks has tensors there: a driver is running in this process already.
+        // The caller has tensors on that device: a driver is running in this process already.
         self.started(ordinal).map(|gpu| gpu as &dyn Device)
     }
 }

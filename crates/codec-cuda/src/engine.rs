@@ -60,7 +60,7 @@ impl CudaEngine {
         self.idle().iter_mut().for_each(Lane::release);
     }
 
-    /// Does work on a lane that nobody else uses, and waits for it.
+    /// Does work on a lane of its own, and waits for it.
     pub(crate) fn on_session<T>(&self, mut work: impl FnMut(&Session) -> Result<T>) -> Result<T> {
         let mut once = || {
             let idle = self.idle().pop();

@@ -110,8 +110,8 @@ pub struct Encoded {
 /// A compression engine. Output is a pure function of the input: every engine gives identical bytes, counts and sums.
 ///
 /// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from
-/// [`sketch`](Engine::sketch) on, the processor does for whoever does not do them elsewhere: little-endian f64, f32,
-/// f16 or bf16 of any number of elements (a lattice: f32, f16 or bf16), in one piece.
+/// [`sketch`](Engine::sketch) on, have a default on the processor: little-endian f64, f32, f16 or bf16 of any number of
+/// elements (a lattice: f32, f16 or bf16), in one piece.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Name for `mdl doctor` and logs, such as `cpu`.
     fn name(&self) -> &str;

@@ -3,12 +3,12 @@
 use crate::layout::{Format, ReadAt, ScanError};
 use std::io;
 
-/// Why a scanner stopped, before anybody has said which format it was scanning.
+/// Why a scanner stopped, before the caller adds which format it was scanning.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The structure is wrong.
     Bad(String),
-    /// The medium failed.
+    /// An I/O error.
     Io(io::Error),
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Cursor<'a> {
     window_at: u64,
 }
 
-/// Bytes fetched from the medium at once by a [`Cursor`].
+/// Bytes fetched from the source at once by a [`Cursor`].
 const WINDOW: u64 = 64 << 10;
 
 impl<'a> Cursor<'a> {

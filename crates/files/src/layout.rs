@@ -11,7 +11,7 @@ pub trait ReadAt: Send + Sync {
     /// Fills `buf` with the bytes at `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the range leaves the source; otherwise what the medium says.
+    /// `UnexpectedEof` where the range leaves the source; otherwise the source's I/O error.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }
 
@@ -130,7 +130,7 @@ pub enum ScanError {
         /// What is wrong, in a phrase.
         reason: String,
     },
-    /// The medium failed.
+    /// An I/O error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -112,7 +112,7 @@ impl Header {
         let mut field = |name: &str| {
             let mut found = items.extract_if(.., |(key, _)| key.as_text() == Some(name));
             let value = found.next()?.1;
-            // A key given twice is a header nobody wrote.
+            // NumPy writes no header with a key given twice.
             found.next().is_none().then_some(value)
         };
         let (descr, order, shape) = (field("descr")?, field("fortran_order")?, field("shape")?);

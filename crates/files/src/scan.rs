@@ -16,7 +16,7 @@ const PICKLE: &[u8] = b"\x80";
 /// pickles are read, never payloads, and nothing is executed.
 ///
 /// # Errors
-/// `Damaged` where the file is of a known format but its structure is wrong; `Io` where the medium failed.
+/// `Damaged` where the file is of a known format but its structure is wrong; `Io` on an I/O error.
 pub fn scan(src: &dyn ReadAt, path_hint: &Path) -> Result<Layout, ScanError> {
     let extension = path_hint.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let extension = extension.to_ascii_lowercase();

@@ -113,7 +113,7 @@ pub struct Commit {
     pub quality: Option<String>,
     /// Blobs that `quality` speaks of.
     pub side: Vec<Id>,
-    /// What a run that goes on from here gets back; none: nobody said, or there are no tensors.
+    /// What a run resumed from here gets back. None: the committer did not say, or there are no tensors.
     pub resume: Option<Resume>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,

@@ -1,5 +1,5 @@
-//! Opens the repository that somebody names or stands in, wherever it keeps its bytes: a work tree may have them in a
-//! bucket.
+//! Opens the repository at a given path or around the current directory, wherever its bytes are: a work tree may keep
+//! them in a bucket.
 //!
 //! Such a work tree has a directory `.mdl` as any other, in it the file `storage`: the URL, and a line feed. What is
 //! there besides is the work tree's own HEAD, which version its files are of, its name in the shared storage, and

@@ -38,7 +38,7 @@ pub struct Received {
 /// Brings over versions: everything that `want` names and this repository lacks. Its `haves` are filled in here.
 ///
 /// # Errors
-/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; the medium failed;
+/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; an I/O error;
 /// `Stopped`. No ref has moved; what came whole need not come again.
 pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Progress) -> Result<Received> {
     if want.haves.is_empty() && !want.tips.is_empty() {

@@ -25,7 +25,7 @@ impl Debug for Lazy {
     }
 }
 
-/// A repository with somebody to bring what it lacks, if it is partial.
+/// Gives a partial repository its promisor, which fetches missing objects.
 pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
     let partial = repo.config().remotes().into_values().find(|r| r.partial);
     match (partial, repo.dir().map(PathBuf::from)) {
@@ -38,7 +38,7 @@ pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
 
 impl Supplier for Lazy {
     fn supply(&self, ids: &[Id]) -> Result<()> {
-        // One at a time: whoever waits finds most of what it wanted here.
+        // One at a time: a thread that had to wait finds most of what it wanted here.
         let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
         let (repo, peer) = match &mut *there {
             Some(there) => there,

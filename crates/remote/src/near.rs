@@ -89,7 +89,7 @@ impl Peer for Near {
     }
 
     fn offer_whole(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<Plan>> {
-        // There is nobody at the other side: encoding anew would want the same bytes here first.
+        // There is no server at the other side: encoding anew would want the same bytes here first.
         Ok(None)
     }
 
@@ -157,7 +157,7 @@ fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> 
 /// Pieces of a bundle, end to end, those in packs read from a repository.
 ///
 /// # Errors
-/// A pack is gone; the medium failed.
+/// A pack is gone; an I/O error.
 pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
     let total: u64 = pieces.iter().map(Piece::byte_len).sum();
     let mut out = vec![0; usize::try_from(total).map_err(|_| nonsense("a part is too large"))?];
@@ -181,7 +181,7 @@ pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
 /// Which of these objects a repository lacks.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn lacking_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
     repo.odb().refresh();
     let mut out = HashSet::new();

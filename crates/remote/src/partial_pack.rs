@@ -19,7 +19,7 @@ use std::{
 /// Bytes of every part but the last.
 pub const PART: u64 = 8 << 20;
 
-/// What a transfer leaves that nobody goes on with is kept this long.
+/// How long an abandoned partial pack is kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Bytes that are in memory at once where a part is read back.
 const BLOCK: usize = 256 << 10;
@@ -72,7 +72,7 @@ pub(crate) fn dir(repo: &Repo) -> Result<PathBuf> {
     }
 }
 
-/// This user's: in a directory that everybody writes to, the first user's would be nobody else's.
+/// This user's: in a directory that all users write to, the first one's files would be closed to the others.
 fn cache_dir() -> PathBuf {
     let some = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let caches = some("XDG_CACHE_HOME").or_else(|| some("HOME").map(|home| home.join(".cache")));
@@ -110,7 +110,7 @@ impl PartialPack {
     /// Begins, or goes on with what is there. One process at a time has a pack: another one that asks is refused.
     ///
     /// # Errors
-    /// Somebody else is at it; the medium failed.
+    /// Another process has it open; an I/O error.
     pub fn open(dir: &Path, id: PackId, size: u64) -> Result<PartialPack> {
         fs::create_dir_all(dir).map_err(failed("create", dir))?;
         let path = place(dir, id, size);
@@ -167,7 +167,7 @@ impl PartialPack {
     /// Puts bytes of a part in their place, `at` from its start. What is there already stays.
     ///
     /// # Errors
-    /// There is no such part, or it is shorter; what comes before is not there; the medium failed.
+    /// There is no such part, or it is shorter; what comes before is not there; an I/O error.
     pub fn put(&self, part: u64, at: u64, bytes: &[u8]) -> Result<()> {
         let range = self.range(part);
         let end = at.saturating_add(bytes.len() as u64);
@@ -203,7 +203,7 @@ impl PartialPack {
     /// Whether a part that is all there is the one of this BLAKE3. One that is not begins anew.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn check(&self, part: u64, blake3: &[u8; 32]) -> Result<bool> {
         let Range { mut start, end } = self.range(part);
         // A block at a time: many senders at once must not cost a part each.
@@ -256,7 +256,7 @@ pub(crate) fn tidy(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let noted = entry.path();
         let is_left = noted.extension().is_some_and(|e| e == "list") && !noted.with_extension("part").exists();
-        // Somebody who is at it has made the bytes' file first, and holds the list.
+        // A process that uses it has made the bytes' file first, and holds the list.
         if is_left && File::open(&noted).is_ok_and(|f| f.try_lock().is_ok()) {
             let _ = fs::remove_file(&noted);
         }

@@ -49,7 +49,7 @@ pub struct Pushed {
 /// nothing is sent.
 ///
 /// # Errors
-/// The other side lacks something in the end, cannot be reached, or says no; the medium failed; `Stopped`. What has
+/// The other side lacks something in the end, cannot be reached, or says no; an I/O error; `Stopped`. What has
 /// arrived there need not be sent again.
 pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
@@ -201,7 +201,7 @@ fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Resul
     if there.refs.is_empty() || out.len() == there.refs.len() {
         return Ok(out);
     }
-    // Somebody else has moved refs there; what they stand on may be ours.
+    // Another client has moved refs there; what they stand on may be ours.
     let starts = tips.iter().map(|t| repo.peel(t)).collect::<Result<Vec<Id>>>()?;
     let mut history = repo.history(&starts)?;
     loop {

@@ -49,7 +49,7 @@ where
 {
     let (tell, told) = mpsc::sync_channel(1);
     spawn(async move {
-        // Nobody waits any more only if their thread is gone.
+        // The receiver is gone only if its thread is.
         let _ = tell.send(future.await);
     })?;
     told.recv().map_err(|e| RepoError::io("a request broke off")(io::Error::other(e)))

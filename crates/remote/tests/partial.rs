@@ -111,7 +111,7 @@ fn a_partial_repository_says_where_the_rest_is() {
     let shown = format!("{e} {}", e.hint().unwrap_or_default());
     assert!(shown.contains(&clone.dir.path().display().to_string()), "{shown}");
     assert!(shown.contains(&format!("clone from {url}")), "{shown}");
-    // A commit that nobody has is not said to be elsewhere.
+    // A commit that neither side has is not said to be elsewhere.
     let e = receive(&other.repo, &peer, want(Id::from_bytes([9; 32]), None), &Silent).expect_err("nothing");
     assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
 }

@@ -33,7 +33,7 @@ impl Repo {
     /// Makes a branch at a commit; `force` moves one that exists.
     ///
     /// # Errors
-    /// A bad name; it exists; the medium failed.
+    /// A bad name; it exists; an I/O error.
     pub fn create_branch(&self, name: &str, at: &Id, force: bool) -> Result<()> {
         let full = RefName::branch(name)?;
         let held = self.hold(at)?;
@@ -52,7 +52,7 @@ impl Repo {
     /// (the reflog keeps its commits for a while).
     ///
     /// # Errors
-    /// No such branch; HEAD is on it; unmerged; the medium failed.
+    /// No such branch; HEAD is on it; unmerged; an I/O error.
     pub fn delete_branch(&self, name: &str, force: bool, progress: &dyn Progress) -> Result<Id> {
         // HEAD must not come to be on it between the look and the deletion.
         let _lock = self.lock_work_tree(progress)?;
@@ -95,7 +95,7 @@ impl Repo {
     /// Renames a branch; HEAD goes along.
     ///
     /// # Errors
-    /// No such branch; a bad or taken name; the medium failed.
+    /// No such branch; a bad or taken name; an I/O error.
     pub fn rename_branch(&self, old: &str, new: &str, progress: &dyn Progress) -> Result<()> {
         let _lock = self.lock_work_tree(progress)?;
         let who = self.config.signature();
@@ -132,7 +132,7 @@ impl Repo {
     /// Tags a commit: lightly, or with a message as an object of its own. Returns what the tag's ref holds.
     ///
     /// # Errors
-    /// A bad name; it exists and `force` is not given; the medium failed.
+    /// A bad name; it exists and `force` is not given; an I/O error.
     pub fn create_tag(&self, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
         let full = RefName::tag(name)?;
         let old = self.refs.get(&full)?;
@@ -158,7 +158,7 @@ impl Repo {
     /// once it is old enough. Returns its id.
     ///
     /// # Errors
-    /// A bad name; no such commit; it was pruned; the medium failed.
+    /// A bad name; no such commit; it was pruned; an I/O error.
     pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
         check_ref_name(&tag.name)?;
         let transaction = WriteTransaction::begin(self)?;
@@ -170,7 +170,7 @@ impl Repo {
     /// Deletes a tag; returns what it held.
     ///
     /// # Errors
-    /// No such tag; the medium failed.
+    /// No such tag; an I/O error.
     pub fn delete_tag(&self, name: &str) -> Result<Id> {
         let missing = || RepoError::not_found(Missing::Tag, name);
         let full = RefName::tag(name).map_err(|_| missing())?;
@@ -184,7 +184,7 @@ impl Repo {
     /// losing changes; otherwise files are not touched.
     ///
     /// # Errors
-    /// Absent objects; the branch moved meanwhile; the medium failed.
+    /// Absent objects; the branch moved meanwhile; an I/O error.
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
         let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;
@@ -219,7 +219,7 @@ impl Repo {
     /// user called the commit.
     ///
     /// # Errors
-    /// Histories that have parted (not supported yet); uncommitted changes in the way; the medium failed.
+    /// Histories that have parted (not supported yet); uncommitted changes in the way; an I/O error.
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
         let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;

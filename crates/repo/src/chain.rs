@@ -62,7 +62,7 @@ impl Odb {
     /// Opens a tensor and its chain of bases.
     ///
     /// # Errors
-    /// Absent or damaged; the medium failed.
+    /// Absent or damaged; an I/O error.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
         if let Some(reader) = self.again(|| self.tensor_once(id))? {
             return Ok(reader);
@@ -147,7 +147,7 @@ impl Odb {
     /// Header of a stored tensor.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// Damaged; an I/O error.
     pub fn header(&self, at: &Location) -> Result<TensorHeader> {
         let record = &at.record;
         let bad = |why: &str| RepoError::corrupt(format!("tensor {}", record.id.short()), why);
@@ -235,7 +235,7 @@ impl TensorReader<'_> {
     /// How segment `index` is stored.
     ///
     /// # Errors
-    /// No such segment; damaged; the medium failed.
+    /// No such segment; damaged; an I/O error.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
         self.wherever(|reader| reader.scheme_once(index))
     }
@@ -251,7 +251,7 @@ impl TensorReader<'_> {
     /// The lattice that segment `index` is stored on, if it is; what the engine is to be told when it is encoded anew.
     ///
     /// # Errors
-    /// No such segment; damaged; the medium failed.
+    /// No such segment; damaged; an I/O error.
     pub(crate) fn hint(&self, index: usize) -> Result<Option<Hint>> {
         let bytes = self.encoded(0, index)?;
         Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
@@ -260,7 +260,7 @@ impl TensorReader<'_> {
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
     ///
     /// # Errors
-    /// No such segment; damaged; the medium failed.
+    /// No such segment; damaged; an I/O error.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
         self.wherever(|reader| reader.segment_once(index))
     }
@@ -388,7 +388,7 @@ impl TensorReader<'_> {
     /// Hands every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
     ///
     /// # Errors
-    /// Damaged; the medium failed; whatever `sink` returns.
+    /// Damaged; an I/O error; whatever `sink` returns.
     pub fn stream(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut own = self.verified();
         let ahead = rayon::current_num_threads().clamp(1, 8);
@@ -421,7 +421,7 @@ impl TensorReader<'_> {
     /// the id; what is stored is, once in a process, by its checksums.
     ///
     /// # Errors
-    /// The range leaves the tensor; damaged; the medium failed.
+    /// The range leaves the tensor; damaged; an I/O error.
     pub fn range(&self, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
         let end =

@@ -1,4 +1,4 @@
-//! Checkout: a version's files on disk, without losing what nobody committed.
+//! Checkout: writes a version's files into the work tree, and never over changes that no version holds.
 
 mod disk;
 mod head;
@@ -63,7 +63,7 @@ impl Repo {
     /// The files of a commit that match one of the globs (none: all), as a checkout of these globs would write them.
     ///
     /// # Errors
-    /// A bad glob; nothing matches; absent or damaged objects; the medium failed.
+    /// A bad glob; nothing matches; absent or damaged objects; an I/O error.
     pub fn files_matching(&self, commit: &Id, only: &[String]) -> Result<Files> {
         let globs = matcher(only)?;
         let mut files = self.files(commit)?;
@@ -101,7 +101,7 @@ impl Repo {
     /// bytes are in no version that a ref or HEAD reaches is not overwritten unless forced.
     ///
     /// # Errors
-    /// Files in the way; absent or damaged objects; the medium failed.
+    /// Files in the way; absent or damaged objects; an I/O error.
     pub fn checkout_to(
         &self,
         commit: &Id,
@@ -153,7 +153,7 @@ impl Repo {
     ///
     /// # Errors
     /// A bare repository; uncommitted changes; absent or damaged objects; `FileKept` where a file was written to
-    /// meanwhile; `Conflict` where HEAD moved meanwhile; the medium failed.
+    /// meanwhile; `Conflict` where HEAD moved meanwhile; an I/O error.
     pub fn checkout(
         &self,
         commit: &Id,

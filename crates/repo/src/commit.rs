@@ -145,7 +145,7 @@ impl Repo {
     ///
     /// # Errors
     /// Nothing to commit; damaged or unsuitable files; `Conflict` where the branch (or a detached HEAD) moved
-    /// meanwhile, or is not where the request expects it; the medium failed. The branch then stands where it stood,
+    /// meanwhile, or is not where the request expects it; an I/O error. The branch then stands where it stood,
     /// unless it was its own move that failed: that may have happened, whole.
     pub fn commit(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
         self.with_room(progress, || {
@@ -347,7 +347,8 @@ impl Repo {
         }
     }
 
-    /// What a request is going to move, if that is where the request, or whoever changed the work tree's files, saw it.
+    /// Returns the ref that a request moves. Refuses where it is not where the request, or the work tree's base, has
+    /// it.
     fn target_of(&self, request: &CommitRequest, source: &Path) -> Result<Target> {
         let branch = request.branch.as_deref();
         let target = self.target(branch)?;

@@ -45,7 +45,7 @@ pub struct Remote {
     pub branch: Option<String>,
 }
 
-/// What storing a version does where the medium is full.
+/// What storing a version does where the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFull {
     /// It fails, and all is as it was.
@@ -98,7 +98,7 @@ impl Config {
     /// Reads the repository's settings and the user's.
     ///
     /// # Errors
-    /// A file that is no TOML; the medium failed.
+    /// A file that is no TOML; an I/O error.
     pub fn load(storage: &dyn Storage) -> Result<Config> {
         let repo = table_of(&storage.get(&KEY)?.unwrap_or_default())?;
         let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));
@@ -135,7 +135,7 @@ impl Config {
     /// Changes (or with `None` removes) a setting of the repository.
     ///
     /// # Errors
-    /// An unknown key or a value of the wrong type; the medium failed.
+    /// An unknown key or a value of the wrong type; an I/O error.
     pub fn set(&mut self, storage: &dyn Storage, key: &str, value: Option<&str>) -> Result<()> {
         check(key, value)?;
         let Some((section, name)) = key.split_once('.') else {
@@ -183,7 +183,7 @@ impl Config {
     /// written.
     ///
     /// # Errors
-    /// A name that could be no part of a ref; what `f` says; the medium failed.
+    /// A name that could be no part of a ref; what `f` says; an I/O error.
     pub fn change_remote(
         &mut self,
         storage: &dyn Storage,
@@ -232,7 +232,7 @@ impl Config {
         self.get("commit.follow_symlinks").as_deref() == Some("true")
     }
 
-    /// What a commit does where the medium is full.
+    /// What a commit does where the disk is full.
     pub fn on_full(&self) -> OnFull {
         match self.get("commit.on_full").as_deref() {
             Some("wait") => OnFull::Wait,

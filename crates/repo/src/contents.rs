@@ -55,7 +55,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// A file whose objects the repository has, though no version holds it yet. It can travel to whoever makes the commit.
+/// A file whose objects the repository has, though no version holds it yet. It can be sent to the process that commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
     /// Whether `id` is that of a manifest; else of a blob.
@@ -176,7 +176,7 @@ impl NewFile {
     /// Length in bytes.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn size(&self) -> Result<u64> {
         match &self.content {
             Content::Disk(path) => {
@@ -234,7 +234,7 @@ impl Repo {
     /// The files of a version as they are stored, by their names: to be taken into another version without being read.
     ///
     /// # Errors
-    /// Absent or damaged objects; the medium failed.
+    /// Absent or damaged objects; an I/O error.
     pub fn stored(&self, commit: &Id) -> Result<Vec<(String, Stored)>> {
         let stored = |(rel, entry): (String, Entry)| Ok((rel, self.stored_file(&entry)?));
         self.files(commit)?.into_iter().map(stored).collect()
@@ -243,7 +243,7 @@ impl Repo {
     /// A file that the repository has, to be taken into another version without being read.
     ///
     /// # Errors
-    /// Absent or damaged objects; the medium failed.
+    /// Absent or damaged objects; an I/O error.
     pub fn stored_file(&self, entry: &Entry) -> Result<Stored> {
         let tensors = match entry.mode {
             Mode::Manifest => self.odb.manifest(&entry.id)?.tensors.len() as u64,

@@ -60,7 +60,7 @@ impl Repo {
     /// Differences of commit `b` to commit `a`, by path.
     ///
     /// # Errors
-    /// Absent or damaged objects; the medium failed.
+    /// Absent or damaged objects; an I/O error.
     pub fn diff(&self, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Vec<FileDiff>> {
         let (before, after) = (self.files(a)?, self.files(b)?);
         let differs = |(path, e): &(&String, &Entry)| {

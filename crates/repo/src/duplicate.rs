@@ -19,7 +19,7 @@ impl Repo {
     /// is done, and none if it is cut off.
     ///
     /// # Errors
-    /// The target is a repository already; either medium failed.
+    /// The target is a repository already; an I/O error on either side.
     pub fn copy_to(&self, target: &dyn Storage, progress: &dyn Progress) -> Result<()> {
         if target.get(&FORMAT_KEY)?.is_some() {
             return Err(RepoError::user("there is a repository already", "name another directory"));

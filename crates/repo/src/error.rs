@@ -18,15 +18,15 @@ pub type Result<T> = std::result::Result<T, RepoError>;
 pub enum ErrorKind {
     /// The request is refused.
     User,
-    /// The request makes no sense as it is written.
+    /// Another writer moved first.
     Usage,
     /// A thing that was named does not exist.
     NotFound,
-    /// Somebody else moved first.
+    /// Another writer moved first.
     Conflict,
     /// Stored data is damaged.
     Corrupt,
-    /// The medium failed (full, read-only, input/output error).
+    /// An I/O error (full, read-only, input/output error).
     Io,
 }
 
@@ -67,7 +67,7 @@ pub enum RepoError {
         /// The rules none of which kept it, in words.
         rules: String,
     },
-    /// Whoever had asked for it no longer wanted it.
+    /// The caller cancelled it.
     #[error("{what} was stopped; nothing is lost")]
     Stopped {
         /// What was going on, such as "the commit".
@@ -83,7 +83,7 @@ pub enum RepoError {
         /// What is there.
         found: Option<Id>,
     },
-    /// Somebody else has moved the branch that this work tree is on.
+    /// Another writer has moved the branch that this work tree is on.
     #[error("{}", of_another(name, .base, .tip))]
     FilesOfAnother {
         /// The branch, by its short name; HEAD if it is on none.
@@ -167,7 +167,7 @@ pub enum RepoError {
     /// A new version or tag says more than any may.
     #[error("nothing was made: {0}")]
     TooLong(ObjectError),
-    /// There is less room on the medium than a new version takes at least.
+    /// There is less room on the disk than a new version takes at least.
     #[error("the disk has room for {} more, and this would take at least {}", bytes(*free), bytes(*wanted))]
     NoRoom {
         /// Bytes that it would take at least.
@@ -175,7 +175,7 @@ pub enum RepoError {
         /// Bytes that there is room for.
         free: u64,
     },
-    /// The medium failed.
+    /// An I/O error.
     #[error("{context}: {source}")]
     Io {
         /// What was being done.
@@ -221,7 +221,7 @@ fn day(time_ms: i64) -> String {
 }
 
 impl RepoError {
-    /// Whether the medium has no room for what was to be written.
+    /// Whether the disk has no room for what was to be written.
     pub fn is_full(&self) -> bool {
         match self {
             RepoError::NoRoom { .. } => true,

@@ -38,7 +38,7 @@ struct Watch {
 }
 
 impl WriteGuard {
-    /// That of a collector which has shut everybody out.
+    /// The guard of a collector that has locked all writers out.
     pub(crate) fn alone(held: Box<dyn Guard>) -> WriteGuard {
         WriteGuard { held, watch: None }
     }
@@ -46,7 +46,7 @@ impl WriteGuard {
     /// To be asked right before a ref moves, or before anything else comes to hold on to objects.
     ///
     /// # Errors
-    /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. The medium failed.
+    /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. An I/O error.
     pub fn confirm(&self) -> Result<()> {
         self.held.check()?;
         self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
@@ -56,7 +56,7 @@ impl WriteGuard {
     /// name, may have been condemned: that is taken back.
     ///
     /// # Errors
-    /// `Overtaken`, also where that pack is being deleted just now; the medium failed.
+    /// `Overtaken`, also where that pack is being deleted just now; an I/O error.
     pub fn admit(&self, pack: PackId) -> Result<()> {
         self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
@@ -85,7 +85,7 @@ impl Watch {
 /// Takes packs off the list of condemned ones, which they were on a moment ago.
 ///
 /// # Errors
-/// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; the medium failed.
+/// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
 pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<Condemned> {
     condemned::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);
@@ -98,11 +98,11 @@ pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<C
 }
 
 impl Repo {
-    /// Keeps collectors away while the guard lives, as everything must that looks objects up and then relies on them. A
-    /// collection that was cut off is finished first, where nobody else can be at it.
+    /// Keeps collectors away while the guard lives, as every operation must that looks objects up and then relies on
+    /// them. A collection that was cut off is finished first, where locks keep other processes out.
     ///
     /// # Errors
-    /// The list of condemned packs is damaged; the medium failed.
+    /// The list of condemned packs is damaged; an I/O error.
     pub fn write_lock(&self) -> Result<WriteGuard> {
         if !self.storage.excludes() {
             return self.watch();
@@ -129,7 +129,7 @@ impl Repo {
     /// Keeps collectors away while a ref is about to hold on to a commit that perhaps nothing else reaches.
     ///
     /// # Errors
-    /// There is no such commit, or it is being deleted; the medium failed.
+    /// There is no such commit, or it is being deleted; an I/O error.
     pub fn hold(&self, commit: &Id) -> Result<WriteGuard> {
         let guard = self.write_lock()?;
         self.odb.refresh();
@@ -143,7 +143,7 @@ impl Repo {
     /// the list. What an object refers to needs no asking, since no pack is deleted that one which stays needs.
     ///
     /// # Errors
-    /// `Overtaken`: one is being deleted; the medium failed.
+    /// `Overtaken`: one is being deleted; an I/O error.
     pub(crate) fn rely_on(&self, held: &WriteGuard, objects: impl IntoIterator<Item = Id>) -> Result<()> {
         let Some(watch) = &held.watch else { return Ok(()) };
         let mut packs = BTreeSet::new();

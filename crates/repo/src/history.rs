@@ -49,7 +49,7 @@ impl Repo {
     /// A page costs what it takes to walk from the newest commit to its end.
     ///
     /// # Errors
-    /// `after` is not in this history; absent or damaged commits; the medium failed.
+    /// `after` is not in this history; absent or damaged commits; an I/O error.
     pub fn log_page(
         &self,
         starts: &[Id],
@@ -87,7 +87,7 @@ impl Repo {
     /// Whether `ancestor` is reachable from `from` (a commit reaches itself).
     ///
     /// # Errors
-    /// Absent or damaged commits; the medium failed.
+    /// Absent or damaged commits; an I/O error.
     pub fn reaches(&self, from: &Id, ancestor: &Id) -> Result<bool> {
         for step in self.history(&[*from])? {
             if step?.id == *ancestor {

@@ -17,7 +17,7 @@ impl Repo {
     /// they were last hashed are not read.
     ///
     /// # Errors
-    /// Damaged or unsuitable files; the medium failed.
+    /// Damaged or unsuitable files; an I/O error.
     pub fn identify(&self, source: &Path, progress: &dyn Progress) -> Result<Id> {
         let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
         let list = walk(&source, self.config.follow_symlinks())?;

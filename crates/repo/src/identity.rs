@@ -102,7 +102,7 @@ impl Repo {
     /// be written to has the same each time as long as its files stay where they are.
     ///
     /// # Errors
-    /// The identity is damaged; the medium failed, or refuses where nothing else tells the repository from others.
+    /// The identity is damaged; an I/O error, or refuses where nothing else tells the repository from others.
     pub fn identity(&self) -> Result<Identity> {
         if let Some(known) = self.identity.get() {
             return Ok(*known);
@@ -119,7 +119,7 @@ impl Repo {
     /// Takes the directory's identity where none is stored, so that none is written down.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(crate) fn derive_identity(&self) -> Result<()> {
         let derived = self.dir().and_then(Identity::of_directory);
         if let (None, Some(derived)) = (self.storage.get(&KEY)?, derived) {

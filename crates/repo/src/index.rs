@@ -84,7 +84,8 @@ struct Parts {
 }
 
 impl Index {
-    /// Opens the index in `dir`, making it anew if it is damaged. `None`: somebody holds it, or it cannot be had.
+    /// Opens the index in `dir`, making it anew if it is damaged. `None`: another process holds it, or it cannot be
+    /// had.
     pub fn open(dir: &Path) -> Option<Index> {
         match try_open(dir) {
             Opened::Yes(index) => Some(*index),
@@ -194,7 +195,7 @@ impl Index {
     pub fn digests(&self, id: &Id) -> Option<Digests> {
         let key = digests_key(BY_ID, id.as_bytes());
         let value = Self::guarded(|| self.parts()?.digests()?.get(key))??;
-        // Nobody hashes gigabytes again to see whether they are right.
+        // Hence the checksum: no reader hashes gigabytes again to see whether they are right.
         let (body, sum) = value.split_last_chunk::<8>()?;
         let (sha256, rest) = body.split_first_chunk::<32>()?;
         let (git, rest) = rest.split_first_chunk::<20>()?;
@@ -289,7 +290,7 @@ fn try_open(dir: &Path) -> Opened {
         match attempt {
             Ok(Ok(index)) => return Opened::Yes(Box::new(index)),
             Ok(Err(sled::Error::Io(e))) if is_lock(&e) => sleep(Duration::from_millis(2)),
-            // A medium that fails (full, read-only) is no reason to throw the index away.
+            // A disk that fails (full, read-only) is no reason to throw the index away.
             Ok(Err(sled::Error::Io(_))) => return Opened::Busy,
             Ok(Err(_)) | Err(_) => return Opened::Damaged,
         }

@@ -49,7 +49,7 @@ impl Repo {
     /// The tensors of a file, in its order, and how they are stored.
     ///
     /// # Errors
-    /// Absent or damaged objects; the medium failed.
+    /// Absent or damaged objects; an I/O error.
     pub fn tensors_of(&self, manifest: &Manifest) -> Result<Vec<StoredTensor>> {
         self.tensors_in(manifest, 0..manifest.tensors.len())
     }

@@ -13,7 +13,7 @@ impl Repo {
     ///
     /// # Errors
     /// `Conflict` where it stands elsewhere; a bad name; a target that is no commit (for a tag: nor a tag of one), or
-    /// that was pruned; deleting the branch HEAD is on; the medium failed.
+    /// that was pruned; deleting the branch HEAD is on; an I/O error.
     pub fn move_ref(
         &self,
         name: &str,

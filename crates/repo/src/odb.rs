@@ -127,7 +127,7 @@ impl Odb {
     /// Where an object is: of several copies the one with the fewest deltas to follow.
     ///
     /// # Errors
-    /// The medium failed. An object in a pack that cannot be read counts as absent.
+    /// An I/O error. An object in a pack that cannot be read counts as absent.
     pub fn locate(&self, id: &Id) -> Result<Option<Location>> {
         self.search(&mut self.lock(), id)
     }
@@ -135,10 +135,10 @@ impl Odb {
     /// As `locate`, but an object that is not there is an error: that of a pack that cannot be read, if there is one.
     ///
     /// # Errors
-    /// Absent; damaged packs; the medium failed.
+    /// Absent; damaged packs; an I/O error.
     pub(crate) fn need(&self, id: &Id, what: Missing) -> Result<Location> {
         match self.need_here(id, what) {
-            // Of a partial repository: somebody may bring it.
+            // Of a partial repository: the promisor may fetch it.
             Err(RepoError::NotFound { .. }) if self.supplied(id)? => self.need_here(id, what),
             found => found,
         }
@@ -155,7 +155,7 @@ impl Odb {
     /// Whether the packs known when they were last listed have an object: what a writer asks for every new object.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn contains(&self, id: &Id) -> Result<bool> {
         Ok(self.stored(id)?.is_some())
     }
@@ -163,7 +163,7 @@ impl Odb {
     /// As `contains`, of an object of a kind.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(crate) fn contains_kind(&self, id: &Id, kind: Kind) -> Result<bool> {
         Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
     }
@@ -184,7 +184,7 @@ impl Odb {
     /// manifest comes without them.
     ///
     /// # Errors
-    /// A damaged manifest; the medium failed.
+    /// A damaged manifest; an I/O error.
     pub(crate) fn contains_file(&self, mode: Mode, id: &Id) -> Result<bool> {
         if !self.contains_kind(id, kind_of(mode))? {
             return Ok(false);
@@ -215,7 +215,7 @@ impl Odb {
     /// Whether the repository has an object.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn has(&self, id: &Id) -> Result<bool> {
         Ok(self.locate(id)?.is_some())
     }
@@ -236,7 +236,7 @@ impl Odb {
     /// Canonical bytes of an object that is no tensor, verified against its id.
     ///
     /// # Errors
-    /// Absent, damaged, or the medium failed.
+    /// Absent, damaged, or an I/O error.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
         self.again(|| self.read_once(id, kind))
     }
@@ -249,7 +249,7 @@ impl Odb {
     /// A commit. Commits are remembered in the index, so that walking history opens few packs.
     ///
     /// # Errors
-    /// Absent, damaged, or the medium failed.
+    /// Absent, damaged, or an I/O error.
     pub fn commit(&self, id: &Id) -> Result<Commit> {
         let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
         let bytes = match cached {
@@ -269,7 +269,7 @@ impl Odb {
     /// A tree.
     ///
     /// # Errors
-    /// Absent, damaged, or the medium failed.
+    /// Absent, damaged, or an I/O error.
     pub fn tree(&self, id: &Id) -> Result<Tree> {
         Tree::decode(&self.read(id, Kind::Tree)?).map_err(bad_object(id))
     }
@@ -277,7 +277,7 @@ impl Odb {
     /// A manifest.
     ///
     /// # Errors
-    /// Absent, damaged, or the medium failed.
+    /// Absent, damaged, or an I/O error.
     pub fn manifest(&self, id: &Id) -> Result<Manifest> {
         Manifest::decode(&self.read(id, Kind::Manifest)?).map_err(bad_object(id))
     }
@@ -285,7 +285,7 @@ impl Odb {
     /// An annotated tag.
     ///
     /// # Errors
-    /// Absent, damaged, or the medium failed.
+    /// Absent, damaged, or an I/O error.
     pub fn tag(&self, id: &Id) -> Result<Tag> {
         Tag::decode(&self.read(id, Kind::Tag)?).map_err(bad_object(id))
     }
@@ -293,7 +293,7 @@ impl Odb {
     /// Ids (of any kind) that begin with these hex digits, at most `limit`.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<(Id, Kind)>> {
         let Some((low, high)) = prefix_range(prefix) else {
             return Ok(Vec::new());

@@ -16,9 +16,9 @@ pub trait Progress: Sync {
     fn gives_up_waiting(&self) -> bool {
         self.stopped()
     }
-    /// Whether nobody wants the work any more. It is asked between two steps, often, and never between steps that must
-    /// go together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once it is so it
-    /// stays so.
+    /// Whether the caller has cancelled the work. It is asked between two steps, often, and never between steps that
+    /// must go together; the work then ends with [`RepoError::Stopped`] and leaves a sound repository. Once true it
+    /// stays true.
     fn stopped(&self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ impl Odb {
     /// part is asked for is not verified by its id, but by the checksums of what it is stored as.
     ///
     /// # Errors
-    /// A directory; absent or damaged objects; the medium failed.
+    /// A directory; absent or damaged objects; an I/O error.
     pub fn read_range(&self, entry: &Entry, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.saturating_add(len).min(entry.size);
         if start >= end {

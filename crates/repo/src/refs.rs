@@ -98,7 +98,7 @@ impl Refs {
     /// Where HEAD points.
     ///
     /// # Errors
-    /// There is none or it is damaged; the medium failed.
+    /// There is none or it is damaged; an I/O error.
     pub fn head(&self) -> Result<Head> {
         let bytes = self.storage.get_within(HEAD.key(), MOST)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
@@ -114,7 +114,7 @@ impl Refs {
     /// The commit HEAD stands on; none on a branch without commits.
     ///
     /// # Errors
-    /// Damaged refs; the medium failed.
+    /// Damaged refs; an I/O error.
     pub fn head_commit(&self) -> Result<Option<Id>> {
         self.tip(&self.head()?)
     }
@@ -122,7 +122,7 @@ impl Refs {
     /// The commit a HEAD that points there stands on.
     ///
     /// # Errors
-    /// Damaged refs; the medium failed.
+    /// Damaged refs; an I/O error.
     pub(crate) fn tip(&self, head: &Head) -> Result<Option<Id>> {
         match head {
             Head::Branch(branch) => self.get(&RefName::branch(branch)?),
@@ -134,7 +134,7 @@ impl Refs {
     /// for a commit.
     ///
     /// # Errors
-    /// `Overtaken`; the medium failed.
+    /// `Overtaken`; an I/O error.
     pub fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
         let new = self.tip(head)?;
@@ -154,7 +154,7 @@ impl Refs {
     /// Points HEAD from `expected` to `new` and logs it.
     ///
     /// # Errors
-    /// `Conflict` where it points elsewhere; the medium failed.
+    /// `Conflict` where it points elsewhere; an I/O error.
     pub(crate) fn move_head(
         &self,
         held: &WriteGuard,
@@ -232,7 +232,7 @@ impl Refs {
     /// Writes HEAD of a repository being made.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn init_head(&self, branch: &str) -> Result<()> {
         check_ref_name(branch)?;
         self.storage.put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
@@ -241,7 +241,7 @@ impl Refs {
     /// Value of a ref.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// Damaged; an I/O error.
     pub fn get(&self, name: &RefName) -> Result<Option<Id>> {
         self.value(name.key())
     }
@@ -255,7 +255,7 @@ impl Refs {
     /// What every ref holds, by its full name. One whose name is none holds on to its commit all the same.
     ///
     /// # Errors
-    /// The medium failed; those that make no sense say so each.
+    /// An I/O error; those that make no sense say so each.
     pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
         let listed = self.storage.list(&REFS)?;
         Ok(listed.into_iter().map(|s| (s.key.clone(), self.value(&s.key))).collect())
@@ -264,7 +264,7 @@ impl Refs {
     /// All refs below a prefix (`refs/`, or one such as [`HEADS`]), with the names that follow it.
     ///
     /// # Errors
-    /// No prefix of refs; damaged; the medium failed.
+    /// No prefix of refs; damaged; an I/O error.
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, Id)>> {
         let below = Prefix::parse(prefix)?;
         if !below.starts_with(REFS.as_str()) {
@@ -290,7 +290,7 @@ impl Refs {
     ///
     /// # Errors
     /// `Overtaken` where a collector may be about to delete that: the ref stands where it stood.
-    /// `Conflict` where it stands elsewhere; a name that collides with a directory of names; the medium failed.
+    /// `Conflict` where it stands elsewhere; a name that collides with a directory of names; an I/O error.
     pub fn update(
         &self,
         held: &WriteGuard,

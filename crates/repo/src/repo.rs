@@ -50,7 +50,7 @@ impl Repo {
     /// Returns whether it was made.
     ///
     /// # Errors
-    /// The medium failed; a repository of a newer format.
+    /// An I/O error; a repository of a newer format.
     pub fn init(path: &Path, bare: bool, branch: &str, engine: Arc<dyn Engine>) -> Result<(Repo, bool)> {
         crate::refs::check_ref_name(branch)?;
         let dir = if bare { path.to_owned() } else { path.join(DIR) };
@@ -76,7 +76,7 @@ impl Repo {
     /// Opens the repository in `path/.mdl`, or `path` itself if that is one.
     ///
     /// # Errors
-    /// There is none; a newer format; the medium failed.
+    /// There is none; a newer format; an I/O error.
     pub fn open(path: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         Repo::open_at(path, engine, None)
     }
@@ -133,7 +133,7 @@ impl Repo {
     /// A repository over any storage that holds one.
     ///
     /// # Errors
-    /// A newer format, or none; the medium failed.
+    /// A newer format, or none; an I/O error.
     pub fn with_storage(
         storage: Arc<dyn Storage>,
         engine: Arc<dyn Engine>,
@@ -162,7 +162,7 @@ impl Repo {
     /// Makes a repository in an empty storage.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn init_storage(storage: Arc<dyn Storage>, branch: &str, engine: Arc<dyn Engine>) -> Result<Repo> {
         found(storage.clone(), branch)?;
         Repo::with_storage(storage, engine, None, None, None)
@@ -287,7 +287,7 @@ impl Repo {
     /// Full name of the branch HEAD is on.
     ///
     /// # Errors
-    /// Damaged refs; the medium failed.
+    /// Damaged refs; an I/O error.
     pub fn head_branch(&self) -> Result<Option<String>> {
         Ok(match self.refs.head()? {
             crate::refs::Head::Branch(b) => Some(format!("{HEADS}{b}")),

@@ -17,7 +17,7 @@ pub trait WriteAt: Sync {
     /// Writes at an offset.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 }
 
@@ -81,7 +81,7 @@ impl Odb {
     /// Opens a tensor of a file, which must be what the file's manifest says.
     ///
     /// # Errors
-    /// It is another; absent or damaged; the medium failed.
+    /// It is another; absent or damaged; an I/O error.
     pub(crate) fn tensor_in(&self, t: &TensorRef) -> Result<TensorReader<'_>> {
         let reader = self.tensor(&t.id)?;
         match reader.header().dtype == t.dtype && reader.header().shape == t.shape {
@@ -117,7 +117,7 @@ impl Odb {
     /// Writes a file of a version under a temporary name beside `path`, not yet synced. The directory must exist.
     ///
     /// # Errors
-    /// As `restore`; the medium failed.
+    /// As `restore`; an I/O error.
     pub(crate) fn restore_beside(
         &self,
         entry: &Entry,

@@ -20,7 +20,7 @@ use std::path::Path;
 /// Endings of files that hold state; an `optimizer.yaml` says how it was set up.
 const STATE: [&str; 11] =
     ["pt", "pth", "bin", "ckpt", "safetensors", "npz", "npy", "pkl", "pickle", "distcp", "msgpack"];
-/// All the words that the name of a directory of state may have: `optimizer-study` is somebody's experiment.
+/// All the words that the name of a directory of state may have: `optimizer-study` is an experiment.
 const DIRS: [&str; 9] = ["", "optimizer", "optimizers", "optim", "opt", "state", "states", "rng", "random"];
 /// Parts of a tensor's name, from the front, that may say whose it is: `state.optimizers.Adam...`.
 const LEADING: usize = 2;
@@ -58,7 +58,7 @@ fn lossless(quality: Option<&Quality>) -> bool {
     quality.is_none_or(|q| q.family == "lossless" && q.moments == "exact")
 }
 
-/// Names of tensors and views in a file. The manifest of a file that is new is in a pack that nobody can read yet.
+/// Names of tensors and views in a file. The manifest of a new file is in a pack that cannot be read yet.
 fn names(odb: &Odb, file: &NewFile, entry: &Entry) -> Vec<String> {
     if entry.mode != Mode::Manifest {
         return Vec::new();

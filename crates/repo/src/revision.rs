@@ -41,7 +41,7 @@ impl Repo {
     /// The commit a revision means.
     ///
     /// # Errors
-    /// It means nothing, or more than one thing; damaged objects; the medium failed.
+    /// It means nothing, or more than one thing; damaged objects; an I/O error.
     pub fn resolve(&self, rev: &str) -> Result<Id> {
         if rev.contains("..") {
             return Err(RepoError::usage(
@@ -115,7 +115,7 @@ impl Repo {
     /// Full name of the ref a short name means: as it is, branch, tag, then another place's branch (`origin/main`).
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn full_ref(&self, name: &str) -> Result<Option<RefName>> {
         if name == "HEAD" {
             return Ok(Some(RefName::HEAD));
@@ -183,7 +183,7 @@ impl Repo {
     /// The commit behind an id: itself, or the target of an annotated tag.
     ///
     /// # Errors
-    /// Absent, or another kind of object; the medium failed.
+    /// Absent, or another kind of object; an I/O error.
     pub fn peel(&self, id: &Id) -> Result<Id> {
         match self.odb.need(id, Missing::Commit)?.record.kind {
             Kind::Commit => Ok(*id),

@@ -1,4 +1,4 @@
-//! Room on the medium: looked for before files are stored, and waited for where `commit.on_full` says so.
+//! Disk space: looked for before files are stored, and waited for where `commit.on_full` says so.
 
 use crate::{
     RepoError, Result,
@@ -16,7 +16,7 @@ use std::{
 
 /// Between two looks whether there is room again.
 const LOOK: Duration = Duration::from_millis(500);
-/// More room than when the medium was full: then it is tried again.
+/// More room than when the disk was full: then it is tried again.
 const MORE: u64 = 1 << 20;
 /// After so long it is tried again in any case: a quota that was raised does not show as room.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -45,7 +45,7 @@ fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
 }
 
 impl Repo {
-    /// Does what stores files; where the medium is full, and the settings say so, waits for room and does it again.
+    /// Does what stores files; where the disk is full, and the settings say so, waits for room and does it again.
     /// Nothing is held meanwhile, so that a collection can make room.
     ///
     /// # Errors
@@ -66,10 +66,10 @@ impl Repo {
         }
     }
 
-    /// Bytes that may still be written to the medium; none where it does not tell.
+    /// Bytes that may still be written to the disk; none where it does not tell.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn room(&self) -> Result<Option<u64>> {
         self.storage.room()
     }
@@ -77,7 +77,7 @@ impl Repo {
     /// Looks whether there is room for files that come after a version, as far as can be told.
     ///
     /// # Errors
-    /// `NoRoom`; a file cannot be looked at; the medium failed.
+    /// `NoRoom`; a file cannot be looked at; an I/O error.
     pub(crate) fn need_room(&self, files: &[NewFile], parent: Option<&Commit>) -> Result<()> {
         let Some(free) = self.storage.room()? else {
             return Ok(());

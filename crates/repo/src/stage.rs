@@ -25,7 +25,7 @@ impl Repo {
     /// HEAD) stands at. What is never joined is collected by `gc` once its grace period is over.
     ///
     /// # Errors
-    /// Damaged or unsuitable files; the medium failed.
+    /// Damaged or unsuitable files; an I/O error.
     pub fn stage(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         check_names(files)?;
         self.with_room(progress, || self.stage_once(files, branch, progress))
@@ -85,7 +85,7 @@ fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> 
 /// What staged files hold on to.
 ///
 /// # Errors
-/// A note that a newer program wrote; the medium failed. One that is damaged holds nothing.
+/// A note that a newer program wrote; an I/O error. One that is damaged holds nothing.
 pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     let mut roots = Vec::new();
     for stored in storage.list(&STAGED)?.into_iter().filter(|s| s.modified > horizon) {
@@ -105,7 +105,7 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
 /// Deletes the notes that were written by `horizon`.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
     let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
     over.try_for_each(|s| storage.delete(&s.key))

@@ -1,7 +1,8 @@
-//! Which version the files of the work tree are of: HEAD's, unless somebody else has moved the branch.
+//! The work-tree base: the version that the files of the work tree come from. It is HEAD's, unless another user has
+//! moved the branch.
 //!
-//! Without this, a commit made from a work tree after somebody else's push to its branch would put the old contents
-//! back on top, and nobody would be told.
+//! Without this, a commit made from a work tree after another user's push to its branch would silently put the old
+//! contents back on top.
 
 use crate::{
     RepoError, Result,
@@ -15,7 +16,7 @@ impl Repo {
     /// The version that the work tree's files were taken from or committed as; none: of none.
     ///
     /// # Errors
-    /// Damaged refs; the medium failed.
+    /// Damaged refs; an I/O error.
     pub fn files_of(&self) -> Result<Option<Id>> {
         let tip = self.refs.head_commit()?;
         let Some(seen) = self.refs.seen().and_then(|seen| seen.read()) else {
@@ -42,10 +43,10 @@ impl Repo {
         self.refs.seen().inspect(|seen| seen.end(version));
     }
 
-    /// Refuses to go on from HEAD where its branch was moved by somebody else.
+    /// Refuses to go on from HEAD where another user moved its branch.
     ///
     /// # Errors
-    /// `FilesOfAnother`; damaged refs; the medium failed.
+    /// `FilesOfAnother`; damaged refs; an I/O error.
     pub fn refuse_moved(&self) -> Result<()> {
         let head = self.refs.head()?;
         let tip = self.refs.tip(&head)?;

@@ -37,8 +37,7 @@ impl Change {
 /// What became of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to the version that the files are of ([`Repo::files_of`]: HEAD's, unless somebody else moved it),
-    /// by path.
+    /// Differences to the work-tree base ([`Repo::files_of`]: HEAD's version, unless another user moved it), by path.
     pub changes: Vec<(String, Change)>,
     /// Why some of what is there cannot be committed.
     pub problems: Vec<RepoError>,
@@ -48,7 +47,7 @@ impl Repo {
     /// Differences of the work tree to the version that it is of, by path.
     ///
     /// # Errors
-    /// A bare repository; the medium failed.
+    /// A bare repository; an I/O error.
     pub fn status(&self, progress: &dyn Progress) -> Result<Vec<(String, Change)>> {
         Ok(self.survey(false, progress)?.changes)
     }
@@ -56,7 +55,7 @@ impl Repo {
     /// As [`Repo::status`], with what could not be committed. Links are followed if asked for here or by the settings.
     ///
     /// # Errors
-    /// A bare repository; the medium failed.
+    /// A bare repository; an I/O error.
     pub fn survey(&self, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
         let (list, problems) = survey(self.need_work()?, follow_symlinks || self.config.follow_symlinks())?;
         let head = match self.files_of()? {

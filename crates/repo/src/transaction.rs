@@ -59,7 +59,7 @@ impl<'r> WriteTransaction<'r> {
     /// Makes sure that these objects, as far as they exist, stay.
     ///
     /// # Errors
-    /// `Overtaken`: one is being deleted; the medium failed.
+    /// `Overtaken`: one is being deleted; an I/O error.
     pub fn pin(&self, objects: impl IntoIterator<Item = Id>) -> Result<()> {
         self.repo.rely_on(&self.held, objects)
     }
@@ -76,7 +76,7 @@ impl<'r> WriteTransaction<'r> {
     /// Makes a pack durable and visible; none if nothing was put into it.
     ///
     /// # Errors
-    /// `Overtaken`, `LockLost`: there is no pack. The medium failed: there is no pack, or a whole one.
+    /// `Overtaken`, `LockLost`: there is no pack. An I/O error: there is no pack, or a whole one.
     pub fn publish(&self, pack: NewPack) -> Result<Option<PackId>> {
         if pack.is_empty() {
             return Ok(None);
@@ -112,7 +112,7 @@ impl<'r> WriteTransaction<'r> {
     /// Writes a small value that comes to hold on to objects which were stored or pinned here.
     ///
     /// # Errors
-    /// `Overtaken`, `LockLost`: nothing was written. The medium failed: the value is the old one or the new one.
+    /// `Overtaken`, `LockLost`: nothing was written. An I/O error: the value is the old one or the new one.
     pub fn note(&self, key: &Key, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {
         self.pin(objects)?;
         self.held.confirm()?;
@@ -138,7 +138,7 @@ impl<'r> WriteTransaction<'r> {
     /// Points HEAD from `expected` to `new`.
     ///
     /// # Errors
-    /// There is no such commit; `Conflict` where it points elsewhere; the medium failed.
+    /// There is no such commit; `Conflict` where it points elsewhere; an I/O error.
     pub fn move_head(&self, expected: &Head, new: &Head, who: &Signature, message: &str) -> Result<()> {
         let commit = match new {
             Head::Detached(id) => Some(*id),

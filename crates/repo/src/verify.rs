@@ -51,7 +51,7 @@ impl Repo {
     /// the work tree, or else the only one of the same name.
     ///
     /// # Errors
-    /// No such file in the version, or several; absent or damaged objects; the medium failed.
+    /// No such file in the version, or several; absent or damaged objects; an I/O error.
     pub fn verify(&self, path: &Path, commit: &Id, inner: Option<&str>, progress: &dyn Progress) -> Result<Verified> {
         let meta = std::fs::metadata(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => RepoError::not_found(Missing::Path, path.display()),

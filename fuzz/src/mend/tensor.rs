@@ -84,7 +84,7 @@ pub fn tensor(data: &mut Vec<u8>) {
     data.extend(header.encode());
 }
 
-/// Stores tensors of the relatives' ids: not what the ids say, which nobody asks of a base.
+/// Stores tensors under the ids of the bases: not what the ids say, which is never checked of a base.
 pub fn put_relatives(pack: &mut PackWriter, header: &Header) {
     let Some(len) = header.byte_len().and_then(|n| usize::try_from(n).ok()) else {
         return;

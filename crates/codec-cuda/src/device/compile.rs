@@ -123,7 +123,7 @@ pub(crate) fn libraries() -> Vec<PathBuf> {
     list
 }
 
-/// Opens NVRTC where Python's packages and toolkits have it; whoever asks for it by name then gets this one.
+/// Opens NVRTC where Python's packages and toolkits have it; a later load by name then gets this one.
 fn preload() {
     for path in libraries().into_iter().filter(|p| p.is_file()) {
         // SAFETY: a library of the system's or the user's naming; NVRTC's initialisers do nothing to us.
@@ -172,7 +172,7 @@ fn write(path: &Path, cubin: &[u8]) -> io::Result<()> {
     fs::rename(&temporary, path)
 }
 
-/// Code is loaded from there: it is nobody's but the user's.
+/// Code is loaded from there, so only the user may have access.
 fn make_dir(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);

@@ -72,7 +72,7 @@ impl Before {
 impl Drop for Before {
     fn drop(&mut self) {
         if let Some(context) = self.0 {
-            // SAFETY: it was current; whoever has made it keeps it. None is null.
+            // SAFETY: it was current; its maker keeps it alive. None is null.
             let _ = unsafe { result::ctx::set_current(context) };
         }
     }
@@ -174,7 +174,7 @@ impl Cuda {
         Ok(f)
     }
 
-    /// Puts work on a stream, between two events where somebody wants to know how long it takes.
+    /// Puts work on a stream, between two events while profiling is on.
     fn timed(
         &self,
         name: &'static str,
@@ -313,7 +313,7 @@ impl Driver for Cuda {
     }
 
     fn profiled(&self) -> Vec<Timed> {
-        // What cannot be read took no time that anybody could state.
+        // A time that cannot be read is NaN.
         self.profile.take(|(before, after)| before.elapsed_ms(after).map_or(f64::NAN, f64::from))
     }
 

@@ -38,8 +38,8 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn alloc(&self, len: usize) -> Result<u64>;
     /// Gives memory back; nothing that uses it may be under way.
     fn free(&self, address: u64);
-    /// Nobody needs what memory holds any more: a driver for tests spoils it, so that whoever reads it all the same
-    /// gives itself away.
+    /// What the memory holds is no longer needed: the test driver overwrites it, so that a kernel that still reads it
+    /// shows.
     fn spoil(&self, _address: u64, _len: usize) {}
     /// A new stream.
     fn stream(&self) -> Result<Stream>;

@@ -1,4 +1,4 @@
-//! What was timed on a device, while somebody wants to know.
+//! Times of kernel launches and copies, recorded while profiling is on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

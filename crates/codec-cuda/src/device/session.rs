@@ -57,7 +57,7 @@ impl Session {
         Session { driver: lane.driver.clone(), stream: lane.stream, lane: RefCell::new(lane) }
     }
 
-    /// The lane, for whoever comes next.
+    /// Returns the lane for the next session.
     pub(crate) fn end(self) -> Lane {
         self.lane.into_inner()
     }
@@ -208,7 +208,7 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Bytes on a device that somebody keeps.
+/// Bytes on a device, borrowed from their owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     address: u64,

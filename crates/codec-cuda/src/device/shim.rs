@@ -28,8 +28,8 @@ pub(crate) struct Shim {
 }
 
 const ALIGN: usize = 256;
-/// What fresh memory, and memory that was given back, is filled with, so that a kernel that reads what nobody wrote
-/// gives itself away.
+/// What fresh memory, and memory that was given back, is filled with, so that a kernel that reads unwritten memory
+/// shows.
 const POISON: u8 = 0xA5;
 
 impl Shim {

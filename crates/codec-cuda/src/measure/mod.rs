@@ -119,7 +119,7 @@ impl Bench<'_> {
         Ok(Session::new(Lane::new(self.driver())?))
     }
 
-    /// Whether anybody asked for one of these.
+    /// Whether the options select one of these.
     fn wants(&self, names: &[&str]) -> bool {
         let only = self.options.only.as_deref();
         only.is_none_or(|only| names.iter().any(|n| n.contains(only)))
@@ -164,7 +164,7 @@ impl Bench<'_> {
         })
     }
 
-    /// As [`figure`](Self::figure), and tells it, if anybody asked for it.
+    /// As [`figure`](Self::figure), and reports it, if the options select it.
     fn tell(&mut self, name: &str, bytes: usize, moved: usize, work: impl FnMut() -> Result<()>) -> Result<()> {
         if self.wants(&[name]) {
             let figure = self.figure(name, bytes, moved, work)?;

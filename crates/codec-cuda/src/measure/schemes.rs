@@ -141,7 +141,8 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
     let jobs: Vec<Job<'_>> =
         parts.iter().zip(&hints).map(|(&segment, hint)| Job { segment, hint: hint.as_ref() }).collect();
     let encode = || match subject.scheme {
-        // A step away, the estimate may find that few numbers moved: another scheme, measured by nobody's wish.
+        // A step away, the estimate may find that few numbers moved and take another scheme, which is not the one to
+        // measure.
         Scheme::Delta => Ok(schemes::delta(session, &parts)?.into_iter().flatten().collect()),
         _ => {
             let all = batch::encode(session, &cpu, &jobs)?;
@@ -194,7 +195,7 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     }
     let bytes = ENGINE * bench.options.bytes;
     let session = bench.session()?;
-    // Not the bench's own: that one is lent to whoever times.
+    // Not the bench's own engine: that one is lent to the timing code.
     let engine = CudaEngine::new(bench.driver(), bench.engine.ordinal, 0, crate::open::PIECE);
     let room = engine.room(bytes)?;
     let span = room.span();

@@ -46,7 +46,7 @@ enum Tested {
 }
 
 impl Tested {
-    /// The engine. Sound bytes are expected of whoever asks: see `failures`.
+    /// The engine. Callers expect sound bytes: see `failures`.
     fn engine(&self) -> &dyn Engine {
         match self {
             Tested::Plain(e) => e,

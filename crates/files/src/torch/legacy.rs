@@ -35,8 +35,8 @@ pub(crate) fn magic(first: &[u8]) -> Option<u64> {
     magic.map(|m| framed + m.len() as u64)
 }
 
-/// The layout of a file whose magic ends at `after`; `None` where a pickle cannot be followed, since nobody then knows
-/// where it ends.
+/// The layout of a file whose magic ends at `after`; `None` where a pickle cannot be followed, since its end is then
+/// unknown.
 pub(crate) fn scan(src: &dyn ReadAt, after: u64) -> Result<Option<Layout>, Trouble> {
     let mut pickles = Pickles { src, at: after };
     if pickles.next(Keep::Nodes, |version| version.root == VERSION)? != Some(true) {
@@ -125,7 +125,7 @@ struct Place<'f> {
     len: u64,
 }
 
-/// The payloads from `at` on, up to the first whose element size nobody knows: what follows that one cannot be found.
+/// The payloads from `at` on, up to the first of unknown element size: what follows that one cannot be found.
 fn payloads<'f>(src: &dyn ReadAt, mut at: u64, listed: &[&'f Found]) -> Result<Vec<Place<'f>>, Trouble> {
     let mut places = Vec::new();
     for (i, &found) in listed.iter().enumerate() {

@@ -68,7 +68,7 @@ fn windows_on_a_longer_storage() {
 
 #[test]
 fn names_do_not_depend_on_addresses() {
-    // Two storages nobody names and two of one name, at addresses in either order.
+    // Two storages without a name and two of one name, at addresses in either order.
     let with = |k: [&str; 4]| {
         let p = Pickle::new().raw(b"](");
         let p = p.storage("FloatStorage", k[0], 1).storage("HalfStorage", k[1], 1).raw(b"}(");

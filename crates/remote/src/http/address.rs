@@ -5,7 +5,7 @@ use reqwest::header::HeaderValue;
 use std::env;
 use url::{Host, Url};
 
-/// Setting that lets tokens over lines that anybody can read.
+/// Environment variable that lets tokens go over plain HTTP.
 const ALLOW: &str = "MDL_ALLOW_HTTP";
 
 /// Where a repository is.
@@ -65,7 +65,7 @@ impl Address {
     /// The header that a token becomes.
     ///
     /// # Errors
-    /// It cannot be in a header; anybody on the way could read it.
+    /// It cannot be in a header; plain HTTP would expose it.
     pub fn authorize(&self, token: &str) -> Result<HeaderValue> {
         let allowed = self.loopback || self.base.scheme() == "https" || env::var(ALLOW).is_ok_and(|v| v == "1");
         if !allowed {

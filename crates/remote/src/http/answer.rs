@@ -45,7 +45,7 @@ struct Moved {
 /// A request that did not succeed.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// For whoever asked.
+    /// For the caller.
     pub error: Box<RepoError>,
     /// The answer's status; 0 if there was none.
     pub status: u16,

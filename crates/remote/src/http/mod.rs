@@ -60,7 +60,7 @@ impl HttpPeer {
     /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet.
     ///
     /// # Errors
-    /// It is no such URL, or has credentials in it; the token would go over a line that anybody can read.
+    /// It is no such URL, or has credentials in it; plain HTTP would expose the token.
     pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
         let address = Address::new(url)?;
         let wire = Wire::new(address, token.as_deref())?;

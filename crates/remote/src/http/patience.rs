@@ -7,7 +7,7 @@ use super::{
 use std::time::{Duration, Instant};
 
 const TRIES: u32 = 7;
-/// Where nobody ever answered, the URL may be wrong: then it is soon said so.
+/// Where no answer ever came, the URL may be wrong: the error should come soon.
 const FIRST_TRIES: u32 = 3;
 /// Longest pause that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);

@@ -131,7 +131,7 @@ impl Wire {
         let (inner, mut left) = (self.0.clone(), call.max);
         runtime::spawn(async move {
             if let Err(failure) = inner.pour(&call, &give).await {
-                // Whoever takes no more need not know.
+                // A receiver that was dropped need not know.
                 let _ = give.send(Err(failure)).await;
             }
         })?;
@@ -153,7 +153,7 @@ impl Wire {
         })
     }
 
-    /// As `call`, for as long as somebody wants it.
+    /// As `call`, until `progress` says to stop.
     pub fn call_while(&self, call: Call, progress: &dyn Progress) -> Asked<Vec<u8>> {
         let (inner, stop) = (self.0.clone(), Arc::new(Notify::new()));
         let (stopped, asker) = (stop.clone(), thread::current());
@@ -207,7 +207,7 @@ impl Inner {
         Ok(out)
     }
 
-    /// Hands on what comes for as long as somebody takes it.
+    /// Hands on the body's bytes until it ends or the receiver is dropped.
     async fn pour(&self, call: &Call, give: &mpsc::Sender<Tried<Bytes>>) -> Tried<()> {
         let mut response = self.ask(call).await?;
         if response.content_length().is_some_and(|len| len != call.max) {

@@ -25,7 +25,7 @@ struct State {
     uses: BTreeMap<u64, Name>,
     clock: u64,
     bytes: usize,
-    /// Somebody is fetching these.
+    /// Blocks that a thread is fetching.
     flying: HashSet<Name>,
 }
 

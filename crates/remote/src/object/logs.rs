@@ -121,7 +121,7 @@ async fn read(bucket: &Bucket, key: &str, most: u64) -> Result<Log> {
     Err(RepoError::io(format!("cannot read {}", bucket.at(key)))(busy))
 }
 
-/// Sets the base, then removes the pieces that were there before. Whoever reads between the two finds both.
+/// Sets the base, then removes the pieces that were there before. A reader between the two finds both.
 pub(super) async fn replace(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<()> {
     let (old, _) = pieces(bucket, key).await?;
     bucket.put(key, bytes).await?;

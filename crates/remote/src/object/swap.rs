@@ -1,7 +1,7 @@
 //! Compare-and-swap by conditional put, and what is done when the store's answer does not arrive.
 //!
-//! A put goes out through the client that never asks again by itself: were a put that succeeded repeated, the refusal
-//! of the repetition would look like somebody else's move. Each swap signs its value with a nonce. Whatever the answer
+//! A put goes out through the client that never retries by itself: were a put that succeeded repeated, the refusal of
+//! the repetition would look like another writer's move. Each swap signs its value with a nonce. Whatever the answer
 //! was, unless it was a plain yes, the object is read back: our nonce there, or named by the value after it, means that
 //! it happened.
 //!
@@ -51,7 +51,7 @@ fn same(a: &Option<Value>, b: &Option<Value>) -> bool {
     }
 }
 
-/// Whether the store says that it did nothing (a 409 among them), so that the value is as it was or somebody else's.
+/// Whether the store says that it did nothing (a 409 among them), so that the value is as it was or another writer's.
 fn refused(error: &Error) -> bool {
     use Error::{AlreadyExists, NotFound, Precondition};
     matches!(error, Precondition { .. } | AlreadyExists { .. } | NotFound { .. })
@@ -139,7 +139,7 @@ impl Attempt<'_> {
         if now.nonce.as_deref() == nonce || now.after.as_deref() == nonce {
             return true;
         }
-        // Everybody here signs: a value without a signature lies in a store that keeps none, and is all there is to go
+        // All writers here sign: a value without a signature lies in a store that keeps none, and is all there is to go
         // by.
         now.nonce.is_none() && self.lost.is_some() && now.bytes == self.new
     }
@@ -157,7 +157,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Longer each time, and not as long for everybody.
+/// Longer with each try, and by a random part, so that writers do not meet again.
 async fn wait(tried: u32) {
     let mut random = [0u8; 1];
     // Without randomness they only meet more often.

@@ -36,7 +36,7 @@ pub struct Plan {
     pub forgetful: bool,
 }
 
-/// What somebody else does after an unconfirmed put, before it is looked for.
+/// What another writer does after an unconfirmed put, before it is looked for.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
 pub struct Flaky {

@@ -19,8 +19,8 @@ fn round_of(value: &[u8]) -> u32 {
     text.split(' ').next().expect("a word").parse().expect("a number")
 }
 
-/// Moves the ref on until the rounds are over; the values that it was told it had set. An answer that nobody can know
-/// is not counted, and must not be needed here: the store loses none.
+/// Moves the ref on until the rounds are over; returns the values that it was told it had set. An answer of unknown
+/// outcome is not counted, and must not be needed here: the store loses none.
 fn contend(storage: &dyn Storage, me: &str) -> Vec<String> {
     let mut won = Vec::new();
     loop {

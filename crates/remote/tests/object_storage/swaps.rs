@@ -37,7 +37,7 @@ fn a_put_that_never_happened_is_sent_again_for_a_while() {
     assert_eq!(storage.get(&Key::fixed("refs/a")).expect("get"), Some(b"1".to_vec()));
 }
 
-/// Somebody else moves `refs/a` through these values after our put of `2`, whose answer is lost.
+/// Another writer moves `refs/a` through these values after our put of `2`, whose answer is lost.
 fn overtaken(plan: Plan, moves: &'static [&'static [u8]]) -> (mdl_repo::Result<Swap>, Option<Vec<u8>>) {
     let flaky = Flaky::new(Plan::default());
     let (storage, other) = (flaky.storage(), Flaky::over(flaky.inner.clone(), Plan::default()).storage());
@@ -94,7 +94,7 @@ fn one_of_sixteen_wins_each_round_though_answers_get_lost() {
     }
 }
 
-/// One thread's part in a round; whether it won. The winner's value is what everybody finds afterwards.
+/// One thread's part in a round; whether it won. All threads find the winner's value afterwards.
 fn contend(storage: &dyn Storage, together: &Barrier, round: u32, me: u32) -> bool {
     let old = storage.get(&Key::fixed("refs/heads/main")).expect("get").expect("there");
     together.wait();

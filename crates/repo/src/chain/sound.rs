@@ -67,7 +67,7 @@ impl TensorReader<'_> {
     /// are used.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// Damaged; an I/O error.
     pub(crate) fn check_stored(&self) -> Result<()> {
         self.wherever(|reader| reader.levels.iter().try_for_each(|l| self.odb.check_payload(&l.at)))
     }

@@ -112,7 +112,7 @@ pub(super) fn ignores_case(dir: &Path) -> Result<bool> {
 /// Whether `path` is a directory of which nothing is left once these files are removed.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub(super) fn empties(path: &Path, rel: &str, files: &Files) -> Result<bool> {
     let failed = |e| RepoError::io(format!("cannot list {}", path.display()))(e);
     if !fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {

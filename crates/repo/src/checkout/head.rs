@@ -20,7 +20,7 @@ impl Repo {
     /// Points HEAD elsewhere without touching files. A branch must stand at `seen`.
     ///
     /// # Errors
-    /// `Conflict` where the branch moved or went meanwhile; the medium failed.
+    /// `Conflict` where the branch moved or went meanwhile; an I/O error.
     pub fn attach(&self, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
         let _lock = self.lock_work_tree(progress)?;
         let held = match head {

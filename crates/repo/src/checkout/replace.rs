@@ -122,7 +122,7 @@ pub(super) fn take_away(path: &Path, expected: &Expected, held: StillHeld<'_>) -
     }
 }
 
-/// Gives what lies under a temporary name, which nobody lists, one that is seen.
+/// Renames what lies under a temporary name, which listings skip, to a visible one.
 fn visible(aside: &Path, path: &Path) -> Result<PathBuf> {
     for n in 1..=u32::MAX {
         let mut name = path.file_name().unwrap_or_default().to_owned();

@@ -43,7 +43,7 @@ impl Touched {
     /// Makes the names durable.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn sync(&self) -> Result<()> {
         for dir in &self.0 {
             let done = File::open(dir).and_then(|d| d.sync_all());

@@ -54,7 +54,7 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
         }
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
         let freed = size.saturating_sub(payload + PACK_FIXED);
-        // For the copies in it that nobody takes.
+        // A copy in it that no reader takes may make rewriting worthwhile.
         let worth = is_worth(freed, size);
         if slots.is_empty() {
             let (packs, len) = (vec![p], 0);
@@ -79,7 +79,7 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
 /// Writes what a group becomes. The old packs stay.
 ///
 /// # Errors
-/// A payload is damaged; the medium failed.
+/// A payload is damaged; an I/O error.
 pub(super) fn write(
     held: &WriteGuard,
     catalog: &Catalog,

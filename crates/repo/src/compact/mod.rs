@@ -1,8 +1,8 @@
 //! Compaction: short delta chains for the versions people read, few packs instead of many.
 //!
 //! New packs are written while commits go on. Only the deletion of packs whose every object has been seen in another
-//! one keeps everybody out, and it looks again before it deletes. A kill anywhere leaves objects twice, never less than
-//! once.
+//! one locks all writers out, and it looks again before it deletes. A kill anywhere leaves objects twice, never less
+//! than once.
 
 mod merge;
 mod rebase;
@@ -67,7 +67,7 @@ impl Repo {
     /// merges small packs. A second run does nothing.
     ///
     /// # Errors
-    /// Damaged packs, refs or objects; the medium failed; `Stopped`. Nothing is lost on any error.
+    /// Damaged packs, refs or objects; an I/O error; `Stopped`. Nothing is lost on any error.
     pub fn compact(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
         let mut report = beside_collectors(self, || self.shorten(options, progress))?;
         if !options.dry_run {

@@ -41,7 +41,7 @@ impl Rebase {
     /// that nothing but pruned versions (`pruned`) names.
     ///
     /// # Errors
-    /// Absent or damaged objects; the medium failed.
+    /// Absent or damaged objects; an I/O error.
     pub fn plan(
         catalog: &Catalog,
         storage: &dyn Storage,
@@ -122,7 +122,7 @@ impl Rebase {
     /// Encodes the tensors into new packs. The old copies stay.
     ///
     /// # Errors
-    /// Damaged tensors; the medium failed.
+    /// Damaged tensors; an I/O error.
     pub fn carry_out(
         &self,
         held: &WriteGuard,

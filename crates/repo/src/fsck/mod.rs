@@ -96,7 +96,7 @@ impl Repo {
     /// The packs or refs cannot be listed; `Stopped`.
     pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
         let storage = &*self.storage;
-        // Collectors stay out (a medium that cannot be locked cannot be collected either). Roots come first: whatever
+        // Collectors stay out (a storage that cannot be locked cannot be collected either). Roots come first: whatever
         // they reach is in a pack that is listed afterwards.
         let _guard = storage.lock_shared().ok();
         let roots = self.roots(Some(i64::MIN))?;

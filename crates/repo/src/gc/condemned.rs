@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 /// Reads the list; none is an empty one.
 ///
 /// # Errors
-/// The list is damaged or newer than this program; the medium failed.
+/// The list is damaged or newer than this program; an I/O error.
 pub(crate) fn read(storage: &dyn Storage) -> Result<Seen> {
     seen(storage.get(&KEY)?)
 }
@@ -146,10 +146,11 @@ impl Condemned {
 }
 
 impl Seen {
-    /// Replaces the list by what `f` makes of it, if nobody has changed it since it was read. None: somebody has.
+    /// Replaces the list by what `f` makes of it, if it is unchanged since it was read. None: another process changed
+    /// it.
     ///
     /// # Errors
-    /// The medium failed: the list was replaced or it was not.
+    /// An I/O error: the list was replaced or it was not.
     pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut Condemned)) -> Result<Option<Condemned>> {
         let (done, _) = self.swap(storage, f)?;
         Ok(done)
@@ -177,7 +178,7 @@ impl Seen {
 /// that is being made has the number `change + 1`; an `f` that fails must not have changed anything.
 ///
 /// # Errors
-/// What `f` says; the list is damaged; the medium failed: then the change was made or it was not.
+/// What `f` says; the list is damaged; an I/O error: then the change was made or it was not.
 pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Condemned) -> Result<()>) -> Result<Condemned> {
     let mut found = read(storage)?;
     loop {
@@ -194,7 +195,7 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Condemned) -> Result
 /// Condemns packs from now on; of those that wait already the grace is shortened where it would last longer.
 ///
 /// # Errors
-/// The list is damaged; the medium failed.
+/// The list is damaged; an I/O error.
 pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
@@ -213,10 +214,10 @@ pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms:
     .map(drop)
 }
 
-/// Deletes these packs, together as far as anyone who writes can tell. The caller keeps everybody else out.
+/// Deletes these packs, together as far as any writer can tell. The caller keeps all other processes out.
 ///
 /// # Errors
-/// The medium failed; the next writer or collector goes on.
+/// An I/O error; the next writer or collector goes on.
 pub(super) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
@@ -226,10 +227,11 @@ pub(super) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<
     finish(storage)
 }
 
-/// Finishes a deletion that was cut off; what only waits is let off. The caller keeps everybody else out.
+/// Finishes a deletion that was cut off; packs that only wait are taken off the list. The caller keeps all other
+/// processes out.
 ///
 /// # Errors
-/// The list is damaged; the medium failed.
+/// The list is damaged; an I/O error.
 pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
     if storage.get(&KEY)?.is_none() {
         return Ok(());

@@ -40,8 +40,8 @@ pub struct GcOptions {
     /// Neither the reflog nor the grace period keeps anything, of pruned versions neither. Moves in the reflog that
     /// name what is deleted go with it.
     pub prune_now: bool,
-    /// How long what nothing reaches stays; none for `gc.grace_hours`. Where locks keep nobody out no writer may take
-    /// longer than half of it from its first look to its ref's move, and with none at all nobody may write beside the
+    /// How long unreachable objects stay; none for `gc.grace_hours`. In a storage without locks no writer may take
+    /// longer than half of it from its first look to its ref's move; with a grace of zero no writer may run beside the
     /// collection.
     pub grace: Option<Duration>,
 }
@@ -99,7 +99,7 @@ impl Repo {
     ///
     /// # Errors
     /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit,
-    /// tree or manifest: then nothing is deleted, since what lies behind is unknown. The medium failed. `Stopped`:
+    /// tree or manifest: then nothing is deleted, since what lies behind is unknown. An I/O error. `Stopped`:
     /// garbage is left, as much as there was or less.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         if !self.storage.excludes() {

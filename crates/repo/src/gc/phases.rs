@@ -221,7 +221,7 @@ fn both(first: GcReport, second: GcReport) -> GcReport {
     }
 }
 
-/// Waits, and looks from time to time whether anybody still wants that.
+/// Waits, and asks from time to time whether the caller has cancelled.
 fn wait(grace: Duration, progress: &dyn Progress) -> Result<()> {
     const STEP: Duration = Duration::from_millis(20);
     let until = now_ms().saturating_add(millis(grace));

@@ -42,7 +42,7 @@ impl Plan {
     /// needs it. The newest that there is.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
         let mut kept = self.kept.clone();
         for root in all_roots {
@@ -92,7 +92,7 @@ impl Plan {
     /// Marks from the roots and sorts the packs.
     ///
     /// # Errors
-    /// A root cannot be followed to its end: nothing may be deleted then. The medium failed.
+    /// A root cannot be followed to its end: nothing may be deleted then. An I/O error.
     pub fn make(
         catalog: &Catalog,
         storage: &dyn Storage,
@@ -153,11 +153,11 @@ impl Plan {
 }
 
 impl Plan {
-    /// Which of some condemned packs can be deleted: those that hold nothing which is kept, or which any pack that
-    /// stays needs, those that are only now to be condemned among them: somebody may be building on these.
+    /// Which of some doomed packs can be deleted: those that hold nothing which is kept, or which any pack that stays
+    /// needs. Packs that are only now to be doomed count as staying: a concurrent writer may be building on them.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn expendable(&self, catalog: &Catalog, storage: &dyn Storage, over: BTreeSet<usize>) -> Result<Vec<usize>> {
         let mut going: Vec<usize> = over.into_iter().collect();
         loop {

@@ -148,7 +148,7 @@ fn kept_allocation(odb: &Odb, parent: &Commit, model: &Model) -> Result<Allocati
     }
 }
 
-/// Sized and judged by nobody: for a fixed configuration.
+/// Neither sizes nor judges: for a fixed configuration.
 struct Silent;
 
 impl Evaluator for Silent {

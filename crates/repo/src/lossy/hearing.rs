@@ -12,7 +12,7 @@ use mdl_codec::quant::search::{Gate, Guess};
 /// Why a run ends early.
 #[derive(Debug)]
 pub(crate) enum Halt {
-    /// Nobody knows yet whether this candidate passes.
+    /// It is not known yet whether this candidate passes.
     Unknown(Choice),
     /// On a guess, more candidates would have to be made than that is worth.
     Far,

@@ -47,7 +47,7 @@ pub trait Evaluator {
     /// failed, took too long, gave NaN): a candidate is then rejected.
     fn evaluate(&mut self, dir: &Path) -> Option<f64>;
 
-    /// Whether whoever measures has given up on the commit: nothing is then committed.
+    /// Whether the evaluator has given up on the commit: nothing is then committed.
     fn gave_up(&self) -> bool {
         false
     }

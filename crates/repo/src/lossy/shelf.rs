@@ -36,7 +36,7 @@ impl Repo {
     /// All policies: the built-in ones, some perhaps replaced by the repository's own, and its others.
     ///
     /// # Errors
-    /// A policy that cannot be read; the medium failed.
+    /// A policy that cannot be read; an I/O error.
     pub fn policies(&self) -> Result<Vec<Shelved>> {
         let mut all: Vec<Shelved> = Vec::new();
         for (name, about, text) in BUILT_IN {
@@ -61,7 +61,7 @@ impl Repo {
     /// it has a `/` or ends in `.toml`.
     ///
     /// # Errors
-    /// There is none; it is wrong; the medium failed.
+    /// There is none; it is wrong; an I/O error.
     pub fn policy(&self, name: &str) -> Result<Policy> {
         if name.contains('/') || name.ends_with(".toml") {
             let path = Path::new(name);
@@ -92,7 +92,7 @@ impl Repo {
     /// Keeps a policy under a name. Returns the id of its text.
     ///
     /// # Errors
-    /// A bad name or policy; `Conflict` where another changed it meanwhile; the medium failed.
+    /// A bad name or policy; `Conflict` where another changed it meanwhile; an I/O error.
     pub fn set_policy(&self, name: &str, text: &str) -> Result<Id> {
         let full = of_policy(name)?;
         if name.contains('/') || name.ends_with(".toml") {
@@ -115,7 +115,7 @@ impl Repo {
     /// Takes the repository's own policy of this name away; a built-in one of the same name is in force again.
     ///
     /// # Errors
-    /// There is none; the medium failed.
+    /// There is none; an I/O error.
     pub fn remove_policy(&self, name: &str) -> Result<()> {
         let missing = || RepoError::not_found(Missing::Policy, name);
         let held = self.write_lock()?;

@@ -168,7 +168,7 @@ impl Court<'_> {
         Ok(self.there.len() - 1)
     }
 
-    /// A place for one more; where all are taken, that of the oldest that nobody waits for.
+    /// A place for one more; where all are taken, that of the oldest that is not wanted.
     fn vacate(&mut self) -> usize {
         let width = self.width();
         let free = (0..width).find(|place| self.there.iter().all(|s| s.place != *place));
@@ -190,7 +190,7 @@ impl Court<'_> {
         self.wanted = batch;
         for (i, choice) in self.wanted.clone().iter().enumerate() {
             match self.make(choice) {
-                // For the others nobody has asked yet.
+                // The others were made ahead, and the search has not asked for them yet.
                 Err(e) if i == 0 => return Err(e),
                 _ => {}
             }

@@ -47,7 +47,7 @@ pub(super) enum IndexState {
     #[default]
     Closed,
     Open(Index),
-    /// Held by somebody else, or broken: do without until `release`.
+    /// Held by another process, or broken: do without until `release`.
     Absent,
 }
 
@@ -169,7 +169,7 @@ impl Odb {
                 Some(Some(hint)) => match self.follow_hint(state, hint, id) {
                     Hinted::Right(found) => return Ok(Some(found)),
                     Hinted::Wrong => distrust(state),
-                    // The medium's fault, or a pack that was replaced just now.
+                    // An I/O error, or a pack that was replaced just now.
                     Hinted::Unread => {}
                 },
                 None => state.index = IndexState::Absent,

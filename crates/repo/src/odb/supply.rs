@@ -14,7 +14,7 @@ pub trait Supplier: Send + Sync + Debug {
     /// Brings these objects, and what they are differences to, into the storage of the repository that asks.
     ///
     /// # Errors
-    /// The place that has them cannot be reached, or lacks them; the medium failed.
+    /// The place that has them cannot be reached, or lacks them; an I/O error.
     fn supply(&self, ids: &[Id]) -> Result<()>;
 }
 
@@ -34,7 +34,7 @@ impl Odb {
         self.partial
     }
 
-    /// Whether there is anybody to bring what is not here.
+    /// Whether there is a promisor to fetch missing objects.
     pub(crate) fn is_supplied(&self) -> bool {
         self.supplier.is_some()
     }
@@ -42,7 +42,7 @@ impl Odb {
     /// Has objects brought that are not here, all at once; does nothing in a repository that is whole.
     ///
     /// # Errors
-    /// Those of the supplier; the medium failed.
+    /// Those of the supplier; an I/O error.
     pub(crate) fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
         let Some(supplier) = &self.supplier else { return Ok(()) };
         let mut lacking = BTreeSet::new();
@@ -104,7 +104,7 @@ impl Odb {
         self.prefetch(files.into_iter())
     }
 
-    /// Has one object brought, if there is anybody to bring it. Returns whether it was asked for.
+    /// Has the promisor, if there is one, fetch an object. Returns whether it was asked.
     pub(super) fn supplied(&self, id: &Id) -> Result<bool> {
         let Some(supplier) = &self.supplier else {
             return Ok(false);

@@ -27,7 +27,7 @@ pub(crate) fn read(storage: &dyn Storage) -> Unreadable {
 /// Replaces the list.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub(crate) fn write(storage: &dyn Storage, list: &Unreadable) -> Result<()> {
     if *list == read(storage) {
         return Ok(());

@@ -46,7 +46,7 @@ impl PackWriter {
     /// Starts a pack.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn new(storage: &dyn Storage) -> Result<PackWriter> {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
@@ -57,7 +57,7 @@ impl PackWriter {
     /// Appends bytes of the payload that the next `place` names.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.update(bytes);
         self.at += bytes.len() as u64;
@@ -84,7 +84,7 @@ impl PackWriter {
     /// Adds an object with its whole payload, unless the pack has it.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn add(&mut self, object: NewObject, payload: &[u8]) -> Result<()> {
         if !self.records.contains_key(&object.id) {
             self.append(payload)?;
@@ -117,7 +117,7 @@ impl PackWriter {
     /// `held`.
     ///
     /// # Errors
-    /// `Overtaken` where a collector may be about to delete that: there is no pack. The medium failed: there is no
+    /// `Overtaken` where a collector may be about to delete that: there is no pack. An I/O error: there is no
     /// pack, or a whole one.
     pub fn finish(mut self, held: &WriteGuard) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();

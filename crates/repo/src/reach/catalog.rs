@@ -308,7 +308,7 @@ impl Catalog {
     /// Canonical bytes of a copy of an object that is no tensor, verified.
     ///
     /// # Errors
-    /// Damaged; the medium failed.
+    /// Damaged; an I/O error.
     pub fn content(&self, storage: &dyn Storage, slot: Slot) -> Result<Vec<u8>> {
         payload::content(storage, &self.packs[slot.pack as usize].pack, self.record(slot))
     }

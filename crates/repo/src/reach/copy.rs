@@ -14,7 +14,7 @@ pub(crate) const CHUNK: u64 = 1 << 20;
 /// Copies one copy of an object into a pack being written, as one of depth `depth`.
 ///
 /// # Errors
-/// The stored bytes changed; the medium failed. The pack being written is then of no more use.
+/// The stored bytes changed; an I/O error. The pack being written is then of no more use.
 pub(crate) fn copy(
     catalog: &Catalog,
     storage: &dyn Storage,

@@ -131,7 +131,7 @@ impl Marks {
     /// Marks an object and everything that it needs. `kind` none: whatever it is.
     ///
     /// # Errors
-    /// With `Refuse`: an absent or damaged object. The medium failed.
+    /// With `Refuse`: an absent or damaged object. An I/O error.
     pub fn mark(
         &mut self,
         catalog: &Catalog,
@@ -164,7 +164,7 @@ impl Marks {
     /// Marks a copy that stays where it is: its object, and the relatives of this very copy.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
         let record = catalog.record(slot);
         for id in std::iter::once(record.id).chain(record.relatives()) {

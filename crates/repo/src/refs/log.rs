@@ -96,7 +96,7 @@ impl Refs {
     /// Moves of a ref, newest first.
     ///
     /// # Errors
-    /// `Corrupt` for a log that is too large; the medium failed. Lines that make no sense are passed over.
+    /// `Corrupt` for a log that is too large; an I/O error. Lines that make no sense are passed over.
     pub fn reflog(&self, name: &RefName) -> Result<Vec<LogEntry>> {
         // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
         let at = if *name == HEAD { None } else { self.get(name)? };
@@ -104,10 +104,10 @@ impl Refs {
         Ok(entries(name, at, &bytes))
     }
 
-    /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is nobody's.
+    /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is skipped.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn logged(&self) -> Result<Vec<RefName>> {
         let listed = self.storage.list(&logs())?;
         Ok(listed.iter().filter_map(|s| RefName::of_log(&s.key)).collect())
@@ -117,7 +117,7 @@ impl Refs {
     /// writers out; where that cannot be done, a log that grows meanwhile stays as it is.
     ///
     /// # Errors
-    /// The medium failed: the log is the old one or the shortened one.
+    /// An I/O error: the log is the old one or the shortened one.
     pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         let at = if *name == HEAD { None } else { self.get(name)? };
         let key = name.log_key()?;

@@ -105,7 +105,7 @@ impl RefName {
         LOGS.key(&self.0.replace('/', "%2F"))
     }
 
-    /// The ref whose moves are written down there; none: a log whose name no ref could have is nobody's.
+    /// The ref whose log this key is. None: no ref could have that name.
     pub(super) fn of_log(key: &Key) -> Option<RefName> {
         let name = key.strip_prefix(LOGS.as_str())?;
         RefName::parse(&name.replace("%2F", "/")).ok()

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 /// name points at, and those pruned ones whose contents are no longer there.
 ///
 /// # Errors
-/// The medium failed; a tag is damaged.
+/// An I/O error; a tag is damaged.
 pub(crate) fn gone(
     catalog: &Catalog,
     storage: &dyn Storage,
@@ -67,7 +67,7 @@ impl Repo {
     /// The files of a version by their paths.
     ///
     /// # Errors
-    /// `Pruned` where a collection has taken what it held; absent or damaged objects; the medium failed.
+    /// `Pruned` where a collection has taken what it held; absent or damaged objects; an I/O error.
     pub fn files(&self, commit: &Id) -> Result<Files> {
         let tree = self.odb.commit(commit)?.tree;
         self.odb.files(&tree).map_err(|e| self.explain(commit, e))
@@ -87,7 +87,7 @@ impl Repo {
     /// Whether a version was pruned and its contents are no longer there.
     ///
     /// # Errors
-    /// An absent commit; a damaged record; the medium failed.
+    /// An absent commit; a damaged record; an I/O error.
     pub fn is_collected(&self, commit: &Id) -> Result<bool> {
         Ok(self.pruned()?.get(commit).is_some() && self.lacks_contents(commit)?)
     }
@@ -107,7 +107,7 @@ impl Repo {
     /// contents.
     ///
     /// # Errors
-    /// It was pruned; a damaged record; the medium failed.
+    /// It was pruned; a damaged record; an I/O error.
     pub(crate) fn refuse_pruned(&self, commit: &Id) -> Result<()> {
         match self.pruned()?.get(commit) {
             None => Ok(()),

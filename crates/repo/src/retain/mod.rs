@@ -84,10 +84,10 @@ impl Repo {
     ///
     /// # Errors
     /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is
-    /// pruned); damaged refs or packs; the medium failed.
+    /// pruned); damaged refs or packs; an I/O error.
     pub fn prune(&self, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
-        // Collectors stay out, so that what is looked for now is there when the record says what may go. To look, a
-        // medium that cannot be locked will do.
+        // Collectors stay out, so that what is looked for now is there when the record says what may go. A dry run does
+        // without a lock where there is none to be had.
         let held = match options.dry_run {
             true => self.storage.lock_shared().ok().map(WriteGuard::alone),
             false => Some(self.write_lock()?),
@@ -156,7 +156,7 @@ impl Repo {
     /// Takes prunings back: of these versions, or (with none) of all that were pruned last. Returns which.
     ///
     /// # Errors
-    /// A version that was not pruned; one whose contents a collection has taken; the medium failed.
+    /// A version that was not pruned; one whose contents a collection has taken; an I/O error.
     pub fn undo_prune(&self, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
         // Collectors stay out: what is there now is there when it is held on to again.
         let held = self.write_lock()?;

@@ -1,7 +1,7 @@
 //! The record of pruned versions: one small key, changed only by compare-and-swap.
 //!
-//! One key for all: pruning many versions is one step, a reader needs one read, and whoever loses a swap reads again
-//! and makes the same change to what is there now, so that nobody's change is lost.
+//! One key for all: pruning many versions is one step, a reader needs one read, and a writer that loses a swap reads
+//! again and makes the same change to what is there now, so that no change is lost.
 
 use crate::{
     RepoError, Result,
@@ -30,15 +30,15 @@ pub struct PrunedMark {
 const LONGEST: usize = 1000;
 
 impl PrunedMark {
-    /// As it travels. Rules may name thousands of steps, and each version has them; nobody may send what a terminal
-    /// obeys, nor what was pruned tomorrow.
+    /// As it travels. Rules may name thousands of steps, and each version has them; control characters that a terminal
+    /// obeys are not sent on, nor a time of pruning in the future.
     #[must_use]
     pub fn short(&self) -> PrunedMark {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         PrunedMark { time_ms: self.time_ms.min(now_ms()), rules: self.rules.chars().take(LONGEST).map(plain).collect() }
     }
 
-    /// What somebody is told who wants the contents of such a version.
+    /// The error for a reader that wants the contents of such a version.
     pub(super) fn error(&self, commit: &Id) -> RepoError {
         RepoError::Pruned { commit: *commit, time_ms: self.time_ms, rules: self.rules.clone() }
     }
@@ -136,7 +136,7 @@ fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
 /// Makes a change to the record as it is when the change is written.
 ///
 /// # Errors
-/// The record is damaged or newer than this program; the medium failed: then the change was made or it was not.
+/// The record is damaged or newer than this program; an I/O error: then the change was made or it was not.
 pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
     let mut found = storage.get(&KEY)?;
     loop {
@@ -160,7 +160,7 @@ impl Repo {
     /// The versions that were pruned, whether their contents are still there or not.
     ///
     /// # Errors
-    /// The record is damaged or newer than this program; the medium failed.
+    /// The record is damaged or newer than this program; an I/O error.
     pub fn pruned(&self) -> Result<Pruned> {
         let bytes = self.storage.get(&KEY)?;
         bytes.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)

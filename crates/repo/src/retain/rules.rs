@@ -88,7 +88,7 @@ pub struct Choice {
 }
 
 impl Retention {
-    /// Refuses rules that could keep nothing whatever there is, and metrics of which nobody knows which end is best.
+    /// Refuses rules that could keep nothing whatever there is, and metrics without a known best end.
     ///
     /// # Errors
     /// Says what is wrong.

@@ -28,7 +28,7 @@ impl Repo {
     /// pruned lets nothing go.
     ///
     /// # Errors
-    /// No such branch; rules that make no sense; damaged refs or commits; the medium failed.
+    /// No such branch; rules that make no sense; damaged refs or commits; an I/O error.
     pub(super) fn survey_versions(
         &self,
         branch: Option<&str>,

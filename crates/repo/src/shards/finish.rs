@@ -16,7 +16,7 @@ use crate::{
 use mdl_objects::{Commit, Id, Kind};
 
 impl Repo {
-    /// Finishes what somebody has decided. None: it was given up, or the session is another one by now.
+    /// Finishes what a `join` has decided. None: it was given up, or the session is another one by now.
     pub(super) fn finish(&self, keys: &Keys, request: &JoinRequest) -> Result<Option<Committed>> {
         // No collector may take the commit before the ref holds it; and what it left is read with it kept out.
         let transaction = WriteTransaction::begin(self)?;
@@ -28,7 +28,7 @@ impl Repo {
         let found = self.odb.commit(&commit)?;
         let target = target(&decision)?;
         match self.settle(&transaction, keys, &seen, &decision, &target, &found, request) {
-            // Whoever decided was too late. This one is not.
+            // The `join` that decided was too late. This one is not.
             Err(e) if is_refusal(&e) => Ok(None),
             done => done.map(|()| Some(self.told(commit, found, decision))),
         }
@@ -55,7 +55,7 @@ impl Repo {
             if let Err(e) = moved
                 && (!is_refusal(&e) || !self.has_moved(decision)?)
             {
-                // What the medium failed at may have happened: whoever comes next looks.
+                // After an I/O error the move may have happened: the next finisher looks.
                 if is_refusal(&e) {
                     seen.swap(&*self.storage, keys, seen.reopened())?;
                 }
@@ -65,7 +65,7 @@ impl Repo {
         let settled = Decision { settled: true, ..decision.clone() };
         // An error here would say that nothing happened. If it stays unsaid, the ref and its log say it.
         if let Ok(Some(_)) = seen.swap(&*self.storage, keys, seen.deciding(settled)) {
-            // Nobody reads them any more, and they are long. What stays is swept.
+            // No longer read, and long. What stays is swept.
             for rank in (0..).take(decision.shards.len()) {
                 let _ = keys.rank(rank).and_then(|key| self.storage.delete(&key));
             }
@@ -104,7 +104,7 @@ impl Repo {
     }
 }
 
-/// Whether the ref cannot be moved to this commit, now or later: somebody else has moved it, or it cannot be made.
+/// Whether the ref cannot be moved to this commit, now or later: another writer has moved it, or it cannot be made.
 fn is_refusal(e: &RepoError) -> bool {
     matches!(e.kind(), ErrorKind::Conflict | ErrorKind::User)
 }

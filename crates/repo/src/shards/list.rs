@@ -32,7 +32,7 @@ impl Repo {
     /// The sessions that `gc` has not swept yet, by name.
     ///
     /// # Errors
-    /// A damaged record; the medium failed.
+    /// A damaged record; an I/O error.
     pub fn sessions(&self) -> Result<Vec<Session>> {
         let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for key in self.storage.keys(&SHARDS)? {

@@ -19,10 +19,10 @@
 //!
 //! Two `join`s at once make two commits, and one swap wins; the other one takes the winner's. A `put` that comes
 //! between a `join`'s reading of the records and its swap changes the token, so that the swap loses and the `join`
-//! reads again: a rank that was told "done" is in the version with what it put last. Where the ref was moved by
-//! somebody else meanwhile, the commit is given up (`state` goes back to collecting, and names it), and the next `join`
-//! makes one that follows what is there now. It first looks whether one that was given up got onto the ref after all,
-//! by the hand of a finisher that had been asleep: at most one is on it.
+//! reads again: a rank that was told "done" is in the version with what it put last. Where another writer moved the ref
+//! meanwhile, the commit is given up (`state` goes back to collecting, and names it), and the next `join` makes one
+//! that follows what is there now. It first looks whether one that was given up got onto the ref after all, by the hand
+//! of a finisher that had been asleep: at most one is on it.
 
 mod finish;
 mod join;
@@ -72,7 +72,7 @@ impl Keys {
     }
 }
 
-/// The session and the name in it of a key; names that are none of a session's are nobody's.
+/// The session and the name in it of a key; `None` for a key that belongs to no session.
 fn parts(key: &str) -> Option<(String, &str)> {
     let (session, name) = key.strip_prefix(SHARDS.as_str())?.split_once('/')?;
     Some((session.replace("%2F", "/"), name))

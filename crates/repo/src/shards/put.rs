@@ -79,7 +79,7 @@ impl Repo {
     ///
     /// # Errors
     /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
-    /// bad name; the medium failed: the rank has put what it had put before, or this.
+    /// bad name; an I/O error: the rank has put what it had put before, or this.
     pub fn put_shard(&self, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
         let keys = Keys::of(&request.session)?;
         self.with_room(progress, || self.put_shard_once(&keys, request, progress))
@@ -169,7 +169,7 @@ impl Repo {
         Ok(Put { files: done, pack })
     }
 
-    /// Makes sure that whoever finishes the session has read this record, or is going to.
+    /// Makes sure that the `join` that finishes the session has read this record, or is going to.
     fn note_put(&self, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
         loop {
             let seen = Seen::read(&*self.storage, keys)?;

@@ -22,7 +22,7 @@ const HEADER: &str = "mdl session 1";
 pub(super) struct State {
     /// New whenever what has been read of the session may no longer be true.
     token: String,
-    /// Commits that were decided on and could not be moved to, since somebody else had moved the ref.
+    /// Commits that were decided on and could not be moved to, since another writer had moved the ref.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<Decision>,
     /// The commit, once there is one.
@@ -61,7 +61,7 @@ impl Seen {
         Ok(Seen { state: state.unwrap_or_default(), bytes })
     }
 
-    /// Whether nobody has begun to finish the session.
+    /// Whether no `join` has begun to finish the session.
     pub fn is_untouched(&self) -> bool {
         self.bytes.is_none()
     }
@@ -78,7 +78,7 @@ impl Seen {
         Ok(done.then_some(Seen { state, bytes }))
     }
 
-    /// The same with a new token: whoever was about to decide has to read again.
+    /// The same with a new token: a `join` that was about to decide has to read again.
     pub fn renewed(&self) -> State {
         State { token: token(), ..self.state.clone() }
     }

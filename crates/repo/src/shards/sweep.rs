@@ -29,7 +29,7 @@ fn is_over(keys: &[(Key, SystemTime)], horizon: SystemTime) -> bool {
 /// What the records of sessions hold on to that `sweep` leaves.
 ///
 /// # Errors
-/// A record that a newer program wrote; the medium failed. One that is damaged cannot be joined, and holds nothing.
+/// A record that a newer program wrote; an I/O error. One that is damaged cannot be joined, and holds nothing.
 pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     let mut roots = Vec::new();
     for (session, keys) in sessions(storage)? {
@@ -57,14 +57,14 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
 /// counts.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime, dry_run: bool) -> Result<u64> {
     let mut swept = 0;
     for mut keys in sessions(storage)?.into_values() {
         if !is_over(&keys, horizon) {
             continue;
         }
-        // What says that the session is finished goes last: cut off in between, nobody takes it for one that is not.
+        // The state that says "finished" goes last: cut off in between, the session is not taken for an unfinished one.
         keys.sort_by_key(|(key, _)| parts(key).is_some_and(|(_, name)| name == STATE));
         for (key, _) in keys {
             swept += 1;

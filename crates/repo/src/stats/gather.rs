@@ -99,7 +99,7 @@ impl<'a> Gather<'a> {
     fn marks(&self, starts: &[Id]) -> Marks {
         let mut marks = Marks::new(self.catalog, &Gone::default());
         for id in starts {
-            // Only a medium that fails ends such a walk, and then the numbers are those of what could be read.
+            // Only an I/O error ends such a walk, and then the numbers are those of what could be read.
             let _ = marks.mark(self.catalog, self.odb.storage(), (*id, None), OnDamage::PassOver);
         }
         marks

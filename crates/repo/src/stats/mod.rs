@@ -101,7 +101,7 @@ impl Repo {
     /// Adds up what is stored. What is damaged or missing is left out (`fsck` tells).
     ///
     /// # Errors
-    /// Refs that make no sense; the medium failed; `Stopped`.
+    /// Refs that make no sense; an I/O error; `Stopped`.
     pub fn stats(&self, progress: &dyn Progress) -> Result<Stats> {
         let storage = &*self.storage;
         let _guard = storage.lock_shared().ok();

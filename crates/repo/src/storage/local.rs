@@ -41,7 +41,7 @@ pub(super) fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 /// Whether there is no value, and no failure: a directory at a ref's place (`refs/heads/a` beside `refs/heads/a/b`) is
-/// none, and a name that the file system could not hold is nobody's.
+/// none, and a name that the file system cannot hold has none.
 fn is_absence(e: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(e.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
@@ -54,7 +54,7 @@ fn no_file(key: &Key) -> RepoError {
 /// Opens a value and says how long it is; none where there is none.
 ///
 /// # Errors
-/// `Corrupt`: it is a link, a pipe, a device or a socket; the medium failed.
+/// `Corrupt`: it is a link, a pipe, a device or a socket; an I/O error.
 fn open_value(path: &Path, key: &Key) -> Result<Option<(File, u64)>> {
     let file = match plainly(OpenOptions::new().read(true)).open(path) {
         Ok(file) => file,
@@ -77,8 +77,8 @@ fn sync_dir(path: &Path) -> Result<()> {
     File::open(path).and_then(|d| d.sync_all()).map_err(failed("sync", path))
 }
 
-/// Has a file end with `tail` after its first `len` bytes, and all of it durable. While the medium takes the bytes,
-/// which is the long part, the file stays as it was: whoever is killed then can go on with it.
+/// Has a file end with `tail` after its first `len` bytes, and all of it durable. During the sync of the bytes, which
+/// is the long part, the file stays as it was: after a kill an append can go on with it.
 fn end_with(file: &File, len: u64, tail: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     if file.metadata()?.len() == len + tail.len() as u64 {
@@ -168,9 +168,9 @@ impl LocalStorage {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(failed("create", &path)(e)),
                 Ok(file) => {
-                    // The lock tells `sweep_uploads` that somebody is still writing.
+                    // The lock tells `sweep_uploads` that a process is still writing.
                     file.lock().map_err(failed("lock", &path))?;
-                    // Until then it was nobody's, and may have been swept.
+                    // Until then it was not locked, and may have been swept.
                     if seen(fs::symlink_metadata(&path)).map_err(failed("look at", &path))?.is_none() {
                         continue;
                     }
@@ -289,7 +289,7 @@ impl Storage for LocalStorage {
             if found.as_deref() != expected {
                 return Ok(Swap::Lost(found));
             }
-            // One whose file was deleted meanwhile keeps nobody out.
+            // A lock whose file was deleted meanwhile excludes no other process.
             if lock.is_whole()? {
                 break lock;
             }
@@ -379,8 +379,8 @@ impl Storage for LocalStorage {
     }
 }
 
-/// What was seen of a file that a directory lists. One that went away between listing and looking was deleted by
-/// somebody: not there. Any other failure is one: a ref that cannot be seen still holds its commits.
+/// Metadata of a file that a directory lists. One that went away between listing and looking was deleted by another
+/// process: `None`. Any other failure is an error: a ref that cannot be looked at still holds its commits.
 fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Ok(found) => Ok(Some(found)),

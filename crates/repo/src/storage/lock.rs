@@ -118,7 +118,7 @@ impl FileLock {
         loop {
             let file = OwnFile::open(&options, path).map_err(failed)?;
             file.lock_for(access, path).map_err(failed)?;
-            // One that was deleted while this waited keeps nobody out.
+            // A lock whose file was deleted during the wait excludes no other process.
             if file.is_at(path).map_err(failed)? {
                 let path = path.to_owned();
                 return Ok(FileLock { file, path });

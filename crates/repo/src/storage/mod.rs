@@ -61,7 +61,7 @@ pub trait Guard: Send + std::fmt::Debug {
     /// Whether it keeps others out still: to be asked before anything comes to rely on that.
     ///
     /// # Errors
-    /// `LockLost` where its file was deleted under it; the medium failed.
+    /// `LockLost` where its file was deleted under it; an I/O error.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -72,13 +72,13 @@ pub trait Upload: Send {
     /// Appends bytes.
     ///
     /// # Errors
-    /// The medium failed; the upload is then of no more use.
+    /// An I/O error; the upload is then of no more use.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
     ///
     /// # Errors
-    /// The medium failed: under the key is what was there before, or everything written (perhaps not yet durably);
+    /// An I/O error: under the key is what was there before, or everything written (perhaps not yet durably);
     /// never a part.
     fn finish(self: Box<Self>, key: &Key) -> Result<()>;
 }
@@ -88,7 +88,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// All bytes of a key; `None` where there is none.
     ///
     /// # Errors
-    /// `Corrupt`: there are more than [`MAX_VALUE`], or it is no plain value; the medium failed.
+    /// `Corrupt`: there are more than [`MAX_VALUE`], or it is no plain value; an I/O error.
     fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.get_within(key, MAX_VALUE)
     }
@@ -96,19 +96,19 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// As `get`, of a value that has at most so many bytes: more are neither read nor held.
     ///
     /// # Errors
-    /// `Corrupt`: there are more, or it is no plain value; the medium failed.
+    /// `Corrupt`: there are more, or it is no plain value; an I/O error.
     fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>>;
 
     /// Fills `buf` from `offset` of a key.
     ///
     /// # Errors
-    /// `NotFound`; the range leaves the value; the medium failed.
+    /// `NotFound`; the range leaves the value; an I/O error.
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Bytes that may still be written; `None` where the medium does not tell.
+    /// Bytes that may still be written; `None` where the storage does not tell.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn room(&self) -> Result<Option<u64>> {
         Ok(None)
     }
@@ -116,19 +116,19 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Length of a key's value; `None` where there is none.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn size(&self, key: &Key) -> Result<Option<u64>>;
 
-    /// Every key below a prefix, sorted. What a medium holds under a name that no key has is passed over.
+    /// Every key below a prefix, sorted. Entries whose names no key has are passed over.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>>;
 
     /// As `list`, but only the keys, in any order: cheaper where looking at each costs.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
         Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect())
     }
@@ -136,14 +136,14 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Starts an upload.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn upload(&self) -> Result<Box<dyn Upload>>;
 
     /// Takes over the first `len` bytes of a file, followed by `tail`, as the value of a key: durable and visible at
     /// once or not at all. The file is gone afterwards.
     ///
     /// # Errors
-    /// The medium failed: under the key is what was there before, or all of it; the first `len` bytes are in the file,
+    /// An I/O error: under the key is what was there before, or all of it; the first `len` bytes are in the file,
     /// or under the key.
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
         copy_in(self.upload()?, file, len, tail, key)
@@ -152,7 +152,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Durably sets a small value, whole or not at all.
     ///
     /// # Errors
-    /// The medium failed: the value is the old one or the new one; never a part.
+    /// An I/O error: the value is the old one or the new one; never a part.
     fn put(&self, key: &Key, value: &[u8]) -> Result<()> {
         let mut up = self.upload()?;
         up.write(value)?;
@@ -162,20 +162,20 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Sets (or with `None` removes) a small value if the present one is `expected` (`None`: absent).
     ///
     /// # Errors
-    /// The medium failed: the value is the old one or the new one, and which is not known.
+    /// An I/O error: the value is the old one or the new one, and which is not known.
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
     /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/`
     /// are appended to: where nothing can be appended, these are kept in pieces.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()>;
 
     /// Removes a key; absent is fine.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn delete(&self, key: &Key) -> Result<()>;
 
     /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and
@@ -187,20 +187,20 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// Waits until no collector runs, and keeps collectors out while the guard lives.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn lock_shared(&self) -> Result<Box<dyn Guard>>;
 
     /// Waits until no writer runs, and keeps writers and collectors out while the guard lives.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
 
-    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. Where locks
-    /// exclude nobody, dead is what no writer can still be at.
+    /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. In a storage
+    /// without locks, dead is what no writer can still be writing.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
 }
 

@@ -75,7 +75,7 @@ impl Repo {
     ///
     /// # Errors
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
-    /// here: then nothing was taken in. `Overtaken` by a collection: ask again. The medium failed; `Stopped`.
+    /// here: then nothing was taken in. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, None, progress)
     }

@@ -32,7 +32,7 @@ impl Repo {
     /// `partial`: contents may be absent, commits may not.
     ///
     /// # Errors
-    /// The first object that is missing; damaged objects; the medium failed; `Stopped`.
+    /// The first object that is missing; damaged objects; an I/O error; `Stopped`.
     pub fn connected(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
         self.connect(tips, partial, progress).map(drop)
     }
@@ -86,7 +86,7 @@ impl Repo {
     /// Which of these commits refs reach: all that they need is here, but for what was pruned.
     ///
     /// # Errors
-    /// Damaged refs; absent or damaged commits; the medium failed.
+    /// Damaged refs; absent or damaged commits; an I/O error.
     pub fn held_of(&self, commits: &[Id]) -> Result<HashSet<Id>> {
         self.odb().refresh();
         let held = self.held()?;
@@ -126,7 +126,7 @@ impl Repo {
     ///
     /// # Errors
     /// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands
-    /// elsewhere; a move that is not forward and not forced; a bad name; the medium failed.
+    /// elsewhere; a move that is not forward and not forced; a bad name; an I/O error.
     pub fn receive_refs(
         &self,
         moves: &[RefMove],
@@ -149,7 +149,7 @@ impl Repo {
         let name = RefName::parse(&m.name)?;
         let found = self.refs().get(&name)?;
         if found == m.new {
-            // A lost answer, asked for again; or somebody pushed the same.
+            // A lost answer, asked for again; or another client pushed the same.
             return Ok(());
         }
         if found != m.expected {

@@ -15,7 +15,7 @@ impl Repo {
     /// own record is right.
     ///
     /// # Errors
-    /// The record is damaged; damaged refs; absent or damaged commits; the medium failed.
+    /// The record is damaged; damaged refs; absent or damaged commits; an I/O error.
     pub fn receive_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
         if pruned.is_empty() {
             return Ok(());
@@ -36,15 +36,15 @@ impl Repo {
         retain::change(&held, self.storage(), |p| {
             fresh.iter().for_each(|(id, mark)| p.note(*id, mark));
         })?;
-        // Somebody may be bringing the contents. They look at the record after they stored them, we look at them after
-        // the record: one of the two sees the other.
+        // Another process may be bringing the contents. It looks at the record after it stored them, this one looks at
+        // them after the record: one of the two sees the other.
         self.odb().refresh();
         let fresh: Vec<Id> = fresh.into_iter().map(|(id, _)| id).collect();
         self.unmark(&held, &fresh)
     }
 
-    /// Takes the marks off those of these versions that are whole: they have come anew, and whoever brought them wants
-    /// them kept.
+    /// Takes the marks off those of these versions that are complete: they have come anew, and the sender wants them
+    /// kept.
     pub(super) fn unmark(&self, held: &WriteGuard, commits: &[Id]) -> Result<()> {
         let mut whole = HashSet::new();
         for id in commits {

@@ -1,4 +1,4 @@
-//! Which files and tensors of a version somebody wants: `FILE` or `FILE:TENSOR`, both as globs.
+//! A filter of the files and tensors of a version that a transfer takes: `FILE` or `FILE:TENSOR`, both as globs.
 
 use crate::{RepoError, Result};
 use globset::{GlobBuilder, GlobMatcher};

@@ -21,7 +21,7 @@ pub struct Offer {
     pub pack: PackId,
     /// Objects that were asked for, by their ids; offsets are those in that pack.
     pub named: Vec<Record>,
-    /// Tensors that nobody asked for and that those are differences to, directly or not.
+    /// Delta bases of those, direct or not, that were not asked for.
     pub below: Vec<Record>,
 }
 

@@ -1,4 +1,4 @@
-//! Which objects versions need that somebody with other versions may lack.
+//! Negotiation: selects the objects of the wanted versions that the other side does not have.
 
 use super::{
     only::Only,
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// What is stopped, if it is.
 const WHAT: &str = "the transfer";
 
-/// What somebody asks for.
+/// What the other side asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Want {
     /// Commits and annotated tags, wanted with their history.
@@ -40,14 +40,14 @@ impl Repo {
     /// differences to.
     ///
     /// # Errors
-    /// A tip or object that is not here; absent or damaged objects; the medium failed; `Stopped`.
+    /// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
     pub fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
         let offered = self.odb().again(|| self.offer_once(want, progress));
         offered.map_err(|e| self.elsewhere(e))
     }
 
-    /// Says of something that a partial repository lacks where it is. Commits it has all: one that it lacks is none of
-    /// its. Where somebody brings what is lacking, the error is theirs.
+    /// Adds to the error where a partial repository says a missing object is. It has all its commits: one that it lacks
+    /// is none of its. Where a promisor fetches what is missing, the error is the promisor's.
     fn elsewhere(&self, error: RepoError) -> RepoError {
         let mut remotes = self.config().remotes().into_values();
         let source = remotes.find(|r| r.partial && !self.odb().is_supplied());
@@ -104,7 +104,7 @@ impl Repo {
     /// Commits that both sides have, to be told to the other side: tips, and their ancestors at growing distances.
     ///
     /// # Errors
-    /// Damaged refs; absent or damaged commits; the medium failed.
+    /// Damaged refs; absent or damaged commits; an I/O error.
     pub fn haves(&self, limit: usize) -> Result<Vec<Id>> {
         let mut out = Vec::new();
         let mut seen = HashSet::new();

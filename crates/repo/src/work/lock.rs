@@ -37,7 +37,7 @@ impl Repo {
     /// [`Repo::write_lock`].
     ///
     /// # Errors
-    /// `Stopped`; the medium failed.
+    /// `Stopped`; an I/O error.
     pub fn lock_work_tree(&self, progress: &dyn Progress) -> Result<WorkTreeLock> {
         let Some(path) = self.dir().map(|dir| dir.join(LOCK)) else {
             return Ok(WorkTreeLock { file: None });

@@ -29,7 +29,7 @@ pub(crate) enum Patience {
 /// Writes a file's pages out, so that the next write through a map moves its times. False where none ever moves them.
 ///
 /// # Errors
-/// The file cannot be opened; the medium failed.
+/// The file cannot be opened; an I/O error.
 pub(crate) fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
     // What is no file after all must not be waited for.
@@ -47,7 +47,7 @@ pub(crate) fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     };
     match done {
         Ok(()) => Ok(true),
-        // Read-only file systems and those that know no syncing: nobody writes there, or nothing is known.
+        // Read-only file systems cannot be written to; of those without syncing nothing is known.
         Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(true),
         Err(e) => Err(failed()(e)),

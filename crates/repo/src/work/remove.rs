@@ -38,7 +38,7 @@ fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<
 /// All files of a directory (or the file), in states that any later write changes. Links count as what they point at.
 ///
 /// # Errors
-/// Names that are not text, links that point nowhere, directories too deep; the medium failed.
+/// Names that are not text, links that point nowhere, directories too deep; an I/O error.
 pub fn states_below(path: &Path) -> Result<Compared> {
     let mut found = Compared::new();
     each_below(path, &mut |rel, path| {
@@ -73,7 +73,7 @@ fn each_below(path: &Path, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> 
 /// Renames where the new name is free; false where it is taken.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn rename_to_free(from: &Path, to: &Path) -> Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
@@ -97,7 +97,7 @@ pub fn removing(path: &Path) -> PathBuf {
 /// Removes what was compared. It is moved aside first, so that a listing of its directory never shows half of it.
 ///
 /// # Errors
-/// An earlier removal's rest is in the way; the medium failed. What is left is at its place or aside.
+/// An earlier removal's rest is in the way; an I/O error. What is left is at its place or aside.
 pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
     let aside = removing(path);
     if !rename_to_free(path, &aside)? {
@@ -115,7 +115,7 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
 /// to `path`.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result<Removal> {
     for (rel, state) in compared {
         let file = if rel.is_empty() { aside.to_owned() } else { aside.join(rel) };
@@ -157,7 +157,7 @@ fn remove_dirs(path: &Path) {
 /// Gives what is aside its name again; where that is taken it stays aside.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn put_back(aside: PathBuf, path: &Path) -> Result<Removal> {
     match rename_to_free(&aside, path)? {
         true => Ok(Removal::Kept(path.to_owned())),

@@ -71,7 +71,7 @@ impl FileState {
     }
 
     /// Whether the file may have been written to between two looks. A link made or removed elsewhere moves the inode's
-    /// time and no byte: whoever commits links to files that are rotated away meanwhile sees that all the time.
+    /// time and no byte: usual where links to rotated files are committed.
     pub fn written_since(&self, earlier: &FileState) -> bool {
         let linked = FileState { ctime_ns: earlier.ctime_ns, ..*self };
         linked != *earlier

@@ -28,7 +28,7 @@ pub struct WorkFile {
 /// temporary files of a checkout or removal that was cut off. A root that is a file is itself the only one.
 ///
 /// # Errors
-/// Symbolic links (unless followed), special files, names that no tree takes; the medium failed.
+/// Symbolic links (unless followed), special files, names that no tree takes; an I/O error.
 pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
     list(root, follow_symlinks, &mut Err)
 }
@@ -36,7 +36,7 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
 /// As [`walk`], but what cannot be committed is told beside the files that can.
 ///
 /// # Errors
-/// The medium failed; a pattern of .mdlignore that cannot be read.
+/// An I/O error; a pattern of .mdlignore that cannot be read.
 pub fn survey(root: &Path, follow_symlinks: bool) -> Result<(Vec<WorkFile>, Vec<RepoError>)> {
     let mut problems = Vec::new();
     let files = list(root, follow_symlinks, &mut |problem| {

@@ -1,4 +1,4 @@
-//! A work tree whose branch somebody else moves: nothing is put back unasked, and nobody is left stuck.
+//! A work tree whose branch another user moves: nothing is put back unasked, and no user is left stuck.
 
 use crate::support::{Place, place};
 use mdl_codec::CpuEngine;
@@ -10,13 +10,13 @@ fn main_branch() -> Head {
     Head::Branch("main".to_owned())
 }
 
-/// The same repository for somebody who is not at its work tree.
+/// The same repository, opened by a user who is not at its work tree.
 fn other(p: &Place) -> Repo {
     let repo = Repo::open(p.path(), Arc::new(CpuEngine::default())).expect("opened");
     repo.from_elsewhere()
 }
 
-/// Somebody else's version of one file, on main.
+/// Another user's version of one file, on main.
 fn moved(p: &Place, text: &str) -> mdl_objects::Id {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::write(dir.path().join("a.txt"), text).expect("written");
@@ -42,7 +42,7 @@ fn a_commit_on_top_of_what_nobody_here_has_seen_is_refused() {
     );
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(p.repo.refs().head_commit().expect("head"), Some(second));
-    // Taking theirs needs no force: what is changed here is in nobody's way.
+    // Taking theirs needs no force: what is changed here is not in the way.
     let options = CheckoutOptions::default();
     p.repo.checkout(&second, &main_branch(), &options, &Silent).expect("theirs");
     assert_eq!(std::fs::read(p.path().join("a.txt")).expect("read"), b"second");

@@ -84,7 +84,7 @@ fn refs_move_only_from_where_they_were_expected() {
         .expect_err("stale");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(p.repo.resolve("main").expect("main"), b);
-    // The attempt that lost is in nobody's history.
+    // The attempt that lost is in no history.
     let log = p.repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
     assert_eq!(log.iter().map(|e| e.new).collect::<Vec<_>>(), [Some(b), Some(a)]);
 }

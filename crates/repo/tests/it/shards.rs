@@ -462,7 +462,7 @@ fn what_a_dead_finisher_decided_is_finished_or_given_up() {
         let repo = open(survivor);
         let decided = repo.sessions().expect("sessions")[0].commit;
         let moved = decided.is_some() && tip(&repo) == decided;
-        // Somebody else's version comes before the next finisher.
+        // Another writer's version comes before the next finisher.
         let other = commit(&repo, "other");
         let done = join(&repo, "s", 2).expect("finished");
         if moved {

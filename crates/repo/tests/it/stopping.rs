@@ -1,4 +1,4 @@
-//! Long work that nobody wants any more: it ends at every step it asks at, and what it leaves is sound.
+//! Long work that is cancelled: it ends at every step it asks at, and what it leaves is sound.
 
 use crate::support::{Noise, engine, safetensors};
 use mdl_objects::Id;

@@ -6,8 +6,8 @@
 //! | `rle` | the delta's runs, by the sign trick | one |
 //! | `pe` | the same, in one group of elements per level of the parent | one per group |
 //!
-//! Without a parent all three are one Huffman code over the levels. The values of protected elements and the codebook
-//! are stored beside the stream by whoever compares sizes; they are the same for every coder.
+//! Without a parent all three are one Huffman code over the levels. A comparison of sizes stores the values of
+//! protected elements and the codebook beside the stream; they are the same for every coder.
 //!
 //! # Readings of the paper
 //! * The ring of section 6 has `Bm + 2` places, `Bm = max(B, B of the parent)`: pruned and protected "are treated as

@@ -103,8 +103,8 @@ fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16), CodecError> {
 /// Decodes the levels of `count` elements (at most [`MAX_ELEMENTS`]); their bin count is [`bins_of`] the stream.
 /// `parent` is what the encoder had; a stream without a parent ignores it.
 ///
-/// The levels fit their bin count whatever the bytes are, but another parent of the same size is not noticed: whoever
-/// stores such streams checks what they decode to.
+/// The levels fit their bin count whatever the bytes are, but another parent of the same size is not noticed: a caller
+/// that stores such streams checks what they decode to.
 ///
 /// # Errors
 /// [`CodecError::Corrupt`] for bytes that [`encode`] does not write for so many elements, [`CodecError::MissingBase`]

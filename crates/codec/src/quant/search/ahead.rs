@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Replays for each candidate wanted. Guesses that lead nowhere new are given up.
 const REPLAYS: usize = 8;
 
-/// A guess at the verdict on a candidate that nobody has measured yet.
+/// A guess at the verdict on a candidate that is not measured yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
     /// It passes and uses up all that may be lost. That is where a knob that sticks stays, so it is guessed first.

@@ -1,5 +1,5 @@
-//! A storage in memory whose locks keep nobody out, as object stores have it, with its list of condemned packs in the
-//! open: time passes by moving what the list says into the past.
+//! A storage in memory whose locks exclude no other process, as in object stores, with its list of doomed packs
+//! readable: time passes by moving what the list says into the past.
 
 use super::setup::*;
 use mdl_repo::storage::{Key, Prefix};

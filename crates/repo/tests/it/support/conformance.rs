@@ -236,7 +236,7 @@ fn packs(s: &dyn Storage) {
     assert!(s.read_at(&Key::fixed("packs/p"), 0, &mut buf).is_err(), "gone is gone");
 }
 
-/// Where locks keep nobody out, nobody waits for them either.
+/// Locks that exclude no other process are never waited for.
 fn open_locks(s: &dyn Storage) {
     let held = (s.lock_exclusive().expect("exclusive"), s.lock_shared().expect("shared"));
     drop((s.lock_exclusive().expect("exclusive"), held));
