@@ -1,4 +1,4 @@
-//! What can be asked: the global options and the list of verbs.
+//! Command line arguments: the global options and the list of commands.
 
 use crate::commands::{
     branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,

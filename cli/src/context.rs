@@ -1,4 +1,4 @@
-//! What every command is given: the global options, the way to standard output, the repository.
+//! Context of every command: global options, standard output, the repository.
 
 use crate::{
     args::{Color, Global},

@@ -1,4 +1,4 @@
-//! The one place where the compression engine is chosen.
+//! Chooses the compression engine: CPU or GPU.
 
 use crate::{commands::refused, errors::Result};
 use mdl_codec::Engine;

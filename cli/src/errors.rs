@@ -1,4 +1,4 @@
-//! How a run ends badly: kinds, exit codes, and the words on standard error.
+//! Errors of a run: kinds, exit codes, and messages on standard error.
 
 use crate::{context::Context, render::visible};
 use mdl_repo::{ErrorKind, Missing, RepoError};

@@ -1,4 +1,4 @@
-//! The mdl command line.
+//! The `mdl` command line program.
 
 mod args;
 mod commands;

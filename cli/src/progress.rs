@@ -1,4 +1,4 @@
-//! Progress bars on standard error, for whatever takes longer than a second.
+//! Progress bars on standard error, for work that takes longer than a second.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mdl_repo::Progress;

@@ -1,8 +1,9 @@
 """mdl: git for model checkpoints, inside the training loop.
 
     repo = mdl.Repo.init("runs/gpt")
-    repo.commit({"model": model.state_dict(), "optimizer": opt.state_dict(), "rng": mdl.rng_state()}, step=step,
-    metrics={"loss": loss}) state = repo.load("main@best(loss)")
+    state = {"model": model.state_dict(), "optimizer": opt.state_dict(), "rng": mdl.rng_state()}
+    repo.commit(state, step=step, metrics={"loss": loss})
+state = repo.load("main@best(loss)")
 
 Importing this imports no framework.
 """

@@ -1,6 +1,6 @@
-"""Commits in the background: a thread that stores snapshots one after the other, and what callers hold meanwhile.
+"""Background commits: a thread that stores snapshots one after the other, and the `PendingCommit` callers wait on.
 
-A thread of Python is enough, since the work itself runs without the interpreter's lock.
+A Python thread is enough, since the work itself runs without the GIL.
 """
 
 from __future__ import annotations

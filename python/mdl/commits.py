@@ -1,4 +1,4 @@
-"""Versions, files and differences as plain objects."""
+"""Dataclasses of commits, files, tensors and differences."""
 
 from __future__ import annotations
 

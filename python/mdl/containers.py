@@ -1,4 +1,4 @@
-"""Files of a version from an encoded state: safetensors around memory that stays where it is, and `state.json`."""
+"""Builds the files of a version from an encoded state: safetensors without copying tensors, and `state.json`."""
 
 from __future__ import annotations
 

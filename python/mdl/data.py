@@ -1,4 +1,4 @@
-"""A data loader whose place within an epoch can be committed and taken up again, to the batch and to the bit.
+"""Resumable data loader: its position within an epoch can be committed and resumed, to the batch and to the bit.
 
 Talks to a loader (PyTorch's `DataLoader`, or whatever is iterated once per epoch) and to `rng`. It knows nothing of
 repositories; the integration of Lightning wraps its trainer's loaders in this.

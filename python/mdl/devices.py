@@ -1,6 +1,6 @@
-"""Tensors on a GPU on their way into a version: left where they are, copied aside there, or brought to the host.
+"""CUDA tensors for a commit: used in place, copied aside on the GPU, or copied to the host.
 
-The native half compresses tensors where they are, so that only encodings cross the bus.
+The native half compresses tensors on their GPU, so that only encodings cross the bus.
 """
 
 from __future__ import annotations

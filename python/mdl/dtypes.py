@@ -1,4 +1,4 @@
-"""Names of element types: safetensors', the repository's, numpy's, torch's."""
+"""Names of dtypes in safetensors, the repository, numpy and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions of the package, and what a user can do about each."""
+"""Exceptions of the package, each with a hint for the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of a version as one safetensors file, written a tensor at a time."""
+"""Exports a version's tensors as one safetensors file, written a tensor at a time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The native repository behind a `Repo`: opened anew in a forked child, flushed when the program ends.
+"""Handle to the native repository behind a `Repo`: reopened in a forked child, flushed when the program ends.
 
-A child that was forked shares open files and locks with its parent and has none of its threads. It must not use the
-parent's native object, nor let it go: closing the index would write to it.
+A forked child shares open files and locks with its parent and has none of its threads. It must not use the parent's
+native object, nor release it: closing the index would write to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a run that goes on from a state gets back, told from the state's entries.
+"""Resume label of a state ("exact-resume", "approximate", "weights-only"), derived from its entries.
 
-The repository tells the same of files by their names (its `resume` room), and makes an exact label approximate where
+The repository derives the same from file names (its `resume` module), and makes an exact label approximate where
 something was stored lossily.
 """
 

@@ -1,4 +1,4 @@
-"""Versions as states, tensors and slices: memory is made here and filled by the native half."""
+"""Loads states, tensors and slices of a version: allocates memory here, which the native half fills."""
 
 from __future__ import annotations
 

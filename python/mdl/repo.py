@@ -1,4 +1,4 @@
-"""`mdl.Repo`: commits inside the training loop, and every version back."""
+"""`mdl.Repo`: commits states from the training loop, and loads any version."""
 
 from __future__ import annotations
 

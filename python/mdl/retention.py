@@ -1,4 +1,4 @@
-"""Which versions are kept: rules named as in Orbax, given where checkpoints are taken.
+"""Retention policies: which versions keep their contents; rules are named as in Orbax.
 
 A version stays if any rule of those given keeps it; branch tips and tags always stay.
 """

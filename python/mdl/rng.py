@@ -1,4 +1,4 @@
-"""The state of all random number generators that a training loop draws from, for exact resumption."""
+"""Saves and restores the state of all random number generators of a training loop, for exact resumption."""
 
 from __future__ import annotations
 

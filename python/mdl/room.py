@@ -1,6 +1,6 @@
-"""Waits for room on a full disk, where the repository's `commit.on_full` says so.
+"""Waits for space on a full disk, if the repository's `commit.on_full` says so.
 
-Waiting is done here, not in the native half: an interrupt is heard, and the threads that compute are free meanwhile.
+Waits in Python, not in the native half: KeyboardInterrupt works, and the compute threads are free meanwhile.
 """
 
 from __future__ import annotations

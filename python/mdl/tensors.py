@@ -1,4 +1,4 @@
-"""Tensors and arrays as runs of bytes: where they are, how they are named in a file, and how they are made again."""
+"""Tensors and arrays as byte runs: their memory, their dtype names in a file, and how they are rebuilt."""
 
 from __future__ import annotations
 

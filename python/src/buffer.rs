@@ -37,8 +37,7 @@ impl Lent {
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 
-    /// The bytes, to be filled. Only `self` hands them out: a tensor is made for one load and not shared before the load
-    /// ends.
+    /// The bytes, to be filled. Only `self` hands them out: a tensor is made for one load and not shared before.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.len == 0 {
             return &mut [];

@@ -1,4 +1,4 @@
-//! The engine of this process, and what it can reach.
+//! The compression engine of this process (CPU or GPU), and the GPUs it can use.
 //!
 //! One for the whole process: a GPU's memory and streams are worth keeping. A forked child makes its own.
 

@@ -1,4 +1,4 @@
-//! Has candidates of a lossy commit measured by a Python function, on the thread that called: the search runs beside it
+//! Evaluates candidates of a lossy commit by a Python function, on the caller's thread: the search runs beside it
 //! and asks.
 
 use crate::{

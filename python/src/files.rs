@@ -1,4 +1,4 @@
-//! Files that are to be committed, as Python hands them over, and the snapshot that keeps them as they were.
+//! Files to commit, as Python passes them, and the snapshot that keeps them as they were.
 
 use crate::{
     buffer::{Lent, There},

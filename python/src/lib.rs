@@ -1,4 +1,4 @@
-//! The native half of the Python package `mdl`: repositories, files in memory, snapshots.
+//! Native extension module of the Python package `mdl`: repositories, files in memory, snapshots.
 
 mod buffer;
 mod engine;

@@ -1,4 +1,4 @@
-//! The threads that work is done on: one set for callers who wait, one of low priority for commits in the background.
+//! Thread pools: one for callers who wait, one of low priority for background commits.
 //!
 //! A process that was forked has none of its parent's threads, so each process makes its own sets, when it first needs
 //! them.

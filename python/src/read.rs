@@ -1,4 +1,4 @@
-//! The verbs that only read: versions, files, tensors.
+//! Read-only methods of a repository: versions, files, tensors.
 
 use crate::{
     buffer::Lent,

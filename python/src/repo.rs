@@ -1,4 +1,4 @@
-//! A repository: made, opened, committed to, its refs.
+//! The native `Repo` class: create, open, commit, refs.
 
 use crate::{
     engine::engine,

@@ -1,4 +1,4 @@
-//! Sharded commits: a rank's files are put, one call joins them all.
+//! Sharded commits: each rank puts its files, one call joins them into one commit.
 
 use crate::{
     errors::{Outcome, free},

@@ -1,4 +1,4 @@
-//! Versions and their differences as Python dictionaries.
+//! Converts versions and differences to Python dictionaries.
 
 use mdl_objects::{Commit, Id, Resume};
 use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};

@@ -1,4 +1,4 @@
-"""What the package's tests share. Asserts nothing itself."""
+"""Fixtures of the package's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of test_dcp do, each in a process of its own, and what starts them.
+"""Code of the ranks of test_dcp, each a process of its own, and the server that forks them.
 
 A server that has torch loaded forks the ranks: they start in no time and share nothing with the test's own process.
 """

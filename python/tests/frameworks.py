@@ -1,4 +1,4 @@
-"""Which frameworks the tests may do without, and how loudly."""
+"""Skips tests whose framework is not installed, or fails them if frameworks are required."""
 
 from __future__ import annotations
 

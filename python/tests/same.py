@@ -1,4 +1,4 @@
-"""Whether two states are the same: types, order, dtypes, layouts, and every bit."""
+"""Compares two states: types, order, dtypes, layouts, and every bit."""
 
 from __future__ import annotations
 

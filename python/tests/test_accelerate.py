@@ -1,4 +1,4 @@
-"""Accelerate: what `save_state` writes, in a version and back; custom objects; retention."""
+"""Accelerate: what `save_state` writes, committed and loaded back; custom objects; retention."""
 
 from __future__ import annotations
 

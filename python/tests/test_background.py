@@ -1,4 +1,4 @@
-"""Commits in the background: snapshots, back-pressure, failures, forks, kills."""
+"""Background commits: snapshots, back-pressure, failures, forks, kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composer: the callback in a real trainer, and going on within and between epochs.
+"""Composer: the callback in a real trainer, and resuming within and between epochs.
 
 Composer 0.32 asks for older versions of torch and numpy than the other frameworks; it is installed without its
 dependencies (requirements-composer.txt). `mcli`, the client of its vendor's platform, is imported and not used: a stub.

@@ -1,5 +1,5 @@
-"""CUDA tensors: committed where they are, as they were, with only encodings on the bus. Needs a GPU; without one it
-skips and says so, and under MDL_REQUIRE_CUDA=1 it fails. What of it needs none is tested with stand-ins.
+"""CUDA tensors: committed from GPU memory, as they were, with only encodings on the bus. Skips without a GPU, and says
+so; fails under MDL_REQUIRE_CUDA=1. What of it needs no GPU is tested with stand-ins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`ResumableLoader`: from any batch of any epoch, the batches that come are those that would have come."""
+"""`ResumableLoader`: resumed at any batch of any epoch, it yields the batches of an uninterrupted run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's distributed checkpoints in a repository: exact for any number of ranks, whole or not there at all."""
+"""PyTorch Distributed Checkpoint in a repository: exact for any number of ranks, committed as a whole or not at all."""
 
 import io
 import json

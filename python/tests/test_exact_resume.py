@@ -1,5 +1,4 @@
-"""200 steps straight against 100 and some, kill -9, load, and the rest: the same losses and the same bits at the
-end."""
+"""200 steps straight against some 100, kill -9, load, and the rest: the same losses, and the same bits at the end."""
 
 from __future__ import annotations
 

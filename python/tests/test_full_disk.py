@@ -1,4 +1,4 @@
-"""A full disk under a training run: an error that has a name, or a wait, as the repository's settings say."""
+"""A full disk under a training run: an exception of its own, or a wait, as the repository's settings say."""
 
 from __future__ import annotations
 

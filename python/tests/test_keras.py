@@ -1,4 +1,4 @@
-"""Keras on torch: a version after every epoch, and back to any of them."""
+"""Keras on torch: a commit after every epoch, and `restore` of any of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Lightning: every version of a run goes on to the same end; pointers, revisions, `save_top_k`, `last`, and what is
-stored."""
+"""Lightning: resuming from any version of a run ends the same; pointers, revisions, `save_top_k`, `last`, storage."""
 
 from __future__ import annotations
 

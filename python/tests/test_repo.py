@@ -1,4 +1,4 @@
-"""The verbs of a repository from Python."""
+"""`mdl.Repo`: commit, load, log, branches, tags and other methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions are kept."""
+"""Retention policies: which versions keep their contents."""
 
 from __future__ import annotations
 

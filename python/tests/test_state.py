@@ -1,4 +1,4 @@
-"""States come back as they were: types, order, bits, ties."""
+"""States come back as they were: types, order, bits, shared tensors."""
 
 from __future__ import annotations
 

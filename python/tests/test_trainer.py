@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: rotation, removal, metrics, `from_pretrained`, and going on from any version."""
+"""Hugging Face's Trainer: rotation, removal, metrics, `from_pretrained`, and resuming from any version."""
 
 from __future__ import annotations
 

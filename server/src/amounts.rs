@@ -1,4 +1,4 @@
-//! Sizes and numbers for people, the same in a browser and in a terminal.
+//! Formats sizes, ratios and numbers for people, the same on HTML pages and in the CLI.
 
 const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 

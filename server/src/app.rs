@@ -1,4 +1,4 @@
-//! What all requests share.
+//! State that all request handlers share: options, registry, tokens, caches, limits.
 
 use crate::{
     api::Commits,
@@ -27,7 +27,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What all requests share; a handle.
+/// State that all request handlers share; a cheap handle.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
 
@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl App {
-    /// Makes it ready; starts nothing.
+    /// Opens directories and state; starts no task.
     ///
     /// # Errors
     /// The directories cannot be had.
@@ -97,7 +97,7 @@ impl App {
         })))
     }
 
-    /// What the operator said.
+    /// The operator's options.
     pub fn options(&self) -> &Options {
         &self.0.options
     }
@@ -127,12 +127,12 @@ impl App {
         &self.0.hosts
     }
 
-    /// Those who signed in.
+    /// Browser sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }
 
-    /// How often each address showed what is no good.
+    /// Failed authentication attempts by address.
     pub fn failures(&self) -> &Failures {
         &self.0.failures
     }

@@ -1,7 +1,7 @@
-//! Bodies of requests before the caller's rights are known: short, and whole within a deadline.
+//! Limits size and time of request bodies until the caller's rights are known.
 //!
-//! A route that takes [`crate::auth::Write`] or [`crate::auth::Admin`] knows the rights before it reads a byte; from
-//! then on a body may be as long, and take as long, as the route allows. Others (signing in, making a repository) read
+//! A handler that takes [`crate::auth::Write`] or [`crate::auth::Admin`] knows the rights before it reads a byte; from
+//! then on a body may be as long, and take as long, as the route allows. Others (login, creating a repository) read
 //! first. Without this, a client that sends a byte now and then would hold a connection for as long as it likes.
 
 use crate::{
@@ -37,7 +37,7 @@ tokio::task_local! {
     static KNOWN: Arc<Known>;
 }
 
-/// What is known of a caller: the more, the more the server waits for.
+/// What is known of a caller: the more, the longer a body may be and take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Trust {
@@ -91,7 +91,7 @@ impl Known {
     }
 }
 
-/// The request of this task may do this much: its body may take as long as that needs.
+/// Records that the request of this task has this scope: its body may take as long as that needs.
 pub(crate) fn allow(scope: Scope) {
     let trust = match scope {
         Scope::Read => Trust::Reader,

@@ -1,7 +1,7 @@
-//! What happened to repositories, told to listeners.
+//! Events about moved refs, sent to listeners such as webhooks.
 //!
-//! A listener that is behind has a bounded queue for each repository and hears of the repositories in turn: many moves
-//! in one make no other's wait, or get lost.
+//! A slow listener has a bounded queue for each repository and gets the repositories in turn: many events of one do not
+//! delay or drop another's.
 
 use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;

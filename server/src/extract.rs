@@ -1,4 +1,4 @@
-//! What routes take out of a request, where what cannot be read becomes a problem document as every other error does.
+//! Extractors (path, query, JSON) whose rejections are problem documents, like all other errors.
 
 use crate::{
     app::App,

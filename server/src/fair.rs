@@ -1,5 +1,4 @@
-//! Shares of what is scarce (memory to decode in, jobs, deliveries), given out fairly between clients and between
-//! repositories.
+//! Fair semaphore for scarce resources (decoding memory, jobs, deliveries), shared between clients and repositories.
 //!
 //! No client and no repository holds more than its cap, so that something is left for others whatever one of them does.
 //! Of those who wait, the one whose client and repository hold least comes next; among equals, the one that came first.

@@ -1,5 +1,4 @@
-//! Long work on a repository, done while no request waits for it: compaction, collection, check. Jobs are remembered as
-//! long as the server runs.
+//! Background maintenance jobs: compact, gc, fsck. Their results are kept in memory until the server stops.
 //!
 //! A repository has one job at a time, a client a few; of those that wait, the one whose client has fewest running
 //! comes next.

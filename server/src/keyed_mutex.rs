@@ -1,4 +1,4 @@
-//! One lock for each key, as long as it is held or waited for.
+//! Keyed mutex: one lock per key, which exists only while it is held or waited for.
 
 use parking_lot::Mutex;
 use std::{

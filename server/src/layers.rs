@@ -1,4 +1,4 @@
-//! What happens around every request: a line in the log, counters, limits, headers that keep browsers safe.
+//! Middleware around every request: log line, metrics, rate limits, security headers.
 
 use crate::{
     app::App,
@@ -24,7 +24,7 @@ use std::{
     time::Instant,
 };
 
-/// For whatever says nothing else: not to be shown, framed or run by a browser.
+/// Content security policy by default: a browser may not show, frame or run the answer.
 const STRICT: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Requests that a client which was quiet may make at once, in seconds' worth of its rate.
@@ -76,7 +76,7 @@ pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -
     response
 }
 
-/// One of few names: labels of metrics must not be a stranger's to choose.
+/// Returns one of few names: a client must not be able to choose labels of metrics.
 fn method_name(method: &Method) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.iter().copied().find(|k| *k == method.as_str()).unwrap_or("other")

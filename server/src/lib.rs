@@ -1,9 +1,8 @@
-//! `mdl serve`: repositories over HTTP.
+//! `mdl serve`: HTTP server for repositories.
 //!
-//! Rooms: `api` (our own), `hub` (Hugging Face's and git-lfs's), `pages` (for people); under them `auth` (who may),
-//! `sync` (clone, fetch and push), `content` (bytes out), `incoming` (bytes in), `registry` (which repositories),
-//! `listen` and `layers` (connections and what is around every request), `amounts` (sizes and numbers for people, here
-//! and in the CLI).
+//! Modules: `api` (mdl's own API), `hub` (Hugging Face Hub and git-lfs), `pages` (HTML); under them `auth` (tokens and
+//! rights), `sync` (clone, fetch, push), `content` (downloads), `incoming` (uploads), `registry` (open repositories),
+//! `listen` (connections), `layers` (middleware), `amounts` (sizes and numbers for people, here and in the CLI).
 
 pub mod amounts;
 pub mod api;

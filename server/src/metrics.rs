@@ -1,4 +1,4 @@
-//! Numbers about the server for Prometheus. Labels are few and fixed: no names of repositories or people.
+//! Prometheus metrics. Labels are few and fixed: no names of repositories or people.
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},

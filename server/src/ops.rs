@@ -1,4 +1,4 @@
-//! What operators ask: is it alive, is it ready, its numbers; and the answer where there is no route.
+//! Routes for operators: `/healthz`, `/readyz`, `/metrics`; and the 404 of unknown routes.
 
 use crate::{
     app::{App, work},
@@ -29,12 +29,12 @@ pub fn open() -> Routes {
     Routes::new().get(Need::Nothing, "/healthz", || async { "ok\n" }).get(Need::Nothing, "/readyz", ready)
 }
 
-/// Routes for whom the server knows.
+/// Routes for authenticated callers.
 pub fn guarded() -> Routes {
     Routes::new().get(Need::Known, "/metrics", metrics)
 }
 
-/// Looks at the repositories' place, once for all who ask within [`READY_FRESH`].
+/// Checks that the repositories' storage is reachable, once for all requests within [`READY_FRESH`].
 async fn ready(State(app): State<App>) -> Result<Response> {
     if app.is_stopping() {
         return Err(Problem::busy("stopping", 30));

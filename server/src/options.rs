@@ -1,4 +1,4 @@
-//! What an operator may say.
+//! Options of `mdl serve`.
 
 use crate::{
     auth::Scope,
@@ -22,7 +22,7 @@ pub(crate) fn unserved(root: &Path) -> impl FnOnce(io::Error) -> Problem + use<'
     }
 }
 
-/// What those without a token may do with every repository.
+/// What anonymous callers may do with every repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anonymous {
     /// Nothing but read what is open to all.
@@ -60,7 +60,7 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// What an operator may say.
+/// Options of `mdl serve`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory with the repositories, as `OWNER/NAME`; or one repository.

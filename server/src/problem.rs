@@ -1,5 +1,4 @@
-//! What a request comes to that does not succeed: a status, and a problem document (RFC 9457) that says what the caller
-//! can do.
+//! Error responses: a status and a problem document (RFC 9457) that says what the caller can do.
 
 use axum::{
     Json,

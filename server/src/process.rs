@@ -1,5 +1,4 @@
-//! The process as the operating system sees it: how many files it may open, which rights its files get, whether it is
-//! root's.
+//! Process setup: umask, limit on open files, private state directory, sandbox; warns if it runs as root.
 
 use crate::{
     options::Options,

@@ -1,6 +1,6 @@
-//! What proxies say about requests: believed of those that the operator named, taken away from all others.
+//! `X-Forwarded-*` headers: trusted from the proxies that the operator named, removed from all other requests.
 //!
-//! It stands around everything else, which then sees the client's own address.
+//! The outermost middleware: everything inside sees the client's own address.
 
 use crate::{
     app::App,

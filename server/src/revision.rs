@@ -1,4 +1,4 @@
-//! What clients write for a version: our revisions, and the names the Hugging Face clients use.
+//! Resolves the revisions that clients send: mdl's own syntax, and the names the Hugging Face clients use.
 
 use crate::problem::{Problem, Result};
 use mdl_objects::Id;

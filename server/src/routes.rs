@@ -1,4 +1,4 @@
-//! The routes with what each asks of its caller, in one list: no route is registered without saying so.
+//! Route table: every route is registered with the right that it needs.
 
 use crate::app::App;
 use axum::{

@@ -1,4 +1,4 @@
-//! Which file lies at a path, and in which state: what was read of it counts as long as its stamp is the same.
+//! File stamps (inode, size, times): cached contents are valid as long as the file's stamp is the same.
 
 use std::{
     fs::{self, Metadata},

@@ -1,4 +1,4 @@
-//! The directory of a server's own things: tokens, webhooks, bytes on their way in, decoded files.
+//! The server's state directory: tokens, webhooks, incoming bytes, decoded files.
 
 use crate::problem::{Problem, Result, is_full, storage_failed};
 use std::{

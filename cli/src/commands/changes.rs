@@ -1,5 +1,5 @@
-//! What has become of files, names and commits, for the verbs that tell it: changed files of a commit, deleted names,
-//! commits left behind, branches moved forward.
+//! Reports changes, for several commands: changed files of a commit, deleted refs, commits no ref reaches any more,
+//! fast-forwarded branches.
 
 use crate::{
     context::Context,

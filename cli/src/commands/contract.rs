@@ -1,4 +1,4 @@
-//! The options of a lossy commit, as `commit`, `plan` and `policy test` share them: policy, gate, evaluator.
+//! Options of a lossy commit, shared by `commit`, `plan` and `policy test`: policy, gate, evaluator.
 
 use crate::{
     errors::{CliError, Result},

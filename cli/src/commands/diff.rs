@@ -1,4 +1,4 @@
-//! `mdl diff`: what two versions' files and tensors have become.
+//! `mdl diff`: changed files and tensors between two versions.
 
 use crate::{
     context::Context,

@@ -1,4 +1,4 @@
-//! `mdl doctor`: where work would be done, and what is missing for a GPU.
+//! `mdl doctor`: which device would compress, and what is missing for a GPU.
 
 use super::shared::refused;
 use crate::{

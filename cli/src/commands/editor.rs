@@ -1,4 +1,4 @@
-//! The user's editor.
+//! Runs the user's editor on a text, such as a commit message.
 
 use super::shared::refused;
 use crate::errors::{CliError, Result};

@@ -1,4 +1,4 @@
-//! `mdl fsck`: whether everything stored is whole, and who is affected where it is not.
+//! `mdl fsck`: checks that everything stored is intact, and names the versions that damage affects.
 
 use crate::{
     context::Context,

@@ -1,4 +1,4 @@
-//! The verbs, one file each. Verbs must not know each other; what several need stands in `shared`.
+//! The commands, one file each. Commands do not call each other; what several need is in `shared`.
 
 pub mod branch;
 pub mod cat;

@@ -1,4 +1,4 @@
-//! What is said of a version that is being made: message, branch, step, metrics.
+//! Options that describe a new commit: message, branch, step, metrics.
 
 use crate::errors::{CliError, Result};
 use mdl_repo::CommitRequest;

@@ -1,4 +1,4 @@
-//! `mdl serve`: repositories over HTTP.
+//! `mdl serve`: serves repositories over HTTP.
 
 use crate::{
     context::Context,

@@ -1,4 +1,4 @@
-//! `mdl shard`: ranks on many hosts put their own files, one call makes one version of them.
+//! `mdl shard`: ranks on many hosts store their own files, one final call commits them as one version.
 
 use super::{said::Said, shared::refuse_repository};
 use crate::{

@@ -1,4 +1,4 @@
-//! What several verbs need: labels of commits, `REV:PATH`, moving HEAD.
+//! Shared by several commands: labels of commits, `REV:PATH`, moving HEAD.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! `mdl stats`: where the bytes are.
+//! `mdl stats`: storage by branch, file and tensor.
 
 use crate::{
     context::Context,

@@ -1,4 +1,4 @@
-//! `mdl verify`: whether a file is the committed one.
+//! `mdl verify`: checks that a file equals the committed one.
 
 use super::shared::split_path;
 use crate::{

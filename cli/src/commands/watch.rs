@@ -1,4 +1,4 @@
-//! `mdl watch`: what a training framework drops into a directory becomes versions.
+//! `mdl watch`: commits the checkpoints that a training framework writes into a directory.
 
 mod drain;
 mod find;

@@ -1,4 +1,4 @@
-//! One commit, as lines and as JSON.
+//! Renders one commit as text and as JSON.
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Resume, Signature, Summary};

@@ -1,4 +1,4 @@
-//! How things look: sizes, times, tables, graphs, colours, JSON.
+//! Output formatting: sizes, times, tables, graphs, colours, JSON.
 
 pub mod entry;
 pub mod graph;

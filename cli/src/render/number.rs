@@ -1,4 +1,4 @@
-//! Numbers as people and as programs read them.
+//! Formats numbers for people and for programs.
 
 use mdl_server::amounts::number;
 use serde_json::Value;

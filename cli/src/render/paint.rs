@@ -1,4 +1,4 @@
-//! Colours, or none.
+//! Terminal colours, or none.
 
 /// Paints text if colours are on.
 #[derive(Clone, Copy, Debug)]

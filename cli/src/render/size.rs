@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Parses sizes as people write them.
 
 /// A number of bytes as people write it: `512MiB`, `1.5GiB`, `10GB`, `4096`.
 pub fn parse_size(text: &str) -> Result<u64, String> {

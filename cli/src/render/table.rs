@@ -1,4 +1,4 @@
-//! Columns that line up.
+//! Tables with aligned columns.
 
 /// Side on which a column's text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

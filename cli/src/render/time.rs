@@ -1,4 +1,4 @@
-//! Times in the author's own zone.
+//! Formats times in the author's own time zone.
 
 use jiff::{Timestamp, Zoned, tz::Offset};
 use mdl_objects::Signature;

@@ -1,4 +1,4 @@
-//! How runs end badly: exit code, words and JSON of every kind of error.
+//! Exit code, message and JSON of every kind of error.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The help text of every verb, as it stands.
+//! Snapshots of the help text of every command.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

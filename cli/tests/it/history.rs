@@ -1,4 +1,4 @@
-//! Log, graph, show, branches, tags, reflog as people see them.
+//! Text output of log, graph, show, branches, tags and reflog.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The JSON document of every verb: the fields that programs rely on.
+//! JSON output of every command: the fields that programs rely on.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

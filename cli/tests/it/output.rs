@@ -1,4 +1,4 @@
-//! Bytes, colours, quiet, closed pipes and how a repository is found.
+//! Standard output: bytes, colours, `--quiet`, closed pipes; and how a repository is found.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What the verbs of remotes refuse, and the words they find.
+//! What the commands about remotes refuse, and their messages.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

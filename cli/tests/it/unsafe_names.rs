@@ -1,4 +1,4 @@
-//! Versions of older or other programs that hold a repository's directory: read, never written to a disk.
+//! Versions of older or other programs with a repository's directory in their tree: readable, never checked out.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,5 +1,4 @@
-//! What befalls people who use it: names of views, versions of a part of a work tree, a HEAD on no branch, a broken
-//! setting.
+//! Everyday cases: names of views, versions of a part of a work tree, a detached HEAD, a broken setting.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

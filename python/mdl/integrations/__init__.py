@@ -1,4 +1,4 @@
-"""The frameworks' own places for checkpoints, one line each for the user; a module imports its framework and no other.
+"""Integrations with training frameworks, one line each for the user; a module imports its framework and no other.
 
 | framework | the line |
 |---|---|

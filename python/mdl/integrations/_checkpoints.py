@@ -1,5 +1,4 @@
-"""What the integrations have in common: a repository to commit to, what is done once a commit is durable, and plain
-metrics.
+"""Shared by the integrations: opening the repository, callbacks once a commit is durable, metrics as plain floats.
 
 Talks to `Repo` and to `mdl.retention` (through `Repo.prune`). It knows no framework.
 """

@@ -1,4 +1,4 @@
-"""`dcp.json`: what torch's distributed checkpoint says of a checkpoint, as typed JSON, and back.
+"""`dcp.json`: the metadata of a PyTorch distributed checkpoint (DCP) as typed JSON, and back.
 
 Nothing is unpickled here.
 

@@ -1,4 +1,4 @@
-"""A rank's part of a save plan as files: which there are, and what is where in them.
+"""Lays out a rank's part of a DCP save plan as files.
 
 Names depend on the state, on how it is sharded and on the rank, and on nothing else: the same part has the same name in
 the same file from save to save.

@@ -1,4 +1,4 @@
-"""Versions as directories, and their files read in blocks."""
+"""Read side of the fsspec file system: versions as directories, their files read in blocks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Changes on their way into versions: files that are written, transactions that collect them, and the commit.
+"""Write side of the fsspec file system: written files, transactions that collect them, and the commit.
 
-Written files lie on disk, in a directory of the repository that it sweeps, until they are committed or discarded.
+Written files wait in a directory of the repository, which sweeps it, until they are committed or discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lightning's `CheckpointIO`: a checkpoint's dictionary as a version, and a pointer where Lightning expects a file.
+"""Lightning's `CheckpointIO`: commits a checkpoint's dictionary, and writes a pointer where Lightning expects a file.
 
 Talks to `_checkpoints`. It does not know trainers and loops: `lightning` does. Works with `lightning` and with
 `pytorch_lightning`, whichever the program uses.

@@ -1,4 +1,4 @@
-"""Where Lightning's loops keep loaders and progress, and what has to be done to both to go on to the bit.
+"""Patches the data loaders and progress of Lightning's loops, so that a resumed run goes on bit for bit.
 
 Talks to the fit loop of a trainer, partly by names that Lightning does not promise (2.4 to 2.6 have them), and to
 `mdl.data`. It knows no repository.

@@ -1,4 +1,4 @@
-"""Names of places in repositories: `mdl://REPOSITORY[@REVISION]/FILE`.
+"""Parses `mdl://REPOSITORY[@REVISION]/FILE` URLs.
 
 It looks at directories, and must not open repositories.
 

@@ -1,4 +1,4 @@
-"""Accelerate: `accelerator.save_state` into a version, and back.
+"""Accelerate: commits what `accelerator.save_state` writes, and loads it back.
 
 Talks to an `Accelerator` and to `Repo`. What Accelerate writes stays Accelerate's business: its files are committed and
 brought back byte for byte. Where it pickles (optimizers, registered objects), the files are stored tensor by tensor all

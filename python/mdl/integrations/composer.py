@@ -1,5 +1,4 @@
-"""Composer: one callback that commits the trainer's state at an interval, and one word that resumes it (paper, Listing
-2).
+"""Composer: a callback that commits the trainer's state at an interval and can resume from it (paper, Listing 2).
 
 Talks to Composer's `Callback`, its `State` and `_checkpoints`. What the state holds stays Composer's business.
 

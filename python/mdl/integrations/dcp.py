@@ -1,4 +1,4 @@
-"""PyTorch's distributed checkpoints as versions: `MdlWriter` and `MdlReader`.
+"""PyTorch Distributed Checkpoint (DCP): the storage writer `MdlWriter` and reader `MdlReader`.
 
     dcp.save({"model": model, "optim": optim}, storage_writer=MdlWriter("runs/gpt", step=step, metrics={"loss": loss}))
     dcp.load({"model": model, "optim": optim}, storage_reader=MdlReader("runs/gpt", "main~2"))

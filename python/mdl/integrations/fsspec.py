@@ -1,4 +1,4 @@
-"""Repositories as a file system of fsspec: `mdl:///runs/gpt/model.safetensors@main~2` wherever a URL is taken.
+"""fsspec file system for repositories: `mdl:///runs/gpt/model.safetensors@main~2` wherever a URL is taken.
 
     with fsspec.open("mdl:///runs/gpt@main~2/model.safetensors") as file: ...
     fs = fsspec.filesystem("mdl", rev="v1"); fs.ls("/runs/gpt")

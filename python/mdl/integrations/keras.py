@@ -1,4 +1,4 @@
-"""Keras: a callback that commits the model's and the optimizer's variables, and the way back.
+"""Keras: a callback that commits the model's and the optimizer's variables, and `restore`.
 
 Talks to Keras 3's variables, on any of its backends, to `rng` and to `_checkpoints`. It does not store the
 architecture: the program that builds the model does.

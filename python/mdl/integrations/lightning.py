@@ -1,4 +1,4 @@
-"""Lightning: checkpoints that are versions, and runs that go on from one to the bit.
+"""Lightning: a callback that commits checkpoints, and runs that resume from a version bit for bit.
 
 Talks to `ModelCheckpoint`, to `_lightning_io` and `_lightning_loops`. It does not know when checkpoints are taken:
 `ModelCheckpoint` does. Works with `lightning` and with `pytorch_lightning`, whichever the program uses.

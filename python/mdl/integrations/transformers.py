@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: every checkpoint it writes becomes a version, and training goes on from a version.
+"""Hugging Face's Trainer: a callback that commits every checkpoint it writes, and resuming from a version.
 
 Talks to `TrainerCallback`, the Trainer's checkpoint folders and `_checkpoints`. What is in the folders stays the
 Trainer's business: they are committed and brought back as files, byte for byte, so `from_pretrained` reads them too.

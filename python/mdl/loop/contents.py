@@ -1,4 +1,4 @@
-"""What a checkpoint of a training loop holds, and which tensors of it go to which file."""
+"""Builds the contents of a training loop's checkpoint, and maps its tensors to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The moving average of gradients, on the host: what a search goes by where it prunes and protects by sensitivity.
+"""Moving average of gradients, on the host: the sensitivities by which a search prunes and protects weights.
 
 Source: Inshrinkerator, section 4.5: EMA = beta * g + (1 - beta) * EMA with beta = 0.9, of the gradient itself, its sign
 kept (the sensitivity |g * w| is taken of the average). Gradients are copied into pinned memory asynchronously, and

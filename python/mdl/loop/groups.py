@@ -1,6 +1,6 @@
-"""What each parameter is, told from the module tree, as rules of a policy: types of layers are pruned apart.
+"""Policy rules from the module tree: the layer type of each parameter, since types of layers are pruned apart.
 
-Names and shapes alone (what `mdl commit` goes by) cannot tell a table of positions from a projection; modules can.
+Names and shapes alone (what `mdl commit` uses) cannot tell a position embedding from a projection; modules can.
 
 Source: Inshrinkerator, section 4.2 ("per-layer type"). Rules are those of docs/policies.md.
 """

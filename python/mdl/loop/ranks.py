@@ -1,4 +1,4 @@
-"""The processes that train one model together: what they say to each other around a checkpoint.
+"""Communication between the ranks of a distributed run around a checkpoint.
 
 The first rank leads.
 

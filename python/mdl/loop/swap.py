@@ -1,7 +1,7 @@
-"""Candidates in the live model: their weights copied into its parameters, measured, and the exact ones put back.
+"""Evaluates candidates in the live model: copies their weights into its parameters, measures, restores the exact ones.
 
-Afterwards every bit is where it was: parameters, buffers, gradients, what is in training mode, random generators. A
-graph that waits for its backward pass does not notice.
+Afterwards every bit is where it was: parameters, buffers, gradients, training mode, random generators. An autograd
+graph that waits for its backward pass is not affected.
 """
 
 from __future__ import annotations

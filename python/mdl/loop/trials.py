@@ -1,4 +1,4 @@
-"""The rounds of a search: each rank measures one candidate on its own replica; the first rank asks and decides.
+"""Rounds of a search: each rank measures one candidate on its own replica; the first rank asks and decides.
 
 Source: Inshrinkerator, section 5 ("trials are evaluated in groups of m, the degree of data parallelism").
 

@@ -1,4 +1,4 @@
-"""Whose gradients count: those of the last batches before a checkpoint that is scheduled.
+"""Gradient window: only the last batches before a scheduled checkpoint count for the average.
 
 Source: Inshrinkerator, section 4.5 ("a limited preconfigured number of batches before checkpointing is scheduled";
 fifty are sufficient). With 0.9 on the newest gradient what lies eight batches back counts for 1e-8 of the average.

@@ -1,4 +1,4 @@
-"""States: nested values as JSON with references to tensors, and back. No pickle."""
+"""Encodes states, nested values with tensors, as JSON with references to tensors, and back. No pickle."""
 
 from .decoding import Reference, decode, references
 from .encoding import VERSION, Encoded, Leaf, encode, entry_stems

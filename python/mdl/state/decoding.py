@@ -1,4 +1,4 @@
-"""A state from its JSON: nothing is imported or executed on the way back.
+"""Decodes a state from its JSON; imports and executes nothing.
 
 What comes back is what went in: dictionaries with their order and any keys, lists, tuples, sets, bytes, all numbers to
 the last bit, torch's and numpy's types, and ties.

@@ -1,4 +1,4 @@
-"""A nested state as typed JSON with references to tensors.
+"""Encodes a nested state as typed JSON with references to tensors.
 
 The JSON is specified in docs/python-state.md.
 """

@@ -1,4 +1,4 @@
-"""Single values that JSON has no type for, both ways, and types that programs register."""
+"""Encodes and decodes values that JSON has no type for, and types that programs register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the training scripts share: data, a model in which chance matters, and an account of a run that compares bit for
+"""Shared by the training scripts: data, a model that uses random numbers, and a record of a run that compares bit for
 bit.
 
 Each script is run as `python SCRIPT MODE REPO OUT`. MODE: `straight` trains all steps, `killed` commits as it goes and

@@ -1,4 +1,4 @@
-//! What a request for bytes made on the way comes to before they are made: not modified, a part, or all of them.
+//! Conditional and range requests (RFC 9110) for bodies made on the fly: 304, 206, 416 or 200, decided before the work.
 
 use crate::{
     content::{Asked, Part, names, part},

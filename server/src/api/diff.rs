@@ -1,4 +1,4 @@
-//! What two versions' files and tensors have become.
+//! Route `GET .../diff`: changed files and tensors between two versions.
 
 use super::{entry::Number, gone::heavy};
 use crate::{

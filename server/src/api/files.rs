@@ -1,4 +1,4 @@
-//! A file's bytes at a revision.
+//! Route `GET .../files/{rev}/{path}`: a file's bytes at a revision.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! Long work for a client that may go away: it hears of it and ends.
+//! Cancels long work when its client disconnects.
 
 use crate::{
     app::{App, work},
@@ -21,7 +21,7 @@ impl Drop for Waiting {
     }
 }
 
-/// What the work asks.
+/// Lets the work ask whether its client is gone.
 #[derive(Debug)]
 pub(crate) struct Watch(Arc<AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Maintenance over HTTP: jobs are started, watched, cancelled.
+//! Routes `.../jobs`: start, list, show and cancel maintenance jobs (gc, compact, fsck).
 
 use crate::{
     app::App,

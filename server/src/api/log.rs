@@ -1,4 +1,4 @@
-//! History, newest first, page by page.
+//! Route `GET .../log`: history, newest first, paged.
 
 use super::entry::{CommitInfo, Notes};
 use crate::{

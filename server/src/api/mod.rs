@@ -1,5 +1,5 @@
-//! Our own API, version 1: what every verb of the command line does, over HTTP. Routes and their description are one
-//! thing (`utoipa`), so that the OpenAPI document cannot lag behind.
+//! mdl's own HTTP API, `/api/v1`: what the commands of the CLI do. Routes carry their own description (`utoipa`), so
+//! that the OpenAPI document cannot lag behind.
 
 mod checkout;
 mod commits;

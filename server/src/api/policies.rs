@@ -1,4 +1,4 @@
-//! The policies that a commit may name.
+//! Route `GET .../policies`: the policies that a lossy commit may name.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! Repositories: listed, made, described, set up.
+//! Routes `/repos`: list, create, describe and configure repositories.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! What is stored, added up.
+//! Route `GET .../stats`: storage by branch, file, tensor and kind of object.
 
 use super::gone::heavy;
 use crate::{

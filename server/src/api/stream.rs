@@ -1,6 +1,6 @@
-//! Bodies of a known length that are made while they are sent.
+//! Response bodies of a known length that are produced while they are sent.
 //!
-//! The last piece is held back until the maker says that all went well: a body that is complete is right.
+//! The last piece is held back until the producer reports success: a body that is complete is right.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! One tensor's values at a revision, or a slice of them.
+//! Route `GET .../tensor/{rev}/{path}`: one tensor's values at a revision, or a slice of them.
 
 use super::{
     conditional::{Answer, Offer, answer},

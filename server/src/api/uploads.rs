@@ -1,4 +1,4 @@
-//! Uploads that can be resumed: begun, continued, asked after, dropped. `incoming` keeps them, commits take them.
+//! Routes `.../uploads`: resumable uploads. `incoming` keeps their bytes, a later commit uses them.
 
 use crate::{
     app::{App, work},

@@ -1,4 +1,4 @@
-//! One version: what it says, its files, the tensors of a file.
+//! Routes about one version: its commit, its tree, the tensors of a file.
 
 use super::{
     entry::{CommitInfo, Notes},

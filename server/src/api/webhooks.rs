@@ -1,4 +1,4 @@
-//! Webhooks over HTTP: set, listed, removed. A secret that came in never goes out.
+//! Routes `.../webhooks`: set, list and remove webhooks. A secret is never returned.
 
 use crate::{
     app::{App, work},

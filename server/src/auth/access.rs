@@ -1,6 +1,6 @@
-//! What routes about a repository take: the repository, opened, once the caller is known to be allowed.
+//! Extractors for handlers: the repository of the request, opened once the caller's right to it is checked.
 //!
-//! `identify` said who asks, the registry opens. A route that takes none of these checks by itself.
+//! `identify` has found the caller, the registry opens. A handler that takes none of these checks by itself.
 
 use super::{Caller, Scope, record};
 use crate::{

@@ -1,6 +1,6 @@
-//! How often an address may show what is no good: tokens, passwords, cookies, links.
+//! Rate limit on failed authentication per client address: wrong tokens, passwords, cookies, links.
 //!
-//! What is good is never refused for it, so that those who share an address with a guesser are let in.
+//! Valid credentials are never refused, so that clients who share an address with an attacker still get in.
 
 use crate::problem::Problem;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};

@@ -1,7 +1,6 @@
-//! The names and addresses that a server goes by. A browser that a trick of DNS leads here names another one.
+//! Host header check: the names and addresses a server goes by. Stops DNS rebinding, where the browser names another.
 //!
-//! Wherever no token is shown, rights depend on the name that was asked for: the page that asks may be one of another
-//! site.
+//! Wherever no token is sent, rights depend on the requested host: the request may come from another site's page.
 
 use crate::{
     options::Options,

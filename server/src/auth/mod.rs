@@ -1,7 +1,7 @@
-//! Who asks, and what they may do.
+//! Authentication and authorisation of requests.
 //!
-//! `tokens` has the bearers, `sessions` those who signed in, `guard` says whether tokens are asked for, `hosts` and
-//! `origins` keep other sites' pages out, `identify` looks at requests, `access` is what routes take.
+//! `tokens` keeps bearer tokens, `sessions` browser logins, `guard` says whether tokens are needed, `hosts` and
+//! `origins` keep other sites' pages out, `identify` is the middleware, `access` has the extractors that handlers take.
 
 mod access;
 mod failures;

@@ -1,4 +1,4 @@
-//! Requests that a page of another site made a browser send: refused where they would change something.
+//! CSRF protection: refuses requests from other sites' pages that would change something.
 
 use super::hosts::host_of;
 use crate::{

@@ -1,6 +1,6 @@
-//! What becomes known about a request while it is answered: the right that it used, what the audit log is to say of it.
+//! Task-local record of a request: the right that it used, and its entry for the audit log.
 //!
-//! It belongs to the task that answers, so that what gives out rights notes them by itself, wherever it is called.
+//! It belongs to the task that answers, so that code that grants rights records them wherever it is called.
 
 use super::{Access, Scope};
 use crate::{

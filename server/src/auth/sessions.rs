@@ -1,6 +1,6 @@
-//! Sessions of people who signed in to look at pages: random names in cookies, kept as hashes, each bound to a token.
+//! Browser sessions: random ids in cookies, kept as hashes, each bound to a token.
 //!
-//! A session ends with its token, with its time, with signing out, and with the server. It is good for looking only.
+//! A session ends with its token, when it expires, with signing out, and with the server. It is read-only.
 
 use super::{Token, Tokens};
 use crate::{

@@ -1,4 +1,4 @@
-//! Rights that are lost while a request is answered: what was prepared is not sent.
+//! Tests: if the caller loses its right while a request is handled, the prepared answer is not sent.
 
 use super::{ANONYMOUS_READ, NewToken, Read, Scope, identify};
 use crate::{app::App, options::Options, registry::RepoName};

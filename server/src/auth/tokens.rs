@@ -1,4 +1,4 @@
-//! Bearer tokens: made, stored as hashes, looked up in constant time.
+//! Bearer tokens: created, stored as hashes, compared in constant time.
 
 use super::guard::Marker;
 use crate::{

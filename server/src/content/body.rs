@@ -1,4 +1,4 @@
-//! Bodies of responses: from a decoded file, as far as it has come, or decoded for this one request.
+//! Response bodies of stored files: streamed from the cache, also while it is filled, or decoded for this one request.
 
 use super::{
     Reader,

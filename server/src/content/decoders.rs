@@ -1,5 +1,4 @@
-//! How much is decoded at a time, so that memory stays within what the operator gave, and no client takes it all.
-//! Everything that decodes holds a permit.
+//! Memory budget for decoding, shared fairly between clients. Everything that decodes holds a permit.
 
 use crate::{
     fair::{Limits, Party, Pool, QueueFull, Share},

@@ -1,4 +1,4 @@
-//! Decodes files into the cache, and finds what their bytes are known by elsewhere.
+//! Decodes files into the cache, and computes their SHA-256 and git blob ids.
 
 use super::{
     Reader,

@@ -1,4 +1,4 @@
-//! What a browser is told a file is. Files are strangers' work: nothing is called a page, a script or a style sheet.
+//! Content-Type and Content-Disposition of stored files. Files are untrusted: none is sent as HTML, script or CSS.
 
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

@@ -1,9 +1,9 @@
-//! Bytes that are made faster than their client takes them. A few pieces wait in memory; where the client has kept its
-//! maker waiting for some time, and others wait for the maker's memory, the rest goes to a file without a name: the
-//! maker is done and gives its memory back. Where there is no room for that, a client that is slower than the least
-//! rate while others wait is cut off.
+//! Disk buffer for responses that are produced faster than their client reads them. A few pieces wait in memory; if the
+//! client keeps the producer waiting, and others wait for the producer's memory, the rest goes to an unnamed temporary
+//! file: the producer ends and gives its memory back. Where the disk has no room for that, a client below the minimum
+//! rate is cut off while others wait.
 //!
-//! No client has more than a share of the room on disk: it cannot be used up by one.
+//! No client gets more than a share of the room on disk.
 
 use super::decoders::Decoders;
 use crate::{

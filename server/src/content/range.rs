@@ -1,4 +1,4 @@
-//! Which part of a file a request wants (RFC 9110, sections 13 and 14).
+//! Parses `Range` and `If-None-Match` headers (RFC 9110, sections 13 and 14).
 
 use http::{HeaderMap, header};
 

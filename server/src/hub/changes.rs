@@ -1,4 +1,4 @@
-//! A commit as the Hugging Face clients send it: JSON documents, one a line, read as they come in.
+//! Parses the commit body of the Hugging Face clients: NDJSON, read line by line as it arrives.
 
 use super::sha256_of;
 use crate::{

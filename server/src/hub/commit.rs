@@ -1,4 +1,4 @@
-//! Commits as the Hugging Face clients make them: changes to what a branch holds.
+//! Hub route `POST .../commit/{rev}`: commits changed and deleted files on top of a branch.
 
 use super::{
     changes::{Change, Changes},

@@ -1,8 +1,8 @@
-//! A version's files and directories as the Hugging Face clients see them.
+//! A version's files and directories as JSON entries of the Hugging Face Hub.
 //!
-//! What is no small text goes as LFS: its `oid` is git's name of the pointer that would stand for it. Where the digests
-//! are not known in time an entry goes without `lfs`, and with digits of our own id for an `oid`: clients want forty,
-//! and compare them only when they are asked to verify.
+//! All but small text files are shown as LFS: their `oid` is the git blob id of the LFS pointer. Where the digests are
+//! not known in time an entry has no `lfs`, and 40 digits of our own id for an `oid`: clients want forty, and compare
+//! them only when they are asked to verify.
 
 use crate::{
     app::App,

@@ -1,4 +1,4 @@
-//! Commits of a model as the Hugging Face clients list them, and which one last changed a file.
+//! Hub route `GET .../commits/{rev}`: the history of a model; and which commit last changed a file.
 
 use super::{
     files::{self, Found},

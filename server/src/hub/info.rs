@@ -1,4 +1,4 @@
-//! Models described and listed as the Hugging Face clients want it.
+//! Hub routes `GET /api/models...`: lists models and describes one.
 
 use super::{
     files::{self, Found, Item, Page},

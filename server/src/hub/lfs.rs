@@ -1,5 +1,4 @@
-//! The LFS batch API: which objects are here, and where the others go. git-lfs speaks it, and so do the Hugging Face
-//! clients.
+//! git-lfs batch API: which objects the server has, and where to upload others. Hugging Face clients use it, too.
 
 use super::{files::sha256_of, links::SECONDS, object::Named, site::Site};
 use crate::{

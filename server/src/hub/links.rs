@@ -1,4 +1,4 @@
-//! Links that are allowed to upload one object by themselves: the Hugging Face clients send no token with it.
+//! Signed upload URLs, one per LFS object: the Hugging Face clients upload without a token.
 
 use crate::{
     app::App,

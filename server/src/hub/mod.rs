@@ -1,4 +1,4 @@
-//! What the Hugging Face clients and git-lfs ask for: their routes over our repositories.
+//! Routes of the Hugging Face Hub API and of git-lfs.
 //!
 //! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the
 //! only form in which they let a parent commit be named. Every revision that is asked for may be such a prefix.

@@ -1,4 +1,4 @@
-//! One LFS object on its way in or out. `lfs` said where it goes, `incoming` keeps it, `links` may allow it.
+//! Download, upload and verification of one LFS object. `lfs` gives its URL, `incoming` keeps it, `links` may allow it.
 
 use super::{
     files::{hex, sha256_of},

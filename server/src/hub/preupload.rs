@@ -1,4 +1,4 @@
-//! Which files the Hugging Face clients send inside a commit, and which as LFS objects before it.
+//! Hub route `POST .../preupload/{rev}`: which files go inside the commit, and which as LFS objects before it.
 
 use super::{
     files::{self, LARGE, hex, is_lfs},

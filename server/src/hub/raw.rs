@@ -1,4 +1,4 @@
-//! A file of the server's own disk as a response, whole or in part.
+//! Serves an uploaded LFS object from the server's own disk, whole or a range.
 
 use crate::{
     content::{Asked, Part, part},

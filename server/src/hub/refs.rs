@@ -1,4 +1,4 @@
-//! Branches and tags: listed, made, deleted, as the Hugging Face clients do it.
+//! Hub routes for branches and tags: list, create, delete.
 
 use super::{info::default_branch, short};
 use crate::{

@@ -1,4 +1,4 @@
-//! Who asks, may they, and repositories made the Hugging Face clients' way.
+//! Hub routes `whoami-v2`, `auth-check` and `repos/create`.
 
 use super::site::Site;
 use crate::{

@@ -1,4 +1,4 @@
-//! A file of a version, as the Hugging Face clients fetch it.
+//! Hub route `GET /{owner}/{name}/resolve/{rev}/{path}`: downloads a file of a version.
 
 use super::{files, tree::no_entry};
 use crate::{

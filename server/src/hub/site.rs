@@ -1,4 +1,4 @@
-//! Where clients reach this server, for the links in answers.
+//! The server's own base URL as the client sees it, for links in answers.
 
 use crate::{
     app::App,

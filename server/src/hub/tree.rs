@@ -1,4 +1,4 @@
-//! Trees of a version: listed page by page, and paths looked up.
+//! Hub routes `tree` and `paths-info`: lists a version's files, paged, and looks paths up.
 
 use super::{
     files::{self, Found, Item, Page},

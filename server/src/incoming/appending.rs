@@ -1,7 +1,6 @@
-//! Takes the pieces of an upload.
+//! Appends the parts of a resumable upload.
 //!
-//! Whatever arrived before a connection broke counts, to the byte: the client asks how far the upload is and goes on
-//! from there.
+//! Every byte that arrived before a connection broke counts: the client asks for the offset and goes on from there.
 
 use super::uploads::{Upload, Uploads, Writer, missing};
 use crate::{

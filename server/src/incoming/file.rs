@@ -1,4 +1,4 @@
-//! One file on its way in: private, hashed, bounded, and gone when it is dropped.
+//! Incoming file: private, hashed while it is written, bounded in size, deleted on drop.
 
 use super::{
     Incoming,

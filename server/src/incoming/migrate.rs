@@ -1,4 +1,4 @@
-//! What servers kept by a repository's name alone, moved below its identity.
+//! Migrates the layout of earlier servers, which kept incoming files by repository name, to repository identity.
 
 use super::room::{Room, entries};
 use super::{objects, packs, uploads};

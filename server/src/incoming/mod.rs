@@ -1,9 +1,7 @@
-//! All bytes on their way in, under one set of limits: files of requests, resumable uploads, LFS objects, packs by
-//! parts.
+//! Storage for incoming bytes, under one set of limits: request files, resumable uploads, LFS objects, partial packs.
 //!
-//! What is to be written is reserved first (`quota`), counts as long as its file is there (`room`), and is dropped when
-//! it was not used for long. Everything lies below the repository's identity: a successor of the same name sees none of
-//! it.
+//! Bytes are reserved before they are written (`quota`), count as long as their file is there (`room`), and are dropped
+//! when not used for long. All lie below the repository's identity: a successor of the same name sees none of them.
 
 mod appending;
 mod file;

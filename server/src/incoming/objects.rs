@@ -1,7 +1,7 @@
-//! Objects as they were uploaded, by their SHA-256, apart for each repository.
+//! Uploaded LFS objects by their SHA-256, kept per repository.
 //!
-//! Once the repository itself has the bytes (it then knows their SHA-256) the raw copy is no longer counted, and goes
-//! after a while. What no version holds goes when it was not asked for as long as the operator said.
+//! Once a commit has stored the bytes (the repository then knows their SHA-256) the raw copy is no longer counted, and
+//! deleted after a while. An object that no version holds is deleted when unused for the time the operator set.
 
 use super::{
     file::IncomingFile,

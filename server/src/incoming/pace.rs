@@ -1,4 +1,4 @@
-//! The least rate at which a body must come: one that trickles is cut, so that it does not hold what it holds for ever.
+//! Minimum rate of request bodies: a slower client is cut off, so that it does not hold files and quota for ever.
 
 use crate::{app::App, problem::Problem};
 use axum::{

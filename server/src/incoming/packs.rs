@@ -1,4 +1,4 @@
-//! Packs on their way in by parts, kept over restarts of the server until they are taken in.
+//! Partial packs: uploaded in parts, kept over restarts of the server until the repository has stored them.
 //!
 //! Requests that send parts of one pack share its file; one that nothing writes to is closed after a while, and opened
 //! again.

@@ -1,4 +1,4 @@
-//! How many bytes each repository and each token has on their way in: what is promised counts as what is there.
+//! Quota of incoming bytes per repository and per token: announced bytes count like received ones.
 
 use crate::{
     problem::{Problem, Result},

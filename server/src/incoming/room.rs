@@ -1,4 +1,4 @@
-//! Where bytes on their way in are kept, and what each file there counts for.
+//! Directories of incoming files, and how many bytes of quota each file counts for.
 
 use super::quota::{Holder, NO_TOKEN, Quota, Reservation};
 use crate::{

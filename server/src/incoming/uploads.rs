@@ -1,7 +1,6 @@
-//! Files that arrive in pieces, over several requests and runs of the server.
+//! Resumable uploads: files that arrive in parts, over several requests and restarts of the server.
 //!
-//! Two files each: `ID` has the bytes that arrived, and its length is all that is known of how far it is; `ID.json`
-//! says what it is to be.
+//! Two files each: `ID` has the received bytes, and its length is the upload's offset; `ID.json` describes the upload.
 
 use super::{
     quota::{Holder, NO_TOKEN},

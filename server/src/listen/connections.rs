@@ -1,5 +1,4 @@
-//! The open connections: how many there are in all and from each client, and which of them are idle and give way to
-//! others.
+//! Limits open connections, in all and per client; idle ones are closed to make room for new ones.
 //!
 //! A connection is idle from when it was accepted until its first request, and between two requests: then it may be
 //! closed at any time. While a request is answered it may not.

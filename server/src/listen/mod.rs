@@ -1,4 +1,4 @@
-//! Connections: accepted, bounded, encrypted where there is a certificate, timed out, and let go when the server stops.
+//! Listener: accepts, limits and times out connections, with TLS if there is a certificate, and shuts them down.
 //!
 //! HTTP/1.1 only: what the clients of model hubs speak, and fewer ways to make a server work for nothing than HTTP/2
 //! has.

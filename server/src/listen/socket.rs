@@ -1,5 +1,4 @@
-//! A client's socket: it knows whether bytes wait to be taken, and closes so that the client can read what was said
-//! last.
+//! A client's socket: knows whether unread bytes wait, and closes so that the client can still read the last answer.
 //!
 //! A client that is still sending when it is answered (an upload that was refused) would get a reset instead of the
 //! answer if the socket just closed. So what it goes on to send is read and thrown away for a while.

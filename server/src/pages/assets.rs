@@ -1,5 +1,4 @@
-//! The stylesheet and the script: parts of the program, under names that change with them, so that browsers may keep
-//! them for good.
+//! Stylesheet and script, compiled in; their URLs hold a content hash, so that browsers may cache them for good.
 
 use crate::routes::{Need, Routes};
 use axum::{

@@ -1,4 +1,4 @@
-//! The model card: a README's front matter as a table, its Markdown as HTML that can do no harm.
+//! Model card: a README's front matter as a table, its Markdown as sanitised HTML.
 
 use super::{layout::scroll, text};
 use ammonia::Builder;

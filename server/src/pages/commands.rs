@@ -1,4 +1,4 @@
-//! Commands to copy: how this version gets into other programs.
+//! Code snippets to copy: how to load this version from the CLI, Python and other programs.
 
 use super::text;
 use crate::{app::App, proxies::base_url, registry::RepoName};

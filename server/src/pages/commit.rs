@@ -1,4 +1,4 @@
-//! One version: what it says, what was measured, which files changed, what its tensors took.
+//! Commit page: message, metrics, changed files, storage of the new tensors.
 
 use super::{
     layout::{Frame, Tab, base, page, pager, scroll},

@@ -1,4 +1,4 @@
-//! Two versions side by side: which layers moved, which files and tensors differ.
+//! Compare page of two versions: which layers, files and tensors differ.
 
 use super::{
     computing::{Comparison, Comparisons, Standing},

@@ -1,8 +1,6 @@
-//! Comparisons that take time: each made once however many ask, the last few remembered, at most a few under way for
-//! each client.
+//! Computes and caches comparisons for pages: each once for all requests, the last few kept, a few per client at once.
 //!
-//! Each takes a share of the memory to decode in, as all that decodes, and is given up when its page is not looked at
-//! any more.
+//! Each takes a share of the decoding memory, and is cancelled when its page is no longer requested.
 
 use crate::{
     app::{App, work},

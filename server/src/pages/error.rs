@@ -1,4 +1,4 @@
-//! Around every page: headers that hold it together, and errors as pages where a browser asks.
+//! Middleware around every page: security headers, and errors as HTML where a browser asks.
 
 use super::{
     layout::{Frame, page},

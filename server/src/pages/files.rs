@@ -1,4 +1,4 @@
-//! Directories and files of a version; of a checkpoint its tensors, of a short text its lines.
+//! Tree and file pages: directories, the tensors of a checkpoint, the lines of a short text.
 
 use super::{
     layout::{Frame, Tab, base, page, pager, scroll},

@@ -1,4 +1,4 @@
-//! Which layers changed how much: tensors by layer and kind, coloured by relative change.
+//! Heat map of changed layers: tensors by layer and kind, coloured by relative change.
 
 use super::{layout::scroll, text};
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! What every page has around its content: landmarks, the way back, tabs of a repository, who is signed in.
+//! Layout of every page around its content: landmarks, breadcrumbs, tabs of a repository, who is signed in.
 
 use super::{assets, text};
 use crate::{auth::Caller, registry::RepoName};

@@ -1,4 +1,4 @@
-//! History, newest first, with the graph beside it.
+//! History page, newest first, with the commit graph.
 
 use super::{
     graph::{Lanes, MAX_LANES, Row},

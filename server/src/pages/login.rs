@@ -1,4 +1,4 @@
-//! Signing in to look: for a token a browser gets the cookie of a session that is good for looking only.
+//! Login page: exchanges a token for the cookie of a read-only session.
 
 use super::{
     layout::{Frame, page},

@@ -1,4 +1,4 @@
-//! Pages for people: repositories, history, files, comparisons, drawn on the server.
+//! HTML pages, rendered on the server: repositories, history, files, comparisons.
 //!
 //! Each file gathers plain data first and then writes markup from it. Markup escapes by itself; the one place that
 //! passes HTML on is `card`, behind a sanitiser.

@@ -1,4 +1,4 @@
-//! A repository at a glance: what it is, how it went, how to get it.
+//! Overview page of a repository: README, latest commits, plots of metrics, branches and tags, commands to copy.
 
 use super::{
     card::{self, Card, Links},

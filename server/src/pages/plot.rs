@@ -1,4 +1,4 @@
-//! Line plots as SVG, each with its numbers in a table behind it.
+//! Line plots as SVG, each with its numbers in a table.
 //!
 //! Lines are drawn in a box that stretches; text and points are placed in percent, so that they keep their size at any
 //! width.

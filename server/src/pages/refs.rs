@@ -1,4 +1,4 @@
-//! Branches and tags: listed, and as labels of commits.
+//! Branches and tags on pages: lists, and labels of commits.
 
 use super::{layout::base, text};
 use crate::{problem::Result, registry::RepoName};

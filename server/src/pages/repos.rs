@@ -1,4 +1,4 @@
-//! `/`: the repositories that the caller may see.
+//! Page `/`: the repositories that the caller may see.
 
 use super::{
     layout::{Frame, base, page, pager, scroll},

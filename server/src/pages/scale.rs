@@ -1,4 +1,4 @@
-//! Axes: where a value lies between the least and the greatest, and which round values to write beside it.
+//! Axes of plots: maps values to positions and picks round tick values.
 
 use super::text;
 

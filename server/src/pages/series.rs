@@ -1,4 +1,4 @@
-//! Numbers of the last versions that lead to a commit, for plots.
+//! Metrics of the last versions up to a commit, as series for plots.
 
 use crate::{problem::Result, registry::RepoName};
 use mdl_objects::{Commit, Id};

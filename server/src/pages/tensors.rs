@@ -1,4 +1,4 @@
-//! What a commit's new tensors took: by scheme and one by one.
+//! Storage of a commit's new tensors: by encoding scheme and one by one.
 
 use super::{layout::scroll, text};
 use crate::problem::Result;

@@ -1,4 +1,4 @@
-//! Text and numbers as pages show them.
+//! Escapes and shortens text and formats numbers for pages.
 //!
 //! Text from a repository is untrusted: control characters and marks that turn the direction of writing are spelled
 //! out, and nothing is longer than a page has room for.

@@ -1,8 +1,7 @@
-//! Whether an open repository is still what it was opened as: the same directory, with the same settings.
+//! Checks whether an open repository is still current: the same directory, with the same settings.
 //!
-//! Of a directory each access tells by a few `stat`s. A bucket is asked for its settings again once what is known is
-//! [`BUCKET_FRESH`] old; while one request asks, others go on with what is known for as long again, and then ask
-//! themselves.
+//! For a directory each access does a few `stat`s. A bucket's settings are read again once they are [`BUCKET_FRESH`]
+//! old; while one request reads them, others go on with the old ones for as long again, and then read themselves.
 
 use crate::{
     problem::{Problem, Result},

@@ -1,7 +1,7 @@
-//! Where the repositories are: directories below one, or prefixes of a bucket.
+//! Where the served repositories are: directories below a root, or prefixes of a bucket.
 //!
 //! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its
-//! own. Any number of servers may have one bucket.
+//! own. Any number of servers may share one bucket.
 
 use super::{RepoName, State, names_in};
 use crate::problem::{Problem, Result};

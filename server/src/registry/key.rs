@@ -1,4 +1,4 @@
-//! What a server keeps a repository's own state by: the name it is asked for by, and which repository that is.
+//! Key of per-repository server state: the repository's name and its identity.
 
 use super::RepoName;
 use crate::problem::Result;

@@ -1,4 +1,4 @@
-//! The repositories that are served: `owner/name`, found, made, kept open while they are used.
+//! Registry of served repositories, `owner/name`: finds, creates, opens them and keeps them open while in use.
 
 mod freshness;
 mod home;

@@ -1,4 +1,4 @@
-//! The sandbox by Landlock.
+//! Sandbox by Landlock, a Linux security module.
 
 use super::{Needs, Status};
 use landlock::{

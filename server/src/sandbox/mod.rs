@@ -1,7 +1,7 @@
-//! What the process may open, for as long as it runs: what it serves, its own directory, and what libraries need.
-//! Nothing else, whatever a request talks it into: the kernel refuses (Landlock, Linux 5.13 and later).
+//! File system sandbox: the process can open what it serves, its own directory, and what libraries need. The kernel
+//! refuses everything else, whatever a request makes the server try (Landlock, Linux 5.13 and later).
 //!
-//! It is put up before there is a second thread, and holds for all that are started later. No program can be started,
+//! It is set up before there is a second thread, and holds for all that are started later. No program can be started,
 //! either.
 
 #[cfg(target_os = "linux")]

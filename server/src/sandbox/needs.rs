@@ -1,5 +1,5 @@
-//! What a server opens: its repositories and its own directory, and what libraries open for it to resolve names, trust
-//! certificates, and know the machine.
+//! Paths that the sandbox allows: repositories, the server's own directory, and what libraries open for DNS, TLS
+//! certificates and facts about the machine.
 
 use super::Needs;
 use crate::{

@@ -1,4 +1,4 @@
-//! Which of these objects are lacking here, which of these commits do refs reach: ids in, ids out, as bare bytes.
+//! Sync routes `lacking` and `known`: which objects the server lacks, which commits its refs reach. Ids as raw bytes.
 
 use super::{OCTETS, gather};
 use crate::{

@@ -1,4 +1,4 @@
-//! Packs that a client sends in parts, then has taken in. `incoming` keeps the parts, `mdl-repo` checks and stores.
+//! Sync routes that receive packs in parts, then store them. `incoming` keeps the parts, `mdl-repo` checks and stores.
 
 use super::{Serving, permit};
 use crate::{

@@ -1,4 +1,4 @@
-//! Marks of versions that were pruned where they come from: without them what was not sent would be missing.
+//! Sync route for pruned marks: versions the client pruned, whose contents must not count as missing.
 
 use crate::{
     api,

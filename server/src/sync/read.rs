@@ -1,7 +1,6 @@
-//! Bytes of packs, as many ranges as a client likes in one answer.
+//! Sync route `read`: byte ranges of packs, many in one answer.
 //!
-//! Everything is looked at before the first byte: what can be refused is refused with words. A later failure cuts the
-//! body off.
+//! Everything is checked before the first byte, so that a refusal has a message. A later failure cuts the body off.
 
 use super::OCTETS;
 use crate::{

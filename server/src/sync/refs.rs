@@ -1,4 +1,4 @@
-//! Where branches and tags stand, and moves of several at once.
+//! Sync routes for refs: lists branches and tags, and moves several at once.
 
 use super::{PROTOCOL, Serving, theirs};
 use crate::{

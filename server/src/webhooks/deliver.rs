@@ -1,7 +1,7 @@
-//! Tells webhooks of moved refs, in the background.
+//! Delivers webhooks about moved refs, in the background.
 //!
-//! A repository, and all of one owner, have a share of the deliveries under way and of those that wait: receivers that
-//! are slow or dead make no other's wait.
+//! A repository, and an owner, have a share of the running and queued deliveries: slow or dead receivers do not delay
+//! those of others.
 
 use super::{Webhook, WebhookDelivery, address};
 use crate::{

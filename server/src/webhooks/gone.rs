@@ -1,4 +1,4 @@
-//! Webhooks of repositories that are gone, and those from before repositories had identities.
+//! Removes webhooks of deleted repositories, and migrates those from before repositories had identities.
 
 use super::{All, OfRepo};
 use crate::registry::{Registry, RepoKey};

@@ -1,4 +1,4 @@
-//! Others who want to hear of moved refs: kept in a private file of the server's own.
+//! Webhooks for moved refs, stored in a private file of the state directory.
 
 pub mod address;
 mod deliver;

@@ -1,4 +1,4 @@
-//! Sums up elements as they come by.
+//! Streaming statistics of a tensor's elements.
 
 use mdl_codec::Dtype;
 use mdl_repo::to_f64;

@@ -1,5 +1,5 @@
-//! The comparison as SVG: ratio at every checkpoint (Inshrinkerator's Figure 10), ratio against error or quality (its
-//! Figure 1), ratios over all (its Figure 11).
+//! Plots the comparison as SVG: ratio at every checkpoint (Inshrinkerator's Figure 10), ratio against error or quality
+//! (its Figure 1), ratios over all (its Figure 11).
 
 use super::Results;
 use crate::errors::Result;

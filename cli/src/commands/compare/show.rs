@@ -1,4 +1,4 @@
-//! The comparison as a table, as JSON and as CSV.
+//! Prints the comparison as a table, as JSON and as CSV.
 
 use super::{Results, Row};
 use crate::{

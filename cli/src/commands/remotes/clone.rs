@@ -1,4 +1,4 @@
-//! `mdl clone`: a repository from another place.
+//! `mdl clone`: copies a remote repository.
 
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
 use crate::{

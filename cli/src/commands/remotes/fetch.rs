@@ -1,4 +1,4 @@
-//! `mdl fetch`: what another place has that this one lacks.
+//! `mdl fetch`: downloads what a remote has and this repository lacks.
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
 use crate::{context::Context, errors::Result};

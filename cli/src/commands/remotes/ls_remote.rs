@@ -1,4 +1,4 @@
-//! `mdl ls-remote`: the branches and tags of another place.
+//! `mdl ls-remote`: lists the branches and tags of a remote.
 
 use super::{elsewhere, is_url, named, peer};
 use crate::{context::Context, errors::Result};

@@ -1,4 +1,4 @@
-//! The verbs that deal with other places, and what they share: which place, what of it, how it is told.
+//! Commands about remotes, and what they share: resolving a remote, options, output.
 
 pub mod clone;
 pub mod fetch;

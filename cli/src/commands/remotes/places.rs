@@ -1,4 +1,4 @@
-//! Which place is meant, by a name or a URL, and what to say of it where it fails.
+//! Resolves a remote given by name or URL, and adds hints to its errors.
 
 use super::{remote::kept, scratch};
 use crate::{

@@ -1,4 +1,4 @@
-//! `mdl pull`: fetches, then moves the present branch forward.
+//! `mdl pull`: fetches, then fast-forwards the current branch.
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
 use crate::{

@@ -1,4 +1,4 @@
-//! `mdl push`: sends versions to another place and moves its branches.
+//! `mdl push`: sends versions to a remote and moves its branches.
 
 use super::{
     elsewhere, is_url, moves_json, named_or_url, peer, tell_moves,

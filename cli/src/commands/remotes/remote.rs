@@ -1,4 +1,4 @@
-//! `mdl remote`: the other places a repository knows.
+//! `mdl remote`: adds, lists and removes remotes.
 
 use crate::{context::Context, errors::Result};
 use mdl_remote::place::Place;

@@ -1,4 +1,4 @@
-//! What a push is to do: the refs that were named, as full names there and what they are to hold.
+//! Parses the refspecs of a push: full name of each ref on the remote, and the commit it is to point at.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::Id;

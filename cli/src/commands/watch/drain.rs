@@ -1,4 +1,4 @@
-//! The end of a watch that was told to end: what has appeared by then is committed once it has settled, or is named.
+//! Shutdown of a watch: checkpoints that are there by then are committed once they have settled, or reported.
 
 use super::{
     Args, NAP, Watch,

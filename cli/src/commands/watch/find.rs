@@ -1,4 +1,4 @@
-//! What lies in the watched directory, as a look from outside tells: names, sizes, times.
+//! Scans the watched directory for checkpoints by names, sizes and times, without reading files.
 
 use super::name::Place;
 use crate::commands::shared::glob;

@@ -1,4 +1,4 @@
-//! Which checkpoints a branch holds already: the commits themselves remember, so that nothing else must be kept.
+//! Finds out which checkpoints a branch holds already, from its commits alone: `mdl watch` keeps no state of its own.
 
 use mdl_objects::{Commit, Id};
 use mdl_repo::{RefName, Repo, Result, Step};

@@ -1,4 +1,4 @@
-//! What the name of a checkpoint says of its place in the run: step, epoch, or just a number.
+//! Parses step, epoch or a bare number from the name of a checkpoint.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Removes originals that the repository holds for certain.
+//! Removes original checkpoints once their bytes were compared with the commit.
 //!
-//! An original is moved aside before it goes, so that a listing of the directory never shows half of one. A kill in
-//! between leaves it aside: the next run looks at it again. It goes file by file, and only what was compared: a
+//! An original is moved aside before it is deleted, so that a listing of the directory never shows half of one. A kill
+//! in between leaves it aside: the next run checks it again. It is deleted file by file, and only what was compared: a
 //! directory that holds anything else stays.
 
 use super::{

@@ -1,4 +1,4 @@
-//! When a checkpoint is completely written, as far as looking from outside tells: it was renamed into place, or nothing
+//! Decides when a checkpoint is completely written, without help of its writer: it was renamed into place, or nothing
 //! in it changes any more.
 
 use super::find::{Found, Stamp};

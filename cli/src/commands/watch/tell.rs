@@ -1,4 +1,4 @@
-//! How a watch tells what happens: a line for people, a document of one line for programs, at once.
+//! Output of a watch as it happens: a line of text for people, or a line of JSON for programs.
 
 use crate::{
     context::Context,

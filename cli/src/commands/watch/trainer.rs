@@ -1,4 +1,4 @@
-//! What Hugging Face's Trainer wrote down beside a checkpoint.
+//! Reads step, epoch and metrics from `trainer_state.json` of Hugging Face's Trainer.
 
 use super::name::Place;
 use serde_json::Value;

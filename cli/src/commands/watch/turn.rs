@@ -1,4 +1,4 @@
-//! What happens after each look: what is ready is taken, told, and in the end cleared up.
+//! One pass of a watch: scans, commits and reports the settled checkpoints, then removes originals.
 
 use super::{
     Watch,

@@ -1,5 +1,5 @@
-//! Whether the files of a checkpoint that has settled are whole: every container scans undamaged, and every shard that
-//! an index names is there.
+//! Checks that the files of a settled checkpoint are complete: every container parses, and every shard that an index
+//! names is there.
 
 use super::find::{Found, is_temporary};
 use mdl_files::{FileSource, ScanError, scan};

@@ -1,4 +1,4 @@
-//! A repository in a temporary directory, the program run in it, and masks for what differs from run to run.
+//! Test fixtures: a repository in a temporary directory, the program run in it, masks for what differs between runs.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

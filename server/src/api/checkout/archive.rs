@@ -1,4 +1,4 @@
-//! Files of a version as a tar: ustar, and pax records where a name or a length does not fit.
+//! Writes a version's files as a tar stream: ustar, with pax records where a name or a length does not fit.
 
 use super::stream::Sink;
 use crate::problem::{Problem, Result};

@@ -1,8 +1,8 @@
-//! All tensors of a version as one safetensors file.
+//! Gathers all tensors of a version into one safetensors file.
 //!
 //! Names are those that a program finds in the files: of a storage with a view of its own name the view, and every
-//! further view too, as a file of its own would hold it. Tensors with wide elements come first, as the format's own
-//! writer lays them out.
+//! further view too, as a file of its own would hold it. Tensors with wide elements come first, as the safetensors
+//! library lays them out.
 
 use super::stream::Sink;
 use crate::problem::{Problem, Result};

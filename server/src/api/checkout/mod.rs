@@ -1,4 +1,4 @@
-//! A version as one stream: its files as a tar, or its tensors as a safetensors file.
+//! Route `GET .../checkout/{rev}`: a version as one stream, its files as a tar or its tensors as safetensors.
 
 mod archive;
 mod gather;

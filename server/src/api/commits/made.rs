@@ -1,4 +1,4 @@
-//! What is answered about a commit that was made: as `mdl commit --json` says it.
+//! JSON answer of `POST .../commits`: the fields of `mdl commit --json`.
 
 use crate::problem::Result;
 use mdl_objects::{Commit, Id, Resume};

@@ -1,4 +1,4 @@
-//! Makes the commit that came in.
+//! Makes the commit of a `POST .../commits` request, once its files were received.
 
 use super::{
     meta::{Base, FromUpload, Meta},

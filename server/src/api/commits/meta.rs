@@ -1,4 +1,4 @@
-//! What is said of a commit that comes over HTTP.
+//! Fields of a `POST .../commits` request other than files: message, branch, parent, step, metrics.
 
 use crate::problem::{Problem, Result};
 use http::StatusCode;

@@ -1,4 +1,4 @@
-//! `POST .../commits`: a version over HTTP.
+//! Route `POST .../commits`: uploads files and commits them.
 
 mod made;
 mod make;

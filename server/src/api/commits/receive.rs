@@ -1,5 +1,5 @@
-//! A commit as it comes in: what is said of it, then its files, in one of three forms. `incoming` has the bytes, `tar`
-//! takes archives apart.
+//! Receives the body of `POST .../commits`: the commit's fields, then its files, in one of three encodings. `incoming`
+//! keeps the bytes, `tar` parses archives.
 
 use super::{meta::Meta, tar::Archive};
 use crate::{

@@ -1,4 +1,4 @@
-//! A commit that is sent again because its answer was lost is not made again.
+//! Idempotency keys: a commit request that is sent again because its answer was lost makes no second commit.
 //!
 //! The key is in the commit itself, next to hashes of what was sent with it: whatever happens to the server, a version
 //! that is there has its key, and one that is not there has none. Only the last commits of a branch are looked at.

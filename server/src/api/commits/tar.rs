@@ -1,4 +1,4 @@
-//! A tar archive as it comes in, one file after the other.
+//! Streaming reader of tar archives, one file after the other.
 //!
 //! ustar, GNU's long names and pax. Nothing is held in memory but one header and one name, whatever the archive says.
 

@@ -1,4 +1,4 @@
-//! Branches and tags: what there is.
+//! Route `GET .../refs`: lists branches and tags.
 
 mod moving;
 

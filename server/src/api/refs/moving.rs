@@ -1,4 +1,4 @@
-//! Branches and tags moved by compare-and-swap.
+//! Routes that create, move and delete a branch or tag, by compare-and-swap.
 
 use super::Kind;
 use crate::{
