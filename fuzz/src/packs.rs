@@ -143,7 +143,7 @@ fn header_relatives(data: &[u8]) -> Option<[Option<Id>; 2]> {
     Some([id(1)?, id(2)?])
 }
 
-/// A pack with the relatives' tensors, and the payload under this id.
+/// A pack with the bases' tensors, and the payload under this id.
 fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> Option<(Repo, Vec<u64>)> {
     let parsed = mend::tensor::Header::parse(data)?;
     let logical = len.or(parsed.byte_len())?;

@@ -43,7 +43,7 @@ static ALLOCATOR: Counting = Counting;
 
 /// One input at a time, since the allocator counts for all.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Allocated at once for any input of at most 64 KiB: a segment and its relatives, tables, a server's buffers.
+/// Allocated at once for any input of at most 64 KiB: a segment and its bases, tables, a server's buffers.
 const MOST: usize = 64 << 20;
 
 fn number(name: &str, otherwise: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! The engine that uses a GPU where there is one and the work is worth it.
+//! The default engine: a GPU where there is one and the work is worth the transfer, else the CPU.
 
 use crate::device::cuda;
 use crate::engine::CudaEngine;

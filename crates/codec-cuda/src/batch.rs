@@ -1,5 +1,5 @@
-//! Many segments encoded at once by the rules of the processor's engine: samples to the host, decisions there, passes
-//! here.
+//! Batched encoding of many segments by the CPU engine's rules: samples go to the host, which decides; the passes run
+//! on the device.
 
 use crate::copy::{gather, gather_lists};
 use crate::device::session::{Session, View};
@@ -71,7 +71,7 @@ fn finish(session: &Session, jobs: &[Job<'_>], all: Vec<Outcome>) -> Result<Vec<
     Ok(all.into_iter().map(one).collect())
 }
 
-/// The smallest encoding of each with these relatives.
+/// The smallest encoding of each with these bases.
 fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outcome>> {
     if jobs.is_empty() {
         return Ok(Vec::new());

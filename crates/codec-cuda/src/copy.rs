@@ -1,4 +1,5 @@
-//! Pieces of device memory brought to the host in one copy, and host bytes spread out on the device.
+//! Gather and scatter copies: pieces of device memory brought to the host in one transfer, and host bytes spread out on
+//! the device.
 
 use crate::device::session::{Session, View};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! What the rooms of differences share: blocks of numbers, the tiles that warps take, places in memory.
+//! Shared by the difference coders: blocks of numbers, tiles of warps, addresses in device memory.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};

@@ -1,4 +1,4 @@
-//! The `Engine` on a device.
+//! `Engine` of mdl-codec, implemented on a device.
 
 use crate::batch::{self, Job};
 use crate::device::Driver;

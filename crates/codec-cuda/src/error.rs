@@ -1,4 +1,4 @@
-//! Why work on a device failed.
+//! Errors of work on a device.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Streams of Huffman codes on the device.
+//! Huffman coding and decoding on the device.
 
 use crate::device::Arg;
 use crate::device::session::{Session, View};

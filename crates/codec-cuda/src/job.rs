@@ -1,9 +1,9 @@
-//! A segment of work for a scheme's room.
+//! An encoding job: a segment, its bases and its hint.
 
 use crate::device::session::View;
 use mdl_codec::{Dtype, Scheme};
 
-/// A segment to be encoded (at most mdl_codec::SEGMENT_BYTES, a whole number of elements, not empty; relatives have the
+/// A segment to be encoded (at most mdl_codec::SEGMENT_BYTES, a whole number of elements, not empty; bases have the
 /// same length).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encode<'a> {

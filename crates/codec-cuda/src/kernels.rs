@@ -1,4 +1,4 @@
-//! The kernels' sources, as NVRTC and the shim read them.
+//! Kernel sources, as text for NVRTC and the shim.
 
 /// Files of kernels, and what they include.
 const FILES: &[(&str, &str)] = &[

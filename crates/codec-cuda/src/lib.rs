@@ -1,7 +1,7 @@
-//! The engine on a GPU: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are.
+//! The GPU engine: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are.
 //!
-//! Rooms: `open` chooses a device, `engine` and `resident` are what the house sees, `batch` decides with the codec's
-//! own rules, `schemes` hands to the schemes' rooms, `quantiser` to those of lossy commits. These launch kernels on a
+//! `open` chooses a device, `engine` and `resident` are the public interface, `batch` decides by the codec's own rules,
+//! `schemes` dispatches to the schemes' modules, `quantiser` to those of lossy commits. These launch kernels on a
 //! `device` session: a GPU through cudarc or, in tests, the same kernels on the processor.
 
 mod auto;

@@ -1,4 +1,4 @@
-//! Which engine a process gets, and why.
+//! Opens the engine of a process (CPU or GPU), and says why that one.
 
 use crate::auto::Auto;
 use crate::copy;

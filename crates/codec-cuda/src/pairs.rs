@@ -1,4 +1,4 @@
-//! Segments and their bases, for tests of what codes differences.
+//! Test data: segments with their bases, for the schemes that code differences.
 
 use crate::device::session::Session;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! The passes over whole tensors that a lossy commit makes, on a device.
+//! Quantiser passes on a device: those that a lossy commit makes over whole tensors.
 //!
 //! A tensor of the host's goes there in pieces, each once for all that is asked of it: a piece is little memory beside
 //! a tensor, and all answers are sums, maxima or elements of their own.

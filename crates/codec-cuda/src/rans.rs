@@ -1,4 +1,4 @@
-//! Streams of symbols, coded on the device.
+//! rANS coding and decoding on the device.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};

@@ -1,4 +1,4 @@
-//! Tensors that are on the device already: hashed, encoded and decoded there.
+//! Tensors in device memory: hashed, encoded and decoded there.
 
 use crate::batch::{self, Job};
 use crate::device::Driver;
@@ -140,7 +140,7 @@ impl CudaEngine {
         })
     }
 
-    /// The bytes of a segment that needs no relatives.
+    /// The bytes of a segment that needs no bases.
     fn plain(&self, tensor: Stored<'_>, encoded: &[u8], len: usize) -> Result<Vec<u8>> {
         let mut out = vec![0; len];
         let decoded = self.cpu.decode(tensor.dtype, encoded, Relatives::NONE, &mut out);

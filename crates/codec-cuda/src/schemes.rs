@@ -1,4 +1,4 @@
-//! Which room does which scheme.
+//! Dispatch from schemes to the modules that code them.
 
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};

@@ -1,5 +1,5 @@
-//! Tables of rANS made on the device from frequencies, which are an eighth (encoding) or a thirtieth (decoding) of
-//! them.
+//! rANS tables built on the device from frequencies, which are an eighth (encoding) or a thirtieth (decoding) of their
+//! size.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! What the tests of every room share: a session on the shim, and data.
+//! Shared by the tests of all modules: a session on the shim, and data.
 
 use crate::device::session::{Lane, Session};
 use crate::device::shim::Shim;

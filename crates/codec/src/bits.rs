@@ -1,4 +1,4 @@
-//! Bits and varints: the byte-level pen of every coder.
+//! Bit packing and varints, shared by every coder.
 //!
 //! Bits are packed least significant first, as docs/format-segments.md says ("Conventions").
 

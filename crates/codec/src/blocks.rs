@@ -1,4 +1,4 @@
-//! Blocks and their offset table: a segment is cut into equal blocks that decode alone.
+//! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
 use crate::CodecError;
 use crate::bits::Cursor;

@@ -1,4 +1,4 @@
-//! A plane of byte symbols, coded the cheapest of four ways.
+//! Entropy coder of a plane of byte symbols: constant, raw, Huffman or rANS, whichever is cheapest.
 //!
 //! The rule, from exact integer counts over the whole segment: one distinct symbol -> constant; else raw, Huffman or
 //! rANS, whichever is smallest, where rANS may be a 64th larger than Huffman and still win (it decodes faster).

@@ -1,4 +1,4 @@
-//! Which base exponents (or, in a palette, places in the table) share a table.
+//! Context clustering: which base exponents (or, in a palette, indices of the table) share a frequency table.
 //!
 //! Neighbouring exponents are merged, cheapest merge first, until no merge saves anything and few enough are left for
 //! their tables to stay in a cache.

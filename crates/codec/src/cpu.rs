@@ -1,4 +1,4 @@
-//! The engine that runs on processors, and the reference for every other one.
+//! The CPU engine, and the reference for every other one.
 
 use crate::decide;
 use crate::diff::Numbers;
@@ -34,11 +34,11 @@ impl CpuEngine {
     }
 
     /// Encodes with a scheme of the caller's choice, if it applies to this input and comes out no larger than stored.
-    /// For tests and benchmarks; [`Engine::encode`] chooses by itself. A scheme with relatives may turn out as the same
+    /// For tests and benchmarks; [`Engine::encode`] chooses by itself. A scheme with bases may turn out as the same
     /// without, where they do not help.
     ///
     /// # Errors
-    /// Lengths as for [`Engine::encode`]; a scheme that needs relatives without them, a lattice without a hint that
+    /// Lengths as for [`Engine::encode`]; a scheme that needs bases without them, a lattice without a hint that
     /// fits.
     pub fn encode_as(
         &self,
@@ -78,7 +78,7 @@ impl CpuEngine {
         Ok(shorter(scheme, bytes, raw))
     }
 
-    /// The smallest encoding with these relatives.
+    /// The smallest encoding with these bases.
     fn best(
         &self,
         dtype: Dtype,
@@ -153,7 +153,7 @@ pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), C
     Ok(())
 }
 
-/// The relatives that a scheme needs, each of `len` bytes.
+/// The bases that a scheme needs, each of `len` bytes.
 fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Relatives<'a>, CodecError> {
     let need = |given: Option<&'a [u8]>, count| match given {
         _ if scheme.relatives() < count => Ok(None),

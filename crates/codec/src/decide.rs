@@ -1,4 +1,4 @@
-//! Which of two encodings is kept: the rules that every engine follows.
+//! Rules for choosing between two encodings, the same in every engine.
 
 use crate::log2::COST_BITS;
 use crate::{Encoded, Scheme};

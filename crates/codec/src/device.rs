@@ -1,4 +1,4 @@
-//! Tensors that lie in a device's memory, and what an engine does with them there.
+//! The `Device` trait: hashing, encoding and decoding tensors in a device's memory.
 
 use crate::quant::lattice::Lattice;
 use crate::{CodecError, Dtype, Encoded};
@@ -70,7 +70,7 @@ pub struct Resident<'a> {
     pub lattice: Option<&'a Arc<Lattice>>,
 }
 
-/// Encoded segments of one tensor, to be decoded on a device; all of one stored tensor, so that the relatives are the
+/// Encoded segments of one tensor, to be decoded on a device; all of one stored tensor, so that the bases are the
 /// same for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
@@ -80,7 +80,7 @@ pub struct Stored<'a> {
     pub len: usize,
     /// Every segment's encoding, in order.
     pub segments: &'a [Vec<u8>],
-    /// The whole decoded relatives that its schemes need.
+    /// The whole decoded bases that its schemes need.
     pub base: Option<Span>,
     /// Likewise.
     pub grand: Option<Span>,

@@ -1,4 +1,4 @@
-//! Differences of elements as numbers: the monotone integer of a float, and the class of a difference.
+//! Numeric differences of elements: the monotone integer of a float, and the class of a difference.
 //!
 //! A float's bits, read as sign and magnitude, become an integer of the same order, so that a small step of a weight is
 //! a small difference also across a power of two and across zero (-0.0 is -1, one below 0.0).

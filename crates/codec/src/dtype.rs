@@ -1,4 +1,4 @@
-//! The codec's vocabulary of element types.
+//! Element types.
 
 use std::fmt;
 

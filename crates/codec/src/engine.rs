@@ -1,4 +1,4 @@
-//! The `Engine` trait: what every compression engine (CPU here, CUDA elsewhere) offers to `mdl-repo`.
+//! The `Engine` trait: what every compression engine (CPU here, CUDA in mdl-codec-cuda) offers to `mdl-repo`.
 
 use crate::quant::lattice::{Hint, Lattice, Outcome};
 use crate::quant::{self, Codebook, Cuts, Deviation, Sketch, Values, rest_of, sensitivities};
@@ -38,7 +38,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// How many relatives decoding needs: none, the base, or the base and the base's base as the encoder saw it.
+    /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
     pub const fn relatives(self) -> u8 {
         match self {
             Scheme::Stored | Scheme::Zstd | Scheme::Planes | Scheme::Palette | Scheme::Lattice => 0,
@@ -80,7 +80,7 @@ pub struct Relatives<'a> {
 }
 
 impl Relatives<'_> {
-    /// No relatives: what is encoded so stands alone.
+    /// No bases: what is encoded so stands alone.
     pub const NONE: Relatives<'static> = Relatives { base: None, grand: None };
 }
 
@@ -103,7 +103,7 @@ impl<'a> From<&'a [u8]> for Relatives<'a> {
 pub struct Encoded {
     /// Self-describing bytes (scheme byte first).
     pub bytes: Vec<u8>,
-    /// The scheme chosen; `scheme.relatives()` says which relatives are needed to decode.
+    /// The scheme chosen; `scheme.relatives()` says which bases are needed to decode.
     pub scheme: Scheme,
 }
 
@@ -117,7 +117,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     fn name(&self) -> &str;
 
     /// Encodes one segment: `raw` holds little-endian elements of `dtype`, at most [`SEGMENT_BYTES`] long and a whole
-    /// number of elements; the relatives, where given, have the same length. Picks the smallest scheme by a cheap
+    /// number of elements; the bases, where given, have the same length. Picks the smallest scheme by a cheap
     /// estimate; never larger than stored plus one byte.
     ///
     /// `hint` says on which lattice the elements are thought to lie, which no encoder could find out. Where they do,
@@ -137,12 +137,12 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// (those that the scheme needs; others are not looked at).
     ///
     /// # Errors
-    /// Corrupt or truncated bytes, missing relatives, lengths that disagree. Never panics; on an error `out` is
+    /// Corrupt or truncated bytes, missing bases, lengths that disagree. Never panics; on an error `out` is
     /// unspecified.
     fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError>;
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
-    /// that hold them. `len` is the decoded byte length of the whole segment; the relatives cover all of it.
+    /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
     ///
     /// # Errors
     /// As `decode`.

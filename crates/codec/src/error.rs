@@ -1,4 +1,4 @@
-//! What can go wrong in this crate.
+//! Errors of the codec.
 
 use thiserror::Error;
 

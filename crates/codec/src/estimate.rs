@@ -1,4 +1,4 @@
-//! Which scheme is smallest, from a sample and with integers only.
+//! Estimates which scheme is smallest, from a sample and with integers only.
 
 use crate::coder::Counts;
 use crate::contexts::ByExponent;

@@ -1,5 +1,5 @@
-//! A float's parts: the symbol (exponent and top mantissa bits), the raw field (sign and the rest of the top 16 bits)
-//! and the low bytes.
+//! Splits a float into symbol (exponent and top mantissa bits), raw field (sign and the rest of the top 16 bits) and
+//! low bytes.
 //!
 //! NeuZip (arXiv 2410.20650, section 2.2) codes the exponent alone; the top mantissa bits are not uniform within a
 //! binade, so coding some of them with it saves up to 0.07 bit an element.

@@ -1,4 +1,4 @@
-//! The rANS stream of a block on as many lanes as it is worth, taken in parts.
+//! Lane count of a block's rANS stream, and streams coded in several parts.
 //!
 //! The lanes' states cost 4 bytes each a block: 128 bytes are much where a whole block takes 2,000. So a stream has 32,
 //! 4 or 1 lanes, by what the segment is estimated to take. Every part begins at the first lane.

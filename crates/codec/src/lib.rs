@@ -1,5 +1,5 @@
-//! Pure compression for tensors: slices in, bytes out. This crate does no I/O, no async, and knows no file format,
-//! object or pack.
+//! Tensor compression: slices in, bytes out. This crate does no I/O, no async, and knows no file format, object or
+//! pack.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,4 +1,4 @@
-//! Integer logarithms and the code lengths they give.
+//! Integer logarithms and the code lengths that follow from them.
 
 /// Fractional bits of every cost in this crate: costs are counted in 1/1024 of a bit.
 pub(crate) const COST_BITS: u32 = 10;

@@ -1,4 +1,5 @@
-//! Low bytes of floats: noise as a rule, but zero at the end in "clean" stretches (rows that were once f16 or bf16).
+//! Coder of the low bytes of floats: noise as a rule, but zero at the end in "clean" stretches (rows that were once f16
+//! or bf16).
 //!
 //! Groups of 128 elements share one count of trailing zero bits. Count 0: the low bytes as they are, element by
 //! element. Otherwise: the bits above the count, as bit planes of 32 elements.

@@ -1,4 +1,4 @@
-//! Scratch memory that a thread keeps between blocks.
+//! Per-thread scratch memory, kept between blocks.
 //!
 //! A fresh buffer for every block would be mapped, faulted in page by page and unmapped again, which costs more than
 //! some of the work done in it.

@@ -1,4 +1,4 @@
-//! What an engine elsewhere shares with the one here, so that every decision is made in one place: tables, plans,
+//! Internals of the CPU engine that the GPU engine shares, so that every decision is made in one place: tables, plans,
 //! headers.
 
 pub use crate::blocks::Grid;

@@ -1,4 +1,4 @@
-//! Which instructions this run may use.
+//! CPU feature detection: which instructions this run may use.
 
 #[cfg(target_arch = "x86_64")]
 use crate::avx2;

@@ -1,4 +1,4 @@
-//! Scheme "sparse": the base with a few elements changed; gaps between the changes and the differences there.
+//! Scheme "sparse": the base with a few elements changed, as gaps between the changes and the differences there.
 
 use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
 use crate::blocks::Grid;

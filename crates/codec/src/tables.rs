@@ -1,4 +1,4 @@
-//! Tables of small numbers as every coder stores them, and counts scaled to probabilities.
+//! Serialised tables of small numbers, and counts scaled to probabilities.
 
 use crate::CodecError;
 use crate::bits::{BitReader, BitWriter, Cursor};

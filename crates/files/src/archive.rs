@@ -1,4 +1,4 @@
-//! Decides what a zip archive is: a PyTorch file, a NumPy archive, or nothing of ours.
+//! Tells zip archives apart: a PyTorch file, a NumPy archive, or any other zip.
 
 use crate::bytes::Trouble;
 use crate::layout::{Format, Layout, ReadAt, ScanError};

@@ -1,4 +1,4 @@
-//! Says whether a layout keeps its promises.
+//! Checks a layout's invariants: extents disjoint, in order and inside the file.
 
 use crate::layout::{Extent, Layout, View};
 use std::collections::HashSet;

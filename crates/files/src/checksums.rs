@@ -1,4 +1,4 @@
-//! A container's own checksums after a payload in it was replaced.
+//! Recomputes a container's own checksums after a payload in it was replaced.
 
 use crate::layout::{Format, ReadAt, ScanError};
 use crate::zip;

@@ -1,4 +1,4 @@
-//! Recognises a file's format and has it scanned.
+//! Recognises a file's format and calls its scanner.
 
 use crate::bytes::{bad, head};
 use crate::layout::{Format, Layout, ReadAt, ScanError};

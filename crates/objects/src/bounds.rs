@@ -1,4 +1,4 @@
-//! How much a version or tag may say, and what is shown of one that says more.
+//! Length limits of commits and tags, and how longer ones are shown.
 //!
 //! What is made is bounded; what was made before there were bounds is read as it is, and shown by its beginning where
 //! many are.

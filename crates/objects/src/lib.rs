@@ -1,5 +1,5 @@
-//! Ids and exact bytes of what a repository is made of: blob, tensor, manifest, tree, commit, tag. The bytes are
-//! specified in docs/format.md, "Objects".
+//! The object model: ids and canonical bytes of blob, tensor, manifest, tree, commit, tag. Specified in docs/format.md,
+//! "Objects".
 
 mod bounds;
 mod commit;

@@ -1,4 +1,4 @@
-//! What a file's tensors are called: the names a user knows, and those of the storages behind them.
+//! Tensor names: those a user knows, and those of the storages behind them.
 
 use crate::{Manifest, TensorRef, ViewRef};
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! Names that must not get onto a disk below a work tree, since a file system or a program there takes them for more
-//! than a name.
+//! Unsafe file names: those that must not get onto a disk below a work tree, since a file system or a program there
+//! takes them for more than a name.
 //!
 //! Old trees may hold such names, and stay readable. No new one does, and none is checked out.
 

@@ -1,4 +1,4 @@
-//! The byte-level alphabet of canonical objects: varints, strings, floats.
+//! Byte-level primitives of canonical objects: varints, strings, floats.
 
 use crate::Id;
 use thiserror::Error;

@@ -1,4 +1,4 @@
-//! Clients of object stores, set up from the environment of each store's own tools.
+//! Object store clients, set up from the environment of each store's own tools.
 
 use crate::{place::Kind, runtime::choose_tls};
 use mdl_repo::{RepoError, Result};

@@ -1,4 +1,4 @@
-//! Brings over what this repository lacks.
+//! Fetches missing objects from another repository.
 //!
 //! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; what was pruned noted; refs
 //! moved. A kill between any two leaves the old refs, and parts that need not come again.

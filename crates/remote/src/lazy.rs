@@ -1,4 +1,4 @@
-//! Brings what a partial repository lacks, when it is needed.
+//! The promisor of a partial repository: fetches missing objects when they are needed.
 
 use crate::{fetch::receive, open, peer::Peer};
 use mdl_codec::Engine;

@@ -1,4 +1,4 @@
-//! Other places a repository can be: over HTTP and in object stores; what travels between them, and how.
+//! Remote repositories, over HTTP and in object stores, and transfers between them.
 
 mod attach;
 mod clients;

@@ -1,4 +1,4 @@
-//! A repository whose storage can be read and written from here: another directory, a bucket.
+//! Direct peer: a repository whose storage can be read and written from here, in another directory or a bucket.
 
 use crate::{
     partial_pack,

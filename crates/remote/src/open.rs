@@ -1,4 +1,4 @@
-//! Opens the other side by its URL.
+//! Opens the peer of a transfer by its URL.
 
 use crate::{credentials::token_for, http::HttpPeer, near::Near, peer::Peer, place::Place};
 use mdl_codec::Engine;

@@ -1,4 +1,5 @@
-//! A bundle that comes in parts: a file of its full length, and a list beside it of how much of each part is there.
+//! A partial pack: a bundle that is received in parts, as a file of its full length and a list beside it of how much of
+//! each part is there.
 //!
 //! Each part comes from its start on, and as it comes. Bytes count once they are in the file and then in the list, both
 //! handed to the system: a process that is killed loses none that it counted. After a power cut the file may be wrong

@@ -1,4 +1,4 @@
-//! The other side of a transfer, whatever is in between.
+//! The `Peer` trait: the other side of a transfer, whatever the transport.
 
 use mdl_objects::Id;
 use mdl_repo::{

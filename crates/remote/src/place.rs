@@ -1,4 +1,4 @@
-//! Where a repository is, as users write it: a directory, a bucket, a server.
+//! Locations of repositories as users write them: a directory, a bucket, a server.
 //!
 //! Credentials come from the environment of each store's own tools, never from a URL, and are in no message.
 

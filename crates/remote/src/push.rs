@@ -1,4 +1,4 @@
-//! Sends what another repository lacks, then moves its refs.
+//! Pushes the objects that another repository is missing, then moves its refs.
 
 use crate::{
     near::read_stored,

@@ -1,4 +1,4 @@
-//! The one runtime on which every request of this crate runs, and how a blocking caller waits for it.
+//! The async runtime on which every request of this crate runs, and how a blocking caller waits for it.
 //!
 //! Callers are plain threads, or threads that another runtime keeps for blocking work. They hand the future over and
 //! wait on a channel: entering a runtime from within another is a panic, waiting for a channel is not.

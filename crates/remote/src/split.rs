@@ -1,4 +1,4 @@
-//! A work tree's view of a shared storage: where HEAD is is each work tree's own.
+//! A work tree's view of a shared storage: each work tree has a HEAD of its own.
 
 use mdl_repo::{
     Result,

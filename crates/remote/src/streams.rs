@@ -1,4 +1,4 @@
-//! Several things on their way at once.
+//! Runs transfers of several parts in parallel.
 
 use mdl_repo::{RepoError, Result};
 use std::{

@@ -1,4 +1,5 @@
-//! Partial repositories as the side that gives: what they lack is brought in few steps, or it is said where it is.
+//! Partial repositories as the sending side: what they are missing is fetched in few steps, or the error says where it
+//! is.
 
 mod support;
 

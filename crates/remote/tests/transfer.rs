@@ -1,5 +1,4 @@
-//! Transfers between two repositories, with nothing in between: what is carried, what is refused, what a cut or a lie
-//! does.
+//! Direct transfers between two repositories: what is carried, what is refused, what a cut or a false peer does.
 
 mod support;
 

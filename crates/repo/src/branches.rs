@@ -1,4 +1,4 @@
-//! Branches, tags, reset and merge: what moves refs without new files.
+//! Branches, tags, reset and merge: ref updates without new files.
 
 use crate::{
     Missing, RepoError, Result,

@@ -1,8 +1,8 @@
-//! Reads tensors: follows a delta chain to its foot, segment by segment.
+//! Tensor reader: follows a delta chain to its root, segment by segment.
 //!
 //! A delta may stand on its base and on the base's base of the time. As a rule the latter is where the base's chain
 //! goes anyway; a base that was stored anew since has another chain, and then both are followed. Every tensor is
-//! decoded once, from the feet up, and kept only while something above still needs it.
+//! decoded once, from the chain roots up, and kept only while something above still needs it.
 //!
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
 //! encoded.
@@ -35,7 +35,7 @@ const MOST_TURNS: usize = 64;
 pub struct TensorReader<'a> {
     odb: &'a Odb,
     id: Id,
-    /// This tensor first, then everything that it stands on, relatives after what stands on them.
+    /// This tensor first, then everything that it stands on, bases after what stands on them.
     levels: Vec<Level>,
     len: u64,
 }
@@ -109,7 +109,7 @@ impl Odb {
             if levels.len() > MOST_BELOW {
                 return Ok(Chain::Broken);
             }
-            // Depth falls strictly from delta to relative, so there is an end, whatever copies of an object exist.
+            // Depth falls strictly from delta to base, so there is an end, whatever copies of an object exist.
             if let Some(above) = above.filter(|above| *above <= depth) {
                 limits.insert(next, above);
                 return Ok(Chain::CopyTooDeep);
@@ -300,7 +300,7 @@ impl TensorReader<'_> {
         self.levels.first().and_then(|top| top.below[0])
     }
 
-    /// Decodes segment `index` of the wanted levels and of what they stand on, from the feet up.
+    /// Decodes segment `index` of the wanted levels and of what they stand on, from the chain roots up.
     fn decode(&self, index: usize, wanted: [Option<usize>; 2]) -> Result<[Option<Vec<u8>>; 2]> {
         let len = segment_len(self.len, index);
         let dtype = self.header().dtype;

@@ -1,4 +1,4 @@
-//! What becomes the files of a version: found on disk, held in memory, or stored before the commit.
+//! New files of a version: on disk, in memory, or stored before the commit.
 
 use crate::{
     Missing, RepoError, Result,

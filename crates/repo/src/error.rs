@@ -1,4 +1,4 @@
-//! What can go wrong in a repository, sorted by what the user can do about it.
+//! Errors of a repository, sorted by what the user can do about them.
 
 mod missing;
 

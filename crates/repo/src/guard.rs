@@ -1,10 +1,10 @@
-//! What a writer holds from before its first look-up until its last ref has moved.
+//! The write guard, held by a writer from before its first look-up until its last ref has moved.
 //!
 //! Where locks keep others out it is a lock, and no more. Where they do not, three rules stand in for it
 //! (docs/design/0009-collection-without-locks.md has the proof):
 //!
-//! 1. What was condemned when the writer began is not relied on: it is stored again, or taken off the list first.
-//! 2. Right before a pack becomes visible and before a ref moves the list is read again: if a pack has been condemned
+//! 1. What was doomed when the writer began is not relied on: it is stored again, or taken off the list first.
+//! 2. Right before a pack becomes visible and before a ref moves the list is read again: if a pack has been doomed
 //!    since for more than half of its grace, or is gone, nothing happens and the writer begins anew.
 //! 3. Packs are only deleted once their grace is over and no ref nor any pack that stays needs them.
 
@@ -53,7 +53,7 @@ impl WriteGuard {
     }
 
     /// To be asked right before a pack becomes visible under its name. A pack of the same content, and so of the same
-    /// name, may have been condemned: that is taken back.
+    /// name, may have been doomed: that is taken back.
     ///
     /// # Errors
     /// `Overtaken`, also where that pack is being deleted just now; an I/O error.
@@ -82,7 +82,7 @@ impl Watch {
     }
 }
 
-/// Takes packs off the list of condemned ones, which they were on a moment ago.
+/// Takes packs off the list of doomed ones, which they were on a moment ago.
 ///
 /// # Errors
 /// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
@@ -102,7 +102,7 @@ impl Repo {
     /// them. A collection that was cut off is finished first, where locks keep other processes out.
     ///
     /// # Errors
-    /// The list of condemned packs is damaged; an I/O error.
+    /// The list of doomed packs is damaged; an I/O error.
     pub fn write_lock(&self) -> Result<WriteGuard> {
         if !self.storage.excludes() {
             return self.watch();
@@ -139,7 +139,7 @@ impl Repo {
         Ok(guard)
     }
 
-    /// Makes sure that these objects, as far as they exist, are in packs that are not condemned: packs are taken off
+    /// Makes sure that these objects, as far as they exist, are in packs that are not doomed: packs are taken off
     /// the list. What an object refers to needs no asking, since no pack is deleted that one which stays needs.
     ///
     /// # Errors

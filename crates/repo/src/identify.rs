@@ -1,4 +1,4 @@
-//! What a directory would be as a version, without storing it.
+//! Computes the ids that a directory would have as a version, without storing it.
 
 use crate::{
     RepoError, Result,

@@ -1,4 +1,4 @@
-//! A repository's identity: made once, kept in its own storage, and never sent: what a server keeps for one repository
+//! A repository's unique id: made once, kept in its own storage, and never sent: what a server keeps for one repository
 //! it must not show to the next one of the same name.
 
 use crate::{

@@ -1,5 +1,5 @@
 //! The disposable index: which pack holds an object, small commits, the stat cache of the work tree, digests of files
-//! by which others know them. `sled` is this file's secret.
+//! by which others know them. Only this file uses `sled`.
 
 use crate::pack::{Pack, PackId};
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! The repository: storage, packs, refs, index, transactions, checkout, compaction, collection, checks.
+//! The repository: storage, packs, refs, index, transactions, checkout, compaction, garbage collection, fsck.
 
 mod branches;
 mod chain;

@@ -1,4 +1,4 @@
-//! Which end of a metric a revision asks for: `@best`, `@worst`, `@min`, `@max`.
+//! Metric selectors in revisions: `@best`, `@worst`, `@min`, `@max`.
 
 use crate::{RepoError, Result};
 

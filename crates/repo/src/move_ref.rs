@@ -1,4 +1,4 @@
-//! One ref moved by its full name: what a client at the other end of a wire asks for.
+//! Moves one ref by its full name, as a remote client asks for it.
 
 use crate::{
     Missing, RepoError, Result,

@@ -169,7 +169,7 @@ impl Odb {
     }
 
     /// Where an object is, if it need not be stored again: a copy that a check could not read, or in a pack that is
-    /// condemned, does not count.
+    /// doomed, does not count.
     fn stored(&self, id: &Id) -> Result<Option<Location>> {
         let mut state = self.lock();
         let found = match self.look(&mut state, id)? {

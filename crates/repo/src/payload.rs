@@ -1,4 +1,4 @@
-//! Payloads of everything but tensors: wrapped, unwrapped, verified. Specified in docs/format.md, "Packs".
+//! Payloads of all objects but tensors: compressed, decompressed, verified. Specified in docs/format.md, "Packs".
 
 use crate::{
     RepoError, Result,

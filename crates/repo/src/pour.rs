@@ -1,4 +1,4 @@
-//! Hands on one file of a version from its first byte to its last, verified.
+//! Streams one file of a version from its first byte to its last, verified.
 //!
 //! Memory: a batch of small tensors, or a few segments of a large one for each thread, and a chunk of the skeleton.
 
@@ -22,8 +22,8 @@ const PIECE: usize = 256 << 10;
 
 impl Odb {
     /// Hands the bytes of a file of a version to `sink`, in their order. Every object is verified by its id; of a large
-    /// tensor that turns out to be damaged, bytes have been handed on before the error.
-    ///
+    /// Streams the bytes of a file of a version to `sink`, in their order. Every object is verified by its id; of a
+    /// large tensor that turns out to be damaged, bytes have been handed on before the error.
     /// # Errors
     /// Absent or damaged objects; whatever `sink` returns; `Stopped`. What was handed on is then not the file.
     pub fn pour(

@@ -1,4 +1,4 @@
-//! How long work reports how far it is, and hears that it is to end.
+//! Progress reports of long work, and its cancellation.
 
 use crate::{RepoError, Result};
 

@@ -1,4 +1,4 @@
-//! Reads a part of a file of a version: only what the part touches is decoded.
+//! Reads a byte range of a file of a version: only what the range touches is decoded.
 
 use crate::{RepoError, Result, odb::Odb, restore::gaps};
 use mdl_objects::{Entry, Kind, Manifest, Mode};

@@ -1,4 +1,4 @@
-//! Refs and HEAD: names that move by compare-and-swap, every move written down in the `log`.
+//! Refs and HEAD: names that move by compare-and-swap, every move recorded in the reflog (`log`).
 
 mod log;
 mod name;

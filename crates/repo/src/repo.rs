@@ -1,4 +1,4 @@
-//! The repository as one thing: found, made, opened.
+//! The `Repo` handle: finds, makes and opens a repository.
 
 use crate::{
     Missing, RepoError, Result,

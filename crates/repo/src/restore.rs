@@ -1,4 +1,4 @@
-//! Puts one file of a version on disk: pastes tensors into the skeleton, verified, at once or not at all.
+//! Restores one file of a version to disk: pastes tensors into the skeleton, verified, at once or not at all.
 
 use crate::{RepoError, Result, chain::TensorReader, odb::Odb, progress::Progress, storage::nonce};
 use mdl_objects::{Entry, Kind, Manifest, Mode, TensorRef};

@@ -1,4 +1,4 @@
-//! What a run that goes on from a version gets back, told from the names of files and tensors.
+//! Tells what a run resumed from a version gets back, from the names of files and tensors.
 //!
 //! Names are those that frameworks write: Hugging Face Trainer (`optimizer.pt`, `rng_state.pth`), Accelerate
 //! (`optimizer.bin`, `random_states_0.pkl`), DeepSpeed (`*_optim_states.pt`), Lightning (`optimizer_states` in a

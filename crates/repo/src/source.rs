@@ -1,4 +1,4 @@
-//! Bytes of a file that is to be stored, wherever they lie.
+//! Byte sources of files to be stored.
 
 use mdl_codec::Span;
 use mdl_files::{FileSource, ReadAt};

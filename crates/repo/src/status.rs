@@ -1,4 +1,4 @@
-//! What differs between the work tree and a version.
+//! Differences between the work tree and a version.
 
 use crate::{
     RepoError, Result,

@@ -45,7 +45,7 @@ impl TensorHeader {
     }
 
     /// The bytes that follow the segments, which have these lengths.
-    /// The relatives are base and grandparent, the latter only with the former.
+    /// The bases are base and grandparent, the latter only with the former.
     pub(crate) fn encode(dtype: Dtype, shape: &[u64], relatives: [Option<Id>; 2], lengths: &[u32]) -> Vec<u8> {
         let [base, grand] = relatives;
         let mut w = Writer::default();

@@ -1,4 +1,4 @@
-//! A change to a repository, from its first look at what is stored to the last ref that it moves.
+//! Write transactions: a change to a repository, from its first look at what is stored to the last ref that it moves.
 //!
 //! Every step that keeps a collector from what the change relies on is part of the step that needs it, so that none
 //! can be left out: `begin` locks and looks which packs there are, `pack` pins what will be referred to, `publish`

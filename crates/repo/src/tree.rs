@@ -1,4 +1,4 @@
-//! Trees as flat lists of files, and back.
+//! Flat lists of files to trees, and back.
 
 use crate::{RepoError, Result, ingest::Ingest, odb::Odb};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};

@@ -1,5 +1,5 @@
-//! Elements as numbers: little-endian bytes of any dtype widened to f64, for statistics and listings. It must never be
-//! used to decide what is stored: identity is decided on bytes.
+//! Widens elements of any dtype (little-endian bytes) to f64, for statistics and listings. It must never be used to
+//! decide what is stored: identity is decided on bytes.
 
 use mdl_codec::Dtype;
 

@@ -170,7 +170,7 @@ fn content(payload: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The id of a tensor, as far as it decodes; the ids of its relatives are written anew.
+/// The id of a tensor, as far as it decodes; the ids of its bases are written anew.
 fn tensor(
     payload: &mut [u8],
     record: &mut Record,

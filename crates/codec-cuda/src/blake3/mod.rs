@@ -1,4 +1,4 @@
-//! BLAKE3 in derive-key mode of what is on the device.
+//! BLAKE3 in derive-key mode over device memory.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Bytes into segments.
+//! Delta decoder: bytes into segments.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session};

@@ -1,4 +1,4 @@
-//! Segments into bytes.
+//! Delta encoder: segments into bytes.
 
 use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};

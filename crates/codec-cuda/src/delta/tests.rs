@@ -1,4 +1,4 @@
-//! The processor's bytes, and nothing else.
+//! Delta on the device against the CPU, byte by byte.
 
 use super::{decode, encode};
 use crate::pairs::{DTYPES, KINDS, Kind, Room, expected, pair};

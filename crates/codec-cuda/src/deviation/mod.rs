@@ -1,4 +1,4 @@
-//! How far a reconstruction that is on the device is from its tensor.
+//! Deviation (quantisation error) of a reconstruction in device memory from its tensor.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Kernels from text to a device's machine code, and where that is kept. One of the rooms with unsafe code.
+//! Kernel compilation with NVRTC, and the on-disk cache of machine code. One of the modules with unsafe code.
 //!
 //! NVRTC makes machine code (cubin) for one architecture, so that no driver is too old for its PTX. What was made is
 //! kept below the user's cache directory by the hash of text, options and architecture; with it there, NVRTC is not

@@ -1,5 +1,5 @@
-//! A GPU through cudarc: driver and compiler are found at run time, so that the same binary runs without either. One of
-//! the rooms with unsafe code.
+//! The CUDA driver through cudarc: driver and compiler are found at run time, so that the same binary runs without
+//! either. One of the modules with unsafe code.
 
 use super::profile::{Profile, Timed};
 use super::{Arg, COPY, Driver, Stream, Traffic, compile};

@@ -1,4 +1,4 @@
-//! Memory, streams and launches of a device.
+//! Device driver traits: memory, streams, kernel launches.
 
 pub(crate) mod compile;
 pub(crate) mod cuda;

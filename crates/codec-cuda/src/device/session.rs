@@ -1,4 +1,4 @@
-//! A stream and the memory that is used on it.
+//! A session: one stream and the buffers used on it.
 //!
 //! Buffers go back to the session when they are dropped, and are handed out again without waiting: everything that
 //! touches them is on one stream, in order.

@@ -1,5 +1,5 @@
-//! The kernels on the processor: compiled as C++, one fiber for each of a block's threads, blocks in turn. Slow, and
-//! blind to races; for tests of everything else. One of the rooms with unsafe code.
+//! The test driver: kernels compiled as C++ for the processor, one fiber for each of a block's threads, blocks in turn.
+//! Slow, and blind to races; for tests of everything else. One of the modules with unsafe code.
 
 use super::profile::{Profile, Timed};
 use super::{Arg, COPY, Driver, Stream, Traffic};

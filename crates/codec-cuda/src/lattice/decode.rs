@@ -1,4 +1,4 @@
-//! Segments back to reconstructions.
+//! Lattice decoder: segments back to reconstructions.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns, refused};
@@ -22,7 +22,7 @@ const TABLE: usize = 4 * 4096;
 /// Decodes segments of the three lattice schemes into their `out`.
 ///
 /// # Errors
-/// [`DeviceError::Corrupt`] where one does not decode; what was written is then unspecified. Relatives that are missing
+/// [`DeviceError::Corrupt`] where one does not decode; what was written is then unspecified. Bases that are missing
 /// or of another length.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     for jobs in jobs.chunks(ROWS) {

@@ -1,4 +1,4 @@
-//! Reconstructions to segments.
+//! Lattice encoder: reconstructions to segments.
 
 use super::symbols::{Coded, Subject, look};
 use super::words::{Layout, Load};
@@ -22,7 +22,7 @@ const JOBS: usize = 2048;
 /// How a segment came to be stored, and its bytes, scheme byte first.
 pub(crate) type Segment = (Scheme, Vec<u8>);
 
-/// Encodes segments on the lattices of their hints, with the relatives where that pays: what `CpuEngine::encode_as`
+/// Encodes segments on the lattices of their hints, with the bases where that pays: what `CpuEngine::encode_as`
 /// gives for a lattice. None where the values are not on the lattice, or the CPU would refuse for another reason.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
     let mut out = Vec::with_capacity(jobs.len());

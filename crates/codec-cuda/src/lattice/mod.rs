@@ -1,4 +1,4 @@
-//! Lattices on the device: tensors to reconstructions, reconstructions to segments and back.
+//! Lattice quantiser and coder on the device: tensors to reconstructions, reconstructions to segments and back.
 //!
 //! Activity is what is sequential here: it goes over a block of 2^18 elements 32 at a time. An encoder knows all
 //! differences beforehand, so that nothing is: its averages over groups are sums that a warp adds up side by side, and

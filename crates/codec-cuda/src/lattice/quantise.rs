@@ -1,4 +1,4 @@
-//! Tensors to reconstructions.
+//! Lattice quantiser: tensors to reconstructions.
 
 use super::words::{Load, Placed};
 use super::{FOUR, THREADS, columns, refused};

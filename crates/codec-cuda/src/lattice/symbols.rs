@@ -1,4 +1,4 @@
-//! Segments as symbols in raw contexts, counted.
+//! Symbols of lattice segments in their raw contexts, and the counts of them.
 
 use super::words::{Layout, Load, PIECE, Placed, pair};
 use super::{FOUR, GROUP, ROWS, THREADS, columns};
@@ -22,7 +22,7 @@ const COUNTED: usize = 1 << 16;
 /// Words of `LatticeEncode`.
 const WORDS: usize = PIECE + 20;
 
-/// A segment, and the relatives that it is to be looked at with.
+/// A segment, and the bases that it is to be looked at with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub job: usize,

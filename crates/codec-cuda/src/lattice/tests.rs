@@ -1,4 +1,4 @@
-//! The device against the CPU, byte by byte.
+//! Lattices on the device against the CPU, byte by byte.
 
 use super::{decode, encode, quantise};
 use crate::device::session::{Buffer, Session};

@@ -1,4 +1,4 @@
-//! Pieces of lattices as kernels read them, and room for lists that one buffer holds.
+//! Lattice parameters as words for the kernels, and lists packed into one buffer.
 
 use crate::device::session::{Buffer, Session};
 use crate::error::Result;

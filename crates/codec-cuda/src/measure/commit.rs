@@ -1,5 +1,5 @@
-//! A lossy commit of a whole model whose weights, and whose last commit, are on the device: when the weights may change
-//! again, and when all is done.
+//! Benchmark of a lossy commit of a whole model whose weights, and whose last commit, are on the device: when the
+//! weights may change again, and when all is done.
 
 use super::figures::refused;
 use super::{Bench, Figure, News, data, median, runs};

@@ -1,4 +1,4 @@
-//! Tensors that look like a trained network's, and what they were some steps before.
+//! Benchmark data: tensors that look like a trained network's, and what they were some steps before.
 
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;

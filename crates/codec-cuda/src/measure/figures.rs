@@ -1,4 +1,4 @@
-//! The passes that no segment comes from: counting, quantising, comparing, hashing.
+//! Benchmarks of the passes that produce no segment: counting, quantising, comparing, hashing.
 
 use super::{Bench, News, data};
 use crate::error::{DeviceError, Result};

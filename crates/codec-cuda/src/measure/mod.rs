@@ -1,4 +1,4 @@
-//! What the engine does on a device, timed: passes, schemes and a whole lossy commit, each beside a copy inside the
+//! Benchmarks of the engine on a device: passes, schemes and a whole lossy commit, each beside a copy inside the
 //! device's memory.
 //!
 //! A figure has two times, both medians: what its kernels take, from events around every launch, and what the whole

@@ -1,4 +1,4 @@
-//! Schemes: tensors to encodings and back.
+//! Benchmarks of the schemes: tensors to encodings and back.
 
 use super::{Bench, Figure, News, data, figures, same};
 use crate::batch::{self, Job};
@@ -19,7 +19,7 @@ const MOVE: f64 = 0.02;
 /// Tensors of an engine's call are so many times longer: it cuts them into pieces that it works on side by side.
 const ENGINE: usize = 4;
 
-/// A tensor and its relatives.
+/// A tensor and its bases.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     /// For people.

@@ -1,4 +1,4 @@
-//! Headers from the host and blocks on the device become segments on the host.
+//! Assembles palette segments on the host from headers of the host and blocks of the device.
 //!
 //! Blocks are put in their places on the device, with gaps where the host has something to say: every compressed byte
 //! crosses the bus once, into the segment that it belongs to.

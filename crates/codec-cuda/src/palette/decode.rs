@@ -1,4 +1,4 @@
-//! Reads palettes.
+//! Palette decoder.
 
 use super::open::{Open, open};
 use super::{FLOAT, Layout, THREADS, Tiles, WIDE, device_table, levels, pair, shape};

@@ -1,4 +1,4 @@
-//! Writes palettes.
+//! Palette encoder.
 
 use super::assemble::{self, Block};
 use super::look::{Looked, Segment, look};
@@ -19,7 +19,7 @@ const CONTEXTS: Kernel = Kernel::new("palette", "palette_contexts");
 /// A scheme, and the bytes of a segment in it, that of the scheme first.
 pub(crate) type Encoding = (Scheme, Vec<u8>);
 
-/// Encodes segments by the values of their samples, with their relatives as context where that pays; scheme byte first.
+/// Encodes segments by the values of their samples, with their bases as context where that pays; scheme byte first.
 /// Nothing where a sample has no palette.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
     if jobs.iter().any(|(j, _)| [j.base, j.grand].iter().flatten().any(|r| r.len() != j.raw.len())) {
@@ -49,7 +49,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     Ok(out)
 }
 
-/// Turns places and raw contexts into contexts, or symbols into places where no relative is the context.
+/// Turns places and raw contexts into contexts, or symbols into places where no base is the context.
 fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, heads: &[Head]) -> Result<()> {
     let mut layout = Layout::default();
     let mut maps = Vec::new();

@@ -1,4 +1,4 @@
-//! The pass over elements: symbols, places, raw contexts and their counts.
+//! The counting pass over elements: symbols, palette indices, raw contexts and their counts.
 
 use super::{FLOAT, Layout, THREADS, Tiles, device_table, levels, pair};
 use crate::device::Arg;

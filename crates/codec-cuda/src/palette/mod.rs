@@ -1,6 +1,6 @@
 //! Schemes "palette", "palette delta" and "palette delta 2" on the device.
 //!
-//! Encoding is one pass over the elements and their relatives (`look`: symbols, places, contexts, counts), one over the
+//! Encoding is one pass over the elements and their bases (`look`: symbols, places, contexts, counts), one over the
 //! symbols of blocks with exceptions (`strays`), and, after the host's decision (`plan`), one that makes contexts; then
 //! the streams. Decoding is the same backwards. Tables, counts and compressed bytes go over the bus, nothing else.
 

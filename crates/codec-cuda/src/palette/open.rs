@@ -1,4 +1,4 @@
-//! Headers of palettes, read by the codec's own reader.
+//! Parses palette headers with the codec's own reader.
 
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;

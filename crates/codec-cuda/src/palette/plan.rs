@@ -1,4 +1,4 @@
-//! From counts to plans, by the codec's own rules.
+//! Palette plans: from counts to contexts and tables, by the codec's own rules.
 
 use super::look::{Counts, Segment};
 use super::strays::Summary;

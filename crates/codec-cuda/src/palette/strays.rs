@@ -1,4 +1,5 @@
-//! Numbers that are none of the values: their bytes, and with two relatives their differences to the parent's.
+//! Palette exceptions, the numbers that are not in the table: their bytes, and with two bases their differences to the
+//! parent's.
 
 use super::look::{Looked, Segment};
 use super::{BLOCK_LOG, Layout, WIDE, shape};
@@ -15,7 +16,7 @@ const LOW: Kernel = Kernel::new("palette", "palette_low");
 struct Block {
     count: usize,
     bytes: Range<usize>,
-    /// Empty without two relatives.
+    /// Empty without two bases.
     classes: Range<usize>,
     /// Raw bits under the classes.
     bits: usize,
@@ -28,7 +29,7 @@ pub(super) struct Summary {
     pub count: usize,
     /// Low bytes that are zero in all of them.
     pub zero: u8,
-    /// With two relatives: how often each symbol of a difference occurs, and the bytes of raw bits in all blocks.
+    /// With two bases: how often each symbol of a difference occurs, and the bytes of raw bits in all blocks.
     pub classes: [u32; 256],
     pub low: usize,
 }

@@ -1,4 +1,4 @@
-//! Palettes on the device against those of the processor. Every dtype, size and scheme.
+//! Palettes on the device against the CPU's: every dtype, size and scheme.
 
 mod damaged;
 
@@ -37,7 +37,7 @@ fn quantised(dtype: Dtype, n: usize, bins: i32, steps: u64, protect: usize) -> V
     out
 }
 
-/// A segment and its relatives.
+/// A segment and its bases.
 #[derive(Clone)]
 struct Case {
     dtype: Dtype,
@@ -117,7 +117,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
     got.into_iter().map(|g| g.map(|g| g.0)).collect()
 }
 
-/// A version, its parent and its grandparent, of these numbers of relatives.
+/// A version, its parent and its grandparent, of these numbers of bases.
 fn family(dtype: Dtype, n: usize, bins: i32, protect: usize, relatives: u64) -> Case {
     let make = |steps| quantised(dtype, n, bins, steps, protect);
     Case { dtype, raw: make(3), base: (relatives > 0).then(|| make(2)), grand: (relatives > 1).then(|| make(1)) }
@@ -167,7 +167,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     for dtype in [Dtype::F32, Dtype::U8] {
         cases.push(Case { dtype, raw: bytes.clone(), base: None, grand: None });
     }
-    // All equal, alone and to the relatives; relatives of which nothing follows.
+    // All equal, alone and to the bases; bases of which nothing follows.
     let same = quantised(Dtype::F32, 3000, 12, 1, 0);
     let constant = vec![0x3f; 12_000];
     for raw in [same.clone(), constant] {

@@ -1,4 +1,4 @@
-//! Puts segments together on the device.
+//! Planes decoder: puts segments together on the device.
 
 use super::{codec, cut_words, groups, launch, launch_sizes, pair, place, tiles};
 use crate::device::session::{Buffer, Session, View};

@@ -1,4 +1,4 @@
-//! Takes segments apart on the device and codes their planes.
+//! Planes encoder: takes segments apart on the device and codes their planes.
 
 use super::item::{Item, lengths};
 use super::{ALIGN, codec, groups, launch_sizes, place};

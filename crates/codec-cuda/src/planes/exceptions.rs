@@ -1,5 +1,5 @@
-//! Keys outside the window: marked, counted and listed. Few as a rule: only runs that have one are listed, and only
-//! their lists come to the host.
+//! Exceptions: keys outside the window, marked, counted and listed. Few as a rule: only runs that have one are listed,
+//! and only their lists come to the host.
 
 use super::item::Item;
 use super::{cut_words, launch, pair, tiles};

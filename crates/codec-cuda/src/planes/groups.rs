@@ -1,4 +1,4 @@
-//! Low bytes in groups that share a count of trailing zeros: packed, and found again.
+//! Packing of low bytes in groups that share a count of trailing zeros, and unpacking.
 
 use super::decode::{self, Plane, uploaded};
 use super::item::Item;

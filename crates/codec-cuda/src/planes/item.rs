@@ -1,4 +1,4 @@
-//! A segment that is encoded, and where its parts lie on the device.
+//! A segment under encoding: the addresses of its parts on the device.
 
 use super::{ALIGN, cut_words, pair};
 use crate::device::session::{Buffer, View};

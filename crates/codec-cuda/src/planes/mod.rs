@@ -1,4 +1,4 @@
-//! The scheme "planes" on the device: a segment on its own.
+//! Scheme "planes" on the device: a segment coded without a base.
 //!
 //! Every pass is one launch over all segments (and one for each size of number): a list of tiles says which block of
 //! threads does what.

@@ -1,4 +1,4 @@
-//! Bytes of the device against the processor's, both ways.
+//! Planes on the device against the CPU, byte by byte, both ways.
 
 use super::{decode, encode};
 use crate::device::session::{Buffer, Session, View};

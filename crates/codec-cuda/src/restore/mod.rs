@@ -1,4 +1,4 @@
-//! Weights that are on the device straight to their reconstruction there.
+//! Quantises weights in device memory straight to their reconstruction there.
 
 mod table;
 #[cfg(test)]

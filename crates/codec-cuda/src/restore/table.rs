@@ -1,4 +1,4 @@
-//! What every key becomes, small enough for shared memory.
+//! The reconstruction of every key, as a table small enough for shared memory.
 
 use mdl_codec::Dtype;
 use mdl_codec::quant::{Codebook, Cuts, Grid};

@@ -1,4 +1,4 @@
-//! Sketches of tensors that are on the device: counts of keys, of sensitivities, of what is left for the bins.
+//! Quantile sketches of tensors in device memory: counts of keys, of sensitivities, of what is left for the bins.
 //!
 //! Where neither magnitude nor sensitivity fits a block's window the counters in memory are touched directly: right in
 //! any case, slow only for numbers that are spread over more than 47 octaves (f16: over 6).

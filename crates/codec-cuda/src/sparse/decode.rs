@@ -1,4 +1,4 @@
-//! Bytes into segments.
+//! Sparse decoder: bytes into segments.
 
 use crate::copy;
 use crate::device::session::Session;

@@ -1,4 +1,4 @@
-//! Segments into bytes.
+//! Sparse encoder: segments into bytes.
 
 use crate::device::session::Session;
 use crate::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refused};

@@ -1,5 +1,5 @@
-//! Scheme "sparse" on the device: the changes are found and listed there, and made there. `kernels/sparse.cu` does the
-//! passes.
+//! Scheme "sparse" on the device: changes to the base are found and listed there, and applied there.
+//! `kernels/sparse.cu` does the passes.
 
 mod decode;
 mod encode;

@@ -1,5 +1,5 @@
-//! What every engine must do, run on each there is: the processor's plain code, the kernels on the shim, and a GPU
-//! where there is one (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
+//! Conformance suite of engines: the CPU's plain code, the kernels on the shim, and a GPU where there is one
+//! (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
 //!
 //! `MDL_CONFORMANCE=gpu` leaves all but the GPU out, `MDL_CONFORMANCE_SIZES=small` whatever is long: for a run under a
 //! sanitizer. `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
@@ -331,7 +331,7 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
     }
 }
 
-/// Tensors, relatives, lattices and damage at random: MDL_FUZZ_SEED repeats a run that failed.
+/// Tensors, bases, lattices and damage at random: MDL_FUZZ_SEED repeats a run that failed.
 #[test]
 fn fuzz() {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());

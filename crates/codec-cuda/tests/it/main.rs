@@ -1,4 +1,4 @@
-//! The engine on a device: the same bytes as the processor's, alone and below a repository.
+//! The device engine: the same bytes as the CPU engine's, alone and below a repository.
 
 #[path = "../../../repo/tests/it/support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The same work as `rans`, `bitplane`, `float` and `low`, eight to 32 elements at a time.
+//! AVX2 kernels for `rans`, `bitplane`, `float` and `low`, eight to 32 elements at a time.
 //!
 //! All `unsafe` of the crate is here and at the calls in `simd`. Two invariants carry it: the processor has AVX2 and
 //! POPCNT (the caller checked), and every pointer stays inside its slice (checked once per group, stated at each loop).

@@ -1,4 +1,4 @@
-//! The lattice's offsets, eight at a time.
+//! Dither offsets of the lattice, eight at a time.
 
 use std::arch::x86_64::*;
 

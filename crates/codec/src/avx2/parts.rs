@@ -1,4 +1,4 @@
-//! A float's parts and the bit planes of its fields, 32 elements at a time.
+//! Splits floats into symbol, raw field and low bytes, and their fields into bit planes, 32 elements at a time.
 
 use crate::float::Cut;
 use crate::low;

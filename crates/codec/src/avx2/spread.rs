@@ -1,4 +1,4 @@
-//! The inner loop of exact clustering, four cuts at a time.
+//! The inner loop of exact k-means, four cuts at a time.
 
 use std::arch::x86_64::*;
 

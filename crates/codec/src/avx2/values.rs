@@ -1,4 +1,4 @@
-//! Places in a palette to numbers, 32 at a time.
+//! Palette indices to numbers, 32 at a time.
 
 use std::arch::x86_64::*;
 

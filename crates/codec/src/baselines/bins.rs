@@ -1,4 +1,4 @@
-//! Inshrinkerator (SoCC '24) as its paper has it (`paper`), and with exact clustering and this house's coder (`bins`).
+//! Inshrinkerator (SoCC '24) as its paper has it (`paper`), and with exact clustering and mdl's coder (`bins`).
 //!
 //! Readings: a codebook for each tensor; sensitivity takes part in protecting, and in pruning where gradients are given
 //! (the paper takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately"
@@ -17,7 +17,7 @@ use crate::{CodecError, Dtype};
 #[derive(Debug)]
 pub(super) struct Bins {
     pub(super) config: Config,
-    /// The paper's clustering and coder, or this house's.
+    /// The paper's clustering and coder, or mdl's.
     pub(super) coder: Option<Variant>,
     /// Share of the frequency in a point's weight: 0.2 in the paper; 1 makes the squared error small.
     pub(super) sigma: f64,

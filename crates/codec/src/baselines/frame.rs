@@ -1,4 +1,4 @@
-//! What all systems share: which tensors they may touch, the container of what they emit, and what they remember of the
+//! Shared by all baseline systems: which tensors they may touch, the container of what they emit, and the state of the
 //! parent.
 
 use super::table::{self, Entry, How};

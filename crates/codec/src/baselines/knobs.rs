@@ -1,4 +1,4 @@
-//! Systems by name and settings: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
+//! Parses systems by name and parameters: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
 
 use super::adaptive::Adaptive;
 use super::bins::Bins;

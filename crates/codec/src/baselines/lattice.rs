@@ -1,4 +1,5 @@
-//! The lattice as a system: a step for each tensor, shaped by rows and columns where gradients are given.
+//! The lattice coder as a baseline system: a step for each tensor, shaped by rows and columns where gradients are
+//! given.
 
 use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
 use super::packed::count;

@@ -1,8 +1,8 @@
-//! Compression systems under one roof, so that a comparison counts real bytes: rivals as their papers describe them,
-//! and this house's own. Nothing stores anything with it: formats here may change with every version, and it must not
+//! Compression baselines behind one interface, so that a comparison counts real bytes: rivals as their papers describe
+//! them, and mdl's own. Nothing stores anything with it: formats here may change with every version, and it must not
 //! know files or evaluators.
 //!
-//! | system | what | knobs |
+//! | system | what | parameters |
 //! |---|---|---|
 //! | `lossless`, `zstd` | the engine; zstd -3 | `level` |
 //! | `adaptive` | Check-N-Run's quantiser: range of each row by greedy search; packed | `bits`, `steps`, `range` |
@@ -13,7 +13,7 @@
 //! | `int8`, `nf4`, `fp4` | block-wise absmax types, NeuZip's baselines; packed | `block`, `double` |
 //! | `neuzip-lossy` | NeuZip, section 2.3 | `keep`, `block` |
 //! | `paper` | Inshrinkerator: partition, k-means++ bins, `pe` | `bins`, `embedding`, `prune`, `protect`, `coder` |
-//! | `bins` | the same with exact clustering and this house's coder | `bins`, `embedding`, `prune`, `protect`, `weight` |
+//! | `bins` | the same with exact clustering and mdl's coder | `bins`, `embedding`, `prune`, `protect`, `weight` |
 //! | `lattice` | an absolute lattice and its coder | `step`, `scale`, `sensitivity` |
 //!
 //! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`crate::quant::stays_lossless`]),

@@ -1,5 +1,5 @@
-//! NeuZip's lossy variant as a system: exponents entropy-coded, signs and mantissas packed, a byte a block. It uses no
-//! parent.
+//! NeuZip's lossy variant as a baseline system: exponents entropy-coded, signs and mantissas packed, a byte a block. It
+//! uses no parent.
 
 use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
 use super::packed::{self, count};

@@ -1,4 +1,4 @@
-//! Indices in a fixed number of bits, numbers of a tensor as f32 and back.
+//! Bit-packed indices, and a tensor's numbers as f32 and back.
 
 use super::frame::{Kept, Tensor};
 use crate::bits::{BitReader, BitWriter, Cursor};

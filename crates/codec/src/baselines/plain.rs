@@ -1,4 +1,4 @@
-//! The systems without loss: the engine itself, and zstd.
+//! Lossless baselines: the engine itself, and zstd.
 
 use super::frame::{Coder, Kept, Plan, Tensor};
 use crate::{CodecError, Dtype};

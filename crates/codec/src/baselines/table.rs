@@ -1,4 +1,4 @@
-//! The table of tensors at the head of a frame.
+//! The tensor table at the head of a frame.
 
 use crate::bits::{Cursor, put_varint};
 use crate::{CodecError, Dtype};

@@ -1,5 +1,5 @@
-//! One suite for every system: what is emitted comes back as the system says, whatever the tensors; and what each paper
-//! promises.
+//! One suite for every baseline system: what is emitted comes back as the system says, whatever the tensors; and what
+//! each paper promises.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -278,7 +278,7 @@ fn emitted_bytes_are_what_the_formats_say() {
     assert!(slack(size("nf4:double=1"), (1 << 15) + 1024 + 16));
     assert!(slack(size("uniform:bits=3,coder=packed"), (1 << 16) * 3 / 8 + 11));
     assert!(size("uniform:bits=3") < size("uniform:bits=3,coder=packed"));
-    // Every rung of a ladder is finer than the one before.
+    // Every level of a ladder is finer than the one before.
     for name in ["adaptive", "uniform", "kmeans", "lattice:scale=model", "neuzip-lossy"] {
         let rungs = ladder(name).unwrap();
         let some: Vec<&String> = rungs.iter().step_by(1 + rungs.len() / 6).collect();

@@ -1,4 +1,4 @@
-//! How often symbols occur, by context.
+//! Symbol counts by context.
 
 use super::lookup::turn_back;
 use crate::coder::Histogram;

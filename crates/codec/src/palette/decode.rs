@@ -1,4 +1,4 @@
-//! Reads palettes.
+//! Palette decoder.
 
 use super::lookup::Nearest;
 use super::values::{self, turn_all};

@@ -1,4 +1,4 @@
-//! Writes palettes.
+//! Palette encoder.
 
 use super::family::Family;
 use super::lookup::Nearest;
@@ -13,7 +13,7 @@ use crate::scratch::with_scratch;
 use crate::{Relatives, Scheme, rans, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `raw` by the values of `sample` (elements of `raw`), with the relatives as context where that pays; scheme
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the bases as context where that pays; scheme
 /// byte first. Nothing where the sample has no palette.
 pub(crate) fn encode(
     simd: Simd,

@@ -1,4 +1,4 @@
-//! Whether a segment has few values, and which.
+//! Detects segments of few distinct values, and builds their table.
 
 use super::distinct::distinct;
 use super::lookup::Nearest;

@@ -1,5 +1,4 @@
-//! Answers of a palette's table by the upper 16 bits of a number, where all numbers with those bits have the same
-//! answer.
+//! Nearest-value lookup by the upper 16 bits of a number, where all numbers with those bits have the same answer.
 
 use super::Table;
 use crate::diff::Numbers;

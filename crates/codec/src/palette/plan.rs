@@ -1,4 +1,4 @@
-//! What is decided about a segment's symbols once they are counted: contexts, tables, the scheme, the header.
+//! The plan of a palette segment, made from its symbol counts: contexts, tables, scheme, header.
 
 use super::family;
 use super::lookup::turn;
@@ -16,7 +16,7 @@ pub use super::decode::Reader;
 pub use super::family::Reader as FamilyReader;
 pub use super::family::plan::Plan as FamilyPlan;
 
-/// How a segment is coded alone or against one relative.
+/// How a segment is coded alone or against one base.
 #[derive(Debug)]
 pub struct Plan {
     list: Vec<Context>,
@@ -85,7 +85,7 @@ impl Table {
         Table::zero_bytes(self.numbers, std::iter::once(bits))
     }
 
-    /// Lengths of the axes of raw contexts, where there are two relatives.
+    /// Lengths of the axes of raw contexts, where there are two bases.
     pub fn axes(&self) -> [usize; 3] {
         family::axes(self)
     }
@@ -126,7 +126,7 @@ impl Plan {
         self.with_base
     }
 
-    /// Whether two relatives are better for a segment of `n` numbers, so many of them exceptions with `zero` low bytes
+    /// Whether two bases are better for a segment of `n` numbers, so many of them exceptions with `zero` low bytes
     /// of zeros.
     pub fn loses_to(&self, family: &FamilyPlan, table: &Table, n: usize, exceptions: usize, zero: u8) -> bool {
         let each = table.numbers.size - usize::from(zero);

@@ -1,4 +1,4 @@
-//! Symbols in contexts to places in the table, and places to numbers, many at a time.
+//! Symbols in contexts to palette indices, and indices to numbers, many at a time.
 
 use super::Table;
 use crate::simd::Simd;

@@ -1,4 +1,4 @@
-//! Reads segments of the scheme "planes".
+//! Decoder of the scheme "planes".
 
 use super::{Pieces, Plan};
 use crate::bits::Cursor;

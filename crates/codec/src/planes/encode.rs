@@ -1,4 +1,4 @@
-//! Writes segments of the scheme "planes".
+//! Encoder of the scheme "planes".
 
 use super::Plan;
 use crate::bits::put_varint;

@@ -1,5 +1,5 @@
-//! Scheme "planes": a segment on its own. Floats are cut into symbol, raw field and low bytes; anything else into its
-//! bytes. Here is the plan that the header states.
+//! Scheme "planes": a segment coded without a base. Floats are cut into symbol, raw field and low bytes; anything else
+//! into its bytes. Here is the plan that the header states.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! Finds the parts of a block of the scheme "planes" without decoding them.
+//! Locates the parts of a "planes" block without decoding them.
 
 use super::Plan;
 use crate::bits::Cursor;

@@ -1,4 +1,4 @@
-//! Codebook, levels, reconstruction.
+//! The bin quantiser: codebook, levels, reconstruction.
 //!
 //! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone
 //! (and on its sensitivity, where that is known).

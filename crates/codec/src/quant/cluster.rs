@@ -1,4 +1,4 @@
-//! Exact k-means on a line, by dynamic programming.
+//! Exact one-dimensional k-means by dynamic programming.
 //!
 //! An optimal clustering cuts sorted points into runs, and the best cut before a run moves right as the run's end does,
 //! so that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al.,

@@ -1,4 +1,4 @@
-//! A configuration of the quantiser and the space of them.
+//! A configuration of the quantiser, and the space of them.
 
 use super::{MAX_BINS, Role};
 use crate::CodecError;

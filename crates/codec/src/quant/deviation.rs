@@ -1,4 +1,4 @@
-//! How far a reconstruction is from its tensor.
+//! Deviation (quantisation error) of a reconstruction from its tensor.
 //!
 //! Sums of floats depend on their order, so the order is part of the definition; it is one that many threads can
 //! follow. Elements are widened to f64, which is exact. They are taken in runs of 4,096 (the last may be shorter). In a

@@ -1,4 +1,4 @@
-//! Which numbers are pruned, quantised or protected.
+//! Partition of the numbers into pruned, quantised and protected.
 //!
 //! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer;
 //! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.

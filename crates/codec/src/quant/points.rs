@@ -1,4 +1,4 @@
-//! Weighted points on a line, what k-means works on.
+//! Weighted points on a line, the input of k-means.
 
 use super::Sketch;
 use crate::CodecError;

@@ -1,4 +1,4 @@
-//! Exact k-means on a line by a price for each cluster: the fast way, where it works.
+//! Exact one-dimensional k-means by a price for each cluster: the fast way, where it works.
 //!
 //! With a price on every cluster, the number of clusters need not be kept track of: one pass finds the cuts that make
 //! cost plus price least. If those happen to be k clusters, no other k clusters cost less, as they would pay the same

@@ -1,4 +1,4 @@
-//! Numbers straight to their reconstruction, without levels in between.
+//! Quantises numbers straight to their reconstruction, without levels in between.
 //!
 //! A number without a gradient becomes what its key says: one look-up in a table of 65,536 words, of which the few
 //! thousand that weights touch stay in the cache. The upper half of a word is the element's upper (or only) 16 bits;

@@ -1,4 +1,4 @@
-//! What a tensor is for, told from its name and shape.
+//! Roles of tensors (embedding, norm, ...), told from name and shape.
 //!
 //! Knows the names of Hugging Face, timm, torchvision, llama (Meta's, Hugging Face's, GGUF's), GPT-2, nanoGPT, BERT and
 //! T5.

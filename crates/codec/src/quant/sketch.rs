@@ -1,4 +1,4 @@
-//! How often each key occurs: the quantile sketch.
+//! The quantile sketch: how often each key occurs.
 //!
 //! Stands in for the paper's DDSketch (section 4.3, Algorithm 1): the same relative error guarantee, but with the
 //! float's own exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8

@@ -1,4 +1,4 @@
-//! Growing a tree of contexts from counts: best split first, tables counted, while that saves bits and tables are left.
+//! Grows a context tree from counts: best split first, tables counted, while that saves bits and tables are left.
 
 use super::{Axes, Limits, Part, Tree, each, halves};
 use crate::log2::{COST_BITS, entropy, log2};

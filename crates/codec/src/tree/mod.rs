@@ -1,4 +1,4 @@
-//! Which raw contexts share a table: a decision tree over three axes.
+//! Context trees: a decision tree over three axes says which raw contexts share a table.
 //!
 //! A tree costs a byte a node, where a list of a thousand contexts' tables would cost more than a small tensor.
 

@@ -23,7 +23,7 @@ struct Vector {
 }
 
 impl Vector {
-    /// Without relatives or hint.
+    /// Without bases or hint.
     fn alone(dtype: Dtype, scheme: Scheme, label: &'static str, raw: &[u8]) -> Vector {
         Vector { dtype, scheme, label, raw: raw.to_vec(), base: None, grand: None, hint: None }
     }

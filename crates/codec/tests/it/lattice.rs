@@ -54,7 +54,7 @@ fn moved(v: &[f32], by: f32, seed: u64) -> Vec<f32> {
     v.iter().zip(bell(v.len(), seed)).map(|(a, b)| a + by * b).collect()
 }
 
-/// Encodes on every path and decodes what came out; the relatives that the scheme does not need are kept from it.
+/// Encodes on every path and decodes what came out; the bases that the scheme does not need are kept from it.
 fn both(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: &Hint) -> Encoded {
     let e = CpuEngine::new().encode(dtype, raw, relatives, Some(hint)).unwrap();
     assert_eq!(CpuEngine::portable().encode(dtype, raw, relatives, Some(hint)).unwrap(), e);

@@ -1,4 +1,4 @@
-//! The engine's promises: what it encodes comes back, at any length, from any damage without harm.
+//! The codec: what it encodes comes back, at any length, from any damage without harm.
 
 mod golden;
 mod hostile;

@@ -1,5 +1,5 @@
-//! Tensors of few values: found by themselves, stored near their entropy, and a quantiser's moves near the conditional
-//! one.
+//! Palettes: tensors of few values are detected, stored near their entropy, and a quantiser's moves near the
+//! conditional one.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

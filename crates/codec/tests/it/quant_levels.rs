@@ -1,4 +1,4 @@
-//! Partition, levels and reconstruction: their promises as properties, and hostile tensors.
+//! Partition, levels and reconstruction as properties, and hostile tensors.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -1,4 +1,4 @@
-//! The sketch and the exact clustering: their promises as properties.
+//! The quantile sketch and exact k-means as properties.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -1,4 +1,4 @@
-//! Whatever goes in comes out: every dtype, length and oddity, with and without a base, on every path.
+//! Round trips: every dtype, length and oddity, with and without a base, on every path.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -1,4 +1,4 @@
-//! The stack machine.
+//! The pickle stack machine.
 //!
 //! Every opcode consumes at least one byte and touches each stacked value once, so the time is linear in the pickle.
 //! The memory is bounded by [`max_cells`]: a copy from the memo is a reference, never a copy of what it refers to.

@@ -1,5 +1,5 @@
-//! A restricted pickle reader: it runs the stack machine far enough to see which value hangs where, resolves no name
-//! and executes nothing.
+//! A restricted pickle reader: it runs the stack machine far enough to see where each value is, resolves no name and
+//! executes nothing.
 
 mod machine;
 mod ops;

@@ -1,4 +1,4 @@
-//! What a layout promises, and that a broken promise is noticed. Also the file source.
+//! Layout checks: broken layouts are noticed. Also the file source.
 
 use mdl_codec::Dtype;
 use mdl_files::{Extent, FileSource, Format, Layout, ReadAt, View, scan};

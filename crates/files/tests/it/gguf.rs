@@ -1,4 +1,4 @@
-//! GGUF: types, alignment, lies.
+//! GGUF: types, alignment, false headers.
 
 use crate::support::gguf::{file, tensor};
 use crate::support::{extents, refusal, scanned, survives_damage};

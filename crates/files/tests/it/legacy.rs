@@ -1,4 +1,4 @@
-//! PyTorch files from before the zip: what is found in them, under which names.
+//! PyTorch files from before the zip: which tensors are found in them, under which names.
 
 #![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
 

@@ -1,4 +1,4 @@
-//! Where the tensors of a file lie: every format, sound, odd and damaged.
+//! Finding tensors in files of every format, sound, odd and damaged.
 
 mod check;
 mod gguf;

@@ -1,4 +1,4 @@
-//! safetensors: what is read, what is refused, what is left alone.
+//! safetensors: which headers are read, refused, or taken for plain files.
 
 use crate::support::safetensors::{file, header, item};
 use crate::support::{extents, refusal, scanned, survives_damage, views};

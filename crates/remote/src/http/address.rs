@@ -1,4 +1,4 @@
-//! Where a repository behind `mdl serve` is: from the URL that people write to the one that requests go to.
+//! Server addresses: from the URL that people write to the one that requests go to.
 
 use mdl_repo::{RepoError, Result};
 use reqwest::header::HeaderValue;

@@ -1,4 +1,4 @@
-//! What a server says that is no success, as an error of this side.
+//! Turns a server's error responses into errors of this side.
 
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Missing, RepoError, TAGS, sync::RefMove};

@@ -1,4 +1,4 @@
-//! HTTP clients: how long they wait for what, and for how long they pause between two tries.
+//! HTTP clients: their timeouts, and the pauses between two tries.
 
 use super::address::Address;
 use crate::runtime;

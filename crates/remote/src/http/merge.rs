@@ -1,4 +1,4 @@
-//! Several plans as one.
+//! Merges several transfer plans into one.
 
 use mdl_repo::{
     pack::{PackId, Record},

@@ -1,4 +1,4 @@
-//! A repository behind `mdl serve`. The protocol is specified in docs/protocol.md.
+//! HTTP peer: a repository behind `mdl serve`. The protocol is specified in docs/protocol.md.
 
 mod address;
 mod answer;

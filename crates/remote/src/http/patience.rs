@@ -1,4 +1,4 @@
-//! How often and for how long something is tried again.
+//! Retry policy: how often and for how long a request is tried again.
 
 use super::{
     answer::Refused,

@@ -1,4 +1,4 @@
-//! Where the refs at a server stand, what it is told before they move, and moves of several.
+//! Refs over HTTP: listing them, marks of pruned versions sent before they move, and moves of several.
 
 use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
 use crate::peer::{Advertised, nonsense};

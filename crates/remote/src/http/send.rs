@@ -1,4 +1,4 @@
-//! Carries bundles to a server: the parts that it lacks, several at a time, then has all of them taken in.
+//! Uploads bundles to a server: the parts that it is missing, several at a time, then asks it to receive them all.
 
 use super::{
     HttpPeer, JSON, MAX_JSON, OCTETS, parse,

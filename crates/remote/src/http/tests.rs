@@ -1,4 +1,4 @@
-//! The client against a server that lies, stumbles or is of another time.
+//! The HTTP client against a server that lies, fails or is of another version.
 
 use super::HttpPeer;
 use crate::peer::Peer;

@@ -1,4 +1,4 @@
-//! One request, tried again where that may help.
+//! One HTTP request, tried again where that may help.
 //!
 //! Every call of the protocol may be made again when its answer was lost; so all of them are.
 

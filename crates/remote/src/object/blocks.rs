@@ -1,4 +1,4 @@
-//! A bounded cache of blocks of keys that never change, in memory; what many threads miss at once is asked for once.
+//! Block cache: a bounded cache in memory of blocks of immutable keys; a block that many threads miss is fetched once.
 //!
 //! Nothing here is relied on: what was dropped or never came is fetched again.
 

@@ -1,4 +1,4 @@
-//! A bucket: keys become paths below a prefix, values come and go whole.
+//! A bucket: keys become paths below a prefix, values are put and got whole.
 
 use super::failure::{absent, cut_short, failed};
 use bytes::Bytes;

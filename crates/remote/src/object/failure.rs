@@ -1,4 +1,4 @@
-//! What a store's failures mean to the user.
+//! Turns an object store's failures into errors that the user understands.
 
 use mdl_repo::{Missing, RepoError};
 use object_store::Error;

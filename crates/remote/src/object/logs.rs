@@ -1,4 +1,4 @@
-//! Logs: what many processes append to, kept as one object per append beside a base.
+//! Append logs in a bucket: one object per append, beside a base.
 //!
 //! The pieces of `logs/X` are `logs/X.d/TIME-NONCE`; a log is its base, then its pieces in the order of their names.
 //! TIME is milliseconds in hex, later than that of every piece which was there before: a clock that is behind must not

@@ -1,6 +1,6 @@
 //! Storage in a bucket of an object store.
 //!
-//! A bucket has no locks: `excludes` says so, and a collector there condemns first and deletes a time of grace later.
+//! A bucket has no locks: `excludes` says so, and a collector there dooms first and deletes a time of grace later.
 //! What a call reports as done is what the store acknowledged.
 
 mod blocks;

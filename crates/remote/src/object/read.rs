@@ -1,4 +1,4 @@
-//! Reading ranges: through the block cache where a key never changes and the range is short, straight from the store
+//! Range reads: through the block cache where a key never changes and the range is short, straight from the store
 //! otherwise.
 
 use super::{

@@ -27,7 +27,7 @@ const PARTS: u64 = 10_000;
 /// Bytes of parts that may be on their way at once, and how many parts these are at most.
 const ON_THE_WAY: u64 = 64 << 20;
 const AT_ONCE: u64 = 4;
-/// An object that came to its name by now is not sent again. An older one is: a collector may have condemned it, and
+/// An object that came to its name by now is not sent again. An older one is: a collector may have doomed it, and
 /// goes by the time of the last write.
 const RECENT: Duration = Duration::from_secs(3600);
 

@@ -1,4 +1,5 @@
-//! The one suite of all storages, run on buckets: in memory, in an S3 store that the environment names, behind faults.
+//! The conformance suite of storages, run on buckets: in memory, in an S3 store that the environment names, behind
+//! faults.
 
 #[path = "../../../repo/tests/it/support/conformance.rs"]
 mod promises;

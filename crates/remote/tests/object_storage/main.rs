@@ -1,4 +1,4 @@
-//! Storage in buckets, from outside: one file per promise.
+//! Storage in buckets: one file per subject.
 
 mod buckets;
 mod flaky;

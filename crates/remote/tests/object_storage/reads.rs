@@ -1,4 +1,4 @@
-//! Packs: sent once; ranges of them asked for once, ahead, and again if a reply was cut short.
+//! Reads of packs in a bucket: sent once; ranges asked for once, ahead, and again if a reply was cut short.
 
 use super::flaky::{Flaky, Plan};
 use mdl_repo::storage::Key;

@@ -1,5 +1,5 @@
-//! Sixteen processes, and sixteen threads each with clients of its own, at one ref of an S3 bucket, fifty rounds: one
-//! wins each.
+//! Contended ref updates: sixteen processes, and sixteen threads each with clients of its own, at one ref of an S3
+//! bucket, fifty rounds: one wins each.
 
 use super::buckets::fresh_s3;
 use mdl_remote::place::Place;

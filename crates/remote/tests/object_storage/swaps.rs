@@ -1,4 +1,4 @@
-//! A put whose answer did not come is looked for: found, sent again, or said to be unknown.
+//! Conditional puts whose answer is lost: the value is looked for, and found, sent again, or said to be unknown.
 
 use super::flaky::{Flaky, Plan};
 use mdl_repo::storage::Key;

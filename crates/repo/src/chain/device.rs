@@ -1,4 +1,4 @@
-//! A tensor and what it stands on, decoded in a device's memory.
+//! Decodes a tensor and its delta chain in a device's memory.
 
 use super::TensorReader;
 use mdl_codec::{CodecError, Device, Held, Span, Stored, scheme_of};
@@ -32,7 +32,7 @@ impl TensorReader<'_> {
         Ok(Some((own, under)))
     }
 
-    /// Everything that is needed, from the feet up; kept are the tensor itself and the level `also`.
+    /// Everything that is needed, from the chain roots up; kept are the tensor itself and the level `also`.
     #[allow(clippy::type_complexity, reason = "a list of what is there, by level")]
     fn decode_there(
         &self,

@@ -1,4 +1,4 @@
-//! Looks once at the stored bytes of what is then read in parts.
+//! Verifies a payload's checksum once, before parts of it are read.
 //!
 //! A part of a tensor cannot be verified by the tensor's id, which covers the whole; but each payload has a checksum.
 //! So before the first part is used the payload is read through, a piece at a time, as are those of all that it stands

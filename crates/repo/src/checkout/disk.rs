@@ -1,4 +1,4 @@
-//! Where a version's files lie on disk, and what is there now.
+//! Paths of a version's files on disk, and what is there now.
 
 use crate::{RepoError, Result, restore::Temporary, tree::Files, work::WorkFile};
 use std::{

@@ -1,4 +1,4 @@
-//! Where HEAD points after a checkout, or without one.
+//! Moves HEAD, after a checkout or without one.
 
 use crate::{
     RepoError, Result,

@@ -1,4 +1,4 @@
-//! Whether bytes on disk are in a version, so that overwriting them loses nothing.
+//! Tells whether bytes on disk are in a version, so that overwriting them loses nothing.
 
 use crate::{
     RepoError, Result,

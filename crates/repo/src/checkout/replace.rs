@@ -1,5 +1,5 @@
-//! Puts a file where another is, or takes one away, where that is what was looked at. What was written to meanwhile
-//! comes back under its name: a file is exchanged first and looked at then, when no name leads to it any more.
+//! Replaces or removes a file, only if it is still the one that was looked at. A file is exchanged first and looked at
+//! then, when no name leads to it any more; what was written to meanwhile comes back under its name.
 
 use super::{Expected, known::Read};
 use crate::{RepoError, Result, restore::Temporary, work::FileState};

@@ -1,5 +1,5 @@
-//! Room for a checkout: looked for before the first file is replaced, so that a full disk does not leave the work tree
-//! between two versions.
+//! Disk space for a checkout: looked for before the first file is replaced, so that a full disk does not leave the work
+//! tree between two versions.
 
 use super::{Expected, Job, write::batches};
 use crate::{RepoError, Result};

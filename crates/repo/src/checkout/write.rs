@@ -1,5 +1,6 @@
-//! Writes and removes files so that what a checkout reports is on the disk: data first, then names, then directories.
-//! Files are written in batches under temporary names, each synced on a thread of its own while the next is decoded.
+//! Writes and removes files durably, so that what a checkout reports is on the disk: data first, then names, then
+//! directories. Files are written in batches under temporary names, each synced on a thread of its own while the next
+//! is decoded.
 
 use super::{
     CheckedOut, Expected, Job,

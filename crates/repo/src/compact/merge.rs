@@ -1,4 +1,4 @@
-//! Merges packs: which ones, into what, and when the old ones may go.
+//! Merges packs: chooses which ones, writes the new ones, and says when the old ones may go.
 
 use crate::{
     Result,
@@ -103,8 +103,8 @@ pub(super) fn write(
 }
 
 /// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two
-/// relatives the deeper one counts). Never more
-/// than it was, and what stands elsewhere keeps its record, so that depth descends everywhere at every moment.
+/// bases the deeper one counts). Never more than it was, and what stands elsewhere keeps its record, so that depth
+/// descends everywhere at every moment.
 fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashMap<Slot, u8>) -> u8 {
     let record = catalog.record(slot);
     if !moved.contains(&slot) {

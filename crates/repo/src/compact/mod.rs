@@ -101,7 +101,7 @@ impl Repo {
             }
             progress.end();
         }
-        // What is condemned is replaced already.
+        // What is doomed is replaced already.
         let spared = catalog.condemned().next().is_some();
         let spared = spared.then(|| Catalog::read_spared(storage, larger_first).and_then(sound));
         let spared = spared.transpose()?;

@@ -37,7 +37,7 @@ pub(super) struct Rebase {
 }
 
 impl Rebase {
-    /// Walks all chains from their feet up and notes where one grows past its limit, and where one stands on tensors
+    /// Walks all chains from their roots up and notes where one grows past its limit, and where one stands on tensors
     /// that nothing but pruned versions (`pruned`) names.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ impl Rebase {
         self.jobs.iter().map(|(n, _)| catalog.best_record(*n).logical).sum()
     }
 
-    /// About what the new copies will take: no more than their feet do.
+    /// About what the new copies will take: no more than their chain roots do.
     pub fn estimate(&self, catalog: &Catalog) -> u64 {
         let len = |(n, foot): &(u32, Option<u32>)| catalog.best_record(foot.unwrap_or(*n)).len;
         self.jobs.iter().map(len).sum()
@@ -173,8 +173,8 @@ impl Chain {
         Chain { before: u64::from(depth), after: u64::from(depth), foot: n, wanted: None }
     }
 
-    /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's foot if the chain would get
-    /// too long; whole where there is none.
+    /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's chain root if the chain would
+    /// get too long; whole where there is none.
     fn moved(n: u32, under: Option<(u32, &Chain)>, limit: u64, below: &Chain) -> (Option<u32>, Chain) {
         let base = under.filter(|_| limit > 0).map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.foot, 0) });
         let chain = Chain {

@@ -1,4 +1,4 @@
-//! A checkpoint's files with a reconstruction in place of its tensors.
+//! Writes a checkpoint's files with a reconstruction in place of its tensors.
 
 use super::Checkpoint;
 use crate::{RepoError, Result};

@@ -1,4 +1,4 @@
-//! A command that says how good a checkpoint is.
+//! Runs the command that says how good a checkpoint is.
 
 use super::{Checkpoint, candidate};
 use crate::{CommandEvaluator, RepoError, Result};

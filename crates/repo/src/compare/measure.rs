@@ -1,4 +1,4 @@
-//! One system on one checkpoint.
+//! Measures one compression system on one checkpoint.
 
 use super::Checkpoint;
 use crate::{RepoError, Result};

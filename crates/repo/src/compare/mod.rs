@@ -1,5 +1,5 @@
-//! Compression systems side by side on checkpoint files: what they emit, how wrong they are, how fast, and what an
-//! evaluator says. It needs no repository and must not know how a version is stored.
+//! Benchmark of compression systems on checkpoint files: size, error, speed and an evaluator's score. It needs no
+//! repository and must not know how a version is stored.
 //!
 //! Everything is in memory: a checkpoint, its encoding and its reconstruction at a time.
 

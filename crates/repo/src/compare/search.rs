@@ -1,11 +1,11 @@
-//! The smallest encoding within an error.
+//! Finds a system's smallest encoding within an error bound.
 
 use super::{Checkpoint, Measured, measure};
 use crate::{RepoError, Result};
 use mdl_codec::baselines::{State, ladder, system};
 
-/// The system at its coarsest rung whose relative L2 error is at most `most`; `None` where not even the finest is. The
-/// ladder is searched by halving, errors taken to fall along it; the rung that is returned was measured.
+/// The system at its coarsest level whose relative L2 error is at most `most`; `None` where not even the finest is. The
+/// ladder is searched by halving, errors taken to fall along it; the level that is returned was measured.
 ///
 /// # Errors
 /// As [`measure`]; a system or a setting that there is not.

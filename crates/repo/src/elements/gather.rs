@@ -1,4 +1,4 @@
-//! Fetches chosen elements of a stored tensor in row-major order.
+//! Gathers chosen elements of a stored tensor in row-major order.
 //!
 //! Runs of bytes are gathered in batches, and each batch decodes a segment once, however the view walks across the
 //! tensor: the work is bounded by what is handed on and what is stored, not by their product with the number of

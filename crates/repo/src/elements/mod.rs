@@ -1,4 +1,5 @@
-//! Elements of a stored tensor, or of a view of one: all of them or a part, and the heads of the files that hold such.
+//! Reads elements of a stored tensor, or of a view of one: all of them or a slice, and writes the headers of files that
+//! hold such.
 
 mod gather;
 mod npy;

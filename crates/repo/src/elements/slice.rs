@@ -1,4 +1,4 @@
-//! numpy's slices: `0:10,:,-1,::2`.
+//! Parses numpy's slices: `0:10,:,-1,::2`.
 
 use crate::{RepoError, Result};
 use std::str::FromStr;

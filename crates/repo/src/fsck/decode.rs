@@ -1,4 +1,4 @@
-//! Decodes every copy of every object and hashes it.
+//! Fsck of objects: decodes every copy of every object and hashes it.
 //!
 //! Tensors are taken by families: one stored whole and all its deltas, decoded segment by segment down the tree, so
 //! that each payload is decoded once however long the chains are, and few segments are in memory.
@@ -91,7 +91,7 @@ impl Families<'_> {
         roots
     }
 
-    /// The copy that a reader takes for a relative of a delta of this depth.
+    /// The copy that a reader takes for a base of a delta of this depth.
     fn below(&self, id: Id, depth: u8) -> std::result::Result<Slot, String> {
         match self.catalog.find(&id) {
             None => Err(format!("its base {} is missing", id.short())),

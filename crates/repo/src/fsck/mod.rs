@@ -1,4 +1,4 @@
-//! The check of everything stored.
+//! Fsck: the integrity check of everything stored.
 
 mod decode;
 mod packs;

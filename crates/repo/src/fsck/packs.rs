@@ -1,4 +1,4 @@
-//! Checks stored bytes: each pack's first bytes and the checksum of every payload.
+//! Fsck of packs: each pack's first bytes and the checksum of every payload.
 
 use super::{Bad, Problem, problem};
 use crate::{

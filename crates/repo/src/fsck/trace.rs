@@ -1,5 +1,5 @@
-//! Follows every reference from the roots: finds what is missing, and for all damage the commits, files and tensors
-//! where it shows.
+//! Fsck of references: follows every one from the roots, finds what is missing, and for all damage the commits, files
+//! and tensors where it shows.
 
 mod look;
 

@@ -1,4 +1,4 @@
-//! The list of packs that are to be deleted: what makes many deletions one step.
+//! The list of doomed packs, which makes many deletions one step.
 //!
 //! Where locks keep others out the list exists only while packs are being deleted: everything that is kept is in other
 //! packs before it is written, and a writer first finishes the deletion. Where they do not it stays, and a pack first
@@ -23,9 +23,9 @@ const HEADER: &str = "mdl condemned 2";
 pub(crate) struct Sentence {
     /// Whether its deletion was decided; else it waits for its grace to be over.
     pub going: bool,
-    /// Which change of the list condemned it.
+    /// Which change of the list doomed it.
     pub change: u64,
-    /// When it was condemned or, of one that goes, when its deletion was last taken up: milliseconds since 1970.
+    /// When it was doomed or, of one that goes, when its deletion was last taken up: milliseconds since 1970.
     pub at_ms: i64,
     /// The grace in force then.
     pub grace_ms: i64,
@@ -43,7 +43,7 @@ impl Sentence {
 pub(crate) struct Condemned {
     /// Changes made to it so far.
     pub change: u64,
-    /// Of the packs that were deleted, the latest change that had condemned one.
+    /// Of the packs that were deleted, the latest change that had doomed one.
     pub deleted: u64,
     pub packs: BTreeMap<PackId, Sentence>,
 }
@@ -192,7 +192,7 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Condemned) -> Result
     }
 }
 
-/// Condemns packs from now on; of those that wait already the grace is shortened where it would last longer.
+/// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
 ///
 /// # Errors
 /// The list is damaged; an I/O error.
@@ -205,7 +205,7 @@ pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms:
         for pack in packs {
             let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
             if !old.going && old.over_ms() > anew.over_ms() {
-                // As if condemned only now: who writes has reckoned with the old grace.
+                // As if doomed only now: who writes has reckoned with the old grace.
                 *old = anew.clone();
             }
         }

@@ -1,7 +1,7 @@
 //! Garbage collection: deletes what no ref, HEAD or reflog can reach.
 //!
 //! Where locks keep others out the order is: kept objects of a mixed pack are durable in a new pack; then the old packs
-//! are condemned, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object
+//! are doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object
 //! readable, and the next writer finishes.
 
 pub(crate) mod condemned;
@@ -73,13 +73,13 @@ pub struct GcReport {
     pub packs_deleted: u64,
     /// Packs whose reachable objects moved to a new one.
     pub packs_rewritten: u64,
-    /// Packs that were condemned: what was in them and is kept is elsewhere, and a later collection deletes them. None
+    /// Packs that were doomed: what was in them and is kept is elsewhere, and a later collection deletes them. None
     /// where locks keep others out: packs are then deleted at once.
     pub packs_condemned: u64,
     /// Bytes of these.
     #[serde(rename = "condemned_bytes")]
     pub bytes_condemned: u64,
-    /// Packs that are condemned and still there, these and earlier ones.
+    /// Packs that are doomed and still there, these and earlier ones.
     pub packs_waiting: u64,
     /// Bytes of these.
     #[serde(rename = "waiting_bytes")]

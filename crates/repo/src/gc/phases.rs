@@ -1,4 +1,4 @@
-//! Collection where no lock keeps writers out: packs are condemned first, and deleted by a later collection once their
+//! Garbage collection in a storage without locks: packs are doomed first, and deleted by a later collection once their
 //! time of grace is over and nothing needs them.
 //!
 //! Everything hangs on one key, the list, and on when it is swapped: what is to be deleted is decided by a swap of the
@@ -28,7 +28,7 @@ use std::{
 
 /// How often a collection begins anew because others changed the list meanwhile.
 const TRIES: usize = 20;
-/// A grace that one call waits for, to delete what it has condemned.
+/// A grace that one call waits for, to delete what it has doomed.
 const SHORT: Duration = Duration::from_secs(10);
 
 /// Runs `f` again where a collector beside it deleted what it was reading, or changed what it went by.
@@ -59,7 +59,7 @@ impl Repo {
         Ok(report)
     }
 
-    /// Deletes what was condemned long enough ago, and condemns what is garbage now.
+    /// Deletes what was doomed long enough ago, and dooms what is garbage now.
     fn round(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
         let storage = &*self.storage;
         let held = self.write_lock()?;
@@ -156,7 +156,7 @@ impl Repo {
         .map(drop)
     }
 
-    /// Takes the condemned packs off the list that hold something which the roots reach: for who is about to build on
+    /// Takes the doomed packs off the list that hold something which the roots reach: for who is about to build on
     /// it.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl Repo {
     }
 }
 
-/// The condemned packs that stay so.
+/// The doomed packs that stay so.
 fn waiting(catalog: &Catalog, plan: &Plan, going: &[usize]) -> Vec<usize> {
     let all = catalog.condemned().map(|(p, _)| p);
     all.filter(|p| !plan.spare.contains(p) && !going.contains(p)).collect()

@@ -1,4 +1,4 @@
-//! Decides what a collection keeps and which packs go.
+//! Plans a garbage collection: what is kept and which packs go.
 
 use super::{GcOptions, WHAT};
 use crate::{
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     pub delete_first: Vec<usize>,
     /// Packs whose kept objects move to a new pack.
     pub rewrite: Vec<usize>,
-    /// Condemned packs that hold something that is kept.
+    /// Doomed packs that hold something that is kept.
     pub spare: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes that are no tensor: the gaps between extents, cut into chunks by content.
+//! Ingests bytes that are no tensor: the gaps between extents, cut into content-defined chunks.
 
 use super::{SMALL_FILE, Sink};
 use crate::{Result, odb::Odb, pack::NewObject, payload::wrap};

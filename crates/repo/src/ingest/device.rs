@@ -1,5 +1,5 @@
-//! Tensors that lie in a device's memory: hashed, compared with their parents' and encoded there, so that only
-//! encodings come to the host.
+//! Ingests tensors in a device's memory: hashed, compared with their parents' and encoded there, so that only encodings
+//! come to the host.
 
 use super::tensors::{BaseRef, Parts, base_of};
 use super::{Bases, Ingest, Sink};

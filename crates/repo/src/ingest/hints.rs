@@ -1,4 +1,4 @@
-//! What a quantiser says about the tensors it made: on which lattice each lies.
+//! Quantiser hints: on which lattice each quantised tensor lies.
 
 use mdl_codec::quant::lattice::Lattice;
 use mdl_files::Extent;

@@ -1,4 +1,4 @@
-//! Tensors: read, hashed, and where new encoded against the parent's tensor of the same name.
+//! Ingests tensors: read, hashed, and where new encoded against the parent's tensor of the same name.
 //!
 //! Small tensors go through memory in batches, read once; a large one is read twice (hashed, then encoded and hashed
 //! again), so that memory stays bounded and unchanged tensors cost only their hash.

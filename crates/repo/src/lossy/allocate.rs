@@ -1,9 +1,9 @@
-//! Which step each weight's lattice has, apart from the knob that all share.
+//! Allocates lattice steps: each weight's step relative to the one parameter that all share.
 //!
-//! Between tensors steps go with sqrt(deviation / rms gradient), scaled so that the knob's zero is the weights' own
-//! deviation (geometric means over the elements); within a tensor rows and columns get factors of sensitivity^(-1/3)
-//! (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that moves makes every
-//! delta larger.
+//! Between tensors steps go with sqrt(deviation / rms gradient), scaled so that the parameter's zero is the weights'
+//! own deviation (geometric means over the elements); within a tensor rows and columns get factors of
+//! sensitivity^(-1/3) (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that
+//! moves makes every delta larger.
 
 use super::model::{Model, Part};
 use super::sensitivity::{Sensitivity, widen};
@@ -11,7 +11,7 @@ use crate::Result;
 use mdl_codec::quant::lattice::{Lattice, Params};
 use std::collections::BTreeMap;
 
-/// By the weight's label: its lattice at the knob's zero, without a seed.
+/// By the weight's label: its lattice at the parameter's zero, without a seed.
 pub(crate) type Allocation = BTreeMap<String, Params>;
 
 /// What decides a tensor's step.

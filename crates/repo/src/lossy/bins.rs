@@ -1,4 +1,4 @@
-//! Thresholds and codebooks of a configuration of bins, for a whole model.
+//! Thresholds and codebooks of a bin configuration, for a whole model.
 //!
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
 //! everywhere but in embeddings).

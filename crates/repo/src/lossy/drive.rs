@@ -1,5 +1,5 @@
-//! The search of one commit: both families against the gate, the smaller one that passes wins, every bit stays where
-//! none does.
+//! The search of one commit: both quantiser families against the gate, the smaller one that passes wins; where none
+//! does the commit is lossless.
 
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;

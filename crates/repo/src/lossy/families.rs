@@ -1,4 +1,4 @@
-//! The two families of quantisers on their ladders, and the paper's cube.
+//! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
 use super::drive::Setting;
 use super::hearing::{Halt, Hearing};
@@ -11,12 +11,12 @@ use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, nei
 
 type Result<T> = std::result::Result<T, Halt>;
 
-/// A knob that used up more of the allowance than this is left where it is.
+/// A parameter that used up more of the allowance than this is left where it is.
 const STICKY: f64 = 0.25;
-/// Rungs towards coarse in one search; the first search of a run may go far.
+/// Levels towards coarse in one search; the first search of a run may go far.
 const REACH: u32 = 4;
 const FIRST_REACH: u32 = 64;
-/// The lattice's knob reaches from 2^2 to 2^-22 times the weights' deviation, and begins at 2^-3.
+/// The lattice's parameter reaches from 2^2 to 2^-22 times the weights' deviation, and begins at 2^-3.
 const COARSEST_OCTAVE: i32 = 2;
 const FINEST_OCTAVE: i32 = 22;
 const FIRST_OCTAVE: i32 = 3;
@@ -133,7 +133,7 @@ impl Setting<'_> {
     }
 }
 
-/// Looks for a rung that is smaller than what passed already: no finer one can win, so there is one trial unless that
+/// Looks for a level that is smaller than what passed already: no finer one can win, so there is one trial unless that
 /// passes.
 fn overtake<T: Trials<i32>>(
     trials: &mut T,

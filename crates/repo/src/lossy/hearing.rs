@@ -1,6 +1,6 @@
-//! One run of the search over what is known of candidates.
+//! One search pass over what is known of candidates.
 //!
-//! A run sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
+//! A pass sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
 //! ahead of it.
 
 use super::make::Choice;
@@ -25,16 +25,16 @@ impl From<RepoError> for Halt {
     }
 }
 
-/// A run.
+/// A pass.
 pub(crate) struct Hearing<'c, 'a> {
     court: &'c mut Court<'a>,
     guesses: &'c [(Choice, Guess)],
-    /// What the run asked for, in order, and whether it asked for a verdict.
+    /// What the pass asked for, in order, and whether it asked for a verdict.
     asked: Vec<(Choice, bool)>,
 }
 
 impl<'c, 'a> Hearing<'c, 'a> {
-    /// A run on what is known; with guesses, one that is only to show what would be asked next.
+    /// A pass on what is known; with guesses, one that is only to show what would be asked next.
     pub fn new(court: &'c mut Court<'a>, guesses: &'c [(Choice, Guess)]) -> Hearing<'c, 'a> {
         Hearing { court, guesses, asked: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! The keys of a policy's text, as TOML has them.
+//! Keys of a policy's TOML.
 
 use mdl_codec::quant::{Config, Metric};
 use serde::Deserialize;
@@ -29,7 +29,7 @@ pub enum Book {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BinsSearch {
-    /// One knob, the number of bins; the first choice of every other list.
+    /// One parameter, the number of bins; the first choice of every other list.
     #[default]
     Ladder,
     /// The paper's cube: guided exhaustive search, then delta neighbourhoods.

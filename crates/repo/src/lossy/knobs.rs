@@ -1,4 +1,4 @@
-//! A search's keys put for choices: the lattice's knob (`Steps`), numbers of bins (`Rungs`), the paper's cube
+//! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
 //! (`Points`).
 
 use super::hearing::{Halt, Hearing};
@@ -9,7 +9,7 @@ use mdl_codec::quant::{Config, Metric};
 
 type Result<T> = std::result::Result<T, Halt>;
 
-/// The lattice's knob as rungs: rung r is a step of 2^(-r * grid / 16).
+/// The lattice's parameter as levels: level r is a step of 2^(-r * grid / 16).
 pub(crate) struct Steps<'h, 'c, 'a> {
     pub hearing: &'h mut Hearing<'c, 'a>,
     pub grid: i32,
@@ -41,7 +41,7 @@ impl Trials<i32> for Steps<'_, '_, '_> {
     }
 }
 
-/// Numbers of bins as rungs; on each the codebooks that the policy names, smallest candidate first.
+/// Numbers of bins as levels; on each the codebooks that the policy names, smallest candidate first.
 pub(crate) struct Rungs<'h, 'c, 'a> {
     pub hearing: &'h mut Hearing<'c, 'a>,
     pub policy: &'h BinsPolicy,
@@ -62,7 +62,7 @@ impl Rungs<'_, '_, '_> {
         }
     }
 
-    /// The choices of a rung, smallest first.
+    /// The choices of a level, smallest first.
     fn choices(&mut self, rung: i32) -> Result<Vec<(u64, Choice)>> {
         let config = self.config(rung);
         let parent = self.hearing.parent_has(&config);

@@ -1,5 +1,5 @@
 //! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and
-//! what storing them would take.
+//! the bytes that storing them would take.
 
 use super::allocate::Allocation;
 use super::bins::{Books, Shelves, needs_gradients};

@@ -1,11 +1,11 @@
-//! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and good enough by a
-//! contract.
+//! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and, by the policy's
+//! limits, good enough.
 //!
-//! Rooms: `policy` (its text's `keys`) says what may be tried and lost, `shelf` keeps policies in the repository.
-//! `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and
-//! codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded `relatives`, `trials` has
-//! it judged. `drive` searches through the `families` and their `knobs`, each run a `hearing` of what is
-//! known. `record` is what a commit remembers of all that.
+//! `policy` (parsed from `keys`) says what may be tried and lost, `shelf` stores policies in the repository. `model`
+//! lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks.
+//! `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`), `trials` has it
+//! judged. `drive` searches through the `families` and their parameters (`knobs`), each search pass a `hearing` of what
+//! is known. `record` is what a commit remembers of all that.
 
 mod allocate;
 mod bins;

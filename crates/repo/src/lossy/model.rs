@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint, each with what may become of it.
+//! The tensors of a checkpoint, each with its treatment (quantised, moment, lossless).
 //!
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*:
 //! the name and shape that roles, rules and matrices go by.

@@ -1,4 +1,4 @@
-//! Optimizer moments under a policy.
+//! Quantises optimizer moments as a policy says.
 
 use super::candidate::Draft;
 use super::keys::Moments;

@@ -1,4 +1,4 @@
-//! The quality record of a commit: the contract, what was measured, and where the next search begins, so that any clone
+//! The quality record of a commit: the policy, what was measured, and where the next search begins, so that any clone
 //! goes on from it.
 
 use super::bins::Books;
@@ -66,7 +66,7 @@ pub(crate) struct State {
     /// The family that won last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub winner: Option<String>,
-    /// The lattice's knob, in sixteenths of an octave.
+    /// The lattice's parameter, in sixteenths of an octave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lattice: Option<i32>,
     /// Place on the ladder of bins, or in the cube.

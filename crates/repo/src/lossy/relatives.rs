@@ -1,4 +1,4 @@
-//! Decoded tensors that candidates are sized against.
+//! Cache of decoded bases (parent and grandparent), against which candidates are sized.
 //!
 //! The parent's tensor and its own base are the same for all candidates of a search, and the end of a chain: decoded
 //! for each candidate they would make a commit dearer with every commit before it.

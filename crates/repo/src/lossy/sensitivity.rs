@@ -1,4 +1,4 @@
-//! How much each weight matters: the gradient's moving average from a file, or Adam's v where the checkpoint has it.
+//! Sensitivity of each weight: the gradient's moving average from a file, or Adam's v where the checkpoint has it.
 //!
 //! Names are matched whole, or by their end where a wrapper put something before them (`model.wte.weight` and
 //! `wte.weight`). A moment that only has its parameter's place in the optimizer (`state.3.exp_avg_sq`) is matched where

@@ -1,5 +1,5 @@
-//! Policies in the repository: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in
-//! the reflog and what a commit was made under is never guessed.
+//! Stored policies: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in the reflog
+//! and what a commit was made under is never guessed.
 
 use super::policy::{BUILT_IN, Policy};
 use crate::{

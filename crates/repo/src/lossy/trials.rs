@@ -1,4 +1,4 @@
-//! Candidates on trial: each is made, sized and judged once, several side by side where the evaluator can.
+//! Trials of candidates: each is made, sized and judged once, several side by side where the evaluator can.
 
 use super::Evaluator;
 use super::candidate::Scratch;
@@ -35,13 +35,13 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The same to one who did not ask for a verdict.
+    /// The same for a caller that asked for no verdict.
     pub(crate) fn unjudged(&self) -> Trial {
         Trial { measured: None, evaluated: false, passes: false, ..self.clone() }
     }
 }
 
-/// The court.
+/// The table of trials: every candidate made so far, and its verdict.
 pub(crate) struct Court<'a> {
     pub maker: Maker<'a>,
     pub exact: f64,
@@ -93,7 +93,7 @@ pub(crate) fn describe(choice: &Choice) -> String {
 }
 
 impl<'a> Court<'a> {
-    /// A court that lets nothing through until it is told what is exact and what may be lost.
+    /// A table that passes no candidate until it is told what is exact and what may be lost.
     pub fn new(maker: Maker<'a>, scratch: &'a Scratch, evaluator: &'a mut dyn Evaluator) -> Court<'a> {
         Court {
             maker,

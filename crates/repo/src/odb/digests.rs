@@ -1,4 +1,4 @@
-//! What other tools call a file: its SHA-256, and its id in git.
+//! Digests that other tools know a file by: its SHA-256, and its git blob id.
 
 use super::Odb;
 use crate::index::Digests;

@@ -1,5 +1,4 @@
-//! Which pack has an object: the packs there are, the index over them, and all their footers where the index cannot
-//! tell.
+//! Object lookup: finds which pack has an object, by the index and, where that cannot tell, all packs' footers.
 //!
 //! What the index has is checked against the pack's footer; what it lacks is believed only where a wrong "no" costs no
 //! more than storing an object again.
@@ -210,7 +209,7 @@ impl Odb {
             let Some(pack) = self.try_load(state, id) else { continue };
             for r in pack.records() {
                 let slot = all.entry(r.id).or_insert((id, r.depth));
-                // A condemned copy is good to be read, and may be the only one that a chain descends over.
+                // A doomed copy is good to be read, and may be the only one that a chain descends over.
                 let rank = |pack, depth| {
                     let unreadable = state.unreadable.contains(&(pack, r.id));
                     (unreadable, depth, state.condemned.packs.contains_key(&pack))

@@ -1,4 +1,4 @@
-//! What a partial repository does about an object that it does not hold: it has it brought.
+//! Fetches missing objects of a partial repository through its promisor.
 
 use super::Odb;
 use crate::Result;

@@ -1,4 +1,4 @@
-//! The list of copies that a check could not read.
+//! The list of object copies that a check could not read.
 
 use crate::{
     Result,

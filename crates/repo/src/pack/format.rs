@@ -1,4 +1,4 @@
-//! The bytes of a pack: records, footer, trailer.
+//! Pack encoding: records, footer, trailer.
 
 use crate::{
     RepoError, Result,

@@ -1,4 +1,4 @@
-//! Every pack and every copy of every object, with the copy that readers would take.
+//! Catalog of every pack and every copy of every object, with the copy that readers would take.
 //!
 //! It reads footers from storage itself instead of asking the odb, whose footers may be older than the files.
 
@@ -58,13 +58,13 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     pub packs: Vec<Shelf>,
-    /// Packs (and the list of condemned ones) that cannot be read, and why.
+    /// Packs (and the list of doomed ones) that cannot be read, and why.
     pub damaged: Vec<(String, RepoError)>,
     /// Keys among the packs that are none.
     pub strays: Vec<String>,
     /// Whether the repository is partial: contents that are not here are elsewhere, and no damage.
     pub partial: bool,
-    /// The list of condemned packs that this goes by.
+    /// The list of doomed packs that this goes by.
     pub seen: Seen,
     unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
@@ -75,7 +75,7 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads every footer. Of several copies with the same depth one that is not condemned is preferred, then the one
+    /// Reads every footer. Of several copies with the same depth one that is not doomed is preferred, then the one
     /// in the pack that `order` puts first. Packs whose deletion was decided are not there.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Catalog {
         Catalog::read_but(storage, order, |s| s.going)
     }
 
-    /// As `read`, without any pack that is condemned.
+    /// As `read`, without any pack that is doomed.
     ///
     /// # Errors
     /// As `read`.
@@ -294,7 +294,7 @@ impl Catalog {
         Location { pack: self.packs[slot.pack as usize].pack.clone(), record: self.record(slot).clone() }
     }
 
-    /// The packs that are condemned.
+    /// The packs that are doomed.
     pub fn condemned(&self) -> impl Iterator<Item = (usize, &Sentence)> {
         let all = self.packs.iter().enumerate();
         all.filter_map(|(p, s)| Some((p, s.condemned.as_ref()?)))

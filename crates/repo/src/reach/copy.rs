@@ -1,4 +1,4 @@
-//! Copies payloads from pack to pack as they are, verified on the way.
+//! Copies encoded payloads from pack to pack, verified on the way.
 
 use super::catalog::{Catalog, Slot};
 use crate::{

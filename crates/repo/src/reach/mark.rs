@@ -1,4 +1,4 @@
-//! Marks what can be reached: objects point at objects, tensors at their delta bases.
+//! Marks reachable objects: from commits to tensors, and from tensors to their delta bases.
 
 use super::catalog::{Catalog, Slot};
 use crate::{RepoError, Result, error::bad_object, storage::Storage};
@@ -161,7 +161,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Marks a copy that stays where it is: its object, and the relatives of this very copy.
+    /// Marks a copy that stays where it is: its object, and the bases of this very copy.
     ///
     /// # Errors
     /// An I/O error.

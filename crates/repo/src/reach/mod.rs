@@ -1,4 +1,4 @@
-//! Reachability: what exists in the packs, what the refs hold on to, and how one becomes the other.
+//! Reachability: the catalog of objects in packs, the roots, and the marking from one to the other.
 
 mod catalog;
 mod copy;

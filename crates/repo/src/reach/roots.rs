@@ -1,4 +1,4 @@
-//! Where reachability begins: refs, HEAD, the reflog.
+//! Roots of reachability: refs, HEAD, the reflog.
 
 use crate::{
     RepoError, Result,

@@ -1,4 +1,4 @@
-//! The reflog: every move of a ref, and of HEAD, written down.
+//! The reflog: every move of a ref, and of HEAD.
 //!
 //! A log line is appended *before* its ref moves, so no move is ever missing; a line whose move did not happen is not
 //! part of the chain that ends at the ref's present value, and reading follows that chain.

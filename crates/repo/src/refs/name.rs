@@ -1,4 +1,4 @@
-//! What refs are called: full names that are looked up, made of names that users give.
+//! Ref names: full names, and those made of the short names that users give.
 
 use super::{HEADS, REMOTES, TAGS};
 use crate::{

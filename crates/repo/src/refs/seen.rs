@@ -1,4 +1,4 @@
-//! What HEAD's commit was when the user of this work tree last moved it: what the files here are of.
+//! The stored work-tree base: HEAD's commit when the user of this work tree last moved it, which its files come from.
 //!
 //! Others move branches too: pushes to this repository, and work trees that share its storage. Handles that work for
 //! them note nothing, so that what is noted falls behind, and a commit can tell. Before a move both its ends are noted:

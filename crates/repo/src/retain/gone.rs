@@ -1,5 +1,5 @@
-//! What the record means for everything that walks versions: whose contents need not be there, and the files of a
-//! version or why there are none.
+//! Pruned versions in reachability walks: whose contents need not be there, and the files of a version or why there are
+//! none.
 
 use super::record::Pruned;
 use crate::{

@@ -1,4 +1,4 @@
-//! Retention: `prune` lets go of the contents of versions that no rule keeps, and takes that back.
+//! Retention: `prune` drops the contents of versions that no rule keeps; a prune can be undone.
 //!
 //! Before a version is pruned everything that stays is looked for in the packs, by their footers: what cannot be shown
 //! to be there does not count as kept, and then nothing is pruned.

@@ -1,4 +1,4 @@
-//! Which versions of a branch its rules keep: pure, over steps, times and metrics.
+//! Retention rules: which versions of a branch are kept, from steps, times and metrics alone.
 //!
 //! The rules have the names and meanings of Orbax' preservation policies.
 

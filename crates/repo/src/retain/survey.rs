@@ -1,4 +1,4 @@
-//! Which versions there are, and why each is kept: rules branch by branch, names, other branches, resumed runs.
+//! Surveys versions and why each is kept: rules branch by branch, names, other branches, resumed runs.
 
 use super::{Retention, record::Pruned, rules::Facts};
 use crate::{

@@ -1,4 +1,5 @@
-//! Moves the ref to what a session has decided on, for itself or for a finisher that died, and says so in its state.
+//! Finishes a session: moves the ref to the commit that was decided on, for itself or for a finisher that died, and
+//! notes it in the state.
 
 use super::{
     Keys,

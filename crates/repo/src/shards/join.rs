@@ -1,4 +1,4 @@
-//! Joins what the ranks of a session have put into one version.
+//! Joins the shards of a session's ranks into one version.
 
 use super::{
     Keys,

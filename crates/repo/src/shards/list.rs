@@ -1,4 +1,4 @@
-//! Which sessions there are, and how far each is.
+//! Lists sessions and how far each is.
 
 use super::{
     Keys, SHARDS, parts,

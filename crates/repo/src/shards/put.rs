@@ -1,4 +1,4 @@
-//! A rank puts its files: stored like those of a commit, then written down.
+//! Stores a rank's files like those of a commit, then writes its record.
 
 use super::{
     Keys,

@@ -1,4 +1,4 @@
-//! What a rank has put, as it is written down: its files and what storing them took.
+//! The record of a rank: its files and what storing them took.
 
 use super::Keys;
 use crate::{RepoError, Result, contents::Stored, storage::Storage};

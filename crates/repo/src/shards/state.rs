@@ -1,4 +1,4 @@
-//! The one key of a session that decides: still collecting, or which commit it became.
+//! The state of a session, its one deciding key: still collecting, or which commit it became.
 
 use super::{
     Keys,

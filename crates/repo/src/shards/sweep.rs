@@ -1,5 +1,5 @@
-//! What sessions leave: records hold on to what they name for the time of grace, and then go, whether they were
-//! joined or not.
+//! Sweeps old sessions: records keep what they name for the time of grace, and then go, whether they were joined or
+//! not.
 
 use super::{Keys, SHARDS, STATE, parts, record::Record};
 use crate::{

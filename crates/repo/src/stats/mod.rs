@@ -1,4 +1,4 @@
-//! Where the bytes are: by branch, file, tensor, kind, scheme and chain depth.
+//! Storage statistics: bytes by branch, file, tensor, kind, scheme and chain depth.
 
 mod gather;
 mod names;

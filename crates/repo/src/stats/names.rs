@@ -1,4 +1,4 @@
-//! Bytes by file path and by tensor name, over all versions.
+//! Statistics by file path and by tensor name, over all versions.
 
 use super::{
     Stats, TOP, TensorStats,

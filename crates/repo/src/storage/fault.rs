@@ -1,4 +1,4 @@
-//! Storage that fails on purpose: kills, full disks, input/output errors at a chosen change.
+//! Fault injection below a storage: kills, full disks, input/output errors at a chosen change.
 //!
 //! The model: what a storage call reported as done survives a kill, everything else is as if it had not happened,
 //! except that an append may leave a part of its bytes. An upload that was not finished is gone.

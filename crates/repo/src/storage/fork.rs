@@ -1,5 +1,5 @@
-//! What a fork must not cut in two: open files, which a forked child closes before it does anything else, and sections
-//! in which no thread of this process forks.
+//! Fork safety: open files are closed in a forked child before it does anything else, and no thread of this process
+//! forks inside certain sections.
 
 use std::{
     cell::UnsafeCell,

@@ -1,4 +1,4 @@
-//! What stored values are called: keys and prefixes that stay below the root of a storage, whatever they were made of.
+//! Keys and prefixes of stored values: checked, so that they stay below the root of a storage.
 
 use crate::{RepoError, Result};
 use mdl_objects::Id;

@@ -179,7 +179,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn delete(&self, key: &Key) -> Result<()>;
 
     /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and
-    /// mean nothing: a collector then condemns first and deletes a time of grace later.
+    /// mean nothing: a collector then dooms first and deletes a time of grace later.
     fn excludes(&self) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! File systems of other machines, where it is up to the server whether a lock keeps others out.
+//! Detects network file systems, where it is up to the server whether a lock keeps others out.
 
 use std::path::Path;
 

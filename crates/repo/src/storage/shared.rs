@@ -1,4 +1,5 @@
-//! A repository that a group of users writes to: rights of files there do not depend on who made them.
+//! Shared repositories (as with git's `core.sharedRepository`): a group of users may read and write all files,
+//! whichever user made them.
 
 use super::local::failed;
 use crate::Result;

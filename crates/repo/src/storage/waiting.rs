@@ -1,4 +1,4 @@
-//! Waits for locks, told to the user: who holds it, as far as the system says.
+//! Waits for locks, and tells the user who holds them, as far as the system says.
 
 use std::{
     fmt,

@@ -1,5 +1,5 @@
-//! Takes in packs that came from elsewhere: each object's stored bytes are checked, each is decoded and hashed, and
-//! only then does any of it count.
+//! Receives packs from other repositories: each object's stored bytes are checked, each is decoded and hashed, and only
+//! then does any of it count.
 //!
 //! What is here already is not taken in again. How many deltas a tensor is away from one stored whole is counted anew:
 //! the other side's chains are not ours. What is new can only stand on what is new or on what was there before, so

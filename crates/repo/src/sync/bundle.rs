@@ -1,4 +1,4 @@
-//! A bundle: a pack that does not exist yet, told by what it will hold and where that lies now.
+//! A bundle: a pack still to be written, described by the objects it will hold and where their bytes are now.
 //!
 //! The same objects make the same bundle, byte for byte, on both sides and every time: a transfer that was cut off goes
 //! on.

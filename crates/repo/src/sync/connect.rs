@@ -1,4 +1,4 @@
-//! The last step of a transfer: refs come to hold on to what arrived, once all of it is seen to be there.
+//! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
 use crate::{
     RepoError, Result,

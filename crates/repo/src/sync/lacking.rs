@@ -1,4 +1,4 @@
-//! Takes out of a plan what one side needs of it.
+//! Picks from a plan the objects that the receiver is missing.
 
 use super::plan::Plan;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use mdl_objects::Id;
 use std::collections::{HashMap, HashSet};
 
-/// Of a tensor whose chain would come along with it, the chain may be this much longer than its foot (in quarters of
+/// Of a tensor whose chain would come along with it, the chain may be this much longer than its root (in quarters of
 /// it) before the tensor is rather asked for whole: encoding anew costs the other side time.
 const CHAIN_QUARTERS: u64 = 5;
 
@@ -91,7 +91,7 @@ fn incomplete(id: &Id) -> RepoError {
     RepoError::corrupt(what, "others are differences to it, and the other side does not offer it")
 }
 
-/// The lacking tensors below one.
+/// The missing tensors in the chain below one.
 fn dragged<'a>(
     known: &HashMap<Id, (PackId, &'a Record, bool)>,
     lacking: &HashSet<Id>,

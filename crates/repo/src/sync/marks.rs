@@ -1,4 +1,4 @@
-//! What is on record of pruned versions when versions arrive.
+//! Marks of pruned versions, taken over and lifted when versions arrive.
 
 use crate::{
     Result,

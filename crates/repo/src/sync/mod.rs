@@ -1,4 +1,4 @@
-//! What travels between repositories: which objects one lacks that another has, how their encoded bytes are put
+//! Transfers between repositories: which objects one is missing that another has, how their encoded bytes are put
 //! together, and how what arrived is checked before it counts. Specified in docs/protocol.md.
 
 mod arrive;

@@ -1,4 +1,5 @@
-//! A storage with packs in it that are not there yet: so that what arrived is read like what is stored, before it is.
+//! Quarantine: a storage overlay with received packs in it, so that objects are read and checked before they are
+//! stored.
 
 use crate::{
     RepoError, Result,

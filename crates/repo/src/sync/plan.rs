@@ -1,4 +1,4 @@
-//! A plan: the objects that one side offers, and where in its packs their encoded bytes lie. Specified in
+//! A transfer plan: the objects that one side offers, and where in its packs their encoded bytes are. Specified in
 //! docs/protocol.md, "Plans".
 
 use crate::{

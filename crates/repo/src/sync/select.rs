@@ -86,7 +86,7 @@ impl Repo {
             go_on(progress, WHAT)?;
             offers.add(self.odb().need(id, Missing::Object)?, true);
         }
-        // Whatever a tensor is a difference to, down to the feet of the chains: who asks knows where to stop.
+        // Whatever a tensor is a difference to, down to the chain roots: the receiver knows where to stop.
         let mut stack: Vec<Id> = offers.relatives();
         let mut below = HashSet::new();
         while let Some(id) = stack.pop() {

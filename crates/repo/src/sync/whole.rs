@@ -1,4 +1,4 @@
-//! Encodes tensors to stand alone, for one who lacks what they are differences to.
+//! Encodes tensors without a base, for a receiver that lacks their bases.
 
 use super::plan::{Offer, Plan};
 use crate::{

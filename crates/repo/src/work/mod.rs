@@ -1,4 +1,4 @@
-//! The work tree: which files there are, and what they are as objects.
+//! The work tree: its files, and their ids as objects.
 
 mod lock;
 mod pages;

@@ -1,6 +1,6 @@
-//! Writes through memory maps, made visible in a file's times. Linux moves the times at the first write to a page that
-//! is clean, and at no later one until the page was written out: so pages are written out before a file's state is
-//! taken for anything.
+//! Makes writes through memory maps show in a file's times. Linux moves the times at the first write to a page that is
+//! clean, and at no later one until the page was written out: so pages are written out before a file's state is relied
+//! on.
 
 use crate::{RepoError, Result};
 use rustix::fs::fstatfs;

@@ -1,5 +1,5 @@
-//! Removes a directory or file whose bytes were compared with a version: file by file, and only what was compared.
-//! Whatever else turns up stays, and comes back under its name.
+//! Removes a directory or file that was compared with a version: file by file, and only what was compared. Whatever
+//! else turns up stays, and comes back under its name.
 
 use super::stat::FileState;
 use crate::{RepoError, Result};

@@ -1,4 +1,4 @@
-//! Digests that others know files by: remembered in the index, and never needed.
+//! Digests that other tools know files by: remembered in the index, and never needed.
 
 use crate::support::{Place, place};
 use mdl_objects::{Id, Kind};

@@ -1,4 +1,4 @@
-//! Parts of tensors: what numpy would choose, in pieces of bounded length.
+//! Slices of tensors: what numpy would choose, in pieces of bounded length.
 
 use crate::support::{Noise, Place, le, place, shaped};
 use mdl_objects::{Manifest, TensorRef, ViewRef};

@@ -1,4 +1,4 @@
-//! The repository's promises: storage, versions, maintenance, lossy commits.
+//! Integration tests of mdl-repo: storage, versions, maintenance, lossy commits.
 
 mod digests;
 mod elements;

@@ -1,4 +1,4 @@
-//! History in pages: together they are the history, whatever the clocks said.
+//! History in pages: together they are the whole history, whatever the commits' clocks said.
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind, Signature};

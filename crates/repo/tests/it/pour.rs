@@ -1,5 +1,5 @@
-//! Files handed on in order: what `pour` gives is what `restore` writes, for files of every make, and never wrong bytes
-//! with a good end.
+//! Streamed files: `pour` gives the bytes that `restore` writes, for files of every make, and never ends well on wrong
+//! bytes.
 
 use crate::support::{Noise, safetensors};
 use mdl_codec::CpuEngine;

@@ -1,4 +1,4 @@
-//! Moves that a client asks for from afar: refs by their full names, commits that expect the branch where it was seen.
+//! Ref moves asked for by a remote client: refs by their full names, commits that expect the branch where it was seen.
 
 use crate::support::{Place, place};
 use mdl_objects::{Id, Kind, Signature};

@@ -1,4 +1,4 @@
-//! The rules of retention as properties, over versions from thin air.
+//! The rules of retention as properties, over generated versions.
 
 use mdl_repo::{BestMode, Facts, Retention};
 use proptest::{collection::vec, option, prelude::*};

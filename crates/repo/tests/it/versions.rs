@@ -1,4 +1,4 @@
-//! Versions come back as they were committed, and cost what they should.
+//! Commit and checkout: versions come back as they were committed, and cost what they should.
 
 use crate::support::{Noise, place, safetensors};
 use mdl_repo::{CheckoutOptions, CommitRequest, ErrorKind, Head, Progress, RepoError, Silent};

@@ -1,4 +1,4 @@
-//! Damaged palettes, and what goes over the bus. Whatever the bytes say, the device does as the processor does.
+//! Damaged palettes, and what goes over the bus: whatever the bytes say, the device does as the CPU does.
 
 use super::{Case, decode, encode, family, put};
 use crate::device::session::{Buffer, Lane, Session};

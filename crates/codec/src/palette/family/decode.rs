@@ -1,4 +1,4 @@
-//! Reads palettes with two relatives.
+//! Decoder of palettes with two bases.
 
 use super::super::Table;
 use super::super::decode::Part;

@@ -1,4 +1,4 @@
-//! Writes palettes with two relatives.
+//! Encoder of palettes with two bases.
 
 use super::super::lookup::{Nearest, each, turn_back};
 use super::plan::Plan;

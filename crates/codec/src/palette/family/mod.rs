@@ -1,5 +1,5 @@
-//! Scheme "palette delta 2": levels in the context of what parent and grandparent have there, seen from the child's own
-//! table.
+//! Scheme "palette delta 2": palette indices in the context of what parent and grandparent have there, looked up in the
+//! child's own table.
 //!
 //! A table for each pair of places would not fit a cache, nor pay for itself: a tree over the parent's place, its last
 //! move, and whether it is a level at all leaves at most 32. Numbers that are no level (Inshrinkerator protects up to 1

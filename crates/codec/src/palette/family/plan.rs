@@ -1,5 +1,4 @@
-//! What is decided about a segment with two relatives once its symbols are counted: the tree of contexts, tables,
-//! lanes, the header.
+//! The plan of a segment with two bases, made from its symbol counts: tree of contexts, tables, lanes, header.
 
 use super::super::Table;
 use super::super::plan::Head;
@@ -11,7 +10,7 @@ use crate::tables::{normalise, put};
 use crate::tree::{Counts, Tree};
 use crate::{Scheme, lanes};
 
-/// How a segment is coded against two relatives.
+/// How a segment is coded against two bases.
 #[derive(Debug)]
 pub struct Plan {
     counts: Counts,

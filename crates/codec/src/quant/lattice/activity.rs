@@ -1,4 +1,4 @@
-//! What the elements before a group say about it: how far levels moved lately, and in the same column.
+//! Activity: a coding context from the elements before a group, how far levels moved lately, and in the same column.
 //!
 //! Everything is in 1/256 of a level. Two averages: of the groups before (each weighs half of the next), and of the
 //! column (a sixteenth for the newest). A column here is a place modulo the smallest multiple of the matrix's columns

@@ -1,4 +1,4 @@
-//! Cells of a lattice and the arithmetic in them.
+//! Lattice cells and their f32 arithmetic.
 //!
 //! All arithmetic is f32, each operation rounded to nearest, ties to even, in the order written here, none fused:
 //! `x = w / d; x = x - o; q = round(x)` and `y = q + o; y = y * d`. With |q| below 2^20 the level comes back from y

@@ -1,4 +1,4 @@
-//! Bytes back to a segment of a reconstruction, group by group.
+//! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
 use super::activity::Activity;
 use super::cells::{Lattice, number};

@@ -1,4 +1,4 @@
-//! A segment of a reconstruction to bytes.
+//! Lattice encoder: a segment of a reconstruction to bytes.
 
 use super::cells::Lattice;
 use super::symbols::{Block, axes};
@@ -12,7 +12,7 @@ use crate::tree::{Axes, Counts, Tree};
 use crate::{CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme, lanes, simd::Simd};
 use rayon::prelude::*;
 
-/// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the relatives
+/// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the bases
 /// as contexts where that pays; scheme byte first. They may have any values. Without a base a grandparent is not looked
 /// at.
 ///
@@ -49,7 +49,7 @@ pub(crate) fn encode(
     Ok((scheme, out))
 }
 
-/// How many elements a segment of `bytes` bytes has, if it may be encoded on the hint's lattice with relatives of these
+/// How many elements a segment of `bytes` bytes has, if it may be encoded on the hint's lattice with bases of these
 /// lengths.
 ///
 /// # Errors
@@ -111,13 +111,13 @@ impl Plan {
         Plan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
     }
 
-    /// Whether it leaves so much of `n` elements that one without relatives is worth a look: a parent that has nothing
+    /// Whether it leaves so much of `n` elements that one without bases is worth a look: a parent that has nothing
     /// to do with its child costs more than none; one that helps leaves few bits.
     pub fn is_poor(&self, n: usize) -> bool {
         self.cost > (n as u64) << COST_BITS
     }
 
-    /// Whether the plan without relatives is to be taken instead.
+    /// Whether the plan without bases is to be taken instead.
     pub fn is_beaten_by(&self, alone: &Plan) -> bool {
         alone.cost <= self.cost
     }
@@ -141,7 +141,7 @@ impl Plan {
     }
 }
 
-/// The symbols with given relatives, and what they decide.
+/// The symbols with given bases, and what they decide.
 struct Planned {
     blocks: Vec<Block>,
     plan: Plan,

@@ -1,4 +1,4 @@
-//! Floats of 2 and 4 bytes as f32 and back.
+//! Floats of 2 and 4 bytes to f32 and back.
 
 use crate::Dtype;
 

@@ -1,4 +1,4 @@
-//! A segment's own share of a lattice's parameters, so that it decodes without the tensor's.
+//! Header of a lattice segment: its share of the lattice's parameters, so that it decodes without the tensor's.
 //!
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 

@@ -1,4 +1,4 @@
-//! What an encoder is told: on which lattice a segment lies.
+//! The hint of an encoder: on which lattice a segment lies.
 
 use super::cells::Lattice;
 use super::header;

@@ -1,4 +1,4 @@
-//! What the parent and the grandparent say about elements that are not decoded yet.
+//! Prediction and coding context of elements from the parent and the grandparent.
 //!
 //! The prediction is the level of the cell that the parent's value falls into. Its place inside that cell and its last
 //! move (parent minus grandparent) are signed; everything is mirrored so that the first of them that says anything is

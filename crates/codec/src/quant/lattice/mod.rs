@@ -1,4 +1,5 @@
-//! An absolute lattice with dither: a tensor becomes multiples of a step, and only the coder looks at the parent.
+//! Dithered lattice quantiser and its coder: a tensor becomes multiples of a step, and only the coder looks at the
+//! parent.
 //!
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it,
 //! `hint` which one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says

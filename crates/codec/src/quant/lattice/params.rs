@@ -1,4 +1,4 @@
-//! What a lattice is: the step of every element and the seed of the offsets.
+//! Lattice parameters: the step of every element and the seed of the offsets.
 //!
 //! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to
 //! f32.

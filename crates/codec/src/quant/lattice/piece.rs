@@ -1,4 +1,4 @@
-//! What the elements of a piece need of their lattice, in plain numbers.
+//! Lattice parameters of a piece of a tensor, in plain numbers.
 
 use super::Hint;
 use super::cells::Lattice;

@@ -1,4 +1,4 @@
-//! Numbers to a reconstruction.
+//! Lattice quantiser: numbers to a reconstruction.
 
 use super::cells::{Cells, Lattice, number, place, round};
 use super::half::{narrow, widen};

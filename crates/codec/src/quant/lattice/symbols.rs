@@ -1,4 +1,4 @@
-//! A segment of a reconstruction as symbols in raw contexts.
+//! Symbols of a reconstruction's segment in their raw contexts.
 
 use super::activity::{Activity, STEPS, STEPS_ALONE};
 use super::cells::{Lattice, number, place, round};

@@ -1,4 +1,4 @@
-//! The lattice as a whole: whatever is quantised comes back, whatever is broken is refused.
+//! Lattices end to end: whatever is quantised comes back, whatever is broken is refused.
 
 use super::*;
 use crate::bits::Cursor;

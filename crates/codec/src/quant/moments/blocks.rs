@@ -1,4 +1,4 @@
-//! One moment alone: blocks of logarithmic levels below each block's largest.
+//! Block quantiser of one moment: logarithmic levels below each block's largest.
 
 use super::{Bits, Moment, grid};
 use crate::quant::Values;

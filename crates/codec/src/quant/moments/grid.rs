@@ -1,4 +1,4 @@
-//! Magnitudes on a logarithmic grid of the whole number line. Bits and integers only: the same on every machine.
+//! Logarithmic grid of magnitudes over the whole number line. Bits and integers only: the same on every machine.
 
 use super::Bits;
 

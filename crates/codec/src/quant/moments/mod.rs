@@ -1,4 +1,4 @@
-//! Optimizer moments: what a tensor of an optimizer's state is, and a coarser version of it.
+//! Optimizer moments: recognises them by name, and quantises them.
 //!
 //! Adam divides a smoothed gradient m by the root of a smoothed square v, so that what matters of both is their ratio
 //! to their neighbours in time and place, not their absolute precision: logarithmic levels of 4 bits leave the run's

@@ -1,4 +1,4 @@
-//! Which tensors are moments, told from their names.
+//! Recognises moment tensors by their names.
 
 use super::Moment;
 

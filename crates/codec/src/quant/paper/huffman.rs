@@ -1,4 +1,4 @@
-//! Blocks of integer tokens in a canonical Huffman code with its table.
+//! Huffman blocks of integer tokens: a canonical code with its table.
 //!
 //! The alphabet is large and sparse (run lengths), so the table lists the tokens that occur. Code lengths come from the
 //! `huffman-compress` crate, which bounds neither the length nor what a one-token alphabet decodes to; both are settled

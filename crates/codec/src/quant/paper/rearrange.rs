@@ -1,4 +1,4 @@
-//! Deltas in one group per level of the parent, and back (section 6, Algorithms 5 and 6, Figure 9).
+//! Rearranges deltas into one group per level of the parent, and back (section 6, Algorithms 5 and 6, Figure 9).
 //!
 //! Levels migrate at different rates; apart, the restless ones do not break the runs of the others. The arrangement
 //! itself costs nothing: the parent gives it.

@@ -1,4 +1,4 @@
-//! Run lengths by the sign trick (section 6, "Encoding Delta").
+//! Run-length coding by the sign trick (section 6, "Encoding Delta").
 //!
 //! A run of equal values is the negated value, and, only where the run is longer than one, its length after it. Values
 //! are at most 0 and lengths at least 2, so the sign tells them apart.

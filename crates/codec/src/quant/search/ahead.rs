@@ -1,6 +1,6 @@
-//! Which candidates a search will ask for next, whatever comes out for those before them: so several can be measured
-//! side by side while the search goes as if they were measured one by one (Inshrinkerator, section 5: trials are spread
-//! over data-parallel ranks).
+//! Predicts which candidates a search will ask for next, whatever comes out for those before them: so several can be
+//! measured side by side while the search goes as if they were measured one by one (Inshrinkerator, section 5: trials
+//! are spread over data-parallel ranks).
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ const REPLAYS: usize = 8;
 /// A guess at the verdict on a candidate that is not measured yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guess {
-    /// It passes and uses up all that may be lost. That is where a knob that sticks stays, so it is guessed first.
+    /// It passes and uses up all that may be lost. That is where a parameter that sticks stays, so it is guessed first.
     Barely,
     /// It does not pass.
     Fails,
@@ -151,7 +151,7 @@ mod tests {
         let ladder = Ladder { coarsest: 0, finest: 40, reach: 40 };
         let search = |t: &mut Replay<'_, i32>| climb(t, ladder, 4, |_| false);
         let rounds = |width, least: i32| run(width, &|k: &i32| *k >= least, &|k: &i32| *k as u64, &search).1;
-        // Ten rungs towards fine, and four towards coarse.
+        // Ten levels towards fine, and four towards coarse.
         assert!(rounds(4, 14) * 2 <= rounds(1, 14), "{} {}", rounds(4, 14), rounds(1, 14));
         assert!(rounds(4, 0) < rounds(1, 0), "{} {}", rounds(4, 0), rounds(1, 0));
     }

@@ -1,4 +1,5 @@
-//! The paper's configuration cube: every axis a knob from coarse (0) to fine, quality and bytes growing along each.
+//! Guided exhaustive search of the paper's configuration cube: every axis a parameter from coarse (0) to fine, quality
+//! and bytes growing along each.
 //!
 //! Guided exhaustive search is Algorithm 4: the diagonal of a cube is searched by halving; what is coarser than a point
 //! that failed fails, what is finer than one that passed is larger; the mixed sub-cubes that remain are searched alike.

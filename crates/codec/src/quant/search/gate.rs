@@ -1,4 +1,4 @@
-//! What a lossy checkpoint may lose.
+//! Quality gates: what a lossy checkpoint may lose.
 //!
 //! Two gates: the paper's (degradation at most epsilon, section 5), and the progress gate, which allows a fraction of
 //! what the run gains per interval: late in training 5 % of the loss is several checkpoints of progress

@@ -1,25 +1,25 @@
-//! A single knob: rungs from coarse to fine, of which the coarsest that passes is wanted.
+//! Search along a single parameter: its levels go from coarse to fine, and the coarsest that passes is wanted.
 //!
-//! The knob sticks: where a rung passed last time, it is tried first, and kept without another evaluation if it uses up
-//! a fair part of what may be lost, since a coarser rung would then hardly pass. That takes two to three evaluations a
-//! checkpoint.
+//! The parameter sticks: where a level passed last time, it is tried first, and kept without another evaluation if it
+//! uses up a fair part of what may be lost, since a coarser level would then hardly pass. That takes two to three
+//! evaluations a checkpoint.
 
 use super::Trials;
 
-/// A knob's rungs.
+/// A parameter's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ladder {
-    /// The coarsest rung.
+    /// The coarsest level.
     pub coarsest: i32,
     /// The finest.
     pub finest: i32,
-    /// Most rungs to go towards coarse in one search.
+    /// Most levels to go towards coarse in one search.
     pub reach: u32,
 }
 
-/// Finds the coarsest rung that passes (and is no larger than the next finer one), from `start` on; rungs ascend from
-/// coarse to fine. `enough(trials)` says whether the rung that just passed uses so much of the allowance that a coarser
-/// one is not worth a trial. None: not even the finest passes.
+/// Finds the coarsest level that passes (and is no larger than the next finer one), from `start` on; levels ascend from
+/// coarse to fine. `enough(trials)` says whether the level that just passed uses so much of the allowance that a
+/// coarser one is not worth a trial. None: not even the finest passes.
 ///
 /// # Errors
 /// What the trials return.
@@ -36,7 +36,7 @@ pub fn climb<T: Trials<i32>>(
         }
         return coarser(trials, ladder, at).map(Some);
     }
-    // Strides double, so that a bad start does not cost an evaluation a rung; what lies between is then halved.
+    // Strides double, so that a bad start does not cost an evaluation a level; what lies between is then halved.
     let (mut failed, mut stride) = (at, 1);
     loop {
         if failed == ladder.finest {
@@ -59,8 +59,8 @@ pub fn climb<T: Trials<i32>>(
     Ok(Some(at))
 }
 
-/// Goes on from a rung that passed towards coarse, as long as that passes and is smaller: next to a parent on another
-/// rung, the coarser one need not be.
+/// Goes on from a level that passed towards coarse, as long as that passes and is smaller: next to a parent on another
+/// level, the coarser one need not be.
 ///
 /// # Errors
 /// What the trials return.
@@ -79,7 +79,7 @@ pub fn coarser<T: Trials<i32>>(trials: &mut T, ladder: Ladder, from: i32) -> Res
 mod tests {
     use super::*;
 
-    /// The first rung that passes, and what was asked.
+    /// The first level that passes, and what was asked.
     struct From(i32, Vec<i32>);
 
     impl Trials<i32> for From {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(climb(&mut far, ladder, 9, |_| false), Ok(Some(5)));
     }
 
-    /// Rung 5 is the parent's: next to it every other is larger.
+    /// Level 5 is the parent's: next to it every other is larger.
     struct Parent(Vec<i32>);
 
     impl Trials<i32> for Parent {

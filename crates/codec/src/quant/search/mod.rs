@@ -1,8 +1,8 @@
 //! The configuration manager (Inshrinkerator, section 5): which candidate is small enough and still good enough.
 //!
 //! `gate` says what may be lost, `cube` walks the paper's configuration cube (Algorithm 4, delta neighbourhood),
-//! `ladder` a single knob that sticks (the lattice's step, a number of bins). `ahead` says what can be measured side by
-//! side.
+//! `ladder` a single parameter that sticks (the lattice's step, a number of bins). `ahead` says what can be measured
+//! side by side.
 
 mod ahead;
 mod cube;

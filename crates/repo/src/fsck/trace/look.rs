@@ -1,4 +1,4 @@
-//! Looks single objects up for the trace and keeps its books: which problem each is, and where it shows.
+//! Looks up single objects for the reference check and records problems: what each is, and where it shows.
 
 use super::{Affected, MAX_AFFECTED, Trace, problem};
 use crate::{RepoError, Result};

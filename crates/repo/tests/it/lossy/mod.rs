@@ -1,4 +1,4 @@
-//! Lossy commits: what comes out is what was judged, searches go on from the record, nothing breaks on hostile tensors.
+//! Lossy commits: the version holds what was judged, searches go on from the record, nothing breaks on hostile tensors.
 
 pub mod model;
 mod side_by_side;

@@ -1,4 +1,4 @@
-//! The check: clean where all is well, exact where it is not, never at a loss.
+//! Fsck: clean where all is well, exact about damage, and it never gives up.
 
 use super::setup::*;
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! Collection: what goes, what stays, what is refused.
+//! Garbage collection: what goes, what stays, what is refused.
 
 use super::setup::*;
 use mdl_repo::{ErrorKind, GcOptions, Silent, storage::Storage};

@@ -1,5 +1,5 @@
-//! Several handles on one repository, each with what it remembers: none takes what it has not seen for absent, none
-//! steps over another's move.
+//! Several handles on one repository, each with its caches: none takes what it has not seen for absent, none overrides
+//! another's move.
 
 use super::setup::*;
 use mdl_objects::Id;

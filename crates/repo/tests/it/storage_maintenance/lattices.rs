@@ -1,5 +1,5 @@
-//! Quantised tensors in a repository: on a lattice where a hint says so, against the base and its base, and all that
-//! upkeep makes of that. What the schemes are, the codec's tests look at.
+//! Quantised tensors in a repository: on a lattice where a hint says so, against parent and grandparent, through
+//! compaction, collection and fsck. The schemes themselves are tested in the codec.
 
 use super::setup::*;
 use mdl_codec::{

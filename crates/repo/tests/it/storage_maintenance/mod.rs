@@ -1,4 +1,4 @@
-//! Storage and its upkeep: one binary, one file per promise.
+//! Storage and maintenance: one file per subject.
 
 mod compact;
 mod conformance;

@@ -1,4 +1,4 @@
-//! Parts of tensors out of damaged packs: no byte that was not written is ever given out.
+//! Slices of tensors in damaged packs: no byte that was not written is ever given out.
 
 use super::setup::*;
 use mdl_objects::{Kind, Mode};

@@ -124,7 +124,7 @@ fn a_writer_that_slept_through_both_phases_is_told() {
 
 #[test]
 fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
-    // A pack that was published in time, by a writer whose ref never moved, refers to a condemned one.
+    // A pack that was published in time, by a writer whose ref never moved, refers to a doomed one.
     let (storage, repo, [_, (id, side)]) = scene();
     let slow = repo.hold(&id).expect("hold");
     let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
@@ -148,7 +148,7 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     collect(&at(&storage), GRACE);
     pack.finish(&slow).expect("in time");
     pass(&storage, GRACE);
-    // Another relies on that pack alone: the one below must not go before this has been condemned for a while, too.
+    // Another relies on that pack alone: the one below must not go before this has been doomed for a while, too.
     let other = at(&storage);
     let held = other.hold(&tag).expect("hold");
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);
@@ -178,7 +178,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
         branch: Some("joined".to_owned()),
         ..CommitRequest::default()
     };
-    // A file staged long before it is joined, and condemned since.
+    // A file staged long before it is joined, and doomed since.
     collect(&repo, GRACE);
     assert_eq!(condemned(&storage).len(), 1);
     let id = at(&storage).commit(&request, &Silent).expect("join").id;
@@ -202,7 +202,7 @@ fn a_mixed_pack_is_rewritten_and_a_compaction_condemns() {
     drop_branch(&repo, "side");
     let report = collect(&repo, GRACE);
     assert!(report.packs_rewritten > 0 && report.packs_deleted == 0, "{report:?}");
-    // Nothing of what was rewritten is stored a second time, though it is in condemned packs too.
+    // Nothing of what was rewritten is stored a second time, though it is in doomed packs too.
     let stored = at(&storage);
     let before = packed_bytes(&storage);
     kept.push((commit(&stored, "main", &main[2]), main[2].clone()));

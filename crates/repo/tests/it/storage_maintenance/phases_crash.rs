@@ -1,4 +1,4 @@
-//! Kill sweeps of both phases: a collection, a compaction or a writer beside condemned packs is killed, or fails, at
+//! Kill sweeps of both phases: a collection, a compaction or a writer beside doomed packs is killed, or fails, at
 //! every change it makes.
 
 use super::{setup::*, unlocked::*};

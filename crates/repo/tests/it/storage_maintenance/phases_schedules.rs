@@ -1,5 +1,5 @@
 //! Writers and collectors in arbitrary order, one step at a time, under a clock that is moved by hand: whatever the
-//! schedule, what a ref that moved holds on to stays.
+//! schedule, what a moved ref reaches stays.
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Signature, Summary, Tree};

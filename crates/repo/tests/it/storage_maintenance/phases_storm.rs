@@ -1,4 +1,4 @@
-//! Writers beside collectors with no lock between them, for many rounds.
+//! Stress test: writers beside collectors with no lock between them, for many rounds.
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! Retention: what goes, what holds on to it, how it comes back, and that nothing is lost whatever dies half-way.
+//! Retention: what goes, what keeps it, how it comes back, and that nothing is lost whatever dies half-way.
 
 use super::{crash::sweep, setup::*};
 use mdl_objects::Id;

@@ -1,4 +1,4 @@
-//! What these tests share: repositories in memory, checkpoints from thin air, versions compared byte for byte.
+//! What these tests share: repositories in memory, generated checkpoints, versions compared byte for byte.
 
 use mdl_objects::Id;
 use mdl_repo::{

@@ -1,4 +1,4 @@
-//! Numbers that add up.
+//! Statistics: the numbers add up.
 
 use super::setup::*;
 use mdl_repo::storage::Prefix;

@@ -1,4 +1,4 @@
-//! Everything at once: writers, readers, collections and compactions beside each other.
+//! Stress test: writers, readers, collections and compactions beside each other.
 
 use super::setup::*;
 use mdl_objects::Id;

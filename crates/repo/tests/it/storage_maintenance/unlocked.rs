@@ -79,7 +79,7 @@ pub fn try_collect(repo: &Repo, grace: Duration) -> Result<GcReport> {
     repo.gc(&options, &Silent)
 }
 
-/// Lines of the list of condemned packs: name, `waits` or `goes`, change, moment, grace.
+/// Lines of the list of doomed packs: name, `waits` or `goes`, change, moment, grace.
 pub fn condemned(storage: &MemoryStorage) -> Vec<Vec<String>> {
     let text = storage.get(&Key::fixed("condemned")).expect("get").unwrap_or_default();
     let text = String::from_utf8(text).expect("text");

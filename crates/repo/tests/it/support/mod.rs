@@ -1,4 +1,4 @@
-//! What the tests of this crate share: throw-away repositories and checkpoint files made from thin air.
+//! What the tests of this crate share: throw-away repositories and generated checkpoint files.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use mdl_codec::{CpuEngine, Engine};
