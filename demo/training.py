@@ -1,4 +1,4 @@
-"""The demo's first part: a GPT is trained, killed, taken up again and branched from; what the log says of it."""
+"""The demo's first part: a GPT is trained, killed, resumed and branched from; then its log."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ impl Context {
         Paint::new(wants_color(self.global.color, io::stderr().is_terminal()))
     }
 
-    /// The engine that was asked for.
+    /// Returns the compression engine that options and environment choose.
     pub fn engine(&self) -> Result<Arc<dyn Engine>> {
         engine(choice(self.global.device)?)
     }
@@ -71,7 +71,7 @@ impl Context {
         Ok(repo)
     }
 
-    /// Prints a document: for eyes on a terminal, else on one line.
+    /// Prints a JSON document: indented on a terminal, else on one line.
     pub fn json(&mut self, value: &impl Serialize) -> Result<()> {
         if io::stdout().is_terminal() {
             serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
@@ -81,20 +81,20 @@ impl Context {
         Ok(writeln!(self.out)?)
     }
 
-    /// Says something that is not what was asked for: on standard error, and not when quiet or for a program.
+    /// Prints a note on standard error, unless `--quiet` or `--json` is given.
     pub fn note(&self, text: &str) {
         if !self.global.quiet && !self.global.json {
-            // There is nowhere to report that standard error is closed.
+            // If standard error is closed there is nowhere to report it.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
 
-    /// Whether a verb that only does something should also say that it did.
+    /// Returns whether to confirm what was done: not with `--quiet`.
     pub fn chatty(&self) -> bool {
         !self.global.quiet
     }
 
-    /// Writes out what is buffered.
+    /// Flushes buffered output.
     pub fn finish(&mut self) -> Result<()> {
         Ok(self.out.flush()?)
     }

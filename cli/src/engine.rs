@@ -6,12 +6,12 @@ use mdl_codec_cuda::Choice;
 use mdl_repo::RepoError;
 use std::{env, sync::Arc};
 
-/// Where to compress, where no option says.
+/// Environment variable: the device to compress on, if no option names one.
 const DEVICE: &str = "MDL_DEVICE";
 
-/// The choice of the option, else of the environment, else automatic.
+/// Returns the choice of the option, else of the environment, else automatic.
 pub fn choice(option: Option<Choice>) -> Result<Choice> {
-    // Set to nothing counts as not set.
+    // Empty counts as not set.
     let named = || env::var(DEVICE).ok().filter(|v| !v.is_empty());
     match (option, named()) {
         (Some(choice), _) => Ok(choice),
@@ -23,7 +23,7 @@ pub fn choice(option: Option<Choice>) -> Result<Choice> {
     }
 }
 
-/// The engine of a choice.
+/// Opens the chosen engine.
 pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
     let hint = "`mdl doctor` says what is there; `--device auto` does without a GPU where there is none";
     mdl_codec_cuda::engine(choice).map_err(|why| refused(format!("no work on {choice}: {why}"), hint))

@@ -17,26 +17,26 @@ pub type Result<T> = std::result::Result<T, CliError>;
 pub enum CliError {
     /// The repository refused or failed.
     Repo(RepoError),
-    /// The same, where the verb knows a truer next step than the error does.
+    /// The same, where the command has a better hint than the error.
     Hinted { error: RepoError, hint: String },
-    /// In words of its own.
+    /// An error of the command itself.
     Said { code: Code, message: String, hint: String },
     /// Standard output failed.
     Output(io::Error),
-    /// The answer was given and it is "no": only the exit code is left to tell.
+    /// The output already says "no": only the exit code is left to set.
     Told(Code),
-    /// A check found damage, and told where.
+    /// A check found damage and has printed where.
     Damaged(u64),
-    /// Some of several things could not be done; the others were. The kind of the first counts.
+    /// Some of several operations failed, the others succeeded. The kind of the first failure gives the exit code.
     Some(Vec<CliError>),
 }
 
 const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
     commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
 
-/// What to do about files in the way, where the verb can be forced.
+/// Hint about files in the way, for commands with `--force`.
 const FORCE: &str = "commit them first, or pass --force to lose the changes";
-/// The same, where it cannot.
+/// The same, for commands without.
 const NO_FORCE: &str = "commit them first, or drop the changes with `mdl checkout HEAD --only FILE --force`";
 
 /// An error of a verb without `--force`.

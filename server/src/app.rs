@@ -60,7 +60,7 @@ impl App {
     /// Opens directories and state; starts no task.
     ///
     /// # Errors
-    /// The directories cannot be had.
+    /// The directories cannot be made or read.
     pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
         let state = options.state_dir()?;
         state::make(&state)?;
@@ -152,7 +152,7 @@ impl App {
         &self.0.readiness
     }
 
-    /// Bytes on their way in.
+    /// Incoming bytes.
     pub fn incoming(&self) -> &Incoming {
         &self.0.incoming
     }

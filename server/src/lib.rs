@@ -93,7 +93,7 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 /// address once connections are accepted.
 ///
 /// # Errors
-/// As [`serve`]; the directories cannot be had.
+/// As [`serve`]; the directories cannot be made or read.
 pub fn run(
     mut options: Options,
     engine: Arc<dyn Engine>,

@@ -8,7 +8,7 @@ use mdl_repo::{HEADS, Repo, RepoError, TAGS};
 /// `step-N` the version of step N, and full names of refs are taken.
 ///
 /// # Errors
-/// It means nothing, or more than one thing; damaged objects; the medium failed.
+/// It means nothing, or more than one thing; damaged objects; an I/O error.
 pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
     let error = match repo.resolve(rev) {
         Ok(id) => return Ok(id),

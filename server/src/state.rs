@@ -33,7 +33,7 @@ pub fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Problem + us
 /// Writes a file that only its owner may read: durably, whole or not at all.
 ///
 /// # Errors
-/// The medium failed; the file is then what it was.
+/// An I/O error; the file is then what it was.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -74,7 +74,7 @@ pub fn now_ms() -> i64 {
 /// Keeps other processes (and threads) from changing a file until it is dropped.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn lock(path: &Path) -> Result<File> {
     make(path.parent().unwrap_or(Path::new(".")))?;
     let mut name = path.as_os_str().to_owned();

@@ -1,4 +1,4 @@
-"""What every bench shares: the machine in words, medians, and Markdown + JSON reports in one shape."""
+"""Shared by the benches: description of the machine, medians, and Markdown + JSON reports in one shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage in buckets keeps the promises of every storage: the suite of the Rust crates, on S3 servers started here."""
+"""Bucket storage passes the common storage tests: the suite of the Rust crates, on S3 servers started here."""
 
 from __future__ import annotations
 

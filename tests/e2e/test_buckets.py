@@ -1,4 +1,4 @@
-"""A bucket is enough for a team: work trees, pushes, servers, collections and sharded commits over S3, against moto.
+"""Repositories in a bucket: work trees, pushes, servers, gc and sharded commits over S3, against moto.
 
 `make test-s3` runs the same against SeaweedFS (MDL_S3=seaweedfs), with more rounds (MDL_S3_ROUNDS) and a larger model
 (MDL_S3_MODEL_MB).

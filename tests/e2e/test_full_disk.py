@@ -1,4 +1,4 @@
-"""A full disk: every verb fails in words and leaves all as it was, or does what it says; commits wait where told to."""
+"""A full disk: every command fails with a message and changes nothing, or succeeds; commits wait where configured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tests/gpu/check.py` without a GPU, on a kit of stand-ins: what it judges, and what gets on the page."""
+"""`tests/gpu/check.py` without a GPU, on a kit of stand-ins: its verdicts, and its report."""
 
 from __future__ import annotations
 

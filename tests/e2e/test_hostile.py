@@ -1,4 +1,4 @@
-"""Names, trees and files made to do harm: a clear message, never a panic, wrong bytes or a write outside."""
+"""Hostile names, trees and files: a clear message, never a panic, wrong bytes or a write outside."""
 
 from __future__ import annotations
 

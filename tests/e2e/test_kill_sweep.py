@@ -1,4 +1,4 @@
-"""Kills commit, gc and compact before every nth system call that changes the disk; the repository must not care.
+"""Kills commit, gc and compact before every nth system call that changes the disk; the repository must stay intact.
 
 `make test` strikes an evenly spaced sample, `make kill-sweep` (MDL_SWEEP=all) every point. After each kill: the
 repository opens, fsck is clean, the ref is the old or the new commit and never another, and a retry works.

@@ -1,4 +1,4 @@
-"""Retention: which versions lose their contents, that the others keep every byte, and that the numbers come true."""
+"""`mdl prune`: which versions lose their contents; the others keep every byte, and predicted savings come true."""
 
 from __future__ import annotations
 

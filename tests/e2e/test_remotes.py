@@ -1,4 +1,4 @@
-"""Clone, fetch, pull and push: what travels, what is refused, what a cut does. Each kind of place is tried in turn."""
+"""Clone, fetch, pull and push: what is sent, refusals, cut transfers. Each kind of remote is tried in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels that say what a run gets back when it goes on from a version: exact-resume, approximate, weights-only."""
+"""Resume labels: what a run gets back when it resumes from a version: exact-resume, approximate, weights-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who did what is in the audit log, under the client's own address, without secrets."""
+"""The audit log: every change and refusal, under the client's own address, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that would become large, and bodies without an end: refused or taken within bounds of memory and disk."""
+"""Decompression bombs and endless bodies: refused, or handled within bounds of memory and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What browsers are kept from: sessions that outlive tokens, names that lead here, pages of other sites, caches."""
+"""Browser security: sessions end with their token, DNS rebinding, requests of other sites, shared caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server over a bucket that others write to as well: hostile requests, foreign objects, and refs without an end."""
+"""A server over a shared bucket: hostile requests, foreign objects, and unbounded numbers of refs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a server when the machine's clock is set: back, forward, by much."""
+"""A server while the machine's clock is set: back, forward, by much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client must not take from others what a server has little of: memory to decode in, disk, jobs, deliveries."""
+"""Fairness between clients for scarce resources: decoding memory, disk, jobs, webhook deliveries."""
 
 from __future__ import annotations
 

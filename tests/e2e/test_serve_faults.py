@@ -1,4 +1,4 @@
-"""What clients, networks and kill -9 do to a running server: nothing is lost, and nothing stays behind."""
+"""Faults of clients and networks, and kill -9: a server loses nothing, and leaves no files behind."""
 
 from __future__ import annotations
 

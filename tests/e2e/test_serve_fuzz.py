@@ -1,4 +1,4 @@
-"""Hostile requests against a server that strace watches: it opens nothing outside, tells no secrets, and goes on.
+"""Hostile requests against a server under strace: it opens nothing outside, reveals no secrets, and goes on.
 
 `MDL_FUZZ_REQUESTS` says how many, `MDL_FUZZ_SEED` which.
 """

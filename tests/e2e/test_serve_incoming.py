@@ -1,4 +1,4 @@
-"""Bytes on their way into a running server: bounded, counted, dropped in the end, and never another repository's."""
+"""Incoming bytes of a server: limited by quotas, dropped when unused, never visible to another repository."""
 
 from __future__ import annotations
 

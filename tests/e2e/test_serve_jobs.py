@@ -1,4 +1,4 @@
-"""Many jobs asked for at once, over several repositories, while others read: all end, and none stops the others."""
+"""Many concurrent jobs over several repositories while others read: all end, and none stops the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a version may say, and how much one answer about many of them holds."""
+"""Limits on the size of a commit's message and meta, and of a page of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that lead elsewhere: no revision, branch or ref opens a file outside its repository, or waits on one inside."""
+"""Path traversal by names: no revision, branch or ref opens a file outside its repository, or blocks on one inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document against the running server: schemathesis asks what it allows, and what it does not."""
+"""The OpenAPI document against the running server: schemathesis sends requests that it allows, and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and paths that lead out of a repository: nothing outside is read or written."""
+"""Path traversal by paths, refs and ids: nothing outside a repository is read or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server is to its machine: its connections, open files, sandbox, and the rights of its files."""
+"""The server process: connection limits, open files, sandbox, permissions of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights follow what the operator says by now: tokens that are gone, settings and directories that change."""
+"""Rights follow the current state: revoked tokens, changed settings, replaced directories."""
 
 from __future__ import annotations
 

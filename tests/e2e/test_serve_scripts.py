@@ -1,4 +1,4 @@
-"""What strangers name is shown on pages, and never runs there."""
+"""Cross-site scripting: untrusted names are shown on pages, and never run there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what with a running server: tokens, cookies, other sites, names, rates."""
+"""Access control of a server: tokens, cookies, other sites, host names, rate limits."""
 
 from __future__ import annotations
 

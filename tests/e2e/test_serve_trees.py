@@ -1,4 +1,4 @@
-"""Files that no version takes: a repository's directory in any of its spellings, whichever way a version comes in."""
+"""No commit over any route may hold a repository's own directory, in any of its spellings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks go where the operator lets them, and nowhere else."""
+"""Webhooks reach only addresses that the operator allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository that a group of users writes to (`mdl init --shared`), as users of their own."""
+"""A repository that a group of users writes to (`mdl init --shared`), tested as separate users."""
 
 from __future__ import annotations
 

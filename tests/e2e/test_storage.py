@@ -1,4 +1,4 @@
-"""How much is stored: small updates exact and as deltas, unchanged things once, and the promised ratios on MiniLM."""
+"""Storage size: small updates exact and as deltas, unchanged contents once, and the promised ratios on MiniLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored stays: failed reads, healed damage, partial repositories, ranks beside gc, lost locks, settings."""
+"""No stored data is lost: failed reads, healed damage, partial repositories, ranks beside gc, lost locks, settings."""
 
 from __future__ import annotations
 

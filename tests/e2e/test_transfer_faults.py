@@ -1,4 +1,4 @@
-"""Transfers over a bad line, and between programs that are killed: what had arrived is not sent again.
+"""Transfers over a faulty network and between killed programs: what had arrived is not sent again.
 
 MDL_TRANSFER_MB sets the size of the model (CI: small), MDL_TRANSFER_KILLS how often each way is killed into, one side
 or the other.

@@ -1,4 +1,4 @@
-"""`mdl watch`: checkpoints that frameworks drop into a directory become versions, whole, once, and in order."""
+"""`mdl watch`: commits checkpoints that frameworks write into a directory, complete, once, and in order."""
 
 from __future__ import annotations
 

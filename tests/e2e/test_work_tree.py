@@ -1,4 +1,4 @@
-"""The work tree is shared with programs that write to it at any time: nothing of theirs goes unseen.
+"""Other programs write to the work tree at any time: no change of theirs goes unseen.
 
 What a command reports is on the disk.
 """

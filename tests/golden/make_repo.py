@@ -1,4 +1,4 @@
-"""Makes the golden repository of a format version: run once per version, its output is then frozen.
+"""Makes the golden repository of a format version: run once per version; its output is then frozen.
 
 Usage: make_repo.py OUT   (the mdl binary as MDL_BIN, PYTHONPATH=tests). OUT gets `store/`, a bare repository, and
 `expected.json`: for every version the SHA-256 of every file. The versions are small but take every scheme: stored,

@@ -1,4 +1,4 @@
-"""Everything about the GPU engine that needs a GPU, by one command on a machine with one; it needs neither Rust nor a
+"""All checks of the GPU engine that need a GPU, by one command on a machine with one; it needs neither Rust nor a
 network.
 
 `python3 tests/gpu/check.py --kit target/gpu-kit --out docs/benchmarks` takes the programs that `make gpu-kit` built

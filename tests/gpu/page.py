@@ -1,4 +1,4 @@
-"""The page about a GPU: what was checked, every figure beside its target and beside a copy."""
+"""Report about a GPU: what was checked, every figure beside its target and beside a plain copy."""
 
 from __future__ import annotations
 

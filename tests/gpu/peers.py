@@ -1,4 +1,4 @@
-"""What others take on the same GPU for the same work, a line of JSON each; what is not installed says so.
+"""Times other libraries on the same GPU for the same work, a line of JSON each; what is not installed says so.
 
 Peers: CuPy's quantile for the thresholds, k-means in torch for the codebook, torch's bucketize for the quantise pass,
 torch.save to memory for the commit, nvCOMP's ANS for the lossless coder. Times are medians on the clock, the device

@@ -1,4 +1,4 @@
-"""S3 servers on this machine, each with an empty bucket: moto, and SeaweedFS where it is installed."""
+"""Local S3 servers, each with an empty bucket: moto, and SeaweedFS where it is installed."""
 
 from __future__ import annotations
 

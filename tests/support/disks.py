@@ -1,4 +1,4 @@
-"""File systems of a test's own: an ext4 image whose power can be cut, and what mount gives otherwise."""
+"""Mounts file systems for tests: an ext4 image whose power can be cut, and others that mount offers."""
 
 from __future__ import annotations
 

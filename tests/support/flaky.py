@@ -1,4 +1,4 @@
-"""A proxy that does what networks do: loses and cuts requests and answers, is slow, sends twice. It counts bytes."""
+"""A faulty proxy: drops, cuts, delays and repeats requests and answers, and counts bytes."""
 
 from __future__ import annotations
 

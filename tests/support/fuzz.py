@@ -1,4 +1,4 @@
-"""Hostile requests from several clients at once, each answer judged: what was told, what the server opened and took."""
+"""Fuzzing with hostile requests from several clients; checks each answer, and which files the server opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests made from the list of routes: of good values, of hostile ones, and of good ones that are a little off."""
+"""Generates requests for every route from good, hostile, and slightly wrong values."""
 
 from __future__ import annotations
 

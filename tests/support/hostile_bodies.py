@@ -1,4 +1,4 @@
-"""Bodies for requests: what the route takes, mostly changed in one place."""
+"""Generates request bodies: what the route takes, mostly changed in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP over one connection that is kept: requests as bytes, answers parsed no further than a test needs."""
+"""HTTP over one keep-alive connection: requests as bytes, answers parsed no further than a test needs."""
 
 from __future__ import annotations
 

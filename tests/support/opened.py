@@ -1,4 +1,4 @@
-"""Every path that a running program asks the kernel for, seen by strace while it runs."""
+"""Records with strace every path that a running program opens."""
 
 from __future__ import annotations
 

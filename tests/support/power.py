@@ -1,4 +1,4 @@
-"""Disks whose power is cut: an ext4 file system on a recorded block device, and the images that a cut could leave.
+"""Power cut simulation: an ext4 file system on a recorded block device, and the images that a cut could leave.
 
 A disk with a write cache has what it was given before its last finished flush; of what it was given later it may have
 any part, in any order. Which part is drawn anew for every cut, in blocks of 4 KiB or sectors of 512 bytes.

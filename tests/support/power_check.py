@@ -1,4 +1,4 @@
-"""What must hold of a repository whose power was cut: old or new, never torn, and the next commands work."""
+"""Checks a repository after a power cut: old or new state, never torn, and the next commands work."""
 
 from __future__ import annotations
 

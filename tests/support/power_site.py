@@ -1,4 +1,4 @@
-"""The repositories of a disk whose power is cut: one with a work tree, one to push to, a server's, a partial one."""
+"""Repositories for power cut tests: one with a work tree, one to push to, a server's, a partial one."""
 
 from __future__ import annotations
 

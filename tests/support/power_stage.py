@@ -1,4 +1,4 @@
-"""A verb on a recorded disk, then cuts of its power: the recording, and everything that is wrong after one cut."""
+"""Runs a command on a recorded disk, cuts its power, and lists everything that is wrong after a cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is under way when the power goes: every verb that writes, as steps on the repositories of one disk.
+"""Commands to cut the power in: every one that writes, as steps on the repositories of one disk.
 
 A step runs on the disk that is recorded and, where it was cut off, again on what the cut has left.
 """

@@ -1,4 +1,4 @@
-"""HTTP as no well-behaved client sends it: bytes over a socket, and what comes back until the server is done."""
+"""Raw HTTP over a socket, for malformed requests: sends bytes, and reads until the server is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repositories for servers to serve."""
+"""Fixtures: repositories for servers to serve."""
 
 from __future__ import annotations
 

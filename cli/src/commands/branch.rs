@@ -99,7 +99,7 @@ fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Re
     super::changes::delete_each(context, "branch", names, |name, bars| Ok(repo.delete_branch(name, force, bars)?))
 }
 
-/// A branch, of this repository or of another place as it was last seen.
+/// A branch: local, or remote-tracking.
 struct Row {
     name: String,
     id: Id,

@@ -19,11 +19,11 @@ use std::{
 #[derive(Clone, Copy, Debug)]
 pub struct FileChange {
     pub name: &'static str,
-    /// The bytes are the same, the executable bit is not.
+    /// Only the executable bit differs.
     pub mode_only: bool,
 }
 
-/// Paths that differ from the first parent.
+/// Returns the paths that differ from the first parent.
 pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {
@@ -46,7 +46,7 @@ pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, Fi
     Ok(out)
 }
 
-/// Says where a branch has gone.
+/// Prints where a merge moved a branch.
 pub fn tell_merged(context: &mut Context, merged: &Merged) -> Result<()> {
     match merged {
         Merged::UpToDate => writeln!(context.out, "Already up to date")?,
@@ -58,7 +58,7 @@ pub fn tell_merged(context: &mut Context, merged: &Merged) -> Result<()> {
     Ok(())
 }
 
-/// Deletes each of several names, whatever becomes of the others; `what` is their field in JSON.
+/// Deletes several refs, each even if others fail; `what` is their field in JSON.
 pub fn delete_each(
     context: &mut Context,
     what: &str,
@@ -91,12 +91,12 @@ pub fn delete_each(
     Err(CliError::Some(errors))
 }
 
-/// Commits that no name reaches any more, now that HEAD has left them: how many, the last one and its subject.
+/// Describes commits that no ref reaches any more, now that HEAD has left them: how many, the last one and its subject.
 pub fn left_behind(repo: &Repo, before: &Head) -> Result<Option<String>> {
     let Head::Detached(last) = before else { return Ok(None) };
     let mut tips: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
     for (_, id) in repo.refs().list(HEADS)?.into_iter().chain(repo.refs().list(TAGS)?) {
-        // What cannot be read keeps nothing, and is not what was asked about.
+        // An unreadable ref keeps nothing; its damage is for fsck to report.
         tips.extend(repo.peel(&id).ok());
     }
     let mut kept = HashSet::new();

@@ -12,9 +12,9 @@ use std::{
     io::Write,
 };
 
-/// Places listed of one problem.
+/// Most locations listed per problem.
 const SHOWN: usize = 20;
-/// Versions named beside a place.
+/// Versions named per location.
 const FEW: usize = 5;
 
 /// Check everything that is stored

@@ -31,7 +31,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// Refuses numbers that are none, before anything is asked or read.
+    /// Refuses NaN, infinite and negative epochs before the editor opens or files are read.
     pub fn check(&self) -> Result<()> {
         if self.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
             return Err(CliError::usage("--epoch must be a number from 0 up", ""));
@@ -39,7 +39,7 @@ impl Said {
         Ok(())
     }
 
-    /// As a commit takes it; `ask` gives the message where there is none.
+    /// Builds the commit request; `ask` supplies a missing message.
     pub fn request(self, ask: impl FnOnce() -> Result<String>) -> Result<CommitRequest> {
         let message = match (self.message, self.step) {
             (Some(text), _) => text,
@@ -78,7 +78,7 @@ fn metric(text: &str) -> std::result::Result<(String, f64), String> {
     Ok((key, number))
 }
 
-/// A name given twice is a slip that would lose one of the values.
+/// Refuses duplicate names: one of the values would be lost.
 fn unique<V>(what: &str, pairs: Vec<(String, V)>) -> Result<BTreeMap<String, V>> {
     let mut map = BTreeMap::new();
     for (key, value) in pairs {

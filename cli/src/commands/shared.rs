@@ -51,7 +51,7 @@ pub fn split_path(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// `REV:PATH`, both wanted.
+/// Splits `REV:PATH`; a path is required.
 pub fn need_path(text: &str) -> Result<(&str, &str)> {
     match split_path(text) {
         (rev, Some(path)) if !path.is_empty() => Ok((rev, path)),
@@ -59,7 +59,7 @@ pub fn need_path(text: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// The branch of this name, if there is one.
+/// Returns the tip of a branch, if it exists.
 pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
     match RefName::branch(name) {
         Ok(full) => Ok(repo.refs().get(&full)?),
@@ -93,12 +93,12 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
     Ok(Moved { files, changed: Vec::new() })
 }
 
-/// Nothing has this name.
+/// Error: not found.
 pub fn not_found(what: Missing, name: impl ToString) -> CliError {
     CliError::Repo(RepoError::not_found(what, name))
 }
 
-/// The request is refused.
+/// Error: refused.
 pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
     CliError::Repo(RepoError::user(message, hint))
 }

@@ -94,17 +94,17 @@ pub struct Args {
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("{text:?} is not a number"))?;
     let wrong = |_| "a number of seconds from 0 up is wanted".to_owned();
-    // A look costs something; a file system that is polled without a pause is no use to training.
+    // Polling costs file system operations: without a pause it would slow training down.
     Ok(Duration::try_from_secs_f64(number).map_err(wrong)?.max(Duration::from_millis(10)))
 }
 
-/// A watch that goes on.
+/// State of a running watch.
 #[derive(Debug)]
 struct Watch {
     branch: String,
     contract: Contract,
     once: bool,
-    /// Originals that stay; none: all.
+    /// How many originals to keep; none: all.
     keep: Option<usize>,
     resumed_from: Option<Id>,
     known: Known,
@@ -112,7 +112,7 @@ struct Watch {
     /// Originals that the branch holds.
     committed: HashMap<String, (Found, Id)>,
     start: Instant,
-    /// What was last said of the directory itself.
+    /// Last message about the directory itself, so that none is repeated.
     said: String,
 }
 
@@ -130,7 +130,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
         start: Instant::now(),
         said: String::new(),
     };
-    // A policy that does not exist is better known now than in an hour.
+    // A missing policy fails now, not at the first checkpoint.
     watch.contract.judged(&repo)?;
     let stop = stop_flag()?;
     context.bars.leave_when(stop.clone());
@@ -138,7 +138,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
         watch.known.refresh(&repo, &watch.branch)?;
         remove::resume(context, &repo, &watch.known, &args.dir)?;
     }
-    // Between commits the index is left to others.
+    // Between commits other processes may use the index.
     drop(repo);
     loop {
         let seen = watch.look(&args.dir, &args.pattern)?;
@@ -158,7 +158,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
     Ok(())
 }
 
-/// The branch is decided on once: `mdl switch` elsewhere does not redirect a watch.
+/// Returns the branch to commit to, decided once: a later `mdl switch` does not redirect a watch.
 fn branch(repo: &Repo, asked: Option<String>) -> Result<String> {
     if let Some(name) = asked {
         mdl_repo::check_ref_name(&name)?;

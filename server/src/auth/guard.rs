@@ -31,7 +31,7 @@ impl Marker {
     /// Notes that there is, or is about to be, a token.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(super) fn set(&self) -> Result<()> {
         if self.is_set()? {
             return Ok(());

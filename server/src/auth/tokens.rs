@@ -193,7 +193,7 @@ impl Tokens {
     /// Makes a token; returns it with what its bearer shows, which is stored nowhere.
     ///
     /// # Errors
-    /// A glob that is none; the medium failed.
+    /// A glob that is none; an I/O error.
     pub fn create(&self, new: NewToken) -> Result<(Token, String)> {
         let matcher = matcher(&new.repo).map_err(|e| Problem::usage(format!("{:?} is no glob: {e}", new.repo)))?;
         let (id, secret) = (random_hex(ID_BYTES)?, random_hex(SECRET_BYTES)?);
@@ -220,7 +220,7 @@ impl Tokens {
     /// Makes a token good for nothing.
     ///
     /// # Errors
-    /// There is none of this id; the medium failed.
+    /// There is none of this id; an I/O error.
     pub fn revoke(&self, id: &str) -> Result<()> {
         self.change(|tokens| {
             let before = tokens.len();

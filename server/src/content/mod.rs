@@ -147,7 +147,7 @@ impl Content {
 /// is none yet; with a `wait` of zero it is not begun.
 ///
 /// # Errors
-/// Absent or damaged objects; the medium failed.
+/// Absent or damaged objects; an I/O error.
 pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
     fill::digests(app, reader, entry, wait).await
 }

@@ -59,7 +59,7 @@ impl Links {
     /// With the key in the server's directory, made if there is none.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(super) fn new(state_dir: &Path) -> Result<Links> {
         let path = state_dir.join(FILE);
         let _lock = state::lock(&path)?;

@@ -23,7 +23,7 @@ const PIECE: u64 = 256 << 10;
 /// Answers GET or HEAD of a file that never changes, which `etag` names.
 ///
 /// # Errors
-/// The medium failed; a range that leaves the file.
+/// An I/O error; a range that leaves the file.
 pub(super) async fn respond(path: &Path, size: u64, etag: &str, asked: &Asked) -> Result<Response> {
     let mut file = File::open(path).await.map_err(Problem::internal)?;
     let (status, start, end) = match part(&asked.headers, size) {

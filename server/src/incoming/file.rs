@@ -35,7 +35,7 @@ impl IncomingFile {
     /// Moves it to `to`, of the same file system, durably. What it counts for is the caller's.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(super) fn keep(self, to: &Path) -> Result<Reservation> {
         let dir = to.parent().unwrap_or(Path::new("."));
         let synced = fs::File::open(&self.path).and_then(|f| f.sync_all());
@@ -50,7 +50,7 @@ impl Incoming {
     /// Receives a file of at most `max` bytes; `len` is its length, where that is known.
     ///
     /// # Errors
-    /// It is longer, or more than its holder may have; the client stopped in the middle; the medium failed. Nothing is
+    /// It is longer, or more than its holder may have; the client stopped in the middle; an I/O error. Nothing is
     /// left behind.
     pub async fn receive<S, E>(&self, holder: &Holder, stream: S, len: Option<u64>, max: u64) -> Result<IncomingFile>
     where

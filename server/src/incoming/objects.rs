@@ -84,7 +84,7 @@ impl Objects {
     /// Keeps what was received; another upload of the same bytes does no harm.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub(crate) fn keep(&self, holder: &Holder, oid: &str, received: IncomingFile) -> Result<()> {
         let (path, top) = (self.path(&holder.repo, oid), self.room.dir(&holder.repo, KIND));
         let dir = path.parent().unwrap_or(&top);

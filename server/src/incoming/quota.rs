@@ -13,7 +13,7 @@ const MAX_FILES: u64 = 200_000;
 /// Who has no token: all of them together.
 pub const NO_TOKEN: &str = "-";
 
-/// Whom bytes on their way in are counted to.
+/// Whom incoming bytes are counted to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The repository they are for.

@@ -137,7 +137,7 @@ impl Uploads {
     /// Begins an upload.
     ///
     /// # Errors
-    /// Too long, or too many; the medium failed.
+    /// Too long, or too many; an I/O error.
     pub async fn begin(self: &Arc<Self>, holder: Holder, size: u64, sha256: Option<String>) -> Result<Upload> {
         if size > self.max {
             return Err(room::too_large(self.max));
@@ -175,7 +175,7 @@ impl Uploads {
     /// An upload and how far it is.
     ///
     /// # Errors
-    /// There is none of the name; the medium failed.
+    /// There is none of the name; an I/O error.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Upload> {
         let path = self.path(repo, id)?;
         look(&path, id)?.ok_or_else(|| missing(id))
@@ -184,7 +184,7 @@ impl Uploads {
     /// All of a repository.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn all(&self, repo: &RepoKey) -> Result<Vec<Upload>> {
         let mut all = Vec::new();
         for path in room::list(&self.room.dir(repo, KIND))? {
@@ -199,7 +199,7 @@ impl Uploads {
     /// Removes an upload; one that is being written is stopped first.
     ///
     /// # Errors
-    /// There is none of the name; a commit is taking it; the medium failed.
+    /// There is none of the name; a commit is taking it; an I/O error.
     pub async fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;

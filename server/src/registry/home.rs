@@ -114,7 +114,7 @@ impl Home {
     /// Makes a repository; false if it is there already.
     ///
     /// # Errors
-    /// The medium failed.
+    /// An I/O error.
     pub fn create(&self, name: &RepoName, branch: &str, engine: &Arc<dyn Engine>) -> Result<bool> {
         match self {
             Home::Directory { root, .. } if Repo::directory(&path(root, name)).is_some() => Ok(false),

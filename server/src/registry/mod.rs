@@ -280,7 +280,7 @@ impl Registry {
     /// Makes a repository.
     ///
     /// # Errors
-    /// It exists; the served directory is one repository; the medium failed.
+    /// It exists; the served directory is one repository; an I/O error.
     pub fn create(&self, name: &RepoName, branch: &str) -> Result<Arc<Repo>> {
         if self.single.is_some() {
             return Err(Problem::forbidden("the served directory is one repository; it takes no others")
@@ -295,7 +295,7 @@ impl Registry {
     /// Changes settings of a repository; returns it as it is opened anew with them.
     ///
     /// # Errors
-    /// As `open`; a setting that is none; the medium failed.
+    /// As `open`; a setting that is none; an I/O error.
     pub fn configure(&self, name: &RepoName, settings: &[(&str, Option<&str>)]) -> Result<Arc<Repo>> {
         let mut repo = self.load(name)?;
         for (key, value) in settings {

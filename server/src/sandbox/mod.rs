@@ -55,7 +55,7 @@ impl Needs {
 /// Confines the process, and says in the log how far.
 ///
 /// # Errors
-/// The directories cannot be had.
+/// The directories cannot be made or read.
 pub(crate) fn enter(options: &Options, state: &Path) -> Result<()> {
     if !options.sandbox {
         tracing::warn!("no sandbox: the server may open whatever its user may");

@@ -225,7 +225,7 @@ impl Webhooks {
     /// Sets one. Whether its URL may be used has been checked.
     ///
     /// # Errors
-    /// A glob that is none; too many; the medium failed.
+    /// A glob that is none; too many; an I/O error.
     pub fn add(
         &self,
         repo: &RepoKey,
@@ -258,7 +258,7 @@ impl Webhooks {
     /// Removes one.
     ///
     /// # Errors
-    /// There is none of the name; the medium failed.
+    /// There is none of the name; an I/O error.
     pub fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         self.change(|all| {
             let hooks = all.of(repo);

@@ -1,4 +1,4 @@
-//! Commits over HTTP: in every form, again after a lost answer, against the clock, and from those who mean harm.
+//! `POST .../commits`: every encoding, idempotency keys, expected parents, hostile archives and forms, rights.
 
 use crate::support::{
     Root, commit,

@@ -1,4 +1,4 @@
-//! Jobs and webhooks: run, watched, cancelled, delivered, refused.
+//! Routes of jobs (run, list, cancel) and webhooks (set, deliver, refuse).
 
 use crate::support::{
     Root, commit,

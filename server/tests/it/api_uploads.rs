@@ -1,4 +1,4 @@
-//! Uploads in pieces: broken off anywhere, gone on with, across restarts; what lies is refused; commits take them.
+//! Resumable uploads: broken off anywhere, resumed, across restarts; wrong hashes are refused; commits use them.
 
 use crate::support::{
     Root,

@@ -1,4 +1,4 @@
-//! Bytes of files as they are sent: whole, in part, cached, too large for the cache, damaged.
+//! File downloads: whole, ranges, cached, too large for the cache, damaged.
 
 use crate::support::{Root, commit, entry, live::Live, name, noise, safetensors};
 use axum::body::to_bytes;

@@ -1,4 +1,4 @@
-//! What the Hugging Face clients and git-lfs are answered: shapes, headers, errors; and lying uploads.
+//! Hub and git-lfs routes: JSON shapes, headers, errors; uploads with wrong hashes.
 
 use crate::support::{
     Root, commit,

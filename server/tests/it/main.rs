@@ -1,4 +1,4 @@
-//! The server, by its own routes and on a socket.
+//! Integration tests of the server: its routes called directly, and over a socket.
 
 mod api_commits;
 mod api_jobs;

@@ -1,4 +1,4 @@
-//! Clone, fetch and push against a server that listens: what is carried, what a cut costs, who may, what is refused.
+//! Clone, fetch and push over a socket: what is sent, resuming after a cut, rights, refusals.
 
 use crate::support::{
     Root, commit,

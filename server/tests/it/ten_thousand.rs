@@ -1,4 +1,4 @@
-//! A repository with ten thousand versions, branches and tags: every list ends, in pages of a bounded size.
+//! A repository with ten thousand versions, branches and tags: every list is complete, in pages of a bounded size.
 
 use crate::support::{Root, commit, http::router, safetensors};
 use axum::body::Body;

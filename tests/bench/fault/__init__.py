@@ -1,1 +1,1 @@
-"""Runs that are killed and go on from a repository."""
+"""Training runs that are killed and resume from a repository."""

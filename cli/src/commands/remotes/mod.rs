@@ -27,12 +27,12 @@ use places::{elsewhere, is_url, named, named_or_url, peer};
 use serde_json::{Value, json};
 use std::{env, io::Write, path::PathBuf};
 
-/// Where what is on its way out is put together.
+/// Directory for temporary files of a transfer.
 pub fn scratch(repo: &Repo) -> PathBuf {
     repo.dir().map_or_else(env::temp_dir, PathBuf::from)
 }
 
-/// What of another place is to come.
+/// What to fetch from a remote.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Branches by their short names, or tags where no branch has the name; none for all branches.
@@ -101,7 +101,7 @@ fn wanted(repo: &Repo, name: &str, there: &Advertised, choice: &Choice) -> Resul
     Ok(out)
 }
 
-/// Brings over what is wanted, then moves what is noted of the place.
+/// Fetches what is wanted, then moves the remote-tracking branches.
 pub fn fetch_into(
     context: &Context,
     repo: &Repo,

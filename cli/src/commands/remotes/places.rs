@@ -8,15 +8,15 @@ use crate::{
 use mdl_remote::Peer;
 use mdl_repo::{Missing, Remote, Repo, RepoError};
 
-/// The remote that is meant where none is named.
+/// Remote used if none is named.
 const DEFAULT: &str = "origin";
 
-/// Whether what stands for a remote is a URL or a path, and no name.
+/// Returns whether the text is a URL or a path rather than a remote's name.
 pub fn is_url(text: &str) -> bool {
     text.contains('/') || matches!(text, "." | "..")
 }
 
-/// A remote by its name.
+/// Returns a remote by its name.
 pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
     let mut all = repo.config().remotes();
     let only = || all.keys().next().filter(|_| all.len() == 1).cloned();
@@ -26,7 +26,7 @@ pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
     };
     match all.remove(&name) {
         Some(remote) => Ok((name, remote)),
-        // Read first: what is no place may have a password in it, and is not repeated.
+        // Parsed first: an invalid URL may hold a password, and is not repeated in the message.
         None if is_url(&name) => Err(CliError::hinted(
             RepoError::not_found(Missing::Remote, kept(&name)?),
             "give the URL a name, below which its branches are noted: `mdl remote add NAME URL`",
@@ -40,7 +40,7 @@ pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
     }
 }
 
-/// A remote by its name, or a place that has none: a URL or a path.
+/// Returns a remote by its name, or an unnamed one by URL or path.
 pub fn named_or_url(repo: &Repo, text: Option<&str>) -> Result<(Option<String>, Remote)> {
     match text.filter(|t| is_url(t) && !repo.config().remotes().contains_key(*t)) {
         Some(url) => {
@@ -51,8 +51,8 @@ pub fn named_or_url(repo: &Repo, text: Option<&str>) -> Result<(Option<String>, 
     }
 }
 
-/// An error of another place, with the next step that is true there: what is not found there is not to be looked for
-/// here. `place` is a remote's name, or a URL.
+/// Adds hints to an error of the remote: what is not found there must not be looked for here. `place` is a remote's
+/// name, or a URL.
 pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
     move |error| {
         let hint = match &error {
@@ -75,7 +75,7 @@ pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
     }
 }
 
-/// The other side of a remote. `create`: a bucket without a repository gets one.
+/// Connects to a remote. `create`: a bucket without a repository gets one.
 pub fn peer(context: &Context, repo: &Repo, remote: &Remote, create: Option<&str>) -> Result<Box<dyn Peer>> {
     let opened = mdl_remote::open(&remote.url, context.engine()?, &scratch(repo), create);
     opened.map_err(elsewhere(&remote.url))

@@ -65,7 +65,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             (peer, wishes::deleted(&there, &args.refs, shown)?)
         }
         false => {
-            // What makes no sense here is said before anything is made there.
+            // Checked first: a refspec that makes no sense must not create anything on the remote.
             let wishes = wishes::moved(&repo, &args.refs, args.all, args.tags)?;
             (peer(context, &repo, &remote, Some(create))?, wishes)
         }
@@ -73,7 +73,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let wishes = leased(&repo, args, name.as_deref(), wishes)?;
     let done = push(&repo, &*peer, &wishes, "push", &context.bars).map_err(|e| refused(e, shown))?;
     let (moved, failed) = settle(context, &repo, (name.as_deref(), shown), done)?;
-    // Of a push that moved nothing, only what failed is to be told.
+    // If nothing moved, only the failures are printed.
     if failed.is_empty() || !moved.refs.is_empty() {
         tell(context, &remote.url, &moved)?;
     }
@@ -130,7 +130,7 @@ fn settle(
         match outcome {
             Err(e) => failed.push(refused(e, shown)),
             Ok(()) => {
-                // Nothing is noted of a place that has no name here.
+                // A remote given by URL has no remote-tracking branches.
                 if let Some((branch, remote)) = m.name.strip_prefix(HEADS).zip(remote) {
                     let name = RefName::remote(remote, branch)?;
                     noted.push(RefMove {

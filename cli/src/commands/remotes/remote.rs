@@ -107,7 +107,7 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
 fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (old, remote) = super::named(&repo, Some(old))?;
-    // The same place under both names is what a kill leaves.
+    // A kill leaves the same remote under both names.
     let taken = || RepoError::user(format!("there is a remote {new} already"), "choose another name");
     if old == new {
         return Err(taken().into());

@@ -5,10 +5,10 @@ use mdl_objects::Id;
 use mdl_remote::Advertised;
 use mdl_repo::{HEADS, Head, Missing, RefName, Repo, RepoError, TAGS};
 
-/// A ref there by its full name, and what it is to hold; none: it is to go.
+/// Full name of a ref on the remote, and its new commit; none: delete it.
 pub type Wish = (String, Option<Id>);
 
-/// What was named, or is meant where nothing was.
+/// Refs to push: those that were named, else the current branch.
 pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<Wish>> {
     let mut named = refs.to_vec();
     if all {
@@ -29,7 +29,7 @@ pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<
     named.iter().map(|text| target(repo, text)).collect()
 }
 
-/// Full name there, and what it is to hold.
+/// Parses one refspec: full name on the remote, and its new commit.
 fn target(repo: &Repo, text: &str) -> Result<Wish> {
     if let Some((rev, name)) = text.split_once(':') {
         return renamed(repo, rev, name);
@@ -47,7 +47,7 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
     Ok((held.to_string(), Some(id)))
 }
 
-/// `REV:NAME`. Neither may be left out: an empty revision would mean HEAD, where git means that the name is to go.
+/// Parses `REV:NAME`. Neither may be left out: an empty revision would mean HEAD, where git deletes the name.
 fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
     match (rev, name) {
         ("", "") => {
@@ -78,8 +78,8 @@ fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
     Ok((full, Some(id)))
 }
 
-/// What is to go. What a name means is for the refs there to say: those here may be others, or none. `remote` is for
-/// the hint.
+/// Refs to delete. Names are resolved against the refs of the remote: the local ones may differ. `remote` is for the
+/// hint.
 pub fn deleted(there: &Advertised, refs: &[String], remote: &str) -> Result<Vec<Wish>> {
     let mut out: Vec<Wish> = Vec::new();
     for text in refs {

@@ -10,16 +10,16 @@ use crate::{context::Context, errors::Result};
 use mdl_repo::Repo;
 use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 
-/// Schedulers kill what does not end soon after they said so.
+/// Job schedulers kill a process that does not end soon after SIGTERM.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Watch {
-    /// Takes what settles in time. Candidates of a policy may take hours to judge: there, what is left is only named.
+    /// Commits what settles in time. Under a policy a search may take hours: there, what is left is only reported.
     pub fn drain(&mut self, context: &mut Context, args: &Args) -> Result<()> {
         let most = (args.settle + 2 * args.interval).min(LIMIT);
         let (end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
         let policy = |repo: Repo| -> Result<bool> { Ok(self.contract.judged(&repo)?.is_some()) };
-        // Without a repository nothing can be taken either.
+        // Without a repository nothing can be committed either.
         let judged = context.repo().and_then(policy).unwrap_or(true);
         self.keep = None;
         let mut told = false;
@@ -43,7 +43,7 @@ impl Watch {
         }
     }
 
-    /// Says of each checkpoint that is there and not committed how it is had.
+    /// Reports each uncommitted checkpoint, with the command that commits it.
     fn name_left(&self, context: &mut Context, seen: &Look) -> Result<()> {
         let left = self.settling.unfinished();
         let is_left = |name: &str| left.contains(&name);

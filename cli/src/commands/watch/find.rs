@@ -11,7 +11,7 @@ use std::{
 
 /// Endings of single files that may be checkpoints.
 const FILES: [&str; 7] = ["ckpt", "pt", "pth", "bin", "safetensors", "npz", "gguf"];
-/// Directories inside directories that are looked into.
+/// How deep directories are scanned.
 const DEPTH: usize = 32;
 
 /// Size and time of change (ns) of every file of a checkpoint by its path in the version.
@@ -23,7 +23,7 @@ pub struct Found {
     pub name: String,
     pub path: PathBuf,
     pub stamp: Stamp,
-    /// Device and inode: what is renamed keeps them.
+    /// Device and inode: a rename keeps them.
     pub inode: (u64, u64),
     /// Whether the name says that it is being written.
     pub temporary: bool,
@@ -36,12 +36,12 @@ impl Found {
         self.stamp.values().map(|(_, time)| *time).max().unwrap_or_default()
     }
 
-    /// Training goes from the lesser to the greater.
+    /// Sort key for the order of training.
     pub fn order(&self) -> (u64, i128) {
         (self.place.rank().unwrap_or(u64::MAX), self.changed())
     }
 
-    /// Where a file of the version lies.
+    /// Path on disk of a file of the version.
     pub fn file(&self, rel: &str) -> PathBuf {
         if self.path.is_dir() { self.path.join(rel) } else { self.path.clone() }
     }
@@ -55,14 +55,13 @@ pub struct Look {
     pub linked: HashSet<String>,
 }
 
-/// Whether a name is of something that is being written, or ours.
+/// Returns whether a name marks a file being written, or one of ours.
 pub fn is_temporary(name: &str) -> bool {
     let starts = ["tmp-", ".tmp", ".mdl"].iter().any(|s| name.starts_with(s));
     starts || name.ends_with(".tmp") || name.ends_with(".incomplete") || name.contains(".part")
 }
 
-/// Looks at the directory. Hidden entries and links are passed over; what a link points at is an entry itself or is
-/// elsewhere.
+/// Scans the directory. Skips hidden entries and links; the target of a link is an entry itself or is elsewhere.
 ///
 /// # Errors
 /// The directory cannot be listed.
@@ -74,7 +73,7 @@ pub fn look(dir: &Path, patterns: &[String]) -> io::Result<Look> {
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        // What goes while it is looked at was never there.
+        // Deleted during the scan: as if it had never been there.
         let Ok(meta) = fs::symlink_metadata(&path) else {
             continue;
         };
@@ -115,13 +114,13 @@ fn wanted(name: &str, is_dir: bool, patterns: &[String]) -> bool {
 /// checkpoint is still being written. Ours do not.
 ///
 /// # Errors
-/// The medium failed.
+/// An I/O error.
 pub fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
     let mut stamp = Stamp::new();
     match fs::symlink_metadata(path).and_then(|meta| gather(path, &meta, "", DEPTH, &mut stamp)) {
         Ok(()) => Ok(Some(stamp)),
         Err(e) if e.kind() == io::ErrorKind::NotFound && !path.exists() => Ok(None),
-        // A file went while its directory was looked at: the next look tells.
+        // A file was deleted during the scan: the next scan decides.
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Some(Stamp::new())),
         Err(e) => Err(e),
     }

@@ -9,24 +9,24 @@ pub const SOURCE: &str = "source";
 /// Key of a lossy commit's meta: the tree that the originals would have been.
 pub const SOURCE_TREE: &str = "source_tree";
 
-/// Commits of a branch by the name of the checkpoint.
+/// Commits of a branch, indexed by checkpoint name.
 #[derive(Debug, Default)]
 pub struct Known {
     tip: Option<Id>,
     by_name: HashMap<String, Vec<(String, Id)>>,
 }
 
-/// The tree of the originals, in digits.
+/// Id of the tree of the originals, in hex.
 fn original(commit: &Commit) -> String {
     let stored = || commit.tree.to_hex();
     commit.meta.get(SOURCE_TREE).cloned().unwrap_or_else(stored)
 }
 
 impl Known {
-    /// Reads the history of the branch, unless it is where it was.
+    /// Reads the history of the branch if it moved.
     ///
     /// # Errors
-    /// Damaged history; the medium failed.
+    /// Damaged history; an I/O error.
     pub fn refresh(&mut self, repo: &Repo, branch: &str) -> Result<()> {
         let tip = repo.refs().get(&RefName::branch(branch)?)?;
         if tip == self.tip {
@@ -41,7 +41,7 @@ impl Known {
         Ok(())
     }
 
-    /// The branch moved on to this commit.
+    /// Records a commit that this watch made.
     pub fn moved(&mut self, id: Id, commit: &Commit) {
         self.add(id, commit);
         self.tip = Some(id);

@@ -7,15 +7,15 @@ const STEPS: [&str; 9] = ["step", "steps", "globalstep", "iter", "iteration", "b
 const EPOCHS: [&str; 3] = ["epoch", "epochs", "ep"];
 /// With a dash the number is a step (Hugging Face); with `_` a save's number (Accelerate), or epoch and step (fairseq).
 const SAVES: [&str; 2] = ["checkpoint", "ckpt"];
-/// Numbers of these say nothing about the run.
+/// Words whose numbers say nothing about the run's progress.
 const PARTS: [&str; 4] = ["rank", "shard", "mp", "v"];
 
-/// Where in a run a checkpoint stands.
+/// Position of a checkpoint in its run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     pub step: Option<u64>,
     pub epoch: Option<f64>,
-    /// A number that says no more than what came after what.
+    /// A number that only gives the order.
     pub number: Option<u64>,
     pub metrics: BTreeMap<String, f64>,
     /// The checkpoint that the framework would load in the end.
@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What the order of commits goes by.
+    /// Returns the sort key for the order of commits.
     pub fn rank(&self) -> Option<u64> {
         self.step.or(self.number).or(self.epoch.map(|e| e as u64))
     }
@@ -55,12 +55,12 @@ impl Place {
 struct Number {
     /// The letters before it, in lower case.
     word: String,
-    /// What stands between the two.
+    /// The characters between word and number.
     between: String,
     value: u64,
 }
 
-/// Whole numbers of a name with the words before them. `10k`, `0.25` and what is too long are none.
+/// Returns the whole numbers of a name with the words before them, without `10k`, `0.25` and numbers that overflow.
 fn numbers(name: &str) -> Vec<Number> {
     let chars: Vec<char> = name.chars().collect();
     let mut out = Vec::new();

@@ -16,7 +16,7 @@ use mdl_repo::{
 };
 use std::{collections::HashSet, fs, path::Path};
 
-/// Names that must stay: the newest, by step and by time; what links point at; what the framework calls the best.
+/// Returns the names to keep: the newest, by step and by time; targets of links; what the framework calls the best.
 pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> HashSet<String> {
     let mut stay = linked.clone();
     let mut by_step: Vec<&Found> = committed.iter().filter(|f| f.place.rank().is_some()).collect();
@@ -33,7 +33,7 @@ pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> Ha
 /// stays.
 ///
 /// # Errors
-/// The repository or the medium failed; the original stays.
+/// The repository failed, or an I/O error; the original stays.
 pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commit: &Id) -> Result<Option<String>> {
     match stamp(&found.path) {
         Ok(Some(now)) if now == found.stamp => {}
@@ -58,7 +58,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
     }
 }
 
-/// A file that the version does not hold, wherever it hides.
+/// Returns a file of the original that the version does not hold, at any depth.
 fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Result<Option<String>> {
     let files = repo.files(commit)?;
     let name = |rel: &String| {
@@ -82,9 +82,9 @@ impl WriteAt for Nowhere {
     }
 }
 
-/// Restores every file of the version and compares it with the original; why they are not the same. Files of a lossy
-/// version are not the original's: there every object must be what its id says, and the original what it was when its
-/// version was made.
+/// Restores every file of the version, compares it with the original, and returns the first difference. Files of a
+/// lossy version differ from the original: there every object must match its id, and the original must be what it was
+/// when its version was made.
 fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<Option<String>> {
     let commit = repo.odb().commit(id)?;
     let files = repo.odb().files(&commit.tree)?;
@@ -114,7 +114,7 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
 /// others come back.
 ///
 /// # Errors
-/// The repository or the medium failed.
+/// The repository failed, or an I/O error.
 pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Result<()> {
     let failed = |e| RepoError::io(format!("cannot clear up {}", dir.display()))(e);
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -123,7 +123,7 @@ pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Resu
             continue;
         };
         let back = dir.join(name);
-        // What cannot be looked at is in no version, for all that is known.
+        // What cannot be read counts as in no version.
         let left = states_below(&aside).unwrap_or_default();
         let held = |id: &Id| held(context, repo, &aside, name, &left, id).is_ok_and(|yes| yes);
         let outcome = match known.of(name).iter().any(|(_, id)| held(id)) {
@@ -137,7 +137,7 @@ pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Resu
     Ok(())
 }
 
-/// Whether all that is left of an original is in a version, byte for byte.
+/// Returns whether all that is left of an original is in a version, byte for byte.
 fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compared, id: &Id) -> Result<bool> {
     for rel in left.keys() {
         let (path, inner) = match rel.as_str() {
@@ -148,7 +148,7 @@ fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compare
             return Ok(false);
         }
     }
-    // A directory of which nothing can be seen is not one of which nothing is left.
+    // An unreadable directory does not count as empty.
     Ok(!left.is_empty() || fs::read_dir(aside).is_ok_and(|mut d| d.next().is_none()))
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// What is known of an entry.
+/// State of one entry.
 #[derive(Debug)]
 struct Seen {
     stamp: Stamp,
@@ -16,19 +16,19 @@ struct Seen {
     since: Duration,
     before: Duration,
     renamed: bool,
-    /// Whether it is still to be decided on.
+    /// Not decided on yet.
     open: bool,
     changed: bool,
-    /// What was last said of it.
+    /// Last message about it, so that none is repeated.
     said: String,
 }
 
-/// Watches entries settle. Times are since some start.
+/// Tracks when entries settle. Times are relative to the start of the watch.
 #[derive(Debug)]
 pub struct Settling {
     settle: Duration,
     seen: HashMap<String, Seen>,
-    /// What had a temporary name at the last look.
+    /// Entries with a temporary name at the last scan.
     being_written: HashMap<(u64, u64), Stamp>,
 }
 
@@ -37,8 +37,8 @@ impl Settling {
         Settling { settle, seen: HashMap::new(), being_written: HashMap::new() }
     }
 
-    /// Takes a look; what is to be read now, in the order of training. `age` says for how long an entry that is new to
-    /// us was left alone.
+    /// Processes a scan and returns the entries to commit now, in the order of training. `age` says for how long a new
+    /// entry was unchanged.
     pub fn look(&mut self, now: Duration, found: &[Found], age: impl Fn(&Found) -> Duration) -> Vec<Found> {
         let names: HashSet<&str> = found.iter().map(|f| f.name.as_str()).collect();
         self.seen.retain(|name, _| names.contains(name.as_str()));
@@ -84,7 +84,7 @@ impl Settling {
     fn ready(&self, now: Duration, found: &[Found]) -> Vec<Found> {
         let whole = |seen: &Seen| seen.renamed || now - seen.since + seen.before >= self.settle;
         let state = |f: &Found| self.seen.get(&f.name).filter(|seen| seen.open && !f.temporary);
-        // What was found beside an earlier checkpoint waits for it, but not for ever.
+        // An entry waits for earlier checkpoints, but not for ever.
         let waiting = |seen: &Seen| !whole(seen) && now - seen.first < self.settle;
         let earlier = found.iter().filter(|f| state(f).is_some_and(waiting));
         let earlier = earlier.filter_map(|f| f.place.rank()).min().unwrap_or(u64::MAX);
@@ -95,7 +95,7 @@ impl Settling {
         ready
     }
 
-    /// It is decided on, until it changes.
+    /// Marks an entry as decided, until it changes.
     pub fn close(&mut self, name: &str) {
         if let Some(seen) = self.seen.get_mut(name) {
             seen.open = false;
@@ -119,12 +119,12 @@ impl Settling {
         news
     }
 
-    /// Whether an entry of which nothing changed since it was first seen is still to be decided on.
+    /// Returns whether an entry that never changed since it was first seen is undecided.
     pub fn pending(&self) -> bool {
         self.seen.values().any(|s| s.open && !s.changed)
     }
 
-    /// Entries that changed while we looked and have not been decided on since.
+    /// Returns the entries that changed while we watched and are undecided.
     pub fn unfinished(&self) -> Vec<&str> {
         let open = self.seen.iter().filter(|(_, s)| s.open);
         let mut names: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
@@ -177,10 +177,10 @@ mod tests {
         let mut s = Settling::new(SETTLE);
         look(&mut s, 0, &[found("tmp-checkpoint-1", 7, &[("w", 5)])]);
         assert_eq!(look(&mut s, 2, &[found("checkpoint-1", 7, &[("w", 5), ("x", 1)])]), ["checkpoint-1"]);
-        // An inode that was given to another directory is no sign of a rename.
+        // A reused inode is no sign of a rename.
         look(&mut s, 3, &[found("tmp-checkpoint-2", 8, &[("w", 5), ("v", 5)])]);
         assert!(look(&mut s, 4, &[found("step_2", 8, &[("other", 1)])]).is_empty());
-        // Damage in it: it must settle after all, and that it is damaged is said then, once.
+        // A damaged one: it must settle after all, and the damage is reported then, once.
         look(&mut s, 20, &[found("tmp-checkpoint-3", 9, &[("w", 5)])]);
         let renamed = [found("checkpoint-3", 9, &[("w", 5)])];
         assert_eq!(look(&mut s, 21, &renamed), ["checkpoint-3"]);

@@ -15,15 +15,15 @@ use crate::{
 use mdl_objects::{Commit, Id};
 use mdl_repo::{CommitRequest, Committed, ErrorKind, RefName, Repo, RepoError};
 
-/// Times that a commit is tried when others move the branch.
+/// How often a commit is retried when other writers move the branch.
 const TRIES: u32 = 5;
 
-/// What became of it.
+/// Outcome of committing a checkpoint.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is a new version.
+    /// A new commit.
     Committed(Box<Committed>),
-    /// The branch has it.
+    /// The branch has it already.
     Known(Id),
     /// It has no tensors.
     NoCheckpoint,
@@ -31,7 +31,7 @@ pub enum Taken {
     Gone,
     /// Another process writes to it again.
     Changing,
-    /// It cannot be taken as it is. `again`: that may be no fault of its own.
+    /// It cannot be committed as it is. `again`: a retry may help without a change to it.
     Failed { why: String, kind: &'static str, again: bool },
 }
 
@@ -47,7 +47,7 @@ impl Watch {
                 Err(error) => Taken::Failed { why: error.message(), kind: error.kind(), again: passing(&error) },
             },
         };
-        // What goes wrong with a checkpoint that is being deleted or written is no failure.
+        // An error about a checkpoint that is being deleted or written is no failure.
         match stamp(&found.path) {
             Ok(None) => Taken::Gone,
             Ok(Some(now)) if now != found.stamp => Taken::Changing,
@@ -100,7 +100,7 @@ impl Watch {
             epoch: found.place.epoch,
             metrics: found.place.metrics.clone(),
             meta: [(SOURCE.to_owned(), found.name.clone())].into(),
-            // A checkpoint like the one before is a version of its own all the same.
+            // A checkpoint equal to the one before still gets its own commit.
             allow_empty: true,
             resumed_from: self.resumed_from,
             ..CommitRequest::default()
@@ -132,7 +132,7 @@ impl Watch {
     }
 }
 
-/// Whether an error may pass without the checkpoint changing: a full disk, a branch that others move.
+/// Returns whether a retry may help without a change to the checkpoint: a full disk, a branch moved by other writers.
 fn passing(error: &CliError) -> bool {
     let CliError::Repo(error) = error else { return true };
     matches!(error.kind(), ErrorKind::Io | ErrorKind::Conflict | ErrorKind::Corrupt | ErrorKind::NotFound)

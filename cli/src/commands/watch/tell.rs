@@ -10,13 +10,13 @@ use mdl_repo::{Committed, Repo};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// One line of JSON, at once.
+/// Prints one line of JSON and flushes it.
 fn event(context: &mut Context, document: &Value) -> Result<()> {
     writeln!(context.out, "{document}")?;
     context.finish()
 }
 
-/// Says what did not happen, and why.
+/// Reports what was not done, and why.
 pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<()> {
     if context.global.json {
         return event(context, &json!({"event": what, "source": name, "message": why}));
@@ -25,7 +25,7 @@ pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<(
     Ok(())
 }
 
-/// A new version.
+/// Reports a new commit.
 pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Committed) -> Result<()> {
     let commit = repo.odb().commit(&done.id)?;
     if context.global.json {
@@ -48,7 +48,7 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     context.finish()
 }
 
-/// An original is gone.
+/// Reports a removed original.
 pub fn removed(context: &mut Context, source: &str, commit: &Id) -> Result<()> {
     if context.global.json {
         return event(context, &json!({"event": "removed", "source": source, "commit": commit.to_hex()}));
@@ -59,7 +59,7 @@ pub fn removed(context: &mut Context, source: &str, commit: &Id) -> Result<()> {
     context.finish()
 }
 
-/// A checkpoint could not be committed. Said also where only errors are wanted.
+/// Reports a checkpoint that could not be committed, also with `--quiet`.
 pub fn failed(context: &mut Context, source: &str, kind: &str, why: &str, again: bool) -> Result<()> {
     if context.global.json {
         let error = json!({"kind": kind, "message": why});

@@ -5,9 +5,9 @@ use serde_json::Value;
 use std::{fs, path::Path};
 
 const FILE: &str = "trainer_state.json";
-/// No log of a run is longer.
+/// Largest `trainer_state.json` that is read.
 const MOST: u64 = 256 << 20;
-/// How fast the machine was says nothing about the version.
+/// Endings of metrics about speed, which say nothing about the version.
 const SPEED: [&str; 3] = ["_runtime", "_per_second", "_time"];
 
 /// Adds what `trainer_state.json` says, where there is one.

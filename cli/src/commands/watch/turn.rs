@@ -19,8 +19,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long ago a checkpoint was last touched, by this machine's clock. A copy may keep the times of its original, but
-/// not that of the inode.
+/// Returns how long ago a checkpoint was last touched, by this machine's clock. Uses ctime too: a copy may keep its
+/// original's mtime, but not its ctime.
 fn age(found: &Found) -> Duration {
     let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
     let inode =
@@ -32,8 +32,7 @@ fn age(found: &Found) -> Duration {
 }
 
 impl Watch {
-    /// Looks at the directory. One that is not there may still be made, or its file system come back: that is said, and
-    /// waited for.
+    /// Scans the directory. A missing one may still be made, or its file system mounted again: reports that, and waits.
     pub fn look(&mut self, dir: &Path, patterns: &[String]) -> Result<Look> {
         let failed = match look(dir, patterns) {
             Ok(look) => {
@@ -55,9 +54,9 @@ impl Watch {
         Ok(Look::default())
     }
 
-    /// Takes what is ready after a look, and then clears up.
+    /// Commits what is ready after a scan, then removes originals.
     pub fn turn(&mut self, context: &mut Context, seen: &Look, stop: &AtomicBool) -> Result<()> {
-        // The clock of a file server may be wrong: only a single run goes by the age of files.
+        // The clock of a file server may be wrong: only `--once` uses the age of files.
         let left_alone = |f: &Found| if self.once { age(f) } else { Duration::ZERO };
         let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
         let there: HashMap<&str, &Found> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
@@ -100,7 +99,7 @@ impl Watch {
                 self.committed.insert(found.name.clone(), (found, id));
             }
             Taken::NoCheckpoint => self.settling.close(&found.name),
-            // The next look sees that it is gone, or waits for it once more.
+            // The next scan sees that it is gone, or waits for it once more.
             Taken::Gone => say(context, "skipped", &found.name, "it was deleted before it was read")?,
             Taken::Changing => say(context, "skipped", &found.name, "it changed while it was read; it is tried again")?,
             Taken::Failed { why, kind, again } => self.failed(context, &found, kind, &why, again && !self.once)?,
@@ -108,7 +107,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Says what is wrong with a checkpoint, once; the watch goes on.
+    /// Reports once what is wrong with a checkpoint; the watch goes on.
     fn failed(&mut self, context: &mut Context, found: &Found, kind: &str, why: &str, again: bool) -> Result<()> {
         if !self.settling.failed(&found.name, self.start.elapsed(), why, again) {
             return Ok(());
@@ -116,7 +115,7 @@ impl Watch {
         tell::failed(context, &found.name, kind, why, again)
     }
 
-    /// Removes the originals that need not stay.
+    /// Removes originals beyond those to keep.
     fn clear(&mut self, context: &mut Context, repo: &Repo, seen: &Look, keep: usize, stop: &AtomicBool) -> Result<()> {
         let all: Vec<Found> = self.committed.values().map(|(f, _)| f.clone()).collect();
         let stay = remove::staying(&all, keep, &seen.linked);

@@ -7,10 +7,10 @@ use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};
 
 const INDEX: &str = ".index.json";
-/// No index of shards is longer.
+/// Largest index of shards that is read.
 const MOST: u64 = 256 << 20;
 
-/// What reading the headers told.
+/// Result of reading the headers.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Whole {
     /// It can be committed.
@@ -32,7 +32,7 @@ pub fn check(found: &Found) -> Whole {
         };
         match scan(&source, Path::new(rel)) {
             Ok(layout) => tensors |= !layout.extents.is_empty(),
-            // What a killed writer left is not what the run goes on from; but it says that something is not right.
+            // A killed writer's leftover: no run resumes from it, but the checkpoint may be incomplete.
             Err(ScanError::Damaged { .. }) if is_temporary(rel.rsplit('/').next().unwrap_or(rel)) => {
                 return Whole::No(format!("{rel} was left half written"));
             }
@@ -45,7 +45,7 @@ pub fn check(found: &Found) -> Whole {
     if tensors { Whole::Yes } else { Whole::NoTensors }
 }
 
-/// The first shard that an index names and that is not there.
+/// Returns the first shard that an index names and that is missing.
 fn missing(found: &Found, index: &str) -> Option<String> {
     let path = found.file(index);
     if fs::metadata(&path).ok()?.len() > MOST {

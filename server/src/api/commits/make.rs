@@ -91,7 +91,7 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 /// Makes the commit; the uploads it took are gone then.
 ///
 /// # Errors
-/// The branch is not where it should be; what cannot be committed; damaged objects; the medium failed.
+/// The branch is not where it should be; what cannot be committed; damaged objects; an I/O error.
 pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     let repo = &order.access.repo;
     let lossy = order.meta.policy.as_deref().map(|name| policy(repo, name)).transpose()?;

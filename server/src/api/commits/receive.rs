@@ -190,7 +190,7 @@ impl Incoming {
     /// Reads the files; `keep` says whether they are wanted, or only their hashes.
     ///
     /// # Errors
-    /// It breaks off; names that are none; too many bytes or files; the medium failed. Nothing stays.
+    /// It breaks off; names that are none; too many bytes or files; an I/O error. Nothing stays.
     pub(super) async fn files(self, app: &App, holder: Holder, keep: bool) -> Result<Intake> {
         let mut intake = Intake {
             app: app.clone(),

@@ -140,7 +140,7 @@ impl Key {
     /// The commit that was made with it, among the last of the branch.
     ///
     /// # Errors
-    /// Damaged commits; the medium failed.
+    /// Damaged commits; an I/O error.
     pub(super) fn find(&self, repo: &Repo, branch: &str) -> Result<Option<Earlier>> {
         let Some(tip) = repo.refs().get(&RefName::branch(branch)?)? else {
             return Ok(None);

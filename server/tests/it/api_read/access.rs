@@ -1,4 +1,4 @@
-//! Who may do what; and that the document lists the routes that there are.
+//! Rights of tokens on the API; and the OpenAPI document lists exactly the registered routes.
 
 use crate::api_read::site::{FILE, site};
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Files, tensors and slices: the right bytes, their heads, their parts.
+//! Routes of files, tensors and slices: bytes, headers, range requests.
 
 use crate::{
     api_read::site::{FILE, files, site},

@@ -1,4 +1,4 @@
-//! A whole version as a tar and as a safetensors file.
+//! Route `GET .../checkout/{rev}`: a version as a tar and as a safetensors file.
 
 use crate::{
     api_read::bytes::read_safetensors,

@@ -1,4 +1,4 @@
-//! Stored bytes that went bad: what comes is short, never wrong.
+//! Corrupt storage: a response is cut short, never wrong.
 
 use crate::api_read::site::{BASE, site};
 use axum::body::Body;

@@ -1,4 +1,4 @@
-//! Reading over HTTP: every route, what it answers and what it refuses, against what the repository itself says.
+//! Read routes of the API: answers and refusals, compared with the repository itself.
 
 #[path = "../../../../crates/files/tests/it/support/npy.rs"]
 #[allow(dead_code, reason = "shared with another crate's tests")]

@@ -1,4 +1,4 @@
-//! Branches and tags: listed, moved, refused.
+//! Routes of branches and tags: list, move, refuse.
 
 use crate::api_read::site::site;
 use http::{Method, StatusCode};

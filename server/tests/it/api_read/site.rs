@@ -1,4 +1,4 @@
-//! A server over one repository with three versions, and how it is asked.
+//! Test fixture: a server over one repository with three versions, and requests to it.
 
 use crate::{
     api_read::npy,

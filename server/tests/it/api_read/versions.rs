@@ -1,4 +1,4 @@
-//! History, versions, listings, comparisons, totals.
+//! Routes of history, versions, listings, diffs and stats.
 
 use crate::api_read::site::{FILE, files, site};
 use axum::body::Body;

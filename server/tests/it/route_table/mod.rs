@@ -1,4 +1,4 @@
-//! Every route, asked by every kind of caller about every kind of repository: the answer follows from what the route
+//! Every route, called by every kind of caller on every kind of repository: the answer follows from what the route
 //! says it needs.
 
 mod site;

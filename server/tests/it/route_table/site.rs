@@ -1,4 +1,4 @@
-//! A server with repositories of every kind, and requests to it as every kind of caller.
+//! Test fixture: a server with repositories of every kind, and requests to it as every kind of caller.
 
 use crate::support::{self, Root, commit, safetensors};
 use axum::{Router, body::Body};

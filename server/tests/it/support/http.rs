@@ -1,4 +1,4 @@
-//! Requests to an app without a network, and bodies for them.
+//! Requests to the app without a network, and bodies for them.
 
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode, header};

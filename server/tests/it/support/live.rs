@@ -1,4 +1,4 @@
-//! A server that listens, and the client's side of it.
+//! A server listening on a socket, and its client.
 
 use super::{Root, entry};
 use mdl_objects::Id;

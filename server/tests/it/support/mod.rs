@@ -1,4 +1,4 @@
-//! What the server's tests share: a root with repositories, checkpoints, and an app over it.
+//! Test fixtures: a root with repositories, checkpoints, and an app over it.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
