@@ -17,7 +17,7 @@ pub struct Advertised {
 }
 
 impl Advertised {
-    /// What a ref holds.
+    /// The object that a ref points at.
     pub fn get(&self, name: &str) -> Option<Id> {
         let at = self.refs.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
         Some(self.refs[at].1)
@@ -27,24 +27,24 @@ impl Advertised {
 /// Reads a part of a bundle on this side: at most a few MiB.
 pub type ReadPart<'a> = dyn Fn(&[Piece]) -> Result<Vec<u8>> + Sync + 'a;
 
-/// Takes what comes, some bytes at a time.
+/// Receives bytes, some at a time.
 pub type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// The other side.
+/// The other side of a transfer.
 pub trait Peer: Send + Sync {
     /// Its branches and tags.
     ///
     /// # Errors
-    /// It cannot be reached, or says no.
+    /// It cannot be reached, or refuses.
     fn refs(&self) -> Result<Advertised>;
 
-    /// What it has of what is wanted.
+    /// Plans which of the wanted objects it can send.
     ///
     /// # Errors
-    /// It lacks a tip; it cannot be reached, or says no.
+    /// It lacks a tip; it cannot be reached, or refuses.
     fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan>;
 
-    /// Tensors made to stand alone, for one who lacks what they are differences to; none where it cannot do that.
+    /// Tensors encoded without a base, for a receiver that lacks their bases; none where it cannot do that.
     ///
     /// # Errors
     /// As `offer`.
@@ -53,48 +53,48 @@ pub trait Peer: Send + Sync {
     /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes.
     ///
     /// # Errors
-    /// A pack is gone; it cannot be reached, or says no; fewer bytes came than were asked for. What `take` failed with.
+    /// A pack is gone; it cannot be reached, or refuses; fewer bytes came than were asked for. What `take` failed with.
     fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()>;
 
-    /// Which of these objects it lacks.
+    /// Which of these objects it is missing.
     ///
     /// # Errors
-    /// It cannot be reached, or says no.
+    /// It cannot be reached, or refuses.
     fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>>;
 
     /// Which of these commits its refs reach.
     ///
     /// # Errors
-    /// It cannot be reached, or says no.
+    /// It cannot be reached, or refuses.
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>>;
 
-    /// Bytes that one bundle to it holds at most, as long as no object is larger.
+    /// The most bytes a bundle to it may hold, as long as no object is larger.
     fn bundle_bytes(&self) -> u64;
 
-    /// Sends bundles, but for what has arrived there already, and has them checked and stored. `read` reads their parts
-    /// here. Returns how many bytes were sent.
+    /// Sends bundles, except parts that have arrived there already, and has them checked and stored. `read` reads their
+    /// parts here. Returns how many bytes were sent.
     ///
     /// # Errors
-    /// It refuses what it got; it cannot be reached, or says no; `Stopped`. What has arrived whole need not be sent
+    /// It refuses what it got; it cannot be reached, or refuses; `Stopped`. What has arrived whole need not be sent
     /// again.
     fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64>;
 
-    /// Tells it which of the versions that it was sent were pruned here: it is to note that of those whose contents it
+    /// Tells it which of the versions that it was sent were pruned here: it notes that of those whose contents it
     /// lacks.
     ///
     /// # Errors
-    /// It cannot be reached, or says no.
+    /// It cannot be reached, or refuses.
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()>;
 
-    /// Moves its refs, one after the other, each by compare-and-swap, once all that they are to hold is seen to be
-    /// there. Returns what became of each.
+    /// Moves its refs, one after the other, each by compare-and-swap, once all that they will point at is seen to be
+    /// there. Returns each outcome.
     ///
     /// # Errors
-    /// Something is missing there: then none was moved. It cannot be reached, or says no.
+    /// Something is missing there: then none was moved. It cannot be reached, or refuses.
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>>;
 }
 
-/// The error of an answer that cannot be.
+/// The error for an answer that makes no sense.
 pub(crate) fn nonsense(what: &str) -> RepoError {
     RepoError::corrupt("an answer of the other side", what)
 }

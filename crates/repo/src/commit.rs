@@ -24,12 +24,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Keys of meta that begin with this are the programs' own.
+/// Keys of meta that begin with this are mdl's own.
 const OWN: &str = "mdl.";
 /// Times that a file is written out before it counts as one that is being written to.
 const WRITE_OUTS: u32 = 3;
 
-/// What is to be committed, and what is said about it.
+/// What is to be committed, and its message and metadata.
 #[derive(Clone, Debug, Default)]
 pub struct CommitRequest {
     /// Directory (or file) whose contents become the tree; none for the work tree.
@@ -43,8 +43,8 @@ pub struct CommitRequest {
     /// Where the branch (or a detached HEAD) must stand; `Some(None)`: it must have no commit. None: wherever it
     /// stands.
     pub expects: Option<Option<Id>>,
-    /// Who commits, and when; none for what the settings say, now. The reflog says who as well, but when the branch
-    /// moved.
+    /// Author and time; none for those of the settings, now. The reflog has the author too, but the time of the ref's
+    /// move.
     pub author: Option<Signature>,
     /// Training step.
     pub step: Option<u64>,
@@ -62,7 +62,7 @@ pub struct CommitRequest {
     pub follow_symlinks: bool,
     /// The version that training was restored from since the last commit.
     pub resumed_from: Option<Id>,
-    /// What a run that goes on from this version gets back; none: what the files' and tensors' names say.
+    /// What a run resumed from this version gets back; none: told from the files' and tensors' names.
     pub resume: Option<Resume>,
     /// What a quantiser says about the tensors it made.
     pub hints: Hints,
@@ -75,7 +75,7 @@ pub struct Committed {
     pub id: Id,
     /// The branch that moved (short name); none if HEAD is detached.
     pub branch: Option<String>,
-    /// The commit before.
+    /// The parent commit.
     pub parent: Option<Id>,
     /// Totals.
     pub summary: Summary,
@@ -85,7 +85,7 @@ pub struct Committed {
     pub quality: Option<Quality>,
 }
 
-/// What a commit is going to move.
+/// The ref that a commit is going to move.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Branch { name: String, tip: Option<Id>, parent: Option<Id> },
@@ -127,7 +127,7 @@ impl Target {
         }
     }
 
-    /// Refuses to go on where it does not stand where the caller has seen it.
+    /// Refuses to go on where it is not where the caller has seen it.
     fn check(&self, expects: Option<Option<Id>>) -> Result<()> {
         let (name, found) = match self {
             Target::Branch { name, tip, .. } => (format!("{HEADS}{name}"), *tip),
@@ -155,7 +155,7 @@ impl Repo {
         })
     }
 
-    /// Keeps others from the work tree while its files become a version of where HEAD points.
+    /// Locks the work tree while its files become a version of what HEAD points at.
     fn lock_for(&self, request: &CommitRequest, progress: &dyn Progress) -> Result<Option<WorkTreeLock>> {
         let within = |path: &PathBuf| {
             let path = fs::canonicalize(path);
@@ -245,7 +245,7 @@ impl Repo {
         Ok(written.told())
     }
 
-    /// All of a commit but the ref's move.
+    /// All of a commit except the ref's move.
     pub(crate) fn write_commit(
         &self,
         request: &CommitRequest,
@@ -398,7 +398,7 @@ impl Repo {
         Ok(files)
     }
 
-    /// Moves what a commit was made for from where it stood to the commit.
+    /// Moves the ref of a commit from its old value to the commit.
     pub(crate) fn advance(
         &self,
         transaction: &WriteTransaction<'_>,

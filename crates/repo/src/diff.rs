@@ -13,7 +13,7 @@ use mdl_codec::Dtype;
 use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef, ViewRef};
 use std::collections::BTreeMap;
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the comparison";
 
 /// How a file differs.

@@ -18,7 +18,7 @@ pub type Result<T> = std::result::Result<T, RepoError>;
 pub enum ErrorKind {
     /// The request is refused.
     User,
-    /// Another writer moved first.
+    /// The request makes no sense as it is written.
     Usage,
     /// A thing that was named does not exist.
     NotFound,
@@ -26,7 +26,7 @@ pub enum ErrorKind {
     Conflict,
     /// Stored data is damaged.
     Corrupt,
-    /// An I/O error (full, read-only, input/output error).
+    /// An I/O error (such as a full or read-only disk).
     Io,
 }
 
@@ -52,7 +52,7 @@ pub enum RepoError {
     /// Nothing has this name.
     #[error("{what} not found: {name}")]
     NotFound {
-        /// What it should stand for.
+        /// The kind of thing that was looked for.
         what: Missing,
         /// Its name.
         name: String,
@@ -90,7 +90,7 @@ pub enum RepoError {
         name: String,
         /// The version that the files were taken from or committed as.
         base: Option<Id>,
-        /// Where the branch stands.
+        /// The branch's present commit.
         tip: Option<Id>,
     },
     /// A branch would leave commits behind.
@@ -98,15 +98,15 @@ pub enum RepoError {
     NotForward {
         /// The branch.
         name: String,
-        /// Where it stands.
+        /// The branch's present commit.
         old: Id,
-        /// Where it was to stand.
+        /// The commit it was to move to.
         new: Id,
     },
-    /// A collector may be about to delete what was relied on: it has to be looked up again.
+    /// A collector may be about to delete objects that the caller relied on: they have to be looked up again.
     #[error("a collection went on meanwhile; nothing was committed")]
     Overtaken,
-    /// The file of a lock was deleted while the lock was held: others were not kept out.
+    /// The file of a lock was deleted while the lock was held: other processes were not kept out.
     #[error("the lock {} was deleted while it was held; nothing was changed", path.display())]
     LockLost {
         /// The file.
@@ -129,7 +129,7 @@ pub enum RepoError {
     FileKept {
         /// Its name in the version.
         file: String,
-        /// Where it is now, if another took its name.
+        /// Its present name, if another file took its own.
         aside: Option<PathBuf>,
     },
     /// Two files of a version would be one on this file system.
@@ -164,7 +164,7 @@ pub enum RepoError {
         /// Why not.
         reason: ObjectError,
     },
-    /// A new version or tag says more than any may.
+    /// A new version or tag has a field longer than its limit.
     #[error("nothing was made: {0}")]
     TooLong(ObjectError),
     /// There is less room on the disk than a new version takes at least.
@@ -256,7 +256,7 @@ impl RepoError {
         move |source| RepoError::Io { context, source }
     }
 
-    /// The same error for someone else whom the failure concerns.
+    /// The same error for another thread or caller that it concerns.
     pub(crate) fn repeat(&self) -> RepoError {
         match self {
             RepoError::NotFound { what, name } => RepoError::not_found(*what, name),

@@ -44,7 +44,7 @@ pub struct Odb {
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
     supplier: Option<Arc<dyn Supplier>>,
-    /// Whether what is not here may be at another place.
+    /// Whether objects that are not here may be at another repository.
     partial: bool,
     pub(crate) sound: Sound,
 }
@@ -89,7 +89,7 @@ impl Odb {
         self.lock().index = IndexState::Closed;
     }
 
-    /// Runs `f` with the index, if it can be had.
+    /// Runs `f` with the index, if it can be opened.
     pub(crate) fn with_index<T>(&self, f: impl FnOnce(&Index) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         self.open_index(&mut state).ok()?;
@@ -112,8 +112,8 @@ impl Odb {
         self.refresh();
     }
 
-    /// Runs `f`, and anew if a pack that it read has been replaced since packs were listed: beside a reader that is
-    /// slow several collections may come to an end.
+    /// Runs `f`, and again if a pack that it read has been replaced since packs were listed: several collections may
+    /// come and go during a slow read.
     pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..OVERTAKEN {
             match f() {

@@ -11,7 +11,7 @@ use mdl_objects::{Chunk, Entry, Kind, Manifest, Mode, TensorRef};
 use rayon::prelude::*;
 use std::slice;
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
 /// Decoded bytes of small tensors that are in memory at once.
 const BATCH: u64 = 64 << 20;

@@ -18,7 +18,7 @@ use std::{
 /// Name of the repository's directory in a work tree.
 pub const DIR: &str = ".mdl";
 pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
-/// Beside a work tree: which version its files are of.
+/// File beside a work tree with its base version.
 const BASE: &str = "base";
 const FORMAT: &[u8] = b"mdl repository 1\n";
 
@@ -29,7 +29,7 @@ pub struct Repo {
     pub(crate) odb: Odb,
     pub(crate) refs: Refs,
     pub(crate) config: Config,
-    /// Once it was asked for.
+    /// Read on first use.
     pub(crate) identity: OnceLock<Identity>,
     /// Whether `commit.on_full` counts.
     pub(crate) waits_for_room: bool,
@@ -81,7 +81,7 @@ impl Repo {
         Repo::open_at(path, engine, None)
     }
 
-    /// As `open`, with the index in another directory: nothing is written to what is only read.
+    /// As `open`, with the index in another directory, so that nothing is written to a repository that is only read.
     ///
     /// # Errors
     /// As `open`.
@@ -188,7 +188,7 @@ impl Repo {
         })
     }
 
-    /// Has a detached HEAD held by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it
+    /// Holds a detached HEAD by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it
     /// shares.
     ///
     /// # Errors
@@ -198,8 +198,8 @@ impl Repo {
         Ok(self)
     }
 
-    /// Does without the work tree, and never waits for room: for those who work on the repository from elsewhere. What
-    /// they move, the work tree's user has not.
+    /// Does without the work tree, and never waits for disk space: for a process that works on the repository from
+    /// elsewhere, such as a server. Its ref moves do not count as the work tree's user's.
     #[must_use]
     pub fn from_elsewhere(mut self) -> Repo {
         self.work = None;
@@ -208,7 +208,7 @@ impl Repo {
         self
     }
 
-    /// Never waits for room, whatever `commit.on_full` says: for callers that wait in their own way.
+    /// Never waits for disk space, whatever `commit.on_full` says: for callers that wait in their own way.
     #[must_use]
     pub fn without_waiting_for_room(mut self) -> Repo {
         self.waits_for_room = false;
@@ -222,7 +222,7 @@ impl Repo {
         self
     }
 
-    /// Has what this partial repository lacks brought by `supplier`, whenever it is needed.
+    /// Sets the promisor from which missing objects of this partial repository are fetched when needed.
     #[must_use]
     pub fn supplied_by(mut self, supplier: Arc<dyn Supplier>) -> Repo {
         self.odb.supply_from(supplier);
@@ -249,7 +249,7 @@ impl Repo {
         &self.config
     }
 
-    /// The settings as they are stored by now; [`Repo::config`] are those that it was opened with.
+    /// The settings as stored now; [`Repo::config`] has those that it was opened with.
     ///
     /// # Errors
     /// As [`Config::load`].
@@ -265,7 +265,7 @@ impl Repo {
         self.config.set(&*self.storage, key, value)
     }
 
-    /// Notes (or with `None` forgets) another place of the same history.
+    /// Adds (or with `None` removes) a remote.
     ///
     /// # Errors
     /// As [`Config::change_remote`].
@@ -273,8 +273,7 @@ impl Repo {
         self.change_remote(name, &|_| Ok(remote.cloned()))
     }
 
-    /// Notes another place, or (where `f` gives none) forgets it. `f` is told what is noted of it when the change is
-    /// written.
+    /// Changes a remote, or (where `f` gives none) removes it. `f` gets the remote as stored at the time of the change.
     ///
     /// # Errors
     /// As [`Config::change_remote`].

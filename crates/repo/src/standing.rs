@@ -26,7 +26,7 @@ impl Repo {
             return Ok(tip);
         }
         match seen.first().copied().flatten() {
-            // Where it is gone by now, its files can be compared with nothing.
+            // If the base was deleted meanwhile, its files can be compared with nothing.
             Some(base) if self.odb.has(&base)? => Ok(Some(base)),
             Some(_) => Ok(tip),
             None => Ok(None),

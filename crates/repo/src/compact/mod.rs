@@ -22,7 +22,7 @@ pub(crate) use rebase::encode as encode_anew;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the compaction";
 
 /// What a compaction may do.

@@ -22,7 +22,7 @@ use serde::{Serialize, Serializer};
 use std::collections::{HashMap, HashSet};
 use trace::Trace;
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the check";
 
 /// What a check found.

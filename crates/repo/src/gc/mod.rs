@@ -29,7 +29,7 @@ use std::{
 
 const HOUR_MS: i64 = 3600 * 1000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the collection";
 
 /// What a collection may do.

@@ -25,7 +25,7 @@ use std::{collections::HashMap, path::Path};
 /// A plain file up to this long is one blob; a longer one is cut into chunks by content.
 pub(crate) const SMALL_FILE: u64 = 1 << 20;
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 pub(crate) const STORING: &str = "the commit";
 
 /// Where new objects go.

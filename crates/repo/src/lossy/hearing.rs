@@ -9,7 +9,7 @@ use crate::RepoError;
 use mdl_codec::quant::Config;
 use mdl_codec::quant::search::{Gate, Guess};
 
-/// Why a run ends early.
+/// Why a pass ends early.
 #[derive(Debug)]
 pub(crate) enum Halt {
     /// It is not known yet whether this candidate passes.

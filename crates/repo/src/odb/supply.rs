@@ -9,27 +9,27 @@ use std::{
     sync::Arc,
 };
 
-/// Brings objects into a partial repository.
+/// A promisor: fetches objects into a partial repository.
 pub trait Supplier: Send + Sync + Debug {
-    /// Brings these objects, and what they are differences to, into the storage of the repository that asks.
+    /// Fetches these objects, and their delta bases, into the storage of the repository that asks.
     ///
     /// # Errors
-    /// The place that has them cannot be reached, or lacks them; an I/O error.
+    /// The promisor's repository cannot be reached, or lacks them; an I/O error.
     fn supply(&self, ids: &[Id]) -> Result<()>;
 }
 
 impl Odb {
-    /// From now on what is not here is asked of `supplier`.
+    /// From now on fetches missing objects from `supplier`.
     pub fn supply_from(&mut self, supplier: Arc<dyn Supplier>) {
         self.supplier = Some(supplier);
     }
 
-    /// Whether the repository holds only a part of what another place has.
+    /// Notes whether the repository holds only a part of what its promisor has.
     pub(crate) fn set_partial(&mut self, partial: bool) {
         self.partial = partial;
     }
 
-    /// Whether what is not here may be at another place.
+    /// Whether missing objects may be at the promisor.
     pub(crate) fn is_partial(&self) -> bool {
         self.partial
     }
@@ -39,10 +39,10 @@ impl Odb {
         self.supplier.is_some()
     }
 
-    /// Has objects brought that are not here, all at once; does nothing in a repository that is whole.
+    /// Fetches those of these objects that are missing, all at once; does nothing in a repository that is not partial.
     ///
     /// # Errors
-    /// Those of the supplier; an I/O error.
+    /// Those of the promisor; an I/O error.
     pub(crate) fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
         let Some(supplier) = &self.supplier else { return Ok(()) };
         let mut lacking = BTreeSet::new();
@@ -59,7 +59,7 @@ impl Odb {
         Ok(())
     }
 
-    /// Has everything brought that these files are made of.
+    /// Fetches all missing objects of these files.
     ///
     /// # Errors
     /// As `prefetch`; damaged manifests.
@@ -77,7 +77,7 @@ impl Odb {
         self.prefetch(parts.into_iter())
     }
 
-    /// Has the trees below these brought and the manifests in them: one step for each level, not one for each object.
+    /// Fetches the trees below these and the manifests in them: one step for each level, not one for each object.
     ///
     /// # Errors
     /// As `prefetch`; damaged trees.

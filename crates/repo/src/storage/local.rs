@@ -78,7 +78,7 @@ fn sync_dir(path: &Path) -> Result<()> {
 }
 
 /// Has a file end with `tail` after its first `len` bytes, and all of it durable. During the sync of the bytes, which
-/// is the long part, the file stays as it was: after a kill an append can go on with it.
+/// is the long part, the file stays as it was: a transfer that is killed then can go on with it.
 fn end_with(file: &File, len: u64, tail: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     if file.metadata()?.len() == len + tail.len() as u64 {

@@ -16,12 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Whom a lock keeps out.
+/// Which other holders a lock excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Those who want it alone.
+    /// Excludes `Alone` holders.
     Shared,
-    /// Everyone else.
+    /// Excludes all other holders.
     Alone,
 }
 
@@ -44,7 +44,7 @@ impl OwnFile {
         self.process == std::process::id()
     }
 
-    /// Waits for the lock; a wait of more than a moment is told, with who holds it.
+    /// Waits for the lock; reports a wait of more than a moment, with the processes that hold it.
     fn lock_for(&self, access: Access, path: &Path) -> io::Result<()> {
         let tried = match access {
             Access::Shared => self.file.try_lock_shared(),
@@ -92,7 +92,8 @@ impl Deref for OwnFile {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if self.is_ours() {
-            // Said, not left to closing: a program that was started by other means than fork may have the file open.
+            // Unlocked explicitly, not by closing: a program that was started by other means than fork may have the
+            // file open.
             let _ = self.file.unlock();
             fork::close(&mut self.file);
         }
@@ -126,7 +127,7 @@ impl FileLock {
         }
     }
 
-    /// Whether it still keeps others out: not once its file was deleted or replaced.
+    /// Whether it still excludes other processes: not once its file was deleted or replaced.
     ///
     /// # Errors
     /// The file cannot be looked at.

@@ -58,7 +58,7 @@ pub enum Swap {
 
 /// Held while a guard lives; released by the system if the process dies.
 pub trait Guard: Send + std::fmt::Debug {
-    /// Whether it keeps others out still: to be asked before anything comes to rely on that.
+    /// Checks that it still keeps other processes out: to be asked before anything comes to rely on that.
     ///
     /// # Errors
     /// `LockLost` where its file was deleted under it; an I/O error.
@@ -67,12 +67,12 @@ pub trait Guard: Send + std::fmt::Debug {
     }
 }
 
-/// Bytes on their way into storage: invisible until `finish`, gone if dropped before.
+/// An upload into storage: invisible until `finish`, gone if dropped before.
 pub trait Upload: Send {
     /// Appends bytes.
     ///
     /// # Errors
-    /// An I/O error; the upload is then of no more use.
+    /// An I/O error; the upload is then useless.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
@@ -83,7 +83,7 @@ pub trait Upload: Send {
     fn finish(self: Box<Self>, key: &Key) -> Result<()>;
 }
 
-/// Where a repository keeps its bytes.
+/// Byte-level storage of a repository.
 pub trait Storage: Send + Sync + std::fmt::Debug {
     /// All bytes of a key; `None` where there is none.
     ///
@@ -93,7 +93,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
         self.get_within(key, MAX_VALUE)
     }
 
-    /// As `get`, of a value that has at most so many bytes: more are neither read nor held.
+    /// As `get`, for a value of at most this many bytes: more are neither read nor held.
     ///
     /// # Errors
     /// `Corrupt`: there are more, or it is no plain value; an I/O error.
@@ -178,8 +178,8 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// An I/O error.
     fn delete(&self, key: &Key) -> Result<()>;
 
-    /// Whether the locks below keep others out. Where they do not (object stores have none), they are had at once and
-    /// mean nothing: a collector then dooms first and deletes a time of grace later.
+    /// Whether the locks below exclude other processes. Where they do not (object stores have none), they are granted
+    /// at once and mean nothing: a collector then dooms packs first and deletes them a time of grace later.
     fn excludes(&self) -> bool {
         true
     }
@@ -204,7 +204,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
 }
 
-/// A value is larger than the one who reads it can use.
+/// The error for a value that is larger than its reader can use.
 pub fn too_large(key: &str, most: u64) -> RepoError {
     RepoError::corrupt(key, format!("more than {most} bytes, where no value has as many"))
 }

@@ -15,8 +15,8 @@ const SET_GROUP: u32 = 0o2000;
 const GROUP_READS_AND_WRITES: u32 = 0o060;
 const GROUP_ENTERS: u32 = 0o070;
 
-/// Gives a directory and all below it to its group, to read and write; what is made there later is the group's too,
-/// whatever the umask of the one who makes it. Others may do what they could before.
+/// Gives a directory and all below it to its group, to read and write; files made there later are the group's too,
+/// whatever their maker's umask. Rights of other users stay as they were.
 ///
 /// # Errors
 /// The file system has no access control lists; something there is another user's.

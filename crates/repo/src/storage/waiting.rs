@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// A wait that is shorter is not worth a word.
+/// A shorter wait is not reported.
 const MOMENT: Duration = Duration::from_secs(1);
 /// Characters that are shown of a command.
 const SHOWN: usize = 100;
@@ -30,7 +30,7 @@ pub struct Holder {
 pub struct Waiting {
     /// The lock's file.
     pub path: PathBuf,
-    /// Who holds it; empty where the system does not tell: perhaps another machine.
+    /// The processes that hold it; empty where the system does not tell: perhaps another machine.
     pub holders: Vec<Holder>,
 }
 
@@ -57,13 +57,13 @@ type Teller = Box<dyn Fn(&Waiting) + Send + Sync>;
 
 static TELLER: OnceLock<Teller> = OnceLock::new();
 
-/// Has waits for locks that last more than a second told to `tell`, once each, for as long as this process runs. Only
+/// Reports waits for locks that last more than a second to `tell`, once each, for as long as this process runs. Only
 /// the first call counts.
 pub fn on_wait(tell: impl Fn(&Waiting) + Send + Sync + 'static) {
     let _ = TELLER.set(Box::new(tell));
 }
 
-/// Runs `wait`, and tells of it if it lasts.
+/// Runs `wait`, and reports it if it lasts.
 pub(super) fn told(file: &File, path: &Path, wait: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(tell) = TELLER.get() else { return wait() };
     thread::scope(|scope| {

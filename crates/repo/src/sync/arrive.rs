@@ -27,7 +27,7 @@ use std::{
     time::SystemTime,
 };
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
 /// Deltas between a tensor and one stored whole that a record can say.
 const DEEPEST: u8 = 250;

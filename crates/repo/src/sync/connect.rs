@@ -10,7 +10,7 @@ use crate::{
 use mdl_objects::{Id, Kind, Mode, Signature};
 use std::collections::HashSet;
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
 
 /// A ref that is to move.
@@ -18,9 +18,9 @@ const WHAT: &str = "the transfer";
 pub struct RefMove {
     /// Full name: a branch, a tag, or `refs/remotes/...`.
     pub name: String,
-    /// Where it stands; none: it does not exist.
+    /// The value it must have now; none: it does not exist.
     pub expected: Option<Id>,
-    /// Where it is to stand; none: nowhere.
+    /// Its new value; none: it is deleted.
     pub new: Option<Id>,
     /// Whether what it held may be left behind: without it a branch moves only forward, and a tag not at all.
     pub force: bool,

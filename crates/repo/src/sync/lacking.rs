@@ -12,13 +12,12 @@ use std::collections::{HashMap, HashSet};
 /// it) before the tensor is rather asked for whole: encoding anew costs the other side time.
 const CHAIN_QUARTERS: u64 = 5;
 
-/// What is to be carried.
+/// What is to be sent.
 #[derive(Clone, Debug, Default)]
 pub struct Needed {
     /// Objects with the packs they lie in.
     pub records: Vec<(PackId, Record)>,
-    /// Tensors among them that would rather be whole: what they are differences to is not needed for itself, and
-    /// weighs more.
+    /// Tensors among them better sent without a base: their bases are needed for nothing else, and weigh more.
     pub heavy: Vec<Id>,
 }
 
@@ -29,10 +28,10 @@ impl Plan {
         all.map(|r| r.id)
     }
 
-    /// What is needed by one who lacks these objects: those named, and the tensors that those are differences to.
+    /// Selects what a receiver without these objects needs: those named, and their delta bases.
     ///
     /// # Errors
-    /// The plan leaves out something that a tensor in it is a difference to.
+    /// The plan leaves out a delta base of a tensor in it.
     pub fn needed(&self, lacking: &HashSet<Id>) -> Result<Needed> {
         let mut known: HashMap<Id, (PackId, &Record, bool)> = HashMap::new();
         for o in &self.offers {
@@ -72,7 +71,7 @@ impl Plan {
         Ok(out)
     }
 
-    /// This plan with tensors that the other side has made whole.
+    /// This plan with tensors that the other side has encoded without a base.
     #[must_use]
     pub fn with_whole(mut self, whole: Plan) -> Plan {
         let replaced: HashSet<Id> = whole.ids().collect();

@@ -16,7 +16,7 @@ use std::{
     time::SystemTime,
 };
 
-/// A pack whose payloads are in a file, and whose footer and trailer are here.
+/// A pack in quarantine: its payloads are in a file, its footer and trailer in memory.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub path: PathBuf,

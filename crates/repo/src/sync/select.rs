@@ -15,7 +15,7 @@ use crate::{
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// What is stopped, if it is.
+/// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
 
 /// What the other side asks for.
@@ -25,9 +25,9 @@ pub struct Want {
     pub tips: Vec<Id>,
     /// Single objects, wanted without anything they name.
     pub objects: Vec<Id>,
-    /// Commits that the one who asks has, with all their history and contents. Ids unknown here are passed over.
+    /// Commits that the other side has, with all their history and contents. Ids unknown here are passed over.
     pub haves: Vec<Id>,
-    /// Of the haves only the commits are sure to be there: it is a partial repository that asks.
+    /// The other side is a partial repository: of its haves only the commits are sure to be there.
     pub partial: bool,
     /// Contents are wanted only of this many generations, the tips being the first; of older ones only the commits.
     pub depth: Option<u32>,
@@ -36,8 +36,7 @@ pub struct Want {
 }
 
 impl Repo {
-    /// The objects asked for, but those of versions that the other side has, and everything their tensors are
-    /// differences to.
+    /// The objects asked for, except those of versions that the other side has, and all their delta bases.
     ///
     /// # Errors
     /// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
