@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The place that has everything, reached when it is first needed.
+/// The promisor: the repository that has everything, reached when it is first needed.
 pub struct Lazy {
     repo: PathBuf,
     remote: Remote,
@@ -43,7 +43,7 @@ impl Supplier for Lazy {
         let (repo, peer) = match &mut *there {
             Some(there) => there,
             empty => {
-                // A handle of its own on the same storage: what is being asked for is asked for through the other one.
+                // A separate handle on the same storage: the other one is waiting for these objects.
                 let repo = Repo::open(&self.repo, self.engine.clone())?.without_index();
                 let peer = open(&self.remote.url, self.engine.clone(), &env::temp_dir(), None);
                 empty.insert((repo, peer.map_err(|e| self.unreached(e))?))
@@ -56,7 +56,7 @@ impl Supplier for Lazy {
 }
 
 impl Lazy {
-    /// Says which place was asked.
+    /// Adds to the error which repository was asked.
     fn asked(&self, error: RepoError) -> RepoError {
         let url = &self.remote.url;
         match error {

@@ -35,7 +35,7 @@ pub struct Near {
 }
 
 impl Near {
-    /// A repository, with a directory of this side for what is on its way there.
+    /// A repository, with a local directory for bundles on their way there.
     pub fn new(repo: Repo, scratch: &Path) -> Near {
         Near { repo, scratch: scratch.to_owned() }
     }
@@ -178,7 +178,7 @@ pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Which of these objects a repository lacks.
+/// Which of these objects a repository is missing.
 ///
 /// # Errors
 /// An I/O error.

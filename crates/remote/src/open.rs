@@ -11,8 +11,7 @@ use std::{path::Path, sync::Arc};
 /// There is none; a server's URL; the place cannot be reached.
 pub fn open_repo(place: &Place, engine: Arc<dyn Engine>) -> Result<Repo> {
     match place {
-        // Its index is for those who work there.
-        // The user of its work tree, if it has one, is another one.
+        // Its index is for processes on its own machine. The user of its work tree, if it has one, is another one.
         Place::Local(path) => Repo::open(path, engine).map(|repo| repo.from_elsewhere().without_index()),
         place => Repo::with_storage(place.storage()?, engine, None, None, None).map_err(|e| name(e, place)),
     }

@@ -1,9 +1,9 @@
 //! A partial pack: a bundle that is received in parts, as a file of its full length and a list beside it of how much of
 //! each part is there.
 //!
-//! Each part comes from its start on, and as it comes. Bytes count once they are in the file and then in the list, both
-//! handed to the system: a process that is killed loses none that it counted. After a power cut the file may be wrong
-//! where the list says it is right; the checksums of every object tell, before anything of it counts.
+//! The bytes of each part are written in order, as they come. Bytes count once they are in the file and then in the
+//! list, both handed to the system: a process that is killed loses none that it counted. After a power cut the file may
+//! be wrong where the list says it is right; the checksums of every object tell, before anything of it is stored.
 
 use mdl_repo::{Repo, RepoError, Result, pack::PackId, sync::Arrived};
 use std::{
@@ -27,7 +27,7 @@ const BLOCK: usize = 256 << 10;
 /// Bytes that say how much of a part is there.
 const SLOT: u64 = 8;
 
-/// A bundle on its way in.
+/// A partial pack, open.
 #[derive(Debug)]
 pub struct PartialPack {
     id: PackId,
@@ -61,14 +61,14 @@ fn place(dir: &Path, id: PackId, size: u64) -> PathBuf {
     dir.join(format!("{id}-{size}.part"))
 }
 
-/// Where a repository keeps what is on its way.
+/// Where a repository keeps its partial packs.
 ///
 /// # Errors
 /// The directory cannot be made or read.
 pub(crate) fn dir(repo: &Repo) -> Result<PathBuf> {
     match repo.dir() {
         Some(dir) => dir_below(dir),
-        // A bucket has no place for halves.
+        // A bucket cannot hold partial packs.
         None => dir_below(&cache_dir()),
     }
 }
@@ -80,7 +80,7 @@ fn cache_dir() -> PathBuf {
     caches.unwrap_or_else(env::temp_dir).join("mdl")
 }
 
-/// Where what is on its way is kept below another directory. What was left there long ago goes.
+/// The directory of partial packs below another directory. Old ones in it are removed.
 ///
 /// # Errors
 /// The directory cannot be made or read.
@@ -103,12 +103,12 @@ pub fn range(size: u64, part: u64) -> Range<u64> {
 }
 
 impl PartialPack {
-    /// Whether some of a bundle may be there already.
+    /// Whether part of a bundle may be there already.
     pub fn is_begun(dir: &Path, id: PackId, size: u64) -> bool {
         place(dir, id, size).exists()
     }
 
-    /// Begins, or goes on with what is there. One process at a time has a pack: another one that asks is refused.
+    /// Begins a partial pack, or resumes it. One process at a time may have it open: another one is refused.
     ///
     /// # Errors
     /// Another process has it open; an I/O error.
@@ -127,7 +127,7 @@ impl PartialPack {
                 "wait for it to end, then try again",
             ));
         }
-        // A list whose bytes were taken away (a process that was killed while it took them in) says nothing.
+        // A list whose bytes are gone (a process was killed while it stored them) says nothing.
         let found = file.metadata().map_err(failed("look at", &path))?.len();
         if found != size {
             list.set_len(0).map_err(failed("write", &noted))?;
@@ -201,7 +201,7 @@ impl PartialPack {
         Ok(())
     }
 
-    /// Whether a part that is all there is the one of this BLAKE3. One that is not begins anew.
+    /// Checks the BLAKE3 of a part that is complete. A wrong one begins anew.
     ///
     /// # Errors
     /// An I/O error.
@@ -223,12 +223,12 @@ impl PartialPack {
         Ok(same)
     }
 
-    /// The whole, once every part is there.
+    /// The received pack, once every part is there.
     pub fn arrived(&self) -> Option<Arrived> {
         self.missing().is_empty().then(|| Arrived { id: self.id, path: self.path.clone() })
     }
 
-    /// Forgets it: it was taken in, or is of no use.
+    /// Deletes it: it was stored, or is useless.
     pub fn clear(self) {
         // What stays behind is swept when it is old.
         let _ = fs::remove_file(&self.path);
@@ -252,7 +252,7 @@ fn noted_there(list: &File, size: u64) -> io::Result<Vec<u64>> {
     Ok(noted.zip(most).map(|(there, most)| there.min(most)).collect())
 }
 
-/// Removes lists whose bytes were taken in: what a kill between the two leaves.
+/// Removes lists whose bytes were stored: what a kill between the two leaves.
 pub(crate) fn tidy(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let noted = entry.path();
@@ -264,7 +264,7 @@ pub(crate) fn tidy(dir: &Path) {
     }
 }
 
-/// Removes what landed this long ago or longer and was never taken in.
+/// Removes partial packs this old or older that were never stored.
 ///
 /// # Errors
 /// The directory cannot be read.

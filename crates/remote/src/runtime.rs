@@ -64,7 +64,7 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result
     Ok(())
 }
 
-/// Chooses who does the cryptography of TLS, before the first client is built.
+/// Chooses the cryptography provider of TLS, before the first client is built.
 pub(crate) fn choose_tls() {
     // Another part of the process may have chosen: then that is the one.
     let _ = rustls::crypto::ring::default_provider().install_default();

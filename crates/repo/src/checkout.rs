@@ -166,7 +166,7 @@ impl Repo {
         self.checkout_locked(&lock, commit, head, options, progress)
     }
 
-    /// The same for those who have the lock.
+    /// The same for a caller that holds the lock.
     pub(crate) fn checkout_locked(
         &self,
         _lock: &WorkTreeLock,

@@ -105,7 +105,7 @@ impl Config {
         let user = found.map(|(text, path)| parse(&path.display().to_string(), &text));
         let (user, problem) = match user.transpose() {
             Ok(table) => (table.unwrap_or_default(), None),
-            // A slip in a file that is not the repository's must not keep anyone from their versions.
+            // A mistake in a file outside the repository must not keep users from their versions.
             Err(e) => (Table::new(), Some(e.to_string())),
         };
         Ok(Config { repo, user, problem })
@@ -257,7 +257,8 @@ impl Config {
         }
     }
 
-    /// Who moves a ref, now: by the time of a move the reflog is shortened, so it cannot be anyone's say.
+    /// The signature of a ref's move, with the time of now: moves are dropped from the reflog by their time, so no
+    /// caller may choose it.
     pub(crate) fn moved_by(&self, who: Option<&Signature>) -> Signature {
         let own = self.signature();
         match who {

@@ -1,6 +1,6 @@
 //! The write guard, held by a writer from before its first look-up until its last ref has moved.
 //!
-//! Where locks keep others out it is a lock, and no more. Where they do not, three rules stand in for it
+//! In a storage with locks it is a lock, and no more. In one without, three rules stand in for it
 //! (docs/design/0009-collection-without-locks.md has the proof):
 //!
 //! 1. What was doomed when the writer began is not relied on: it is stored again, or taken off the list first.
@@ -43,7 +43,7 @@ impl WriteGuard {
         WriteGuard { held, watch: None }
     }
 
-    /// To be asked right before a ref moves, or before anything else comes to hold on to objects.
+    /// Checks the guard right before a ref moves, or before anything else comes to refer to objects.
     ///
     /// # Errors
     /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. An I/O error.
@@ -52,8 +52,8 @@ impl WriteGuard {
         self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
     }
 
-    /// To be asked right before a pack becomes visible under its name. A pack of the same content, and so of the same
-    /// name, may have been doomed: that is taken back.
+    /// Checks the guard right before a pack becomes visible under its name. A pack of the same content, and so of the
+    /// same name, may have been doomed: that is taken back.
     ///
     /// # Errors
     /// `Overtaken`, also where that pack is being deleted just now; an I/O error.
@@ -126,7 +126,7 @@ impl Repo {
         Ok(WriteGuard { held, watch: Some(Watch { storage: self.storage.clone(), change: list.change }) })
     }
 
-    /// Keeps collectors away while a ref is about to hold on to a commit that perhaps nothing else reaches.
+    /// Keeps collectors away while a ref is about to point at a commit that perhaps nothing else reaches.
     ///
     /// # Errors
     /// There is no such commit, or it is being deleted; an I/O error.

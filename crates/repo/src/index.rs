@@ -234,7 +234,7 @@ impl Index {
 }
 
 impl Parts {
-    /// Opened when it is needed, as few are who need it.
+    /// Opened when it is needed, since few operations need it.
     fn digests(&self) -> sled::Result<sled::Tree> {
         self.db.open_tree("digests")
     }

@@ -8,8 +8,8 @@ use crate::{
 use mdl_objects::{Id, Kind, Signature};
 
 impl Repo {
-    /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it stands where
-    /// it is expected. `who` is none for whom the settings name.
+    /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it is where it is
+    /// expected. `who` none: the author in the settings.
     ///
     /// # Errors
     /// `Conflict` where it stands elsewhere; a bad name; a target that is no commit (for a tag: nor a tag of one), or

@@ -20,15 +20,15 @@ use std::sync::Arc;
 pub const HEADS: &str = "refs/heads/";
 /// Prefix of tags.
 pub const TAGS: &str = "refs/tags/";
-/// Prefix of what was last seen of other places' branches: `refs/remotes/NAME/BRANCH`.
+/// Prefix of remote-tracking branches: `refs/remotes/NAME/BRANCH`.
 pub const REMOTES: &str = "refs/remotes/";
-/// Prefix of the detached HEADs of work trees that share a storage: nothing else there would hold on to them.
+/// Prefix of the detached HEADs of work trees that share a storage: nothing else there would keep their commits.
 pub const WORKTREES: &str = "refs/worktrees/";
 /// Refs to policies: blobs.
 pub(crate) const POLICIES: &str = "refs/policies/";
 pub(crate) const REFS: Prefix = Prefix::fixed("refs/");
 pub(crate) const HEAD: RefName = RefName::HEAD;
-/// How the reflog's words on a move to a new commit begin.
+/// How the reflog's message for a move to a new commit begins.
 pub(crate) const COMMITTED: &str = "commit";
 /// Bytes of a ref or HEAD at most.
 const MOST: u64 = 4096;
@@ -183,7 +183,7 @@ impl Refs {
         Ok(())
     }
 
-    /// Before HEAD is detached: a commit that nothing else may hold is held where collectors look.
+    /// Before HEAD is detached: a commit that perhaps nothing else keeps gets a ref where collectors look.
     fn hold_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let (Some(name), Head::Detached(id)) = (&self.worktree, head) else {
             return Ok(());
@@ -208,7 +208,7 @@ impl Refs {
         }
     }
 
-    /// After it: the move is written down, and what held a detached HEAD before is let go (its log is kept).
+    /// After it: the move is logged, and the ref that kept a detached HEAD before is deleted (its log is kept).
     fn head_moved(
         &self,
         held: &WriteGuard,
@@ -224,7 +224,7 @@ impl Refs {
         if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
             && let Ok(Some(id)) = self.get(name)
         {
-            // What stays holds more than it need.
+            // A ref that stays keeps more than needed, which is harmless.
             let _ = self.update(held, name, Some(id), None, who, message);
         }
     }
@@ -252,10 +252,10 @@ impl Refs {
         bytes.map(|bytes| parse_id(key, &bytes)).transpose()
     }
 
-    /// What every ref holds, by its full name. One whose name is none holds on to its commit all the same.
+    /// The value of every ref, by its full name. One whose name is invalid keeps its commit all the same.
     ///
     /// # Errors
-    /// An I/O error; those that make no sense say so each.
+    /// An I/O error; each ref that makes no sense has an error of its own.
     pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
         let listed = self.storage.list(&REFS)?;
         Ok(listed.into_iter().map(|s| (s.key.clone(), self.value(&s.key))).collect())
@@ -285,12 +285,12 @@ impl Refs {
         Ok(out)
     }
 
-    /// Moves (or with `new` none deletes) a ref that stands at `expected` (none: does not exist). What it is to hold
-    /// was looked up or stored under `held`.
+    /// Moves (or with `new` none deletes) a ref that is at `expected` (none: does not exist). Its new target was looked
+    /// up or stored under `held`.
     ///
     /// # Errors
-    /// `Overtaken` where a collector may be about to delete that: the ref stands where it stood.
-    /// `Conflict` where it stands elsewhere; a name that collides with a directory of names; an I/O error.
+    /// `Overtaken` where a collector may be about to delete the target: the ref stays where it was. `Conflict` where it
+    /// is elsewhere; a name that collides with a directory of names; an I/O error.
     pub fn update(
         &self,
         held: &WriteGuard,
@@ -328,7 +328,7 @@ impl Refs {
         Ok(())
     }
 
-    /// Refuses `a` where `a/b` exists and the other way round.
+    /// Refuses `a` where `a/b` exists, and `a/b` where `a` does.
     fn check_free(&self, name: &RefName) -> Result<()> {
         let taken = |other: &str| {
             RepoError::user(format!("cannot make {name}: {other} exists"), "choose a name that is no part of it")

@@ -1,9 +1,9 @@
 //! Write transactions: a change to a repository, from its first look at what is stored to the last ref that it moves.
 //!
-//! Every step that keeps a collector from what the change relies on is part of the step that needs it, so that none
-//! can be left out: `begin` locks and looks which packs there are, `pack` pins what will be referred to, `publish`
-//! asks whether the lock holds still before the pack has its name, and `update_ref` and `note` pin and ask before
-//! anything comes to hold on to objects.
+//! Every step that protects what the change relies on from a collector is part of the step that needs it, so that none
+//! can be left out: `begin` locks and lists the packs, `pack` pins what will be referred to, `publish` checks that the
+//! lock still holds before the pack gets its name, and `update_ref` and `note` pin and check before anything comes to
+//! refer to objects.
 
 use crate::{
     Missing, RepoError, Result,
@@ -46,7 +46,7 @@ impl DerefMut for NewPack {
 }
 
 impl<'r> WriteTransaction<'r> {
-    /// Keeps collectors away, then forgets what was known of packs before that.
+    /// Takes the write lock, then forgets which packs were known before.
     ///
     /// # Errors
     /// As [`Repo::write_lock`].
@@ -64,7 +64,7 @@ impl<'r> WriteTransaction<'r> {
         self.repo.rely_on(&self.held, objects)
     }
 
-    /// Begins a pack. What its objects refer to, or are differences to, is below `relied_on` or new.
+    /// Begins a pack. What its objects refer to, or are deltas of, is below `relied_on` or new.
     ///
     /// # Errors
     /// As `pin`.
@@ -86,7 +86,7 @@ impl<'r> WriteTransaction<'r> {
         Ok(Some(id))
     }
 
-    /// Makes a file a pack that holds these records; its payloads are the file's first `len` bytes.
+    /// Turns a file into a pack with these records; its payloads are the file's first `len` bytes.
     ///
     /// # Errors
     /// As `publish`.
@@ -109,7 +109,7 @@ impl<'r> WriteTransaction<'r> {
         Ok(id)
     }
 
-    /// Writes a small value that comes to hold on to objects which were stored or pinned here.
+    /// Writes a small value that refers to objects which were stored or pinned here.
     ///
     /// # Errors
     /// `Overtaken`, `LockLost`: nothing was written. An I/O error: the value is the old one or the new one.
@@ -148,7 +148,7 @@ impl<'r> WriteTransaction<'r> {
         self.repo.refs.move_head(&self.held, expected, new, who, message)
     }
 
-    /// No ref ever names what is not there.
+    /// No ref may point at an object that is not there.
     fn require(&self, object: Option<Id>) -> Result<()> {
         let Some(id) = object else { return Ok(()) };
         if self.repo.odb.locate(&id)?.is_none() {

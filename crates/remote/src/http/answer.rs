@@ -126,7 +126,7 @@ pub(super) fn refused(shown: &str, status: StatusCode, code: &str, body: &[u8]) 
 
 fn of(shown: &str, status: StatusCode, document: Document) -> RepoError {
     match status.as_u16() {
-        // The server's own hint is for those who write requests.
+        // The server's own hint is for programs that write requests.
         401 | 403 => RepoError::user(format!("{shown}: {}", document.detail), ACCESS),
         // Where the server has no such route, the URL has too many parts.
         404 => match not_found(&document.detail) {

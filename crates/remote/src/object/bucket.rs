@@ -16,7 +16,7 @@ use std::{fmt, io, ops::Range, sync::Arc};
 /// How often a read is asked again whose reply was cut short. The client below has retried what it could notice itself.
 const TRIES: usize = 4;
 
-/// Who wrote a value, as the object's own metadata says. Azure takes letters only.
+/// Metadata key of a value's nonce, which names its writer. Azure takes letters only.
 const NONCE: &str = "mdlnonce";
 /// The nonce of the value that it replaced.
 const AFTER: &str = "mdlafter";

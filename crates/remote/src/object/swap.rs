@@ -26,7 +26,7 @@ pub(super) const TOMBSTONE: &[u8; 16] = b"\0mdl\xff removed \n\0";
 /// How often a put that did not happen is sent again.
 const TRIES: u32 = 10;
 
-/// The value that the object holds for those who ask.
+/// The value that readers see; none for a tombstone.
 pub(super) fn live(value: Option<Value>) -> Option<Bytes> {
     value.map(|v| v.bytes).filter(|b| b[..] != TOMBSTONE[..])
 }

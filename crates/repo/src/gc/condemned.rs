@@ -1,9 +1,9 @@
 //! The list of doomed packs, which makes many deletions one step.
 //!
-//! Where locks keep others out the list exists only while packs are being deleted: everything that is kept is in other
-//! packs before it is written, and a writer first finishes the deletion. Where they do not it stays, and a pack first
-//! *waits* on it for a time of grace, then *goes*. What goes may be there or not, and may have lost what it refers to:
-//! nothing is built on it.
+//! In a storage with locks the list exists only while packs are being deleted: everything that is kept is in other
+//! packs before it is written, and a writer first finishes the deletion. In one without it stays, and a pack first
+//! *waits* on it for a time of grace, then *goes*. A pack that goes may be there or not, and may have lost what it
+//! refers to: nothing is built on it.
 
 use crate::{
     RepoError, Result,
@@ -18,7 +18,7 @@ use std::{
 pub(crate) const KEY: Key = Key::fixed("condemned");
 const HEADER: &str = "mdl condemned 2";
 
-/// What is on the list of one pack.
+/// A pack's entry on the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sentence {
     /// Whether its deletion was decided; else it waits for its grace to be over.
@@ -48,7 +48,7 @@ pub(crate) struct Condemned {
     pub packs: BTreeMap<PackId, Sentence>,
 }
 
-/// The list, and the bytes it was read from: to be swapped against.
+/// The list, and the bytes it was read from, which a swap compares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     bytes: Option<Vec<u8>>,
@@ -205,7 +205,7 @@ pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms:
         for pack in packs {
             let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
             if !old.going && old.over_ms() > anew.over_ms() {
-                // As if doomed only now: who writes has reckoned with the old grace.
+                // As if doomed only now: writers have reckoned with the old grace.
                 *old = anew.clone();
             }
         }

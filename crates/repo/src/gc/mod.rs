@@ -1,8 +1,8 @@
 //! Garbage collection: deletes what no ref, HEAD or reflog can reach.
 //!
-//! Where locks keep others out the order is: kept objects of a mixed pack are durable in a new pack; then the old packs
-//! are doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object
-//! readable, and the next writer finishes.
+//! In a storage with locks the order is: kept objects of a mixed pack are durable in a new pack; then the old packs are
+//! doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object readable, and
+//! the next writer finishes.
 
 pub(crate) mod condemned;
 mod phases;
@@ -73,8 +73,8 @@ pub struct GcReport {
     pub packs_deleted: u64,
     /// Packs whose reachable objects moved to a new one.
     pub packs_rewritten: u64,
-    /// Packs that were doomed: what was in them and is kept is elsewhere, and a later collection deletes them. None
-    /// where locks keep others out: packs are then deleted at once.
+    /// Packs that were doomed: what was in them and is kept is elsewhere, and a later collection deletes them. None in
+    /// a storage with locks: packs are then deleted at once.
     pub packs_condemned: u64,
     /// Bytes of these.
     #[serde(rename = "condemned_bytes")]
@@ -87,15 +87,15 @@ pub struct GcReport {
     /// Bytes that dead uploads had left behind.
     #[serde(rename = "abandoned_bytes")]
     pub upload_bytes: u64,
-    /// Versions pruned long enough ago whose contents nothing holds any more, those that lost them before included.
+    /// Versions pruned long enough ago whose contents nothing refers to any more, those that lost them before included.
     #[serde(rename = "pruned_versions")]
     pub pruned: u64,
 }
 
 impl Repo {
     /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in
-    /// a pack younger than `gc.grace_hours` stays. What stays stays whole: with everything it refers to, except that of
-    /// a version pruned at least `gc.grace_hours` ago only the commit is held on to.
+    /// a pack younger than `gc.grace_hours` stays. What stays is complete: with everything it refers to, except that of
+    /// a version pruned at least `gc.grace_hours` ago only the commit stays.
     ///
     /// # Errors
     /// A damaged ref, a damaged record of pruned versions, a pack that cannot be read, an absent or damaged commit,
@@ -145,7 +145,7 @@ impl Repo {
         Ok(report)
     }
 
-    /// How long what nothing reaches stays.
+    /// How long unreachable objects stay.
     pub(crate) fn grace(&self, given: Option<Duration>) -> Duration {
         let hours = self.config.grace_hours().saturating_mul(3600);
         given.unwrap_or(Duration::from_secs(hours))
@@ -249,7 +249,7 @@ fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     Ok([shards::roots(storage, horizon)?, stage::roots(storage, horizon)?].concat())
 }
 
-/// A pack that cannot be read may hold anything: commits that hold on to the rest among them.
+/// A pack that cannot be read may hold anything, commits that refer to the rest among them.
 fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
     match catalog.damaged.pop() {
         None => Ok(()),

@@ -26,12 +26,12 @@ use std::{
     time::Duration,
 };
 
-/// How often a collection begins anew because others changed the list meanwhile.
+/// How often a collection begins anew because other processes changed the list meanwhile.
 const TRIES: usize = 20;
 /// A grace that one call waits for, to delete what it has doomed.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// Runs `f` again where a collector beside it deleted what it was reading, or changed what it went by.
+/// Runs `f` again where a concurrent collector deleted what it was reading, or changed the list it went by.
 pub(crate) fn beside_collectors<T>(repo: &Repo, f: impl Fn() -> Result<T>) -> Result<T> {
     let overtaken = |e: &RepoError| {
         let gone = matches!(e, RepoError::NotFound { what, .. } if what.is_stored());
@@ -95,7 +95,7 @@ impl Repo {
         self.decide(&catalog, &plan, &going)?;
         let fresh = self.rewrite_all(&held, &catalog, &plan, progress)?;
         let old = plan.rewrite.iter().chain(&plan.delete).copied();
-        // Those that wait already are named too: this grace may end sooner than theirs.
+        // Waiting packs are named too: this grace may end sooner than theirs.
         let waiting = waiting(&catalog, &plan, &going);
         let old = old.chain(waiting).map(|p| catalog.packs[p].pack.id);
         condemned::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
@@ -137,8 +137,8 @@ impl Repo {
             return Ok(());
         }
         for (pack, s) in &packs {
-            // After three quarters of the grace others may take it up, and then a pack of this name may be written
-            // again.
+            // After three quarters of the grace another collector may take it up, and then a pack of this name may be
+            // written again.
             if s.grace_ms > 0 && now_ms().saturating_sub(at_ms) > s.grace_ms / 4 {
                 return Err(RepoError::Overtaken);
             }
@@ -156,8 +156,8 @@ impl Repo {
         .map(drop)
     }
 
-    /// Takes the doomed packs off the list that hold something which the roots reach: for who is about to build on
-    /// it.
+    /// Takes doomed packs that hold something reachable from the roots off the list, for a caller that is about to
+    /// build on it.
     ///
     /// # Errors
     /// As marking; `Overtaken` where one is being deleted.

@@ -15,9 +15,9 @@ pub struct LogEntry {
     pub old: Option<Id>,
     /// Value after; none if it was deleted.
     pub new: Option<Id>,
-    /// Who moved it, and when.
+    /// Author and time of the move.
     pub who: Signature,
-    /// What for, such as `commit: better data`.
+    /// The reason, such as `commit: better data`.
     pub message: String,
 }
 
@@ -48,12 +48,12 @@ impl LogLine {
     }
 }
 
-/// Characters of what a move is for at most.
+/// Characters of a move's reason at most.
 const MAX_LINE: usize = 1000;
 /// Bytes of a log at most: half a million moves.
 const MOST: u64 = 128 << 20;
 
-/// Moves that happened, newest first: of a ref those of the chain that ends where it stands.
+/// Moves that happened, newest first: for a ref the chain that ends at its present value.
 fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
     let lines = bytes.split(|&b| b == b'\n').filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
     let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();

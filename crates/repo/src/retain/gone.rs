@@ -53,7 +53,7 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
 pub(super) fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
     let Some(n) = catalog.find(id) else { return Ok(false) };
     match catalog.content(storage, catalog.best(n)) {
-        // Damage is for those to report who need the commit.
+        // Damage is reported by readers that need the commit.
         Err(RepoError::Io { context, source }) => Err(RepoError::Io { context, source }),
         Err(_) => Ok(false),
         Ok(bytes) => Ok(Commit::decode(&bytes).is_ok_and(|c| {

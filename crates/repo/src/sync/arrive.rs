@@ -1,9 +1,9 @@
 //! Receives packs from other repositories: each object's stored bytes are checked, each is decoded and hashed, and only
 //! then does any of it count.
 //!
-//! What is here already is not taken in again. How many deltas a tensor is away from one stored whole is counted anew:
-//! the other side's chains are not ours. What is new can only stand on what is new or on what was there before, so
-//! chains still end.
+//! What is here already is not stored again. A new tensor's depth (its number of deltas to a chain root) is counted
+//! anew: the other side's chains differ from those here. New objects can only stand on new ones or on those that were
+//! here before, so chains still end.
 
 use super::overlay::{Guest, Overlay};
 use crate::{
@@ -29,10 +29,10 @@ use std::{
 
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
-/// Deltas between a tensor and one stored whole that a record can say.
+/// The greatest depth (number of deltas to the chain root) that a record can state.
 const DEEPEST: u8 = 250;
 
-/// A pack that has come, whole, in a file of its own that is ours to move.
+/// A received pack, complete, in a file that may be moved.
 #[derive(Clone, Debug)]
 pub struct Arrived {
     /// Its name.
@@ -41,7 +41,7 @@ pub struct Arrived {
     pub path: PathBuf,
 }
 
-/// What was taken in.
+/// What was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TakenIn {
     /// Packs.
@@ -52,7 +52,7 @@ pub struct TakenIn {
     pub bytes: u64,
 }
 
-/// A pack on its way in, with what is new in it.
+/// A pack under examination, with what is new in it.
 struct Fresh {
     path: PathBuf,
     payload_end: u64,
@@ -60,9 +60,9 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `take_in`, of what others push. Refuses new directories that hold names which must not get onto a disk, so
-    /// that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode to any
-    /// number.
+    /// As `take_in`, for packs that a client pushes. Refuses new directories that hold names which must not get onto a
+    /// disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode
+    /// to any number.
     ///
     /// # Errors
     /// As `take_in`; `UnsafePath`; more bytes.
@@ -70,17 +70,17 @@ impl Repo {
         self.take(arrived, Some(most), progress)
     }
 
-    /// Checks packs that have come and stores what is new in them. The files are gone afterwards; after an error they
-    /// are as they were, or stored.
+    /// Checks received packs and stores what is new in them. The files are gone afterwards; after an error they are as
+    /// they were, or stored.
     ///
     /// # Errors
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
-    /// here: then nothing was taken in. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
+    /// here: then nothing was stored. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
     pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, None, progress)
     }
 
-    /// `pushed`: that it is what others push, and the most bytes that it may decode to.
+    /// `pushed`: set for a client's push, with the most bytes that it may decode to.
     fn take(&self, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
         // What is relied on as a base must not be collected meanwhile.
         let transaction = WriteTransaction::begin(self)?;
@@ -165,8 +165,8 @@ impl Repo {
         Ok(odb)
     }
 
-    /// Stores tensors whole whose copies here cannot be read, and that arrived deeper in a chain than those lie: what
-    /// is here a difference to them states no more than that.
+    /// Stores tensors without a base whose copies here cannot be read, and that arrived deeper in a chain than those
+    /// are: deltas here on them state a depth no greater than that.
     fn stand_in(
         &self,
         transaction: &WriteTransaction<'_>,
@@ -185,7 +185,7 @@ impl Repo {
         transaction.publish(pack).map(drop)
     }
 
-    /// Packs with what new tensors are differences to, and what those are.
+    /// Packs with the delta bases of new tensors, and those bases.
     fn packs_below(&self, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
         let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
         let records = fresh.iter().flat_map(|f| &f.records);
@@ -229,7 +229,7 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let mut depths: HashMap<Id, u8> = HashMap::new();
     let mut entered: HashSet<Id> = HashSet::new();
     for start in relatives.keys() {
-        // Twice on the stack: to open what is below, then to count.
+        // Twice on the stack: first to visit its bases, then to count.
         let mut stack = vec![*start];
         while let Some(id) = stack.last().copied() {
             if depths.contains_key(&id) {
@@ -256,8 +256,8 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     Ok(fresh)
 }
 
-/// Packs in such an order that what a tensor stands on is in the same one or in one before: a kill between two leaves
-/// no tensor without its base.
+/// Packs in such an order that a tensor's bases are in the same one or in one before: a kill between two leaves no
+/// tensor without its base.
 fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let numbered = || fresh.iter().enumerate();
     let homes: HashMap<Id, usize> = numbered().flat_map(|(p, f)| f.records.iter().map(move |r| (r.id, p))).collect();

@@ -1,16 +1,16 @@
 //! A bundle: a pack still to be written, described by the objects it will hold and where their bytes are now.
 //!
-//! The same objects make the same bundle, byte for byte, on both sides and every time: a transfer that was cut off goes
-//! on.
+//! The same objects make the same bundle, byte for byte, on both sides and every time, so that a transfer that was cut
+//! off can be resumed.
 
 use super::lacking::Needed;
 use crate::pack::{MAGIC, PackId, Record, encode_tail};
 use std::ops::Range;
 
-/// Where a piece of a bundle is to be had.
+/// Where the bytes of a piece of a bundle are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Here.
+    /// In memory here.
     Bytes(Vec<u8>),
     /// In a pack of the side that offers.
     Stored {
@@ -33,7 +33,7 @@ impl Piece {
     }
 }
 
-/// A pack to be.
+/// A pack still to be written.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Its name.
@@ -56,14 +56,13 @@ struct Source {
     len: u64,
 }
 
-/// Of a pack that gives at least this much of one depth a bundle is made by itself: it stays the same whatever else
-/// comes to be needed, so that parts of it which have arrived still serve.
+/// A pack that gives at least this many bytes of one depth makes a bundle by itself: it stays the same whatever else
+/// comes to be needed, so that parts of it which have arrived can still be used.
 const OF_ITS_OWN: u64 = 8 << 20;
 
 impl Needed {
-    /// Bundles of about `limit` bytes of payload at most; one object is never cut. What a tensor is a difference to is
-    /// in the same bundle or in one before: stored one after the other, no kill in between leaves a tensor without its
-    /// base.
+    /// Bundles of about `limit` bytes of payload at most; one object is never cut. A tensor's bases are in the same
+    /// bundle or in one before: stored one after the other, no kill in between leaves a tensor without its base.
     pub fn bundles(&self, limit: u64) -> Vec<Bundle> {
         let mut records = self.records.clone();
         // Depth falls strictly from a delta to what it stands on.
