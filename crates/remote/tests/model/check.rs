@@ -28,10 +28,7 @@ pub fn restore(repo: &Repo, id: &Id) -> mdl_repo::Result<Files> {
             bytes.extend_from_slice(part);
             Ok(())
         })?;
-        let file = File {
-            bytes: Arc::new(bytes),
-            exec: entry.executable,
-        };
+        let file = File { bytes: Arc::new(bytes), exec: entry.executable };
         out.insert(rel, file);
     }
     Ok(out)
@@ -41,11 +38,7 @@ pub fn restore(repo: &Repo, id: &Id) -> mdl_repo::Result<Files> {
 fn comes_back(known: &Known, repo: &Repo, id: &Id) -> Check {
     let found = restore(repo, id).map_err(|e| format!("version {} cannot be read: {e}", id.short()))?;
     if found != known.files(id) {
-        return fail(format!(
-            "version {} is {found:?}\n  and was {:?}",
-            id.short(),
-            known.files(id)
-        ));
+        return fail(format!("version {} is {found:?}\n  and was {:?}", id.short(), known.files(id)));
     }
     Ok(())
 }
@@ -76,10 +69,7 @@ impl World {
                 false => comes_back(&self.known, &real.repo, id)?,
             }
         }
-        let readable = self
-            .place(at)
-            .files_of()
-            .is_none_or(|base| self.place(at).can_read(&self.known, &base));
+        let readable = self.place(at).files_of().is_none_or(|base| self.place(at).can_read(&self.known, &base));
         if place.work.is_some() && readable && rng.chance(35) {
             self.status_is_true(at)?;
         }
@@ -140,11 +130,7 @@ impl World {
         let mut rng = Rng(seed);
         let copy = TempDir::new_in(self.root.path()).map_err(|e| e.to_string())?;
         let real = self.real(at);
-        let to = if real.bare {
-            copy.path().to_owned()
-        } else {
-            copy.path().join(".mdl")
-        };
+        let to = if real.bare { copy.path().to_owned() } else { copy.path().join(".mdl") };
         copy_dir(&real.store(), &to).map_err(|e| e.to_string())?;
         let packs: Vec<_> = fs::read_dir(to.join("packs")).into_iter().flatten().flatten().collect();
         if packs.is_empty() || at == PARTIAL {
@@ -157,12 +143,8 @@ impl World {
         let i = rng.below(bytes.len() as u64) as usize;
         bytes[i] ^= 1 << rng.below(8);
         fs::write(path, bytes).map_err(|e| e.to_string())?;
-        let repo = Real::open(copy.path(), real.bare, Setup::default())
-            .map_err(|e| e.to_string())?
-            .repo;
-        let report = repo
-            .fsck(false, &Silent)
-            .map_err(|e| format!("fsck of a damaged copy: {e}"))?;
+        let repo = Real::open(copy.path(), real.bare, Setup::default()).map_err(|e| e.to_string())?.repo;
+        let report = repo.fsck(false, &Silent).map_err(|e| format!("fsck of a damaged copy: {e}"))?;
         if report.problems.is_empty() {
             return fail(format!("fsck misses a flipped bit at {i} of {}", path.display()));
         }

@@ -24,10 +24,7 @@ fn move_head(repo: &Repo, to: &Id, head: &Head, force: bool, progress: &dyn Prog
 }
 
 fn options(only: Option<&str>, force: bool) -> CheckoutOptions {
-    CheckoutOptions {
-        only: only.map(str::to_owned).into_iter().collect(),
-        force,
-    }
+    CheckoutOptions { only: only.map(str::to_owned).into_iter().collect(), force }
 }
 
 impl World {
@@ -75,10 +72,7 @@ impl World {
         let refused = !force && target.iter().any(lost);
         let sure = place.can_read(&self.known, &to) && !files_collide(&self.out, &target) && !place.partial;
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self
-            .real(at)
-            .repo
-            .checkout_to(&to, &dir, &options(None, force), &rig.progress);
+        let result = self.real(at).repo.checkout_to(&to, &dir, &options(None, force), &rig.progress);
         let beside = self.unrig(rig, trouble)?;
         let (now, odd) = files::read_all(&dir);
         let was = std::mem::replace(&mut self.out, now.clone());
@@ -87,20 +81,14 @@ impl World {
         for name in names {
             let (w, i) = (was.get(name), now.get(name));
             let t = target.get(name).or(w);
-            let written = beside
-                .wrote
-                .as_ref()
-                .filter(|(n, _)| n == name)
-                .map(|(_, file)| file.as_ref());
+            let written = beside.wrote.as_ref().filter(|(n, _)| n == name).map(|(_, file)| file.as_ref());
             let right = match (&result, written) {
                 (_, Some(v)) => i == v || i == t && (force || v.is_none() || v.is_some_and(|v| safe_in(self, at, v))),
                 (Ok(_), None) => i == t,
                 (Err(_), None) => i == w || free && i == t,
             };
             if !right || !odd.is_empty() {
-                return fail(format!(
-                    "{name} elsewhere is {i:?}; it was {w:?}, is to be {t:?}, {written:?}, {odd:?}"
-                ));
+                return fail(format!("{name} elsewhere is {i:?}; it was {w:?}, is to be {t:?}, {written:?}, {odd:?}"));
             }
         }
         let outcome = self.tally.verbs.entry(self.verb).or_default();
@@ -196,6 +184,5 @@ fn files_collide(a: &Files, b: &Files) -> bool {
 fn safe_in(world: &World, at: usize, file: &File) -> bool {
     let place = world.place(at);
     let held = world.known.reach(place.named(&world.known));
-    held.iter()
-        .any(|id| world.known.versions[id].files.values().any(|f| f.bytes == file.bytes))
+    held.iter().any(|id| world.known.versions[id].files.values().any(|f| f.bytes == file.bytes))
 }

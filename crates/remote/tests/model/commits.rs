@@ -37,13 +37,7 @@ impl World {
         let here = |id: &&Id| place.alive.contains(*id) || place.pruned.contains(*id);
         let all: Vec<Id> = self.known.order.iter().filter(here).copied().collect();
         // The newer ones more often.
-        let n = n.checked_rem(all.len()).map(|n| {
-            if n % 3 == 0 {
-                n
-            } else {
-                all.len() - 1 - n % all.len().min(8)
-            }
-        });
+        let n = n.checked_rem(all.len()).map(|n| if n % 3 == 0 { n } else { all.len() - 1 - n % all.len().min(8) });
         n.map(|n| all[n])
     }
 
@@ -93,11 +87,7 @@ impl World {
         let files = match source {
             Source::WorkTree => work.clone(),
             Source::Dir => below("sub/"),
-            Source::OneFile => work
-                .get_key_value("raw.bin")
-                .map(|(k, f)| (k.clone(), f.clone()))
-                .into_iter()
-                .collect(),
+            Source::OneFile => work.get_key_value("raw.bin").map(|(k, f)| (k.clone(), f.clone())).into_iter().collect(),
             Source::Memory(seed) => some_files(seed, &NAMES[..4]),
         };
         let path = |rel: &str| -> Option<PathBuf> { Some(dir.join(rel)) };
@@ -109,9 +99,7 @@ impl World {
             Source::Memory(_) => request.files = Some(in_memory(&files)),
         }
         let name = request.branch.clone().map(|b| full(&b)).or(before.head_ref());
-        let tip = name
-            .as_ref()
-            .map_or(before.tip(), |name| before.refs.get(name).copied());
+        let tip = name.as_ref().map_or(before.tip(), |name| before.refs.get(name).copied());
         let parent = tip.or(before.tip());
         let moves_head = request.branch.is_none() || name == before.head_ref();
         let rig = self.rig(trouble, at, None, &dir);
@@ -134,11 +122,7 @@ impl World {
         let expect = |_: &Known, place: &Place| {
             let Some(id) = new else {
                 let refused = same || of_another || files.is_empty();
-                return if refused {
-                    Expect::Refused
-                } else {
-                    Expect::done(place.clone())
-                };
+                return if refused { Expect::Refused } else { Expect::done(place.clone()) };
             };
             let mut after = match &name {
                 Some(name) => place.clone().set(name, Some(id)),

@@ -58,10 +58,7 @@ impl Place {
         let (mut clash, mut any) = (false, only.is_none());
         // A glob without a directory is one in any directory.
         let wanted = |rel: &str, only: &str| rel == only || !only.contains('/') && rel.ends_with(&format!("/{only}"));
-        for (rel, new) in target
-            .iter()
-            .filter(|(rel, _)| only.is_none_or(|only| wanted(rel, only)))
-        {
+        for (rel, new) in target.iter().filter(|(rel, _)| only.is_none_or(|only| wanted(rel, only))) {
             any = true;
             let found = before.get(rel);
             let lost = found.is_some_and(|found| found != new && current.get(rel) != Some(found));
@@ -132,11 +129,7 @@ impl Place {
         let mut kept = self.named(known);
         let mut looked = BTreeSet::new();
         for (name, tip) in self.refs.iter().filter(|(name, _)| name.starts_with(HEADS)) {
-            let own: Vec<Id> = known
-                .chain(*tip)
-                .into_iter()
-                .filter(|id| !self.pruned.contains(id))
-                .collect();
+            let own: Vec<Id> = known.chain(*tip).into_iter().filter(|id| !self.pruned.contains(id)).collect();
             if of.is_some_and(|of| branch(of) != *name) {
                 kept.extend(own);
                 continue;

@@ -84,18 +84,12 @@ impl Trigger {
 
     /// Has the fault happen at the nth call, read or change from now (counted from 1).
     pub fn arm(&self, fault: Fault, at: u64) {
-        *self.lock() = Armed {
-            fault: Some((fault, at)),
-            ..Armed::default()
-        };
+        *self.lock() = Armed { fault: Some((fault, at)), ..Armed::default() };
     }
 
     /// Has a writer come in at the nth call from now.
     pub fn arm_hook(&self, hook: Hook, at: u64) {
-        *self.lock() = Armed {
-            hook: Some((hook, at)),
-            ..Armed::default()
-        };
+        *self.lock() = Armed { hook: Some((hook, at)), ..Armed::default() };
     }
 
     /// Ends it; returns whether the fault happened, and whether the process is gone.
@@ -182,17 +176,11 @@ pub struct Interruption {
 
 impl Interruption {
     pub fn by_writer(hook: Hook, at: u64) -> Interruption {
-        Interruption {
-            hook: Mutex::new(Some((hook, at))),
-            ..Interruption::default()
-        }
+        Interruption { hook: Mutex::new(Some((hook, at))), ..Interruption::default() }
     }
 
     pub fn by_stop(at: u64) -> Interruption {
-        Interruption {
-            stop: Some(at),
-            ..Interruption::default()
-        }
+        Interruption { stop: Some(at), ..Interruption::default() }
     }
 
     fn tick(&self) -> u64 {

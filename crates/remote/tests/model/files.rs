@@ -12,13 +12,7 @@ pub struct File {
 impl std::fmt::Debug for File {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let hash = blake3::hash(&self.bytes).to_hex();
-        write!(
-            f,
-            "{} bytes {}{}",
-            self.bytes.len(),
-            &hash[..8],
-            if self.exec { " +x" } else { "" }
-        )
+        write!(f, "{} bytes {}{}", self.bytes.len(), &hash[..8], if self.exec { " +x" } else { "" })
     }
 }
 
@@ -70,18 +64,11 @@ fn safetensors(rng: &mut Rng) -> Vec<u8> {
         // Of all sizes, and now and then the same tensor in several files.
         let n = [8, 60, 500, 2000, 12_000][rng.below(100).checked_sub(60).map_or(2, |x| x as usize / 9).min(4)];
         let mut own = Rng(rng.below(6));
-        let bytes = if rng.chance(40) {
-            weights(&mut own, n)
-        } else {
-            weights(rng, n)
-        };
+        let bytes = if rng.chance(40) { weights(&mut own, n) } else { weights(rng, n) };
         let (dtype, each) = if rng.chance(30) { ("BF16", 2) } else { ("F32", 4) };
         let (from, shape) = (data.len(), bytes.len() / each);
         data.extend(bytes);
-        head.push(format!(
-            r#""t{i}":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{from},{}]}}"#,
-            data.len()
-        ));
+        head.push(format!(r#""t{i}":{{"dtype":"{dtype}","shape":[{shape}],"data_offsets":[{from},{}]}}"#, data.len()));
     }
     let mut json = format!("{{{}}}", head.join(","));
     while json.len() % 8 != 0 {
@@ -95,10 +82,7 @@ fn safetensors(rng: &mut Rng) -> Vec<u8> {
 
 fn npy(rng: &mut Rng) -> Vec<u8> {
     let data = weights(rng, 1 + rng.clone().below(900));
-    let mut head = format!(
-        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}",
-        data.len() / 4
-    );
+    let mut head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", data.len() / 4);
     while (10 + head.len() + 1) % 64 != 0 {
         head.push(' ');
     }
@@ -129,10 +113,7 @@ pub fn content(name: &str, seed: u64) -> Vec<u8> {
 pub fn read(path: &Path) -> Option<File> {
     let bytes = fs::read(path).ok()?;
     let exec = fs::metadata(path).ok()?.permissions().mode() & 0o100 != 0;
-    Some(File {
-        bytes: Arc::new(bytes),
-        exec,
-    })
+    Some(File { bytes: Arc::new(bytes), exec })
 }
 
 /// All files below a directory, but those of a repository; and what lies there that no verb should have left.

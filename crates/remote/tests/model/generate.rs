@@ -20,11 +20,7 @@ fn write(rng: &mut Rng) -> Write1 {
     };
     // Names that are in each other's way are rare.
     let names = if rng.chance(6) { NAMES.len() } else { NAMES.len() - 2 };
-    Write1 {
-        name: rng.below(names as u64) as usize,
-        how,
-        seed: rng.next() >> 1,
-    }
+    Write1 { name: rng.below(names as u64) as usize, how, seed: rng.next() >> 1 }
 }
 
 fn trouble(rng: &mut Rng) -> Trouble {
@@ -36,30 +32,16 @@ fn trouble(rng: &mut Rng) -> Trouble {
     match rng.below(100) {
         0..70 => Trouble::None,
         70..84 => {
-            let all = [
-                Fault::Fail,
-                Fault::FailRead,
-                Fault::LoseReply,
-                Fault::Full,
-                Fault::Kill,
-                Fault::Tear,
-            ];
+            let all = [Fault::Fail, Fault::FailRead, Fault::LoseReply, Fault::Full, Fault::Kill, Fault::Tear];
             let fault = all[rng.below(6) as usize];
             Trouble::Fault {
                 fault,
-                at: if matches!(fault, Fault::Fail | Fault::FailRead) {
-                    at
-                } else {
-                    1 + at / 4
-                },
+                at: if matches!(fault, Fault::Fail | Fault::FailRead) { at } else { 1 + at / 4 },
                 there: rng.chance(40),
             }
         }
         84..97 => Trouble::Writer {
-            write: Write1 {
-                name: rng.below(names) as usize,
-                ..write(rng)
-            },
+            write: Write1 { name: rng.below(names) as usize, ..write(rng) },
             at: 1 + at / 2,
             by_progress: rng.chance(50),
         },
@@ -88,47 +70,23 @@ fn verb(rng: &mut Rng, rests: bool) -> Verb {
             label: rng.chance(30),
         },
         500..550 => Verb::Checkout { version, force },
-        550..565 => Verb::CheckoutOnly {
-            version,
-            name: rng.below(NAMES.len() as u64) as usize,
-            force,
-        },
+        550..565 => Verb::CheckoutOnly { version, name: rng.below(NAMES.len() as u64) as usize, force },
         565..575 => Verb::CheckoutTo { version, force },
         575..625 => Verb::Switch { branch, force },
-        625..640 => Verb::SwitchNew {
-            branch,
-            start: few.then_some(version),
-            force,
-        },
+        625..640 => Verb::SwitchNew { branch, start: few.then_some(version), force },
         640..660 => Verb::Merge { version },
-        660..680 => Verb::Reset {
-            version,
-            hard: rng.chance(50),
-        },
+        660..680 => Verb::Reset { version, hard: rng.chance(50) },
         680..700 => Verb::Branch { branch, version, force },
-        700..718 => Verb::DeleteBranch {
-            branch,
-            force: rng.chance(50),
-        },
-        718..724 => Verb::RenameBranch {
-            from: branch,
-            to: rng.below(BRANCHES.len() as u64) as usize,
-        },
-        724..740 => Verb::Tag {
-            tag,
-            version,
-            annotated: rng.chance(50),
-            force,
-        },
+        700..718 => Verb::DeleteBranch { branch, force: rng.chance(50) },
+        718..724 => Verb::RenameBranch { from: branch, to: rng.below(BRANCHES.len() as u64) as usize },
+        724..740 => Verb::Tag { tag, version, annotated: rng.chance(50), force },
         740..750 => Verb::DeleteTag { tag },
         750..768 => Verb::Prune {
             branch: rng.chance(60).then_some(branch),
             latest: 1 + rng.below(4),
             every: few.then(|| 1 + rng.below(4)),
         },
-        768..780 => Verb::Undo {
-            version: rng.chance(50).then_some(version),
-        },
+        768..780 => Verb::Undo { version: rng.chance(50).then_some(version) },
         780..820 => Verb::Gc(match rng.below(100) {
             0..34 => Collect::Plain,
             34..67 => Collect::NoGrace,
@@ -136,31 +94,13 @@ fn verb(rng: &mut Rng, rests: bool) -> Verb {
         }),
         820..838 => Verb::Compact,
         838..852 => Verb::Fsck { quick: rng.chance(50) },
-        852..872 => Verb::Clone {
-            partial: rng.chance(50),
-        },
+        852..872 => Verb::Clone { partial: rng.chance(50) },
         872..894 => Verb::Fetch,
         894..912 => Verb::Pull { branch },
-        912..948 => Verb::Push {
-            branch,
-            tag: few.then_some(tag),
-            force,
-            delete: rng.chance(8),
-        },
-        948..968 => Verb::Watch {
-            branch,
-            seed: rng.next(),
-        },
-        968..983 => Verb::Put {
-            session: tag,
-            rank: rng.below(2) as u32,
-            seed: rng.next(),
-            stage: rng.chance(40),
-        },
-        983..995 => Verb::Join {
-            session: tag,
-            ranks: 1 + rng.below(2) as u32,
-        },
+        912..948 => Verb::Push { branch, tag: few.then_some(tag), force, delete: rng.chance(8) },
+        948..968 => Verb::Watch { branch, seed: rng.next() },
+        968..983 => Verb::Put { session: tag, rank: rng.below(2) as u32, seed: rng.next(), stage: rng.chance(40) },
+        983..995 => Verb::Join { session: tag, ranks: 1 + rng.below(2) as u32 },
         _ => Verb::Damage { seed: rng.next() },
     }
 }

@@ -50,11 +50,7 @@ impl Judge<'_> {
         let mix = |b: &BTreeSet<Id>, a: &BTreeSet<Id>| -> BTreeSet<Id> {
             match self.done {
                 true => a.clone(),
-                false => a
-                    .iter()
-                    .filter(|id| b.contains(*id) || held.contains(*id))
-                    .copied()
-                    .collect(),
+                false => a.iter().filter(|id| b.contains(*id) || held.contains(*id)).copied().collect(),
             }
         };
         out.alive = mix(&before.alive, &after.alive);
@@ -86,10 +82,7 @@ impl Judge<'_> {
             }
         }
         if now.head != before.head && !(self.troubled && now.head == after.head) {
-            return fail(format!(
-                "HEAD moved from {:?} to {:?}, and the verb failed",
-                before.head, now.head
-            ));
+            return fail(format!("HEAD moved from {:?} to {:?}, and the verb failed", before.head, now.head));
         }
         Ok(())
     }
@@ -132,23 +125,14 @@ impl Judge<'_> {
         let right = match self.done {
             true => now.pruned == after.pruned,
             false if self.troubled => {
-                before
-                    .pruned
-                    .intersection(&after.pruned)
-                    .all(|id| now.pruned.contains(id))
-                    && now
-                        .pruned
-                        .iter()
-                        .all(|id| before.pruned.contains(id) || after.pruned.contains(id))
+                before.pruned.intersection(&after.pruned).all(|id| now.pruned.contains(id))
+                    && now.pruned.iter().all(|id| before.pruned.contains(id) || after.pruned.contains(id))
             }
             false => now.pruned == before.pruned,
         };
         match right {
             true => Ok(()),
-            false => fail(format!(
-                "pruned are {:?}; before {:?}, after {:?}",
-                now.pruned, before.pruned, after.pruned
-            )),
+            false => fail(format!("pruned are {:?}; before {:?}, after {:?}", now.pruned, before.pruned, after.pruned)),
         }
     }
 }

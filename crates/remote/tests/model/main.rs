@@ -106,9 +106,7 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::SeqCst);
-                    let enough = found
-                        .lock()
-                        .is_ok_and(|found: MutexGuard<'_, Vec<String>>| found.len() >= ENOUGH);
+                    let enough = found.lock().is_ok_and(|found: MutexGuard<'_, Vec<String>>| found.len() >= ENOUGH);
                     if seed >= first + seeds || enough {
                         break;
                     }
@@ -126,10 +124,7 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
             });
         }
     });
-    let (sum, found) = (
-        sum.into_inner().unwrap_or_default(),
-        found.into_inner().unwrap_or_default(),
-    );
+    let (sum, found) = (sum.into_inner().unwrap_or_default(), found.into_inner().unwrap_or_default());
     println!("{seeds} histories, {:.0} s\n{sum:#?}", began.elapsed().as_secs_f64());
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
@@ -137,41 +132,16 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
 /// A reset that is cut after its files are written, and before the branch moves, leaves files of a version that nothing names.
 #[test]
 fn files_of_a_version_that_a_collection_took_are_told_from_files_of_a_version_that_is_there() {
-    let step = |verb, trouble| Step {
-        place: 0,
-        verb,
-        trouble,
-    };
+    let step = |verb, trouble| Step { place: 0, verb, trouble };
     let quiet = |verb| step(verb, Trouble::None);
-    let write = |seed| Write1 {
-        name: 0,
-        how: How::Replace,
-        seed,
-    };
-    let commit = || Verb::Commit {
-        source: Source::WorkTree,
-        branch: None,
-        label: true,
-    };
+    let write = |seed| Write1 { name: 0, how: How::Replace, seed };
+    let commit = || Verb::Commit { source: Source::WorkTree, branch: None, label: true };
     for at in 1..20 {
-        let cut = Trouble::Fault {
-            fault: Fault::Kill,
-            at,
-            there: false,
-        };
-        let mut steps: Vec<Step> = (0..3)
-            .flat_map(|n| [quiet(Verb::Write(write(n))), quiet(commit())])
-            .collect();
+        let cut = Trouble::Fault { fault: Fault::Kill, at, there: false };
+        let mut steps: Vec<Step> = (0..3).flat_map(|n| [quiet(Verb::Write(write(n))), quiet(commit())]).collect();
         steps.push(quiet(Verb::Reset { version: 0, hard: true }));
         steps.push(step(Verb::Reset { version: 1, hard: true }, cut));
-        steps.extend([
-            quiet(Verb::Gc(Collect::Now)),
-            quiet(commit()),
-            quiet(Verb::Reset {
-                version: 0,
-                hard: false,
-            }),
-        ]);
+        steps.extend([quiet(Verb::Gc(Collect::Now)), quiet(commit()), quiet(Verb::Reset { version: 0, hard: false })]);
         steps.push(quiet(commit()));
         let found = run(2, &steps, setup_of(2)).1.map(|failure| failure.what);
         assert_eq!(found, None, "cut at change {at}");

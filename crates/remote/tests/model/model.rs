@@ -111,8 +111,7 @@ pub fn noted(name: &str) -> String {
 /// Whether one path is a directory of another's.
 pub fn collide<'a>(paths: impl Iterator<Item = &'a String>) -> bool {
     let all: BTreeSet<&String> = paths.collect();
-    all.iter()
-        .any(|p| p.match_indices('/').any(|(i, _)| all.contains(&p[..i].to_owned())))
+    all.iter().any(|p| p.match_indices('/').any(|(i, _)| all.contains(&p[..i].to_owned())))
 }
 
 impl Place {

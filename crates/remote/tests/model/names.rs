@@ -85,17 +85,9 @@ impl World {
         let result = self.real(at).repo.create_tag(name, &to, text.as_deref(), force);
         let beside = self.unrig(rig, trouble)?;
         let now = self.observe(at)?.refs.get(&full_tag(name)).copied();
-        let new = now
-            .filter(|_| now != was)
-            .or(result.as_ref().ok().copied())
-            .unwrap_or(to);
+        let new = now.filter(|_| now != was).or(result.as_ref().ok().copied()).unwrap_or(to);
         if new != to && !self.known.versions.contains_key(&new) {
-            let of = self
-                .real(at)
-                .repo
-                .odb()
-                .tag(&new)
-                .map_err(|e| format!("the new tag cannot be read: {e}"))?;
+            let of = self.real(at).repo.odb().tag(&new).map_err(|e| format!("the new tag cannot be read: {e}"))?;
             if of.target != to {
                 return fail(format!("the new tag is of {}, not {}", of.target, to));
             }

@@ -30,23 +30,12 @@ impl World {
         if new.is_none() && !delete {
             return Ok(());
         }
-        let wish = Push {
-            name: name.clone(),
-            new: new.filter(|_| !delete),
-            force,
-            lease: None,
-        };
+        let wish = Push { name: name.clone(), new: new.filter(|_| !delete), force, lease: None };
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, Some(HUB), &dir);
-        let done = self.hub().and_then(|peer| {
-            push(
-                &self.real(at).repo,
-                &peer,
-                std::slice::from_ref(&wish),
-                "push",
-                &rig.progress,
-            )
-        });
+        let done = self
+            .hub()
+            .and_then(|peer| push(&self.real(at).repo, &peer, std::slice::from_ref(&wish), "push", &rig.progress));
         // Noted here as well, whatever becomes of the note.
         let result = done.and_then(|pushed| pushed.refs.into_iter().try_for_each(|(_, outcome)| outcome));
         let moved = result.is_ok().then(|| name.strip_prefix(HEADS)).flatten();
@@ -74,19 +63,14 @@ impl World {
             let has = |id: &Id| source.alive.contains(id);
             // A version that was pruned there, and comes to have a name again.
             let sure = sent.iter().all(has) && !hub.pruned.contains(&known.peel(&new));
-            after.alive.extend(
-                sent.iter()
-                    .filter(|id| has(id) && !source.pruned.contains(*id) && !hub.pruned.contains(*id)),
-            );
+            after
+                .alive
+                .extend(sent.iter().filter(|id| has(id) && !source.pruned.contains(*id) && !hub.pruned.contains(*id)));
             after.refs.insert(name.clone(), new);
             Expect::done(after).unless(sure)
         };
         // A program that wrote did so in another place.
-        let there = Beside {
-            fault: beside.fault,
-            dead: beside.dead,
-            wrote: None,
-        };
+        let there = Beside { fault: beside.fault, dead: beside.dead, wrote: None };
         self.settle(HUB, false, &expect, &result, &there)?;
         let mut here = source;
         let now = self.observe(at)?;
@@ -119,12 +103,7 @@ impl World {
     fn note(&self, at: usize, branch: &str, new: Option<Id>, progress: &dyn Progress) {
         let repo = &self.real(at).repo;
         let noted: Result<()> = RefName::parse(&noted(branch)).and_then(|name| {
-            let made = RefMove {
-                expected: repo.refs().get(&name)?,
-                name: name.to_string(),
-                new,
-                force: true,
-            };
+            let made = RefMove { expected: repo.refs().get(&name)?, name: name.to_string(), new, force: true };
             note_refs(repo, vec![made], true, "push", progress).map(drop)
         });
         let _: std::result::Result<(), RepoError> = noted;

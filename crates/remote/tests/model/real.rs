@@ -49,13 +49,7 @@ impl Real {
     pub fn open(dir: &Path, bare: bool, setup: Setup) -> Result<Real> {
         let dir = fs::canonicalize(dir).map_err(RepoError::io("cannot open a directory"))?;
         let trigger = Trigger::default();
-        Ok(Real {
-            repo: open_repo(&dir, bare, setup, &trigger)?,
-            dir,
-            bare,
-            trigger,
-            setup,
-        })
+        Ok(Real { repo: open_repo(&dir, bare, setup, &trigger)?, dir, bare, trigger, setup })
     }
 
     /// As another process finds it.

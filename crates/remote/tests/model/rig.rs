@@ -53,11 +53,7 @@ impl World {
                 let whose = other.filter(|_| there).unwrap_or(at);
                 self.real(whose).trigger.arm(fault, n);
             }
-            Trouble::Writer {
-                write,
-                at: n,
-                by_progress,
-            } => {
+            Trouble::Writer { write, at: n, by_progress } => {
                 let hook = writer(dir, write, &wrote);
                 match by_progress {
                     true => progress = Interruption::by_writer(hook, n),
@@ -77,8 +73,7 @@ impl World {
             beside.fault |= fired;
             beside.dead |= dead;
             if dead {
-                real.reopen()
-                    .map_err(|e| format!("cannot be opened after a kill: {e}"))?;
+                real.reopen().map_err(|e| format!("cannot be opened after a kill: {e}"))?;
             }
         }
         drop(rig.progress);

@@ -35,10 +35,7 @@ pub struct Failure {
 
 /// In memory where there is such a place, with and without an index; every fourth history on a disk.
 pub fn setup_of(seed: u64) -> Setup {
-    Setup {
-        disk: seed % 4 == 3,
-        index: seed % 2 == 1,
-    }
+    Setup { disk: seed % 4 == 3, index: seed % 2 == 1 }
 }
 
 fn said(panic: &(dyn Any + Send)) -> String {
@@ -82,13 +79,8 @@ impl World {
         };
         let root = root.map_err(|e| e.to_string())?;
         let hub = root.path().join("hub");
-        let origin = Remote {
-            url: hub.display().to_string(),
-            partial: false,
-            depth: None,
-            only: Vec::new(),
-            branch: None,
-        };
+        let origin =
+            Remote { url: hub.display().to_string(), partial: false, depth: None, only: Vec::new(), branch: None };
         let made = |e: mdl_repo::RepoError| e.to_string();
         let main = Real::make(&root.path().join("main"), false, setup, Some(&origin)).map_err(made)?;
         let hub = Real::make(&hub, true, setup, None).map_err(made)?;
@@ -96,12 +88,7 @@ impl World {
             root,
             setup,
             known: Known::default(),
-            places: [
-                Some((Place::new(false, false), main)),
-                None,
-                None,
-                Some((Place::new(true, false), hub)),
-            ],
+            places: [Some((Place::new(false, false), main)), None, None, Some((Place::new(true, false), hub))],
             maps: BTreeMap::new(),
             out: BTreeMap::new(),
             serial: 0,
@@ -143,12 +130,9 @@ impl World {
             Verb::Branch { branch, version, force } => (any, self.branch(any, branch, version, force, trouble)),
             Verb::DeleteBranch { branch, force } => (any, self.delete_branch(any, branch, force, trouble)),
             Verb::RenameBranch { from, to } => (any, self.rename_branch(any, (from, to), trouble)),
-            Verb::Tag {
-                tag,
-                version,
-                annotated,
-                force,
-            } => (any, self.tag(any, (tag, version), annotated, force, trouble)),
+            Verb::Tag { tag, version, annotated, force } => {
+                (any, self.tag(any, (tag, version), annotated, force, trouble))
+            }
             Verb::DeleteTag { tag } => (any, self.delete_tag(any, tag, trouble)),
             Verb::Prune { branch, latest, every } => (full, self.prune(full, branch, latest, every, trouble)),
             Verb::Undo { version } => (full, self.undo(full, version, trouble)),
@@ -158,19 +142,11 @@ impl World {
             Verb::Clone { partial } => (0, self.clone(partial, trouble)),
             Verb::Fetch => (work, self.fetch(work, trouble).map(drop)),
             Verb::Pull { branch } => (work, self.pull(work, branch, trouble)),
-            Verb::Push {
-                branch,
-                tag,
-                force,
-                delete,
-            } => (work, self.push(work, (branch, tag), force, delete, trouble)),
+            Verb::Push { branch, tag, force, delete } => (work, self.push(work, (branch, tag), force, delete, trouble)),
             Verb::Watch { branch, seed } => (work, self.watch(work, branch, seed, trouble)),
-            Verb::Put {
-                session,
-                rank,
-                seed,
-                stage,
-            } => (work, self.put_shard(work, (session, rank), seed, stage, trouble)),
+            Verb::Put { session, rank, seed, stage } => {
+                (work, self.put_shard(work, (session, rank), seed, stage, trouble))
+            }
             Verb::Join { session, ranks } => (work, self.join(work, session, ranks, trouble)),
             Verb::Damage { seed } => (any, self.damage(any, seed)),
         };

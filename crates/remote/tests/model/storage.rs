@@ -80,16 +80,12 @@ impl<S: Storage> Storage for Faulty<S> {
 
     fn upload(&self) -> Result<Box<dyn Upload>> {
         let inner = self.trigger.run(Call::Growth, || self.inner.upload())?;
-        let owner = Owner {
-            root: self.root.clone(),
-            trigger: self.trigger.clone(),
-        };
+        let owner = Owner { root: self.root.clone(), trigger: self.trigger.clone() };
         Ok(Box::new(FaultyUpload { inner, owner }))
     }
 
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
-        self.trigger
-            .run(Call::Growth, || self.inner.adopt(file, len, tail, key))
+        self.trigger.run(Call::Growth, || self.inner.adopt(file, len, tail, key))
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {

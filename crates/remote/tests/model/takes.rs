@@ -94,8 +94,7 @@ impl World {
         let verb = |repo: &Repo, _: &dyn Progress| -> Result<()> {
             let held = parent.map_or_else(|| repo.write_lock(), |parent| repo.hold(&parent))?;
             let (who, name) = (repo.config().signature(), RefName::branch(name)?);
-            repo.refs()
-                .update(&held, &name, Some(id), parent, &who, "watch: changed")
+            repo.refs().update(&held, &name, Some(id), parent, &who, "watch: changed")
         };
         self.act(at, Trouble::None, false, &expect, verb).map(drop)
     }
@@ -118,12 +117,8 @@ impl World {
     ) -> Check {
         let session = self.session(at, session);
         let files = some_files(seed, &[RANKS[rank as usize]]);
-        let mut request = ShardRequest {
-            session: session.clone(),
-            rank,
-            files: in_memory(&files),
-            ..ShardRequest::default()
-        };
+        let mut request =
+            ShardRequest { session: session.clone(), rank, files: in_memory(&files), ..ShardRequest::default() };
         let mut result = Ok(());
         if stage {
             let staged = self.real(at).repo.stage(&request.files, None, &mdl_repo::Silent);
@@ -180,20 +175,11 @@ impl World {
                 ..CommitRequest::default()
             },
         };
-        let files: Files = shards
-            .ranks
-            .values()
-            .flatten()
-            .map(|(k, f)| (k.clone(), f.clone()))
-            .collect();
+        let files: Files = shards.ranks.values().flatten().map(|(k, f)| (k.clone(), f.clone())).collect();
         let whole = (0..ranks).all(|r| shards.ranks.contains_key(&r)) && shards.ranks.len() == ranks as usize;
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, None, &dir);
-        let mut result = self
-            .real(at)
-            .repo
-            .join_shards(&request, &rig.progress)
-            .map(|done| done.id);
+        let mut result = self.real(at).repo.join_shards(&request, &rig.progress).map(|done| done.id);
         let beside = self.unrig(rig, trouble)?;
         let retried = whole && beside.fault && result.is_err();
         if retried {
@@ -214,11 +200,7 @@ impl World {
         let expect = |_: &Known, place: &Place| {
             let Some(id) = new.filter(|_| whole || shards.doomed) else {
                 let sure = whole && !shards.doomed;
-                return if sure {
-                    Expect::done(place.clone())
-                } else {
-                    Expect::Refused
-                };
+                return if sure { Expect::done(place.clone()) } else { Expect::Refused };
             };
             let mut after = place.clone().advance(id);
             after.alive.insert(id);
@@ -226,10 +208,7 @@ impl World {
             after.shards.entry(name.clone()).or_default().joined = true;
             Expect::done(after).unless(!shards.doomed)
         };
-        let beside = Beside {
-            fault: beside.fault && !retried,
-            ..beside
-        };
+        let beside = Beside { fault: beside.fault && !retried, ..beside };
         self.settle(at, false, &expect, &result.map(drop), &beside).map(drop)
     }
 }

@@ -33,12 +33,7 @@ fn wanted(repo: &Repo, there: &Advertised) -> Result<Vec<RefMove>> {
         };
         let expected = repo.refs().get(&RefName::parse(&to)?)?;
         if expected != Some(*id) && (force || expected.is_none()) {
-            out.push(RefMove {
-                expected,
-                name: to,
-                new: Some(*id),
-                force,
-            });
+            out.push(RefMove { expected, name: to, new: Some(*id), force });
         }
     }
     Ok(out)
@@ -47,12 +42,7 @@ fn wanted(repo: &Repo, there: &Advertised) -> Result<Vec<RefMove>> {
 fn fetch(repo: &Repo, peer: &dyn Peer, partial: bool, progress: &dyn Progress) -> Result<()> {
     let moves = wanted(repo, &peer.refs()?)?;
     let only = partial.then(|| Only::new(&[ONLY.to_owned()])).transpose()?;
-    let want = Want {
-        tips: moves.iter().filter_map(|m| m.new).collect(),
-        only,
-        partial,
-        ..Want::default()
-    };
+    let want = Want { tips: moves.iter().filter_map(|m| m.new).collect(), only, partial, ..Want::default() };
     if !want.tips.is_empty() {
         receive(repo, peer, want, progress)?;
     }
@@ -74,10 +64,7 @@ fn fetched(known: &Known, place: &Place, hub: &Place, stays: &BTreeSet<String>) 
     let came = &known.reach(after.refs.values().copied()) - &had;
     match place.partial {
         true => after.fetched.extend(came),
-        false => after.alive.extend(
-            came.iter()
-                .filter(|id| hub.alive.contains(*id) && !hub.pruned.contains(*id)),
-        ),
+        false => after.alive.extend(came.iter().filter(|id| hub.alive.contains(*id) && !hub.pruned.contains(*id))),
     }
     after
 }
@@ -170,10 +157,7 @@ impl World {
             };
             // It has many steps: where a writer ends it, some of them are done.
             let cut = beside.wrote.is_some() && result.is_err();
-            let beside = Beside {
-                fault: beside.fault || cut,
-                ..beside
-            };
+            let beside = Beside { fault: beside.fault || cut, ..beside };
             self.settle(at, false, &expect, &result, &beside)?;
             if result.is_ok() || beside.wrote.is_some() {
                 break;
@@ -196,12 +180,8 @@ impl World {
         let refused = |name: &String, id: &Id| {
             name.starts_with(TAGS) && !before.refs.contains_key(name) && marked.pruned.contains(&known.peel(id))
         };
-        let stays: BTreeSet<String> = hub
-            .refs
-            .iter()
-            .filter(|(n, id)| refused(n, id))
-            .map(|(n, _)| n.clone())
-            .collect();
+        let stays: BTreeSet<String> =
+            hub.refs.iter().filter(|(n, id)| refused(n, id)).map(|(n, _)| n.clone()).collect();
         let told = matches!(&result, Err(e) if e.to_string().contains("was pruned"));
         if result.is_ok() && !stays.is_empty() {
             return fail(format!("{stays:?} are of pruned versions, and nobody was told"));

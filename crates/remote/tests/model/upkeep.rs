@@ -80,11 +80,7 @@ impl World {
         let one = version.and_then(|n| n.checked_rem(all.len())).map(|n| vec![all[n]]);
         let wanted: BTreeSet<Id> = match &one {
             Some(ids) => ids.iter().copied().collect(),
-            None => marks
-                .iter()
-                .filter(|(_, m)| Some(m.time_ms) == last)
-                .map(|(id, _)| *id)
-                .collect(),
+            None => marks.iter().filter(|(_, m)| Some(m.time_ms) == last).map(|(id, _)| *id).collect(),
         };
         let mut back = BTreeSet::new();
         let dir = self.real(at).dir.clone();

@@ -96,10 +96,7 @@ impl World {
     ) -> Check<bool> {
         let before = self.place(at).clone();
         let expected = expect(&self.known, &before);
-        let (must, may) = (
-            matches!(expected, Expect::Done(_)),
-            !matches!(expected, Expect::Refused),
-        );
+        let (must, may) = (matches!(expected, Expect::Done(_)), !matches!(expected, Expect::Refused));
         let mut afters: Vec<Place> = expected.after().into_iter().collect();
         if let (Some((name, now)), Some(_)) = (&beside.wrote, &before.work) {
             // As if it had been written just before.
@@ -153,11 +150,7 @@ impl World {
         let mut now = model.clone();
         let said = |e: RepoError| format!("cannot be looked at: {e}");
         now.refs = real.repo.refs().list("refs/").map_err(said)?.into_iter().collect();
-        now.refs = now
-            .refs
-            .into_iter()
-            .map(|(name, id)| (format!("refs/{name}"), id))
-            .collect();
+        now.refs = now.refs.into_iter().map(|(name, id)| (format!("refs/{name}"), id)).collect();
         now.head = real.repo.refs().head().map_err(said)?;
         now.pruned = real.repo.pruned().map_err(said)?.iter().map(|(id, _)| *id).collect();
         if model.work.is_some() {
@@ -196,9 +189,7 @@ impl World {
             let (is, was) = (found.get(name), files.get(name));
             let written = also.filter(|(n, _)| n == name).map(|(_, file)| file.as_ref());
             if is != was && written != Some(is) {
-                return fail(format!(
-                    "{name} of the new version is {is:?}, was {was:?}, meanwhile {written:?}"
-                ));
+                return fail(format!("{name} of the new version is {is:?}, was {was:?}, meanwhile {written:?}"));
             }
         }
         let commit = repo.odb().commit(&id).map_err(|e| e.to_string())?;
@@ -206,14 +197,7 @@ impl World {
             return fail(format!("the new version follows {:?}, not {parent:?}", commit.parents));
         }
         let step = commit.step;
-        self.known.add(
-            id,
-            Version {
-                parent,
-                files: found,
-                step,
-            },
-        );
+        self.known.add(id, Version { parent, files: found, step });
         Ok(())
     }
 }

@@ -58,9 +58,7 @@ fn attempt(work: &Path, w: &Write1) -> Option<()> {
             fs::create_dir_all(path.parent()?).ok()?;
             let temporary = path.with_file_name("written.tmp");
             fs::write(&temporary, fresh()).ok()?;
-            fs::rename(&temporary, &path)
-                .or_else(|_| fs::remove_file(&temporary))
-                .ok()?;
+            fs::rename(&temporary, &path).or_else(|_| fs::remove_file(&temporary)).ok()?;
         }
         How::Overwrite => {
             fs::create_dir_all(path.parent()?).ok()?;
@@ -70,12 +68,7 @@ fn attempt(work: &Path, w: &Write1) -> Option<()> {
             let mut bytes = fs::read(&path).ok()?;
             train(&mut bytes, w.seed);
             // In place and of the same length: only times tell.
-            OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .ok()?
-                .write_all(&bytes)
-                .ok()?;
+            OpenOptions::new().write(true).open(&path).ok()?.write_all(&bytes).ok()?;
         }
         How::Append => {
             let mut file = OpenOptions::new().append(true).open(&path).ok()?;
@@ -84,11 +77,7 @@ fn attempt(work: &Path, w: &Write1) -> Option<()> {
         How::Map => Map::open(&path)?.write(w.seed),
         How::Remove => fs::remove_file(&path).ok()?,
         How::ToggleExec => {
-            let mode = fs::metadata(&path)
-                .ok()
-                .filter(fs::Metadata::is_file)?
-                .permissions()
-                .mode();
+            let mode = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?.permissions().mode();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode ^ 0o111)).ok()?;
         }
         How::Copy => {
@@ -121,11 +110,7 @@ impl Map {
         let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping of a file that is open; nothing else is at its address.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, shared, file.as_raw_fd(), 0) };
-        (at != libc::MAP_FAILED).then(|| Map {
-            at: at.cast(),
-            len,
-            file,
-        })
+        (at != libc::MAP_FAILED).then(|| Map { at: at.cast(), len, file })
     }
 
     /// Changes one byte, unless the file has been cut.

@@ -16,7 +16,8 @@ const NONE: &str = "-";
 /// Ends of moves that were begun and, for all that is known, not ended.
 const MAX: usize = 8;
 
-/// The note: a file with a line for each commit that it may have been, the last one last.
+/// The note: a file with a line for each commit that it may have been: that of the last whole move first, then those of
+/// moves that were begun since.
 #[derive(Debug)]
 pub(crate) struct Seen {
     path: PathBuf,
@@ -44,15 +45,15 @@ impl Seen {
     pub fn begin(&self, to: Option<Id>) {
         // From the unknown nothing follows but what it will be, which is noted then.
         let Some(mut all) = self.read() else { return };
-        if all.last() == Some(&to) {
+        if all.contains(&to) || all.len() < MAX && self.append(&all, to).is_ok() {
             return;
         }
-        if all.len() < MAX && !all.contains(&to) && self.append(&all, to).is_ok() {
-            return;
-        }
-        all.retain(|id| *id != to);
         all.push(to);
-        self.write(&all[all.len().saturating_sub(MAX)..], true);
+        // The first stays: what the files come from, whatever moves were cut off since.
+        if all.len() > MAX {
+            all.remove(1);
+        }
+        self.write(&all, true);
     }
 
     /// One sync, where a replaced file takes one more for its name. A file with a torn line takes none.
@@ -115,11 +116,11 @@ mod tests {
         seen.end(a);
         seen.begin(b);
         seen.begin(a);
-        assert_eq!(seen.read(), Some(vec![b, a]));
+        assert_eq!(seen.read(), Some(vec![a, b]), "a move back to where the files come from");
         let whole = fs::read_to_string(dir.path().join("base")).expect("read");
         for end in 65..130 {
             fs::write(dir.path().join("base"), &whole[..end]).expect("written");
-            assert_eq!(seen.read(), Some(vec![b]), "an appended line is there once it is whole");
+            assert_eq!(seen.read(), Some(vec![a]), "an appended line is there once it is whole");
             seen.begin(Some(Id::from_bytes([3; 32])));
             assert_eq!(seen.read().expect("known").len(), 2);
         }
@@ -132,6 +133,7 @@ mod tests {
             (0..n).for_each(|m| seen.begin(Some(Id::from_bytes([m; 32]))));
             let all = seen.read().expect("known");
             assert_eq!(all.len(), MAX.min(usize::from(n) + 1));
+            assert_eq!(all.first(), Some(&Some(Id::from_bytes([100; 32]))), "what the files come from");
             assert_eq!(all.last(), Some(&Some(Id::from_bytes([if n > 0 { n - 1 } else { 100 }; 32]))));
         }
     }
