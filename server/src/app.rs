@@ -117,12 +117,12 @@ impl App {
         &self.0.tokens
     }
 
-    /// Whether tokens are asked for.
+    /// Whether tokens are required.
     pub fn guard(&self) -> &Guard {
         &self.0.guard
     }
 
-    /// The names it goes by.
+    /// Host names of the server.
     pub fn hosts(&self) -> &Hosts {
         &self.0.hosts
     }
@@ -137,7 +137,7 @@ impl App {
         &self.0.failures
     }
 
-    /// Who did what.
+    /// The audit log.
     pub(crate) fn audit(&self) -> &AuditLog {
         &self.0.audit
     }
@@ -147,7 +147,7 @@ impl App {
         &self.0.content
     }
 
-    /// Whether the repositories' place was there.
+    /// Last result of the readiness check.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.0.readiness
     }
@@ -157,23 +157,23 @@ impl App {
         &self.0.incoming
     }
 
-    /// Held while a version is committed to a repository, by whatever face: so that of many none has to start over and
-    /// over. Other processes may commit all the same: it must not be what correctness rests on.
+    /// Held while a version is committed to a repository, by whatever API, so that of many commits none has to start
+    /// over and over. Only for fairness: other processes may commit meanwhile, so correctness must not depend on it.
     pub(crate) fn commit_lock(&self) -> &KeyedMutex<RepoKey> {
         &self.0.commit_lock
     }
 
-    /// What happens to refs; [`App::ref_moved`] tells it.
+    /// Events about moved refs; [`App::ref_moved`] sends them.
     pub fn events(&self) -> &Events {
         &self.0.events
     }
 
-    /// Long work.
+    /// Background jobs.
     pub fn jobs(&self) -> &Jobs {
         &self.0.jobs
     }
 
-    /// Others who want to hear of moved refs.
+    /// Webhooks for moved refs.
     pub fn webhooks(&self) -> &Webhooks {
         &self.0.webhooks
     }
@@ -188,7 +188,7 @@ impl App {
         &self.0.hub
     }
 
-    /// Packs on their way in or out.
+    /// State of sync transfers.
     pub(crate) fn transfers(&self) -> &Transfers {
         &self.0.transfers
     }
@@ -198,7 +198,7 @@ impl App {
         &self.0.metrics
     }
 
-    /// Whether only this machine can ask.
+    /// Returns whether only this machine can connect.
     pub fn is_local(&self) -> bool {
         is_local(self.options(), self.hosts())
     }
@@ -215,17 +215,17 @@ impl App {
         work(move || app.registry().open(&name)).await
     }
 
-    /// Says that the server is to stop.
+    /// Starts the server's shutdown.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
 
-    /// Whether the server is to stop.
+    /// Returns whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         *self.0.stopping.borrow()
     }
 
-    /// Waits until the server is to stop.
+    /// Waits for the start of the shutdown.
     pub async fn stopped(&self) {
         let mut seen = self.0.stopping.subscribe();
         // The sender lives in `self`.
@@ -233,12 +233,12 @@ impl App {
     }
 }
 
-/// Whether only this machine can ask: it listens there alone, and no proxy and no other name leads there.
+/// Returns whether only this machine can connect: a loopback address, no proxy, and no other name.
 fn is_local(options: &Options, hosts: &Hosts) -> bool {
     options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty()
 }
 
-/// Runs what blocks (disk, decoding) where it does not keep requests from being answered.
+/// Runs blocking work (disk, decoding) on the blocking thread pool.
 ///
 /// # Errors
 /// Those of `f`.

@@ -51,7 +51,7 @@ pub use crate::layers::Rates;
 pub use crate::options::{Anonymous, LogFormat, Options, Tls};
 pub use ipnet::IpNet;
 
-/// How often what is not used is let go.
+/// How often unused resources are released.
 const REST: Duration = Duration::from_secs(15);
 /// How long a repository may be unused before its index is free for other processes.
 const IDLE: Duration = Duration::from_secs(30);
@@ -59,17 +59,17 @@ const IDLE: Duration = Duration::from_secs(30);
 /// How long blocking work may go on once every request has ended or was cut off.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Routes behind the look at who asks.
+/// Routes behind the `identify` middleware.
 fn guarded() -> Routes {
     api::routes().merge(hub::routes()).merge(pages::routes()).merge(ops::guarded())
 }
 
-/// Every route there is, with what it asks of its caller.
+/// Every route, with the right that it needs.
 pub fn route_table() -> Vec<Route> {
     guarded().merge(ops::open()).list().to_vec()
 }
 
-/// All routes with what is around them.
+/// All routes with their middleware.
 pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
@@ -110,7 +110,7 @@ pub fn run(
         tokio::spawn(signals(app.clone()));
         serve(app, ready).await
     });
-    // What blocks and did not hear that it is to stop is cut off: commits are made so that this loses nothing.
+    // Blocking work that does not notice the shutdown is cut off: commits are crash-safe, so this loses nothing.
     runtime.shutdown_timeout(LAST_WORDS);
     served
 }
@@ -136,7 +136,8 @@ async fn signals(app: App) {
 /// Serves until the app is stopped. `ready` is told the address once connections are accepted.
 ///
 /// # Errors
-/// The address or the certificate cannot be had; it is open to others, and nothing says who may do what.
+/// The address cannot be bound; the certificate cannot be read; others can connect, and there are neither tokens nor
+/// `--anonymous`.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     ops::say_who_may(&app)?;
     let listener = Listener::bind(&app).await?;
@@ -150,7 +151,7 @@ pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     Ok(())
 }
 
-/// Lets go of what is not used, from time to time.
+/// Releases unused resources from time to time.
 async fn rest(app: App, rates: Rates) {
     let mut ticks = tokio::time::interval(REST);
     loop {

@@ -21,49 +21,49 @@ use std::sync::Arc;
 /// Setting of a repository that anonymous callers may read.
 pub const ANONYMOUS_READ: &str = "serve.anonymous_read";
 
-/// A repository that the caller may do something with.
+/// A repository that the caller has a right to.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// Its name.
     pub name: RepoName,
-    /// It.
+    /// The open repository.
     pub repo: Arc<Repo>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// What limits go by: the token, else the address.
+    /// Key of rate limits: the token, else the address.
     pub client: Arc<str>,
 }
 
 impl Access {
-    /// Whose share of what is scarce a request takes.
+    /// Client and repository that the request's resources are counted to.
     pub fn party(&self) -> Party {
         Party::new(self.client.clone(), self.name.to_string())
     }
 
-    /// The repository, read for the one who asks.
+    /// The repository, read on behalf of the caller.
     pub fn reader(&self) -> Reader {
         Reader { repo: self.repo.clone(), party: self.party() }
     }
 }
 
-/// May read the repository `{owner}/{name}` of the path.
+/// Extractor: the caller may read the repository `{owner}/{name}` of the path.
 #[derive(Clone, Debug)]
 pub struct Read(pub Access);
 
-/// May write to the repository `{owner}/{name}` of the path.
+/// Extractor: the caller may write to the repository `{owner}/{name}` of the path.
 #[derive(Clone, Debug)]
 pub struct Write(pub Access);
 
-/// May do everything with the repository `{owner}/{name}` of the path.
+/// Extractor: the caller may do everything with the repository `{owner}/{name}` of the path.
 #[derive(Clone, Debug)]
 pub struct Admin(pub Access);
 
-/// May make some repositories; which, [`App::allow_making`] says once the name is known.
+/// Extractor: the caller may make some repositories; [`App::allow_making`] checks which, once the name is known.
 #[derive(Clone, Debug)]
 pub struct Maker(pub Caller);
 
 impl Access {
-    /// What the repository's own state is kept by.
+    /// Returns the key of the repository's server state.
     ///
     /// # Errors
     /// Its identity cannot be read or made.
@@ -71,7 +71,7 @@ impl Access {
         RepoKey::of(&self.name, &self.repo)
     }
 
-    /// Whom bytes are counted to that the caller sends to it.
+    /// Returns whose quota the caller's incoming bytes count against.
     ///
     /// # Errors
     /// As [`Access::key`].
@@ -81,8 +81,8 @@ impl Access {
 }
 
 impl App {
-    /// A repository, if the caller may do this much with it. Whether it exists, and whether it can be opened, is told
-    /// only to those who may.
+    /// Opens a repository if the caller has this scope on it. Only such a caller learns whether it exists and can be
+    /// opened.
     ///
     /// # Errors
     /// Not allowed; no such repository; the server is read-only, and this is more than reading.
@@ -114,7 +114,7 @@ impl App {
         Ok((Access { name, repo, caller, client }, state))
     }
 
-    /// Whether a right that was used to read still holds, and the repository is the one that was opened.
+    /// Checks that a right that was used to read still holds, and the repository is the one that was opened.
     ///
     /// # Errors
     /// The caller may not read it any more; another repository is there by now.
@@ -127,7 +127,7 @@ impl App {
         }
     }
 
-    /// Allows to make a repository of this name.
+    /// Checks that the caller may make a repository of this name.
     ///
     /// # Errors
     /// The caller may not; the server is read-only.
@@ -140,10 +140,10 @@ impl App {
         Ok(())
     }
 
-    /// Refuses what changes anything where the server only reads.
+    /// Refuses changes on a read-only server.
     ///
     /// # Errors
-    /// It does, and this is more than reading.
+    /// The server is read-only, and the scope is more than reading.
     pub fn refuse_changes(&self, scope: Scope) -> Result<()> {
         if self.options().read_only && scope > Scope::Read {
             return Err(
@@ -178,7 +178,7 @@ fn not_a_maker(caller: &Caller, what: &str) -> Problem {
     }
 }
 
-/// Where no token is shown, a name that leads here by a trick of DNS must not do.
+/// Without a token, a host name that DNS rebinding led here is refused.
 pub(super) fn misdirected() -> Problem {
     let message = "without a token this server answers only to names that it goes by";
     Problem::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", message)
@@ -205,7 +205,7 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     let caller = Caller::of(parts);
     let client = client(&caller, parts.extensions.get::<Peer>());
     if parts.method.is_safe() {
-        // Who may write may also look at what is being written, on a server that is read-only too.
+        // A writer may also see what is being written, on a read-only server too.
         let (access, state) = app.open_for(caller, name, scope).await?;
         record::note_used(&access, scope, state);
         return Ok(Access { client, ..access });
@@ -214,7 +214,7 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     Ok(Access { client, ..access })
 }
 
-/// What limits on a client go by: its token, else the address that it asks from.
+/// Returns the key of a client's limits: its token, else its address.
 pub(crate) fn client(caller: &Caller, peer: Option<&Peer>) -> Arc<str> {
     let address = || peer.map(|p| p.0.to_string()).unwrap_or_default();
     caller.id().map_or_else(address, str::to_owned).into()

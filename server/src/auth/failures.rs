@@ -10,17 +10,17 @@ use std::{
     num::NonZeroU32,
 };
 
-/// Counts what was no good, by address.
+/// Counts failed attempts by address.
 #[derive(Debug)]
 pub struct Failures(Option<DefaultKeyedRateLimiter<IpAddr>>);
 
 impl Failures {
-    /// So many a minute, as many of them at once; 0: any number.
+    /// Allows so many a minute, all of them at once; 0: any number.
     pub fn new(per_minute: u32) -> Failures {
         Failures(NonZeroU32::new(per_minute).map(|n| RateLimiter::keyed(Quota::per_minute(n))))
     }
 
-    /// One more from this address.
+    /// Counts one more from this address.
     ///
     /// # Errors
     /// There were too many (429).
@@ -46,7 +46,7 @@ fn too_many() -> Problem {
         .header(header::RETRY_AFTER, HeaderValue::from_static("10"))
 }
 
-/// Who has one address of IPv6 has the 2^64 beside it.
+/// Returns the /64 network of an IPv6 address: one client usually has all of it.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -18,7 +18,7 @@ const FILE: &str = "guarded";
 const WHY: &[u8] = b"This server has had tokens: it asks for them, however many are left.\n\
     Remove this file and tokens.json to open it again.\n";
 
-/// What a server's own directory says about tokens.
+/// Marker file in the state directory: it ever had a token.
 #[derive(Clone, Debug)]
 pub(super) struct Marker(PathBuf);
 
@@ -28,7 +28,7 @@ impl Marker {
         Marker(state.join(FILE))
     }
 
-    /// Notes that there is, or is about to be, a token.
+    /// Records that there is, or is about to be, a token.
     ///
     /// # Errors
     /// An I/O error.
@@ -39,7 +39,7 @@ impl Marker {
         write_private(&self.0, WHY).map_err(failed("write", &self.0))
     }
 
-    /// Whether there ever was a token.
+    /// Returns whether there ever was a token.
     ///
     /// # Errors
     /// The file system does not say.
@@ -49,21 +49,21 @@ impl Marker {
     }
 }
 
-/// Whether tokens are asked for.
+/// Whether the server requires tokens.
 #[derive(Debug)]
 pub struct Guard {
     guarded: AtomicBool,
 }
 
 impl Guard {
-    /// As it is at start; `local` says that nothing but this machine can ask.
+    /// State at start; `local`: only this machine can connect.
     ///
     /// # Errors
     /// The state directory cannot be read or written.
     pub fn at_start(tokens: &Tokens, local: bool) -> Result<Guard> {
         let had = tokens.were_ever_made()?;
         if had {
-            // Also for a directory from before there was such a file.
+            // Also for a state directory from before this file existed.
             tokens.marker().set()?;
         }
         Ok(Guard { guarded: AtomicBool::new(had || !local) })
@@ -104,7 +104,7 @@ mod tests {
         let guard = Guard::at_start(&tokens, true).expect("started");
         assert!(guard.is_open(&tokens).expect("read"));
         let (made, _) = tokens.create(token()).expect("made");
-        // Nothing was asked while there was a token.
+        // No request came while there was a token.
         tokens.revoke(&made.id).expect("revoked");
         assert!(!guard.is_open(&tokens).expect("read"));
         for lost in ["tokens.json", FILE] {

@@ -9,7 +9,7 @@ use crate::{
 use http::{HeaderMap, Uri, header};
 use std::{collections::HashSet, net::IpAddr};
 
-/// Hosts that are asked for where no token is shown.
+/// Host names that requests without a token may name.
 #[derive(Debug)]
 pub struct Hosts {
     names: HashSet<String>,
@@ -38,7 +38,7 @@ impl Hosts {
         Ok(Hosts { names, listen: options.listen.ip() })
     }
 
-    /// Whether a request asks for a host of this server. One that names none is not from a browser.
+    /// Returns whether a request names a host of this server. One that names none is not from a browser.
     pub fn know(&self, headers: &HeaderMap) -> bool {
         let mut values = headers.get_all(header::HOST).iter();
         match (values.next(), values.next()) {
@@ -52,18 +52,18 @@ impl Hosts {
         if is_loopback(host) || self.names.contains(&host.to_ascii_lowercase()) {
             return true;
         }
-        // An address is no name that DNS could lead elsewhere.
+        // An IP address cannot be rebound by DNS.
         let address = host.parse::<IpAddr>();
         address.is_ok_and(|ip| ip == self.listen || (self.listen.is_unspecified() && !ip.is_unspecified()))
     }
 
-    /// Whether no name is known by which others would ask.
+    /// Returns whether only loopback names are known.
     pub fn are_loopback(&self) -> bool {
         self.names.iter().all(|name| is_loopback(name))
     }
 }
 
-/// The host of a `Host` header, without port and brackets; empty: it is none.
+/// Returns the host of a `Host` header, without port and brackets; empty: invalid.
 pub(super) fn host_of(value: &str) -> &str {
     match value.strip_prefix('[') {
         // Behind the bracket comes a port or nothing.
@@ -81,7 +81,7 @@ fn is_loopback(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()) || name == "localhost" || name.ends_with(".localhost")
 }
 
-/// The host of the URL under which others reach a server.
+/// Returns the host of the public URL.
 fn public_host(url: &str) -> Result<String> {
     let wrong = || Problem::usage(format!("{url:?} is no public URL")).hint("such as https://models.example.org");
     let uri: Uri = url.parse().map_err(|_| wrong())?;

@@ -47,14 +47,14 @@ pub async fn identify(State(app): State<App>, mut request: Request, next: Next) 
     response
 }
 
-/// A browser must not go on with a session that is over.
+/// Clears the cookie of an expired session.
 fn forget_session(app: &App, headers: &mut HeaderMap) {
     if let Ok(cookie) = HeaderValue::from_str(&app.sessions().forget()) {
         headers.entry(header::SET_COOKIE).or_insert(cookie);
     }
 }
 
-/// What rights decide is for those who asked: no cache may give it to others, nor to the same ones once they may not.
+/// Marks an answer that depends on rights as private: no cache may give it to others, nor to a caller that lost them.
 fn keep_private(response: &mut Response) {
     let failed = response.status().is_client_error() || response.status().is_server_error();
     let headers = response.headers_mut();
@@ -74,7 +74,7 @@ fn keep_private(response: &mut Response) {
 }
 
 impl App {
-    /// Who asks.
+    /// Identifies the caller.
     fn caller_of(&self, request: &Request) -> Result<Caller> {
         let headers = request.headers();
         let from = request.extensions().get::<Peer>().copied().unwrap_or_default().0;
@@ -103,7 +103,7 @@ impl App {
         }
     }
 
-    /// What is said of a token that is no good; too many of them from an address, and that is said.
+    /// Builds the 401 of an invalid token, or the 429 after too many of them from an address.
     pub(crate) fn no_good(&self, from: IpAddr, message: &str) -> Problem {
         match self.failures().count(from) {
             Ok(()) => Problem::unauthorized(message),
@@ -111,15 +111,14 @@ impl App {
         }
     }
 
-    /// Whether a session counts: for looking at pages, and downloading what they link to.
+    /// Returns whether a session cookie counts: for pages, and downloads that they link to.
     fn takes_sessions(&self, request: &Request) -> bool {
         let path = request.uri().path();
         let programs = path.starts_with("/api/") || path == "/metrics" || path.contains("/info/lfs/");
         request.method().is_safe() && !programs
     }
 
-    /// What those without a token may do everywhere: what the operator said; else everything as long as the server is
-    /// open.
+    /// Returns what anonymous callers may do everywhere: as the operator set; else everything while the server is open.
     fn anonymous_scope(&self) -> Result<Option<Scope>> {
         match self.options().anonymous {
             Some(said) => Ok(said.scope()),
@@ -127,10 +126,10 @@ impl App {
         }
     }
 
-    /// Who asked, as far as the tokens and the operator allow by now.
+    /// Identifies the caller again, by the current tokens and options.
     ///
     /// # Errors
-    /// The token is good no more.
+    /// The token is no longer valid.
     pub(super) fn caller_now(&self, caller: &Caller) -> Result<Caller> {
         let over = || Problem::unauthorized("the token was revoked or is over");
         let again = |id: &str| self.tokens().by_id(id)?.ok_or_else(over);
@@ -142,10 +141,10 @@ impl App {
         })
     }
 
-    /// The answer, unless the right to it was lost while it was prepared: nothing of its body was sent yet.
+    /// Returns the answer, or a refusal if the right to it was lost while it was prepared: no byte of it was sent yet.
     async fn unless_lost(&self, record: &Record, response: Response) -> Response {
         let told = response.status().is_success() || response.status() == StatusCode::NOT_MODIFIED;
-        // What was written is written.
+        // A write that was done is not undone.
         let used = record.used().filter(|used| told && used.scope == Scope::Read);
         match used {
             None => response,
@@ -157,10 +156,10 @@ impl App {
     }
 }
 
-/// A header that shows a token in no known way.
+/// An `Authorization` header in no known form.
 struct Unreadable;
 
-/// The token that a request shows: as a bearer, or as a password (git-lfs, curl -u).
+/// Returns the token of a request: a bearer token, or a password (git-lfs, curl -u).
 fn shown(headers: &HeaderMap) -> std::result::Result<Option<String>, Unreadable> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else {

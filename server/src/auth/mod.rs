@@ -32,16 +32,16 @@ use http::HeaderMap;
 use mdl_objects::Signature;
 use std::sync::Arc;
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Without a token; may do as much everywhere (none: only read what is open to all).
+    /// No token; has this scope everywhere (none: only read what is open to all).
     Anonymous(Option<Scope>),
-    /// Without a token, under a name that this server does not go by: may not even read what is open to all.
+    /// No token, and a host name that is not this server's: may not even read what is open to all.
     Misdirected,
     /// The bearer of a token.
     Bearer(Arc<Token>),
-    /// Signed in with a token, to look: whatever it allows, no more than reading.
+    /// A browser session of a token: read-only, whatever the token allows.
     Session(Arc<Token>),
 }
 
@@ -57,7 +57,7 @@ impl Caller {
         granted >= Some(scope) || (open && scope == Scope::Read)
     }
 
-    /// Whether the caller may do this much with every repository.
+    /// Returns whether the caller has this scope on every repository.
     pub fn may_everywhere(&self, scope: Scope) -> bool {
         match self {
             Caller::Misdirected => false,
@@ -67,7 +67,7 @@ impl Caller {
         }
     }
 
-    /// Whether there may be a repository with which the caller may do this much.
+    /// Returns whether the caller may have this scope on some repository.
     pub fn may_somewhere(&self, scope: Scope) -> bool {
         match self {
             Caller::Misdirected => false,
@@ -77,12 +77,12 @@ impl Caller {
         }
     }
 
-    /// Whether no token says who asks.
+    /// Returns whether the caller has no token.
     pub fn is_anonymous(&self) -> bool {
         self.token().is_none()
     }
 
-    /// The token that says who asks.
+    /// Returns the caller's token.
     pub fn token(&self) -> Option<&Token> {
         match self {
             Caller::Anonymous(_) | Caller::Misdirected => None,
@@ -95,12 +95,12 @@ impl Caller {
         self.token().map_or("anonymous", |token| &token.name)
     }
 
-    /// What limits on rates go by, where the caller is known.
+    /// Key of rate limits, if the caller is known.
     pub fn id(&self) -> Option<&str> {
         self.token().map(|token| token.id.as_str())
     }
 
-    /// The author of what the caller commits now; none: the one the repository is configured with.
+    /// Author of the caller's commits; none: the one the repository is configured with.
     pub fn signature(&self, configured: &Signature) -> Option<Signature> {
         self.token().map(|token| Signature { name: token.name.clone(), email: String::new(), ..configured.clone() })
     }

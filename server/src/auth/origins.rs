@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, Method, Uri, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Scheme, host and port: what browsers hold sites apart by.
+/// Origin of a site: scheme, host and port.
 #[derive(Debug, PartialEq, Eq)]
 struct Origin {
     scheme: String,
@@ -33,8 +33,7 @@ impl Origin {
     }
 }
 
-/// Refuses a request that would change something if a page of another site sent it. What is no browser says nothing of
-/// sites.
+/// Refuses a request that would change something if a page of another site sent it. Only browsers send these headers.
 ///
 /// # Errors
 /// Another site's page sent it.
@@ -56,7 +55,7 @@ pub(super) fn refuse_other_sites(options: &Options, method: &Method, headers: &H
         .hint("behind a proxy that does HTTPS, `mdl serve` wants --public-url"))
 }
 
-/// Whether an origin is this server as it is reached: by its public URL, else by the scheme and host of the request.
+/// Returns whether an origin is this server's: its public URL, else the scheme and host of the request.
 fn is_own(options: &Options, headers: &HeaderMap, origin: &str) -> bool {
     let Some(origin) = Origin::parse(origin) else {
         return false;
@@ -67,7 +66,7 @@ fn is_own(options: &Options, headers: &HeaderMap, origin: &str) -> bool {
     }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
-    // Under its public name it is reached by the public URL and not otherwise.
+    // Its public name is valid with the public URL's scheme and port only.
     let plain = host_of(host).to_ascii_lowercase();
     let is_public = public.is_some_and(|p| p.host.trim_start_matches('[').trim_end_matches(']') == plain);
     !is_public && Origin::parse(&format!("{scheme}://{host}")).as_ref() == Some(&origin)

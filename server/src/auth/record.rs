@@ -42,7 +42,7 @@ impl Record {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request, whose record this is meanwhile.
+    /// Runs a request's handler with this record as the current one.
     pub(super) async fn of<T>(&self, answering: impl Future<Output = T>) -> T {
         CURRENT.scope(self.clone(), answering).await
     }
@@ -69,11 +69,11 @@ impl Record {
 }
 
 fn note(f: impl FnOnce(&mut Known)) {
-    // Outside of a request there is nothing to note.
+    // Outside of a request there is nothing to record.
     let _ = CURRENT.try_with(|record| f(&mut record.known()));
 }
 
-/// Notes a right that is used from now on.
+/// Records a right that is used from now on.
 pub(super) fn note_used(access: &Access, scope: Scope, state: State) {
     note_right(scope, &access.name);
     note(|known| {
@@ -81,7 +81,7 @@ pub(super) fn note_used(access: &Access, scope: Scope, state: State) {
     });
 }
 
-/// Notes a right to a repository that may not be there.
+/// Records a right to a repository that may not exist.
 pub(super) fn note_right(scope: Scope, name: &RepoName) {
     note(|known| {
         if known.right.as_ref().is_none_or(|(before, _)| *before <= scope) {
@@ -90,12 +90,12 @@ pub(super) fn note_right(scope: Scope, name: &RepoName) {
     });
 }
 
-/// Notes what happens, where it is neither a change nor a refusal.
+/// Records an audit event that is neither a change nor a refusal.
 pub(crate) fn note_event(event: Event, who: Who) {
     note(|known| (known.event, known.who) = (Some(event), Some(who)));
 }
 
-/// Notes that a link which was made for a token allows to write.
+/// Records that a signed link, made for a token, allows to write.
 pub(crate) fn note_link(token: &str, name: &RepoName) {
     note(|known| known.who = Some(Who::by_link(token)));
     note_right(Scope::Write, name);

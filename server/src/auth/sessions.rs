@@ -13,9 +13,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Cookie of a server that browsers reach by HTTP.
+/// Cookie name over HTTP.
 const PLAIN: &str = "mdl_session";
-/// Of one that they reach by HTTPS: the name keeps browsers from sending it elsewhere, or by HTTP.
+/// Cookie name over HTTPS: browsers send a `__Host-` cookie to this host only, and never by HTTP.
 const SECURE: &str = "__Host-mdl_session";
 const SECRET_BYTES: usize = 32;
 /// How long a session lasts.
@@ -39,7 +39,7 @@ struct All {
     begun: u64,
 }
 
-/// Those who signed in.
+/// All browser sessions.
 #[derive(Debug)]
 pub struct Sessions {
     secure: bool,
@@ -47,7 +47,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Of a server that browsers reach by HTTPS, or not.
+    /// No sessions yet; `secure`: browsers use HTTPS.
     pub fn new(secure: bool) -> Sessions {
         Sessions { secure, all: Mutex::default() }
     }
@@ -60,7 +60,7 @@ impl Sessions {
         if self.secure { SECURE } else { PLAIN }
     }
 
-    /// Signs in with a token that is good; returns the cookie to set.
+    /// Starts a session for a valid token; returns the cookie to set.
     ///
     /// # Errors
     /// No random bytes.
@@ -75,19 +75,19 @@ impl Sessions {
         Ok(self.cookie(&secret, SECONDS))
     }
 
-    /// The secret that a request shows.
+    /// Returns the secret in a request's cookie.
     fn shown<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let all = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
         let mut pairs = all.flat_map(|v| v.split(';')).filter_map(|p| p.trim().split_once('='));
         pairs.find(|(k, v)| *k == self.name() && !v.is_empty()).map(|(_, v)| v)
     }
 
-    /// Whether a request shows a session, good or not.
+    /// Returns whether a request has a session cookie, valid or not.
     pub fn is_shown(&self, headers: &HeaderMap) -> bool {
         self.shown(headers).is_some()
     }
 
-    /// The token behind the session that a request shows, if both are good now.
+    /// Returns the token of a request's session, if both are valid now.
     ///
     /// # Errors
     /// The tokens cannot be read.
@@ -95,7 +95,7 @@ impl Sessions {
         let Some(secret) = self.shown(headers) else {
             return Ok(None);
         };
-        // Looked up by its hash: how long that takes tells nothing about the secret.
+        // Looked up by its hash: the timing reveals nothing about the secret.
         let hash = blake3::hash(secret.as_bytes());
         let found = self.all().sessions.get(&hash).filter(|s| s.until_ms > now_ms()).map(|s| s.token.clone());
         let token = found.map(|id| tokens.by_id(&id)).transpose()?.flatten();
@@ -105,13 +105,13 @@ impl Sessions {
         Ok(token)
     }
 
-    /// Ends the session that a request shows; returns whose it was.
+    /// Ends a request's session; returns its user.
     pub fn end(&self, headers: &HeaderMap) -> Option<String> {
         let hash = blake3::hash(self.shown(headers)?.as_bytes());
         self.all().sessions.remove(&hash).map(|s| s.token)
     }
 
-    /// The cookie that makes a browser forget its session.
+    /// Returns the cookie that clears the session in the browser.
     pub fn forget(&self) -> String {
         self.cookie("", 0)
     }
@@ -122,7 +122,7 @@ impl Sessions {
         format!("{name}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
     }
 
-    /// Drops those that are over.
+    /// Drops expired sessions.
     pub fn rest(&self) {
         let now = now_ms();
         self.all().sessions.retain(|_, s| s.until_ms > now);

@@ -61,7 +61,7 @@ impl FromStr for Scope {
 pub struct Token {
     /// Public part: names it in lists and logs.
     pub id: String,
-    /// Whose it is, or what for: author of its commits.
+    /// Its owner or purpose: author of its commits.
     pub name: String,
     /// BLAKE3 of the whole token. 256 random bits need no slow hash.
     hash: String,
@@ -71,7 +71,7 @@ pub struct Token {
     pub scope: Scope,
     /// When it was made: milliseconds since 1970.
     pub created_ms: i64,
-    /// When it ends to be good; none: never.
+    /// When it expires; none: never.
     pub expires_ms: Option<i64>,
     #[serde(skip)]
     matcher: Option<GlobMatcher>,
@@ -80,7 +80,7 @@ pub struct Token {
 /// A token to be made.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// Whose it is, or what for.
+    /// Its owner or purpose.
     pub name: String,
     /// Glob over `owner/name`.
     pub repo: String,
@@ -101,7 +101,7 @@ impl Token {
         matches!(self.repo.as_str(), "**" | "*/*")
     }
 
-    /// Whether it ended.
+    /// Whether it expired.
     pub fn is_over(&self, now_ms: i64) -> bool {
         self.expires_ms.is_some_and(|end| end <= now_ms)
     }
@@ -150,7 +150,7 @@ impl Tokens {
     /// # Errors
     /// It cannot be read, or is not what this program wrote: then every caller is refused.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
-        // Before the file is read: what changes meanwhile shows next time.
+        // Before the file is read: a concurrent change shows next time.
         let stamp = Stamp::of(&self.path).map_err(failed("read", &self.path))?;
         let settled = stamp.is_none_or(|s| s.is_settled());
         {
@@ -190,7 +190,7 @@ impl Tokens {
         Ok(file)
     }
 
-    /// Makes a token; returns it with what its bearer shows, which is stored nowhere.
+    /// Creates a token; returns it with its secret, which is stored nowhere.
     ///
     /// # Errors
     /// A glob that is none; an I/O error.
@@ -208,7 +208,7 @@ impl Tokens {
             expires_ms: new.expires_ms,
             matcher: Some(matcher),
         };
-        // First: a server must not be found open by those who are quicker than the token.
+        // First: no request may find the server open between here and the token's creation.
         self.marker.set()?;
         self.change(|tokens| {
             tokens.push(token.clone());
@@ -217,7 +217,7 @@ impl Tokens {
         Ok((token, text))
     }
 
-    /// Makes a token good for nothing.
+    /// Revokes a token.
     ///
     /// # Errors
     /// There is none of this id; an I/O error.
@@ -238,7 +238,7 @@ impl Tokens {
         write_private(&self.path, &bytes).map_err(failed("write", &self.path))
     }
 
-    /// The token that a bearer shows, if it is good now.
+    /// Returns the token of this secret, if it is valid now.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -247,13 +247,13 @@ impl Tokens {
         let id = shown.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
         let hash = blake3::hash(shown.as_bytes());
         let now = now_ms();
-        // Which id it is may be timed: it is public. What follows may not; hashes are compared in constant time.
+        // The id is public and its lookup may be timed. The rest is secret: hashes are compared in constant time.
         let same =
             |t: &&Arc<Token>| Some(t.id.as_str()) == id && blake3::Hash::from_hex(&t.hash).is_ok_and(|h| h == hash);
         Ok(tokens.iter().find(same).filter(|t| !t.is_over(now)).cloned())
     }
 
-    /// The token of an id, if it is good now: for what was let in by it before.
+    /// Returns the token of an id, if it is valid now: to check again a caller it authenticated before.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -14,10 +14,10 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long nothing is written after the disk refused it.
+/// How long nothing is cached after a write failed.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Content of a file: the id of its blob or manifest tells which, and the length.
+/// Cache key: the id of the file's blob or manifest, and its length.
 pub type Key = String;
 
 /// The key of a file's content.
@@ -26,23 +26,23 @@ pub fn key(entry: &Entry) -> Key {
     format!("{}{kind}", entry.id.to_hex())
 }
 
-/// How far a file has come.
+/// Progress of decoding a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is not being decoded yet: there is no memory for it.
     Waiting,
-    /// So many bytes are there.
+    /// This many bytes are decoded.
     Partly(u64),
-    /// All are.
+    /// All bytes are decoded.
     Done,
-    /// It cannot be had, and why.
+    /// Decoding failed.
     Failed(Failure),
 }
 
 /// Why a file is not in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The disk did not take it, or did not give it back: it can still be decoded for each request by itself.
+    /// Writing or reading the cache failed: each request can still decode it by itself.
     Disk,
     /// It cannot be decoded.
     Content(String),
@@ -60,7 +60,7 @@ impl From<Failure> for Problem {
 /// A file that is decoded, or being decoded. As long as a reader holds it, its bytes stay.
 #[derive(Debug)]
 pub struct Decoded {
-    /// The open file: also after its name is gone.
+    /// The open file, readable also after it was unlinked.
     pub file: File,
     /// Length when all is there.
     pub len: u64,
@@ -68,22 +68,22 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// What has come.
+    /// Returns the progress.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    /// Says what has come.
+    /// Reports progress to waiting readers.
     pub fn report(&self, state: State) {
         self.state.send_replace(state);
     }
 
-    /// Whether it has still to be begun.
+    /// Returns whether decoding has not begun.
     pub fn is_waiting(&self) -> bool {
         *self.state.borrow() == State::Waiting
     }
 
-    /// Begins it; false: another did.
+    /// Claims the decoding; false: another request did.
     pub fn begin(&self) -> bool {
         self.state.send_if_modified(|state| {
             let waiting = *state == State::Waiting;
@@ -100,7 +100,7 @@ impl Decoded {
         state.unwrap_or_else(|_| State::Failed(Failure::Content("a decoder ended".to_owned())))
     }
 
-    /// Waits until it is being decoded, or was.
+    /// Waits until decoding has begun.
     pub async fn begun(&self) {
         self.wait(|s| *s != State::Waiting).await;
     }
@@ -108,7 +108,7 @@ impl Decoded {
     /// Waits until the byte before `end` is there.
     ///
     /// # Errors
-    /// It will never be.
+    /// Decoding failed.
     pub async fn reached(&self, end: u64) -> std::result::Result<(), Failure> {
         let enough = |s: &State| match s {
             State::Waiting => false,
@@ -124,7 +124,7 @@ impl Decoded {
     /// Waits until all is there.
     ///
     /// # Errors
-    /// It will never be.
+    /// Decoding failed.
     pub async fn whole(&self) -> std::result::Result<(), Failure> {
         match self.wait(|s| matches!(s, State::Done | State::Failed(_))).await {
             State::Failed(why) => Err(why),
@@ -145,7 +145,7 @@ struct Known {
     kept: HashMap<Key, Kept>,
     filling: HashMap<Key, Filling>,
     bytes: u64,
-    /// When the disk refused something last.
+    /// Time of the last failed write.
     refused: Option<Instant>,
 }
 
@@ -159,15 +159,15 @@ struct Filling {
 /// Outcome of a lookup.
 #[derive(Debug)]
 pub enum Found {
-    /// It is there, or on its way.
+    /// Decoded, or being decoded.
     There(Arc<Decoded>),
-    /// It is to be decoded, by the first who has the memory and calls [`Decoded::begin`]; [`Cache::finish`] takes it.
+    /// Not decoded: the first request that gets memory calls [`Decoded::begin`], and [`Cache::finish`] at the end.
     New(Arc<Decoded>),
     /// There is no room for it.
     NoRoom,
 }
 
-/// Decoded files.
+/// The disk cache of decoded files.
 #[derive(Debug)]
 pub struct Cache {
     dir: PathBuf,
@@ -176,7 +176,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of at most `limit` bytes. What an earlier run finished is taken over.
+    /// A cache of at most `limit` bytes. Files that an earlier run finished are reused.
     ///
     /// # Errors
     /// The directory cannot be had.
@@ -233,7 +233,7 @@ impl Cache {
         Some(decoded)
     }
 
-    /// A file that is there or on its way, or else the place to decode it to.
+    /// Returns a file that is decoded or being decoded, or reserves space to decode it.
     pub fn claim(&self, entry: &Entry) -> Found {
         if let Some(found) = self.get(entry) {
             return Found::There(found);
@@ -271,7 +271,7 @@ impl Cache {
         Found::New(decoded)
     }
 
-    /// The file was decoded, or could not be: tells those who wait, and keeps it if it is whole.
+    /// Ends the decoding of a file: wakes waiting readers, and keeps the file if it is complete.
     pub fn finish(&self, entry: &Entry, decoded: &Arc<Decoded>, outcome: std::result::Result<(), Failure>) {
         let key = key(entry);
         let (is_whole, disk_failed) = (outcome.is_ok(), outcome == Err(Failure::Disk));
@@ -297,7 +297,7 @@ impl Cache {
         }
     }
 
-    /// Makes room for `more` bytes. Those who read a file that goes keep its bytes until they have done.
+    /// Makes room for `more` bytes. Readers of an evicted file keep its bytes until they are done.
     fn evict(&self, known: &mut Known, more: u64) {
         if known.bytes.saturating_add(more) <= self.limit {
             return;
@@ -317,11 +317,11 @@ impl Cache {
 }
 
 impl Known {
-    /// Gives up what waits to be decoded and is not wanted any more: all who asked for it are gone.
+    /// Drops files that wait to be decoded and have no waiting request any more.
     fn drop_unwanted(&mut self) {
         let mut freed = 0;
         self.filling.retain(|_, f| {
-            // Others get at it through this map only, which is locked.
+            // Other requests reach it through this map only, which is locked.
             let wanted = Arc::strong_count(&f.decoded) > 1 || !f.decoded.is_waiting();
             if !wanted {
                 let _ = fs::remove_file(&f.path);

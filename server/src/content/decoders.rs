@@ -7,7 +7,7 @@ use crate::{
 
 /// Memory that one unit stands for.
 const UNIT: u64 = 64 << 20;
-/// Units of a whole file that is decoded in order: a batch of decoded tensors, and some segments for each thread.
+/// Units for streaming a whole file: a batch of decoded tensors, and some segments for each thread.
 pub const POUR: u32 = 4;
 /// Units of a part of a file.
 pub const PART: u32 = 1;
@@ -28,8 +28,8 @@ pub struct Decoders(Pool);
 pub struct Permit(#[expect(dead_code, reason = "held")] Share);
 
 impl Decoders {
-    /// As many as fit into so many bytes; at least one whole file at a time. One client holds at most half of them, one
-    /// repository at most three quarters.
+    /// As many permits as fit into so many bytes; at least one whole file at a time. One client holds at most half of
+    /// them, one repository at most three quarters.
     pub fn new(memory: u64) -> Decoders {
         let all = u32::try_from(memory / UNIT).unwrap_or(1 << 12).clamp(POUR, 1 << 12);
         Decoders(Pool::new(Limits {

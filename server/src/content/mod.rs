@@ -46,12 +46,12 @@ pub use mdl_repo::Digests;
 const WAIT: Duration = Duration::from_secs(8);
 /// Hashes kept in memory, for repositories whose index another process has.
 const DIGESTS: usize = 1 << 16;
-/// How long one client may keep others waiting for the memory that its bytes are made in.
+/// How long one slow client may keep others waiting for the memory that its bytes are produced in.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The time over which a slow client's rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
-/// What an ETag is made of.
+/// Kind of ETag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validator {
     /// The id of what is stored: known at once.
@@ -60,7 +60,7 @@ pub enum Validator {
     Sha256,
 }
 
-/// A file that is asked for, and how.
+/// A request for a file.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// GET or HEAD.
@@ -82,7 +82,7 @@ impl FromRequestParts<App> for Asked {
 pub struct Reader {
     /// The repository.
     pub repo: Arc<Repo>,
-    /// Whose share of the memory it is decoded in.
+    /// The client and repository that decoding memory is counted to.
     pub party: Party,
 }
 
@@ -114,17 +114,17 @@ impl Content {
         })
     }
 
-    /// Permits for whatever else decodes.
+    /// Permits for other code that decodes.
     pub fn decoders(&self) -> &Decoders {
         &self.decoders
     }
 
-    /// Room for what slow clients have not taken yet.
+    /// Disk buffer for slow clients.
     pub fn overflow(&self) -> &Arc<Overflow> {
         &self.overflow
     }
 
-    /// Remembers what a file's bytes are known by elsewhere.
+    /// Remembers a file's SHA-256 and git blob id.
     pub fn remember(&self, repo: &Repo, entry: &Entry, digests: Digests) {
         repo.odb().put_digest(&entry.id, &digests);
         self.digests.insert(cache::key(entry), digests);
@@ -143,8 +143,8 @@ impl Content {
     }
 }
 
-/// What a file's bytes are known by elsewhere, computed once. Where that takes longer than `wait` it goes on, and there
-/// is none yet; with a `wait` of zero it is not begun.
+/// Returns a file's SHA-256 and git blob id, computed once. If that takes longer than `wait`, it goes on in the
+/// background and the result is `None`; with a `wait` of zero it is not started.
 ///
 /// # Errors
 /// Absent or damaged objects; an I/O error.

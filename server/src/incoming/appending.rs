@@ -22,11 +22,11 @@ use std::{
 /// Bytes gathered before they are written.
 const BATCH: usize = 1 << 20;
 
-/// Header with how far an upload is.
+/// Header with the offset of an upload.
 pub(crate) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 impl Uploads {
-    /// Appends a piece that belongs at `offset`; `len` is its length, if that is known.
+    /// Appends a part at `offset`; `len` is its length, if known.
     ///
     /// # Errors
     /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke
@@ -73,7 +73,7 @@ impl Uploads {
     }
 }
 
-/// Writes what comes until it ends, breaks off, or another request wants the upload.
+/// Writes the body until it ends, breaks off, or another request wants the upload.
 async fn write<S, E>(writer: Writer, file: File, mut room: u64, size: u64, stream: S) -> Result<()>
 where
     S: Stream<Item = std::result::Result<Bytes, E>>,

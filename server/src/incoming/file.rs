@@ -32,7 +32,7 @@ impl IncomingFile {
         &self.path
     }
 
-    /// Moves it to `to`, of the same file system, durably. What it counts for is the caller's.
+    /// Moves it to `to`, of the same file system, durably. Its quota reservation passes to the caller.
     ///
     /// # Errors
     /// An I/O error.

@@ -38,10 +38,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time between looks for what repositories no longer need.
+/// Time between sweeps of what repositories no longer need.
 const PAUSE: Duration = Duration::from_secs(15 * 60);
 
-/// All that is on its way in.
+/// All incoming bytes.
 #[derive(Debug)]
 pub struct Incoming {
     room: Arc<Room>,
@@ -79,17 +79,17 @@ impl Incoming {
         self.max_upload
     }
 
-    /// Files that arrive in pieces.
+    /// Resumable uploads.
     pub fn uploads(&self) -> &Arc<Uploads> {
         &self.uploads
     }
 
-    /// Objects by their SHA-256.
+    /// LFS objects by their SHA-256.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// Packs by parts.
+    /// Partial packs.
     pub fn packs(&self) -> &PartialPacks {
         &self.packs
     }
@@ -99,7 +99,7 @@ impl Incoming {
         &self.room
     }
 
-    /// Drops what was not used for long, and from time to time what no repository needs any more.
+    /// Drops what was not used for long, and now and then what no repository needs any more.
     pub fn sweep(&self, app: &App) {
         self.uploads.sweep(IDLE);
         self.packs.sweep(IDLE);

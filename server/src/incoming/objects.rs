@@ -26,7 +26,7 @@ use std::{
 
 /// Name of their directory in a repository's.
 pub(super) const KIND: &str = "lfs";
-/// How long a raw copy stays that the repository does not need: for clients that were told that the object is there.
+/// How long a raw copy stays that the repository does not need: a client may rely on having seen it.
 const KEEP: Duration = Duration::from_secs(12 * 3600);
 
 /// Where an object is.
@@ -68,7 +68,7 @@ impl Objects {
         self.room.dir(repo, KIND).join(cut(0)).join(cut(2)).join(oid)
     }
 
-    /// Finds an object of a repository, and sees to it that it stays for a while. What is no SHA-256 is not found.
+    /// Finds an object of a repository, and refreshes its expiry. An invalid SHA-256 is not found.
     pub(crate) fn find(&self, key: &RepoKey, repo: &Repo, oid: &str) -> Option<Object> {
         let digest = sha256_of(oid)?;
         let raw = self.path(key, oid);
@@ -81,7 +81,7 @@ impl Objects {
         Some(Object { size: entry.size, place: Place::Version(entry) })
     }
 
-    /// Keeps what was received; another upload of the same bytes does no harm.
+    /// Keeps a received object; another upload of the same bytes does no harm.
     ///
     /// # Errors
     /// An I/O error.

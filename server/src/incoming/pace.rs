@@ -77,7 +77,7 @@ impl HttpBody for Paced {
     }
 }
 
-/// Middleware: cuts bodies that come too slowly, and says so.
+/// Middleware: cuts off bodies that come too slowly, with an error.
 pub(crate) async fn least_rate(State(app): State<App>, request: Request, next: Next) -> Response {
     let (rate, patience) = (app.options().min_upload_rate, app.options().stall_timeout);
     if rate == 0 || request.body().is_end_stream() {
@@ -120,7 +120,7 @@ mod tests {
     async fn a_trickle_is_cut_and_a_slow_line_is_not() {
         let slow = paced(vec![(5, 10_000); 20]).collect().await.expect("a body");
         assert_eq!(slow.to_bytes().len(), 200_000);
-        // What came fast before buys no more than the patience.
+        // A fast start buys no more waiting time than the patience.
         let mut trickle = vec![(0, 100_000_000)];
         trickle.extend(vec![(20, 1); 50]);
         let body = paced(trickle);

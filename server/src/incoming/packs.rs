@@ -29,11 +29,11 @@ use std::{
 
 /// Name of their directory in a repository's.
 pub(super) const KIND: &str = "packs";
-/// Packs that a repository may have under way.
+/// Most partial packs per repository.
 const MAX_PACKS: usize = 4096;
-/// How long nothing need write to a pack before its files are closed.
+/// How long a pack may be idle before its files are closed.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long it is remembered what taking packs in came to: for those who lost the answer.
+/// How long the outcome of storing packs is remembered, for clients that lost the answer.
 const REMEMBERED: Duration = Duration::from_secs(15 * 60);
 const MAX_REMEMBERED: usize = 256;
 
@@ -47,7 +47,7 @@ struct Open {
     used: Instant,
 }
 
-/// Packs that were taken in, and what that came to.
+/// Stored packs, and the outcome.
 #[derive(Debug)]
 struct Done {
     repo: RepoKey,
@@ -56,14 +56,14 @@ struct Done {
     when: Instant,
 }
 
-/// The packs under way.
+/// All partial packs.
 #[derive(Debug)]
 pub struct PartialPacks {
     room: Arc<Room>,
     max: u64,
     open: Mutex<HashMap<(RepoKey, Named), Open>>,
     done: Mutex<Vec<Done>>,
-    /// One request at a time takes packs in: one that asks again while the first is at it gets the same answer.
+    /// One request at a time stores packs: a concurrent retry gets the same answer.
     pub(crate) taking: KeyedMutex<RepoKey>,
 }
 
@@ -94,7 +94,7 @@ impl PartialPacks {
         }
     }
 
-    /// Parts that are not all there yet. Nothing is begun by asking.
+    /// Returns the gaps of a pack; does not begin one.
     pub(crate) fn missing(&self, holder: &Holder, named: Named) -> Result<Vec<Gap>> {
         if !PartialPack::is_begun(&self.dir(&holder.repo), named.0, named.1) {
             let all = 0..mdl_remote::parts(named.1);
@@ -103,7 +103,7 @@ impl PartialPacks {
         Ok(self.pack(holder, named)?.missing())
     }
 
-    /// A pack, begun or gone on with.
+    /// Begins or resumes a pack.
     pub(crate) fn pack(&self, holder: &Holder, named: Named) -> Result<Arc<PartialPack>> {
         let key = (holder.repo.clone(), named);
         let mut open = self.open.lock();
@@ -174,7 +174,7 @@ impl PartialPacks {
                 .hint("ask which parts are missing, and send them"));
         }
         let taken = repo.take_in_pushed(&arrived, self.max, progress);
-        // What is kept to go on with must not be what is wrong: it would be wrong every time.
+        // A corrupt partial pack must not be kept: every retry would fail on it.
         if taken.is_ok() || taken.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corrupt) {
             self.forget(key, &packs, &arrived);
         }
@@ -195,12 +195,12 @@ impl PartialPacks {
             if let Some(Ok(pack)) = pack {
                 pack.clear();
             }
-            // Where a part is being sent again: without its bytes the list of parts says nothing.
+            // A part may be being sent again: without its bytes the list of parts means nothing.
             let _ = self.room.remove(&a.path);
         }
     }
 
-    /// Closes what is idle, and drops what nothing was written to for this long.
+    /// Closes idle packs, and drops those not written to for this long.
     pub(super) fn sweep(&self, age: Duration) {
         let mut open = self.open.lock();
         open.retain(|_, o| o.used.elapsed() < IDLE || Arc::strong_count(&o.pack) > 1);

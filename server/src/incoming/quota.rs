@@ -8,9 +8,9 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc};
 
-/// Files that a repository, or a token, may have on their way in.
+/// Most incoming files of a repository, or of a token.
 const MAX_FILES: u64 = 200_000;
-/// Who has no token: all of them together.
+/// All callers without a token together.
 pub const NO_TOKEN: &str = "-";
 
 /// Whom incoming bytes are counted to.
@@ -34,7 +34,7 @@ struct Used {
     files: u64,
 }
 
-/// What is held, and how much each may hold.
+/// Bytes held, and limits per repository and token.
 #[derive(Clone, Debug)]
 pub struct Quota {
     per_repo: u64,
@@ -62,16 +62,16 @@ impl Quota {
         Quota { per_repo, per_token, used: Arc::default() }
     }
 
-    /// Counts a file of so many bytes before any of them is written.
+    /// Reserves quota for a file before any of its bytes is written.
     ///
     /// # Errors
-    /// 507: the repository or the token has too much on its way in.
+    /// 507: the repository or the token has too many incoming bytes.
     pub fn reserve(&self, holder: &Holder, bytes: u64) -> Result<Reservation> {
         self.add(holder, Used { bytes, files: 1 })?;
         Ok(self.reservation(holder.clone(), bytes))
     }
 
-    /// Counts a file that is there, whatever the limits are.
+    /// Counts an existing file, whatever the limits are.
     pub fn count(&self, holder: Holder, bytes: u64) -> Reservation {
         let mut used = self.used.lock();
         for account in holder.accounts() {

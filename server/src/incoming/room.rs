@@ -22,7 +22,7 @@ const REPOS: &str = "repos";
 /// Below it, a directory of each process for files that only live as long as a request.
 const SPOOL: &str = "spool";
 
-/// The directories, and what is counted for the files in them.
+/// The directories, and the quota reservations of the files in them.
 #[derive(Debug)]
 pub(crate) struct Room {
     repos: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// In a server's own directory. What processes that are gone left in the middle of requests is removed.
+    /// Opens the directories in the state directory; removes what dead processes left in the middle of requests.
     pub(super) fn new(state: &Path, quota: Quota) -> Result<Arc<Room>> {
         let (repos, spools) = (state.join(REPOS), state.join(SPOOL));
         state::make(&repos)?;
@@ -61,7 +61,7 @@ impl Room {
         Ok(Arc::new(Room { repos, spool, _alive: alive, quota, held: Mutex::default() }))
     }
 
-    /// Where files wait that are gone with their request.
+    /// Directory of files that live as long as their request.
     pub(super) fn spool(&self) -> &Path {
         self.spool.path()
     }
@@ -71,7 +71,7 @@ impl Room {
         repo.dir(&self.repos).join(kind)
     }
 
-    /// As `dir`; made, with what is above it.
+    /// As `dir`, but creates it and its parents.
     pub(crate) fn make(&self, repo: &RepoKey, kind: &str) -> Result<PathBuf> {
         let dir = self.dir(repo, kind);
         state::make(&dir)?;
@@ -98,16 +98,16 @@ impl Room {
         self.held.lock().insert(path.to_owned(), reservation);
     }
 
-    /// Counts a file that an earlier process left; who had sent it stands beside it.
+    /// Counts a file that an earlier process left; its sender is noted beside it.
     pub(super) fn hold_again(&self, repo: &RepoKey, path: &Path, token: Option<String>, bytes: u64) {
         let token = token.or_else(|| fs::read_to_string(sender(path)).ok());
         let holder = Holder { repo: repo.clone(), token: token.unwrap_or_else(|| NO_TOKEN.to_owned()) };
         self.hold(path, self.quota.count(holder, bytes));
     }
 
-    /// Notes beside a file who sent it, for a process that counts it again.
+    /// Writes a file's sender beside it, for a process that counts it again.
     pub(super) fn note_sender(&self, path: &Path, holder: &Holder) -> Result<()> {
-        // A power cut may take it: then the bytes count to those without a token.
+        // A power cut may lose it: then the bytes count to callers without a token.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(sender(path));
         let written = file.and_then(|mut f| f.write_all(holder.token.as_bytes()));
         written.map_err(storage_failed)
@@ -128,7 +128,7 @@ impl Room {
         removed
     }
 
-    /// Counts no longer what is gone.
+    /// Releases the reservations of files that are gone.
     pub(super) fn recount(&self) {
         self.held.lock().retain(|path, _| path.exists());
     }
@@ -171,7 +171,7 @@ pub(super) fn age(path: &Path) -> Option<std::time::Duration> {
     modified.ok()?.elapsed().ok()
 }
 
-/// More than one upload may have.
+/// Error: larger than one upload may be.
 pub(super) fn too_large(max: u64) -> Problem {
     Problem::too_large(format!("more than {max} bytes"))
 }

@@ -32,12 +32,12 @@ pub(super) const KIND: &str = "uploads";
 /// Uploads that a repository may have at a time.
 const MAX_UPLOADS: usize = 1000;
 const ID_BYTES: usize = 16;
-/// How long nothing may arrive before an upload is dropped.
+/// How long an upload may be idle before it is dropped.
 pub const IDLE: Duration = Duration::from_secs(24 * 3600);
-/// How long a request waits for another one that has the upload.
+/// How long a request waits for another one that holds the upload.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
-/// What an upload is to be.
+/// Description of an upload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     /// Length in bytes.
@@ -46,7 +46,7 @@ pub struct Plan {
     pub sha256: Option<String>,
     /// When it began: milliseconds since 1970.
     pub created_ms: i64,
-    /// Whether it is whole and what was said of it is true.
+    /// Whether it is complete and matches its length and hash.
     #[serde(default)]
     pub checked: bool,
     /// Id of the token that began it.
@@ -58,12 +58,12 @@ fn no_token() -> String {
     NO_TOKEN.to_owned()
 }
 
-/// An upload and how far it is.
+/// An upload and its offset.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// Its name.
     pub id: String,
-    /// What it is to be.
+    /// Its description.
     pub plan: Plan,
     /// Bytes that arrived.
     pub offset: u64,
@@ -71,7 +71,7 @@ pub struct Upload {
     pub expires_ms: i64,
 }
 
-/// A whole upload that is being used: no other request can have it until this is dropped.
+/// A complete upload in use: no other request can have it until this is dropped.
 #[derive(Debug)]
 pub struct Taken {
     /// Where its bytes are.
@@ -82,14 +82,14 @@ pub struct Taken {
     _held: KeyedGuard,
 }
 
-/// The uploads under way.
+/// All resumable uploads.
 #[derive(Debug)]
 pub struct Uploads {
     room: Arc<Room>,
     max: u64,
     /// Held by what writes to an upload, reads it or removes it.
     locks: KeyedMutex<PathBuf>,
-    /// Asked to give way: a client whose connection broke is back before the server noticed.
+    /// Wakes writers to make them give way: a client may resume before the server noticed that its connection broke.
     writers: Mutex<HashMap<PathBuf, Arc<Notify>>>,
     beginning: KeyedMutex<RepoKey>,
 }
@@ -107,7 +107,7 @@ fn in_use() -> Problem {
     Problem::conflict("another request has this upload").hint("try again in a moment")
 }
 
-/// Whether bytes without a plan, or a plan without bytes: neither is an upload.
+/// Whether the file has an upload's bytes, as opposed to its plan.
 fn is_data(path: &Path) -> bool {
     path.extension().is_none()
 }
@@ -125,7 +125,7 @@ impl Uploads {
         Uploads { room, max, locks: KeyedMutex::default(), writers: Mutex::default(), beginning: KeyedMutex::default() }
     }
 
-    /// Where an upload is, if its name can be one's.
+    /// Returns the path of an upload, if its name is valid.
     pub(super) fn path(&self, repo: &RepoKey, id: &str) -> Result<PathBuf> {
         let fits = id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         match fits {
@@ -172,7 +172,7 @@ impl Uploads {
         self.find(repo, &id)
     }
 
-    /// An upload and how far it is.
+    /// An upload and its offset.
     ///
     /// # Errors
     /// There is none of the name; an I/O error.
@@ -181,7 +181,7 @@ impl Uploads {
         look(&path, id)?.ok_or_else(|| missing(id))
     }
 
-    /// All of a repository.
+    /// Returns all uploads of a repository.
     ///
     /// # Errors
     /// An I/O error.
@@ -208,7 +208,7 @@ impl Uploads {
         work(move || drop_upload(&room, &path)).await
     }
 
-    /// Waits for the upload, having asked what writes to it to stop.
+    /// Locks the upload, after asking its current writer to stop.
     pub(super) async fn lock(&self, path: &Path) -> Result<KeyedGuard> {
         if let Some(writer) = self.writers.lock().get(path) {
             writer.notify_one();
@@ -217,18 +217,17 @@ impl Uploads {
         tokio::time::timeout(WAIT_LIMIT, lock).await.map_err(|_| in_use())
     }
 
-    /// Says that an upload is being written to; told when another request wants it.
+    /// Registers a writer of an upload, which is notified when another request wants it.
     pub(super) fn writer(self: &Arc<Self>, path: &Path) -> Writer {
         let wanted = Arc::<Notify>::default();
         self.writers.lock().insert(path.to_owned(), wanted.clone());
         Writer { uploads: self.clone(), path: path.to_owned(), wanted }
     }
 
-    /// Takes a whole upload for use.
+    /// Takes a complete upload for use.
     ///
     /// # Errors
-    /// There is none of the name; it is not whole; it is not what it was said to be; another request has it; the medium
-    /// failed.
+    /// There is none of the name; it is incomplete; length or hash do not match; another request has it; an I/O error.
     pub fn take(&self, repo: &RepoKey, id: &str) -> Result<Taken> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
@@ -242,7 +241,7 @@ impl Uploads {
         Ok(Taken { size: upload.plan.size, path, room: self.room.clone(), _held: held })
     }
 
-    /// Makes sure, once, that a whole upload is what was said, and that it stays.
+    /// Checks a complete upload's hash once, and makes it durable.
     pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<()> {
         if plan.checked {
             return Ok(());
@@ -262,7 +261,7 @@ impl Uploads {
         write_plan(path, &plan)
     }
 
-    /// Drops what nothing was added to for long.
+    /// Drops uploads that were idle for long.
     pub fn sweep(&self, idle: Duration) {
         for (_, dir) in self.room.repositories() {
             for path in room::entries(&dir.join(KIND)) {
@@ -281,7 +280,7 @@ impl Uploads {
     }
 }
 
-/// What writes to an upload, until it is dropped.
+/// The writer of an upload, registered until this is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
     uploads: Arc<Uploads>,
@@ -303,7 +302,7 @@ impl Drop for Writer {
 }
 
 impl Taken {
-    /// Removes it: it has been used.
+    /// Removes the upload after use.
     pub fn used(self) {
         if let Err(problem) = drop_upload(&self.room, &self.path) {
             tracing::warn!(why = problem.message, "an upload that was used stays");

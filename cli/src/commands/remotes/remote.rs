@@ -102,8 +102,8 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
     told(context, &name, &remote)
 }
 
-/// The new name comes first and the old one goes last: a place without which versions would be lost is never without a
-/// name.
+/// Adds the new name first and drops the old one last: a promisor remote, without which versions would be lost, always
+/// has a name.
 fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (old, remote) = super::named(&repo, Some(old))?;

@@ -110,8 +110,8 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
     }
 }
 
-/// Deals with originals that a killed run left aside: those of which nothing is left but what a version holds go, the
-/// others come back.
+/// Cleans up originals that a killed run left aside: deletes those whose remaining files are all in a version, moves
+/// the others back.
 ///
 /// # Errors
 /// The repository failed, or an I/O error.

@@ -71,8 +71,8 @@ impl Settling {
         self.ready(now, found)
     }
 
-    /// Whether this is what had a temporary name a look ago, with all that was in it then: an inode alone may have been
-    /// given to another.
+    /// Returns whether this entry had a temporary name at the last scan, with all the same files: an inode alone may
+    /// have been reused.
     fn was_renamed(&self, f: &Found) -> bool {
         let same = |before: &Stamp| {
             let file = before.len() == 1 && f.stamp.len() == 1;
@@ -102,8 +102,8 @@ impl Settling {
         }
     }
 
-    /// It could not be taken: whether that is news. One that was only renamed must settle after all; `again`: it is
-    /// tried again once it was left alone as long once more, without that when it changes.
+    /// Records that an entry could not be committed; returns whether to report it. One that was only renamed must
+    /// settle after all. `again`: it is retried once it was unchanged for as long once more; else only when it changes.
     pub fn failed(&mut self, name: &str, now: Duration, why: &str, again: bool) -> bool {
         let Some(seen) = self.seen.get_mut(name) else {
             return false;

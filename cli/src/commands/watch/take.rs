@@ -107,8 +107,8 @@ impl Watch {
         }
     }
 
-    /// Takes the commit back if files went, came or changed while it was made: it may lack some, or have some of before
-    /// and some of after. A checkpoint that was deleted only after it had been read is a good version.
+    /// Undoes the commit if files were deleted, added or changed while it was made: it may lack some, or mix old and
+    /// new ones. A checkpoint that was deleted only after it had been read is a good version.
     fn torn(&self, repo: &Repo, found: &Found, done: &Committed, commit: &Commit) -> Result<Option<Taken>> {
         let now = stamp(&found.path).map_err(RepoError::io(format!("cannot look at {}", found.path.display())))?;
         if now.as_ref() == Some(&found.stamp) {
