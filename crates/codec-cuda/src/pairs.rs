@@ -90,7 +90,7 @@ pub(crate) fn expected(scheme: Scheme, dtype: Dtype, raw: &[u8], base: &[u8]) ->
 /// Segments into bytes.
 type Encoder = fn(&Session, &[Encode<'_>]) -> Result<Vec<Vec<u8>>>;
 
-/// What a room's `encode` and `decode` are, to these tests.
+/// What a module's `encode` and `decode` are, to these tests.
 pub(crate) struct Room {
     pub scheme: Scheme,
     pub encode: Encoder,

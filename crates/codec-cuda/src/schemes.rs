@@ -7,7 +7,7 @@ use mdl_codec::quant::lattice::Hint;
 use mdl_codec::seams::{Choice, Plan};
 use mdl_codec::{CodecError, CpuEngine, Dtype, Encoded, Relatives, Scheme};
 
-/// An encoding and its scheme; none where the room passes the segment on to the host.
+/// An encoding and its scheme; none where the module passes the segment on to the host.
 pub(crate) type Made = Vec<Option<(Scheme, Vec<u8>)>>;
 
 fn with(scheme: Scheme, all: Vec<Option<Vec<u8>>>) -> Made {

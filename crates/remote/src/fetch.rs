@@ -1,7 +1,7 @@
 //! Fetches missing objects from another repository.
 //!
-//! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; what was pruned noted; refs
-//! moved. A kill between any two leaves the old refs, and parts that need not come again.
+//! Order: parts into partial packs; each object checked, decoded and hashed; packs stored; marks of pruned versions
+//! noted; refs moved. A kill between any two leaves the old refs, and parts that need not be fetched again.
 
 use crate::{
     partial_pack::{self, PartialPack},
@@ -19,15 +19,15 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Packs that are received at most this long: collections and transfers later handle them one by one.
+/// Longest pack that is received: collections and transfers later handle packs one by one.
 const BUNDLE: u64 = 1 << 30;
-/// Commits that the other side is told of at most.
+/// Most commits that are named to the other side as haves.
 const HAVES: usize = 512;
 
-/// What came.
+/// What a fetch received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes that were carried for this; what an earlier try had brought is not among them.
+    /// Bytes transferred by this call; those of an earlier, interrupted one are not counted.
     pub carried: u64,
     /// Objects that were not here before.
     pub objects: u64,
@@ -35,17 +35,17 @@ pub struct Received {
     pub bytes: u64,
 }
 
-/// Brings over versions: everything that `want` names and this repository lacks. Its `haves` are filled in here.
+/// Fetches everything that `want` names and this repository is missing. Its `haves` are filled in here.
 ///
 /// # Errors
-/// The other side lacks a tip, cannot be reached, or says no; what came is not what it says it is; an I/O error;
+/// The other side lacks a tip, cannot be reached, or refuses; what came is not what it says it is; an I/O error;
 /// `Stopped`. No ref has moved; what came whole need not come again.
 pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Progress) -> Result<Received> {
     if want.haves.is_empty() && !want.tips.is_empty() {
         want.haves = repo.haves(HAVES)?;
     }
     match receive_once(repo, peer, &want, progress) {
-        // Of versions that were pruned here the commits are had, and not all their contents; or a collection there has
+        // Of versions pruned here the commits are haves, but not all their contents are here; or a collection there has
         // replaced the packs that the plan named.
         Err(RepoError::NotFound { .. }) => {
             want.partial = want.partial || !want.haves.is_empty();

@@ -23,34 +23,34 @@ const BATCH: usize = 256;
 pub struct Push {
     /// Full name there.
     pub name: String,
-    /// What it is to hold; none: it is to go.
+    /// The object it is to point at; none: it is deleted.
     pub new: Option<Id>,
     /// Whether it may leave commits behind.
     pub force: bool,
-    /// Where it must stand for that; none: wherever it is seen to stand. `Some(None)`: it must not exist.
+    /// Its expected value there; none: whatever is seen there. `Some(None)`: it must not exist.
     pub lease: Option<Option<Id>>,
 }
 
-/// A move, and what became of it.
+/// A ref update, and its outcome.
 pub type Outcome = (RefMove, Result<()>);
 
 /// What was sent.
 #[derive(Debug, Default)]
 pub struct Pushed {
-    /// Bytes of objects that went over; what an earlier try had brought there is not among them.
+    /// Bytes of objects sent by this call; those of an earlier, interrupted one are not counted.
     pub sent: u64,
-    /// Objects that the other side lacked.
+    /// Objects that the other side was missing.
     pub objects: u64,
-    /// Refs, and what became of each: refused here or there, or moved. Those that stood there already are left out.
+    /// Refs and their outcomes: refused here or there, or moved. Those already up to date are left out.
     pub refs: Vec<Outcome>,
 }
 
-/// Sends versions and moves refs. A move that would leave commits behind and is not forced is refused by itself: for it
-/// nothing is sent.
+/// Sends versions and moves refs. A move that would leave commits behind and is not forced is refused alone: nothing is
+/// sent for it.
 ///
 /// # Errors
-/// The other side lacks something in the end, cannot be reached, or says no; an I/O error; `Stopped`. What has
-/// arrived there need not be sent again.
+/// The other side is still missing something, cannot be reached, or refuses; an I/O error; `Stopped`. What has arrived
+/// there need not be sent again.
 pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
     let (moves, refused) = moves(repo, &there, wishes)?;
@@ -61,7 +61,7 @@ pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progre
     let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
     let mut want = Want { haves: haves(repo, peer, &there, &tips)?, tips, ..Want::default() };
     let done = match send_and_move(repo, peer, &want, &moves, message, progress, &mut out) {
-        // Of versions that were pruned there the commits are had, and not all their contents.
+        // Of versions pruned there the commits are haves, but not all their contents are there.
         Err(RepoError::NotFound { .. }) if !want.haves.is_empty() => {
             want.partial = true;
             send_and_move(repo, peer, &want, &moves, message, progress, &mut out)

@@ -296,7 +296,7 @@ impl Driver for Cuda {
             };
         }
         let config = LaunchConfig { grid_dim: (grid.0, grid.1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: the kernel's parameters are these, and touch what its room has checked (the invariant of addresses).
+        // SAFETY: the kernel's parameters are these, and touch what its module has checked (the invariant of addresses).
         let start = || unsafe { launch.launch(config) }.map(|_| ());
         self.timed(kernel.name, &lines.stream, start)
             .map_err(|e| DeviceError::Kernel { name: kernel.name.to_owned(), why: format!("{:?}", e.0) })

@@ -30,7 +30,7 @@ pub(crate) enum Arg {
 ///
 /// Invariant of all addresses: they are of memory that `alloc` gave, or that the engine's caller vouches for, and the
 /// length that goes with them lies in it. `Session` keeps it for its buffers; a kernel touches no more than the comment
-/// above it says, which the room that launches it has checked.
+/// above it says, which the module that launches it has checked.
 pub(crate) trait Driver: Send + Sync + Debug {
     /// Name for people, such as `cuda:0 (NVIDIA H100 80GB HBM3, sm_90)`.
     fn name(&self) -> String;

@@ -30,7 +30,8 @@ fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
     out
 }
 
-/// Sorts packs into groups. With nothing to gain there are none; what one run leaves, a second leaves alone.
+/// Sorts packs into groups to be merged. With nothing to gain there are none; what one run leaves, a second leaves
+/// alone.
 pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut open = Group::default();

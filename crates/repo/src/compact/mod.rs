@@ -63,8 +63,8 @@ fn larger_first(s: &Stored) -> Reverse<u64> {
 
 impl Repo {
     /// Encodes tensors anew whose chains are too long (those of branch tips beyond 1 delta, of tags beyond 4, all
-    /// others beyond `delta.max_depth`), or that are stored as differences to tensors of pruned versions only, and
-    /// merges small packs. A second run does nothing.
+    /// others beyond `delta.max_depth`), or whose delta bases are in pruned versions only, and merges small packs. A
+    /// second run does nothing.
     ///
     /// # Errors
     /// Damaged packs, refs or objects; an I/O error; `Stopped`. Nothing is lost on any error.

@@ -1,7 +1,7 @@
 //! Shortens delta chains: decides which tensors are encoded anew and does it.
 //!
-//! A tensor encoded anew is whole, or a delta to a tensor further down its own chain, and states one more than that
-//! one's depth: less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
+//! A tensor encoded anew has no base, or one further down its own chain, and states one more than that one's depth:
+//! less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
 use crate::{
     RepoError, Result,
@@ -20,7 +20,7 @@ use mdl_objects::{Id, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-/// Deltas between a tensor of a branch's tip, or of a detached HEAD, and one stored whole.
+/// Longest chain of a tensor of a branch's tip, or of a detached HEAD.
 const TIP_DEPTH: u8 = 1;
 /// The same for tags and other refs: they may be many, and each tensor encoded anew costs space.
 const TAG_DEPTH: u8 = 4;
@@ -30,7 +30,7 @@ const PACK_BYTES: u64 = 256 << 20;
 /// Which tensors to encode anew.
 #[derive(Debug, Default)]
 pub(super) struct Rebase {
-    /// The tensors, and what they become deltas to: none, to be whole.
+    /// The tensors, and their new bases: none, to be stored without one.
     pub jobs: Vec<(u32, Option<u32>)>,
     pub deepest_before: u64,
     pub deepest_after: u64,
@@ -153,7 +153,7 @@ impl Rebase {
     }
 }
 
-/// Length of a tensor's chain, before and after, and the whole tensor it ends at.
+/// Length of a tensor's chain, before and after, and its chain root.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     before: u64,
@@ -308,7 +308,7 @@ fn segment(odb: &Odb, reader: &TensorReader<'_>, base: Option<&TensorReader<'_>>
     let below = base.map(|b| b.segment(index)).transpose()?;
     let refused = |why| RepoError::user(format!("the engine refused a tensor: {why}"), "");
     let dtype = reader.header().dtype;
-    // What a lattice is cannot be seen from the numbers: the stored segment says it.
+    // A lattice cannot be told from the numbers: the stored segment has its parameters.
     let hint = reader.hint(index)?;
     let encoded = odb.engine().encode(dtype, &raw, below.as_deref().into(), hint.as_ref()).map_err(refused)?;
     Ok(Segment { raw, below, encoded })

@@ -72,7 +72,7 @@ impl Ingest<'_> {
                 id,
             }));
         }
-        // Training wants the memory back that this took on its devices.
+        // Training needs the device memory that this took.
         let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
         devices.dedup();
         devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.rest());
@@ -80,7 +80,7 @@ impl Ingest<'_> {
         Ok(out)
     }
 
-    /// Tensors that a device has, some at a time; what it cannot do is done here.
+    /// Ingests tensors in a device's memory, some at a time; those that the device cannot do are done on the host.
     fn there(
         &mut self,
         source: &dyn Source,
@@ -101,7 +101,7 @@ impl Ingest<'_> {
         Ok(ids)
     }
 
-    /// Tensors that are read.
+    /// Ingests tensors that are read from a file or memory.
     fn here(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
         let mut ids = Vec::with_capacity(list.len());
         for batch in batches(list, BATCH) {
@@ -179,7 +179,7 @@ impl Ingest<'_> {
         let mut base = base_of(self.odb, bases, e, &id, self.policy.max_depth);
         let mut parts = self.encode_large(source, e, id, rel, base.as_ref())?;
         if parts.is_none() {
-            // The base turned out to be damaged: store this tensor whole rather than on sand.
+            // The base turned out to be damaged: store this tensor without one.
             base = None;
             parts = self.encode_large(source, e, id, rel, None)?;
         }
@@ -188,9 +188,9 @@ impl Ingest<'_> {
         Ok(id)
     }
 
-    /// Has the parent's tensors brought into a partial repository, all at once and before threads of the pool look for
-    /// them: what brings them works on that pool, and would wait for ever for threads that wait for it. What cannot be
-    /// had is no base.
+    /// Fetches the parent's tensors into a partial repository, all at once and before threads of the pool look for
+    /// them: the promisor works on that pool, and would wait for ever for threads that wait for it. A tensor that
+    /// cannot be fetched is no base.
     fn bring_bases<'e>(&self, tensors: impl Iterator<Item = (&'e Extent, &'e Id)>, bases: &Bases) {
         let others = tensors.filter_map(|(e, own)| bases.get(&e.name).filter(|id| *id != own));
         let _ = self.odb.prefetch(others.copied());
@@ -268,7 +268,7 @@ impl Ingest<'_> {
         parts: &[(Scheme, u32)],
         base: Option<BaseRef>,
     ) -> Result<()> {
-        // A base that no segment needed is no base: the tensor stands alone.
+        // A base that no segment needed is left out.
         let most = parts.iter().map(|(s, _)| s.relatives()).max().unwrap_or(0);
         let base = base.filter(|_| most > 0);
         let grand = base.and_then(|b| b.grand).filter(|_| most > 1);
@@ -358,8 +358,8 @@ impl Base<'_> {
 pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
-    // Others may be differences to the damaged copy, and state more than its depth: only a tensor stored whole can
-    // stand in for it.
+    // There may be deltas on the damaged copy with a depth just above its own: only a tensor without a base can stand
+    // in for it.
     if odb.has_unreadable_copy(own).unwrap_or(true) {
         return None;
     }

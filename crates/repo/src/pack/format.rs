@@ -63,13 +63,13 @@ impl fmt::Debug for PackId {
 pub struct Record {
     /// The object.
     pub id: Id,
-    /// What it is.
+    /// The object's kind.
     pub kind: Kind,
-    /// Deltas to follow until a payload that stands alone, by way of base or grandparent; 0 if this one does.
+    /// Deltas to follow, through base or grandparent, to a payload without a base; 0 if this one has none.
     pub depth: u8,
-    /// The tensor this payload is a difference to; present exactly where `depth` is not 0.
+    /// The delta base of this payload; present exactly where `depth` is not 0.
     pub base: Option<Id>,
-    /// That tensor's base at the time, where this payload needs it too; only with a base.
+    /// The base's own base at the time (the grandparent), where this payload needs it too; only with a base.
     pub grand: Option<Id>,
     /// Offset of the payload in the pack.
     pub offset: u64,
@@ -82,7 +82,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// The tensors that this payload is a difference to.
+    /// The delta bases of this payload.
     pub fn relatives(&self) -> impl Iterator<Item = Id> + use<> {
         self.base.into_iter().chain(self.grand)
     }

@@ -43,7 +43,7 @@ const TRIES: usize = 10;
 pub(crate) struct Shelf {
     pub pack: Arc<Pack>,
     pub modified: SystemTime,
-    /// That it waits to be deleted, where it does.
+    /// Its entry on the list of doomed packs, if it is doomed.
     pub condemned: Option<Sentence>,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct Catalog {
     pub packs: Vec<Shelf>,
     /// Packs (and the list of doomed ones) that cannot be read, and why.
     pub damaged: Vec<(String, RepoError)>,
-    /// Keys among the packs that are none.
+    /// Keys below the packs' prefix that name no pack.
     pub strays: Vec<String>,
-    /// Whether the repository is partial: contents that are not here are elsewhere, and no damage.
+    /// Whether the repository is partial: missing contents are elsewhere, and no damage.
     pub partial: bool,
-    /// The list of doomed packs that this goes by.
+    /// The list of doomed packs at the time.
     pub seen: Seen,
     unreadable: Unreadable,
     numbers: HashMap<Id, u32>,
     best: Vec<Slot>,
-    /// Copies that are not the preferred ones, since they could not be read, but the only ones shallow enough for
-    /// what is a difference to them.
+    /// Copies that are not preferred, since they could not be read, but that are the only ones shallow enough for the
+    /// deltas on them.
     leaned_on: HashMap<u32, Slot>,
 }
 
@@ -79,7 +79,7 @@ impl Catalog {
     /// in the pack that `order` puts first. Packs whose deletion was decided are not there.
     ///
     /// # Errors
-    /// The packs cannot be listed. What cannot be read is in `damaged`.
+    /// The packs cannot be listed. Packs that cannot be read are in `damaged`.
     pub fn read<K: Ord>(storage: &dyn Storage, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, order, |s| s.going)
     }
@@ -204,19 +204,19 @@ impl Catalog {
         leaned_on
     }
 
-    /// The copy of an object that something is a shallower difference to than the preferred copy could serve, if
-    /// there is one.
+    /// The copy of an object that some delta needs since it is shallower than the preferred copy allows, if there is
+    /// one.
     pub fn leaned_on(&self, n: u32) -> Option<Slot> {
         self.leaned_on.get(&n).copied()
     }
 
-    /// Whether readers take a copy: the preferred one, or one that something leans on.
+    /// Whether readers take a copy: the preferred one, or one that a delta needs.
     pub fn is_taken(&self, slot: Slot) -> bool {
         let n = self.number_of(slot);
         self.best(n) == slot || self.leaned_on(n) == Some(slot)
     }
 
-    /// The copy of a tensor that a reader takes for a difference that states `depth`; none: the chain does not descend.
+    /// The copy of a base that a reader takes for a delta of this `depth`; none: the chain does not descend.
     pub fn below(&self, n: u32, depth: u8) -> Option<Slot> {
         let copies = [Some(self.best(n)), self.leaned_on(n)];
         copies.into_iter().flatten().find(|s| self.record(*s).depth < depth)
@@ -237,7 +237,7 @@ impl Catalog {
         (self.packs[slot.pack as usize].pack.id, self.record(slot).id)
     }
 
-    /// These copies, and those that a reader takes for what they are differences to.
+    /// These copies, and those that a reader takes for their delta bases.
     pub fn with_chains(&self, slots: &[Slot]) -> Vec<Slot> {
         let mut all: HashSet<Slot> = HashSet::new();
         let mut stack = slots.to_vec();
@@ -289,7 +289,7 @@ impl Catalog {
         (0..n as u32).map(move |record| Slot { pack: pack as u32, record })
     }
 
-    /// A copy as the odb speaks of it.
+    /// A copy as the object database's location.
     pub fn location(&self, slot: Slot) -> Location {
         Location { pack: self.packs[slot.pack as usize].pack.clone(), record: self.record(slot).clone() }
     }

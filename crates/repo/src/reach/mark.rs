@@ -14,7 +14,7 @@ pub(crate) enum OnDamage {
     PassOver,
 }
 
-/// Commits that were pruned and whose contents nothing is owed: a walk follows them to their parents only.
+/// Pruned commits whose contents need not be kept: a walk follows them to their parents only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone(Arc<HashSet<Id>>);
 
@@ -98,12 +98,12 @@ fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
 }
 
 impl Marks {
-    /// Nothing. `gone`: commits whose contents are passed by.
+    /// An empty set. `gone`: commits whose contents are skipped.
     pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
         Marks { marked: vec![false; catalog.len()], gone: gone.clone(), bases: true }
     }
 
-    /// Nothing; marks will be what versions name, and not what that is stored as a difference to.
+    /// An empty set, for marking what versions name without delta bases.
     pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
         Marks { bases: false, ..Marks::new(catalog, gone) }
     }
@@ -128,7 +128,7 @@ impl Marks {
         self.marked.iter().filter(|m| **m).count()
     }
 
-    /// Marks an object and everything that it needs. `kind` none: whatever it is.
+    /// Marks an object and everything that it needs. `kind` none: any.
     ///
     /// # Errors
     /// With `Refuse`: an absent or damaged object. An I/O error.

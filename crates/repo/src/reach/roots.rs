@@ -7,10 +7,10 @@ use crate::{
 };
 use mdl_objects::Id;
 
-/// An id that something outside the objects holds on to.
+/// A root: an id that a ref, HEAD, a reflog or the like keeps alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
-    /// Who holds it, for messages: a ref's full name, `HEAD`, or `reflog of X`.
+    /// Name of its holder, for messages: a ref's full name, `HEAD`, or `reflog of X`.
     pub name: String,
     pub id: Id,
     /// Held by a ref or HEAD, not only remembered in a reflog.
@@ -28,7 +28,7 @@ impl Roots {
     /// The roots, if every ref makes sense.
     ///
     /// # Errors
-    /// The first ref that does not: what it held on to is unknown.
+    /// The first ref that does not: what it kept alive is unknown.
     pub fn complete(self) -> Result<Vec<Root>> {
         match self.damaged.into_iter().next() {
             Some((_, e)) => Err(e),
@@ -50,7 +50,7 @@ impl Roots {
 }
 
 impl Root {
-    /// Of something other than a ref that relies on an object for a time.
+    /// A root of something other than a ref that relies on an object for a time.
     pub fn noted(name: String, id: Id) -> Root {
         Root { name, id, firm: false }
     }
@@ -72,7 +72,7 @@ pub(crate) fn ids_of(entry: &LogEntry) -> impl Iterator<Item = Id> + use<> {
 }
 
 impl Repo {
-    /// Every root; moves older than `since` (milliseconds since 1970) and, with `None`, all of them hold nothing.
+    /// Every root. Moves older than `since` (milliseconds since 1970) keep nothing alive; with `None` no moves do.
     ///
     /// # Errors
     /// The refs cannot be listed. Those that make no sense or cannot be read are in `damaged`.
@@ -88,8 +88,8 @@ impl Repo {
         out.note("HEAD", head);
         let Some(since) = since else { return Ok(out) };
         let mut logged = self.refs.logged()?;
-        // Collections by others cannot shorten a log that is not in the storage; what it holds of its own a ref's log
-        // there holds too.
+        // A collection run by another work tree cannot shorten a log that is not in the storage; what that log keeps
+        // alive a ref's log there keeps too.
         logged.retain(|name| *name != HEAD || !self.refs.head_is_held());
         for name in logged {
             match self.refs.reflog(&name) {

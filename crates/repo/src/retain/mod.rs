@@ -50,12 +50,12 @@ pub struct PruneReport {
     pub undecided: Vec<String>,
     /// Bytes that `gc` frees for the pruned versions once `gc.grace_hours` have passed, by the packs as they are.
     pub freed_bytes: u64,
-    /// Bytes of tensors that no version that stays has, but what it has is stored as a difference to them: `compact`
-    /// stores it otherwise, and then `gc` frees these too.
+    /// Bytes of tensors that are in no version that stays, but are delta bases of tensors that are: `compact` encodes
+    /// those anew, and then `gc` frees these too.
     pub base_bytes: u64,
 }
 
-/// A version whose contents were let go.
+/// A version whose contents were dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrunedVersion {
     /// Its commit.
@@ -78,9 +78,9 @@ pub struct KeptVersion {
 }
 
 impl Repo {
-    /// Prunes versions that no rule keeps: of one branch, or of all. Tips of branches, what tags and HEAD point at,
-    /// what a run resumed from within `gc.grace_hours`, and what a branch that is not pruned holds stays. A version on
-    /// several branches goes only if each of them lets it go.
+    /// Prunes versions that no rule keeps: of one branch, or of all. Tips of branches, targets of tags and HEAD,
+    /// versions that a run resumed from within `gc.grace_hours`, and those on a branch that is not pruned stay. A
+    /// version on several branches goes only if no branch keeps it.
     ///
     /// # Errors
     /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is
@@ -108,7 +108,7 @@ impl Repo {
         Ok(report)
     }
 
-    /// Makes sure that what stays is there, and adds up what goes, and what does not go because it is a base.
+    /// Makes sure that what stays is there, and adds up what goes, and what stays only as a delta base.
     fn weigh(&self, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
         let storage = &*self.storage;
         let roots = self.roots(Some(days_ago(self.config.reflog_days())))?.complete()?;
@@ -153,7 +153,7 @@ impl Repo {
         Ok(())
     }
 
-    /// Takes prunings back: of these versions, or (with none) of all that were pruned last. Returns which.
+    /// Undoes prunings: of these versions, or (with none) of all that were pruned last. Returns which.
     ///
     /// # Errors
     /// A version that was not pruned; one whose contents a collection has taken; an I/O error.

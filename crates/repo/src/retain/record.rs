@@ -30,8 +30,8 @@ pub struct PrunedMark {
 const LONGEST: usize = 1000;
 
 impl PrunedMark {
-    /// As it travels. Rules may name thousands of steps, and each version has them; control characters that a terminal
-    /// obeys are not sent on, nor a time of pruning in the future.
+    /// The mark as it is sent. Rules may name thousands of steps, and each version has them; control characters that a
+    /// terminal obeys are not sent on, nor a time of pruning in the future.
     #[must_use]
     pub fn short(&self) -> PrunedMark {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -56,7 +56,7 @@ struct Line {
 }
 
 impl Pruned {
-    /// What is on record of a commit.
+    /// The mark of a commit, if it was pruned.
     pub fn get(&self, commit: &Id) -> Option<&PrunedMark> {
         self.0.get(commit)
     }
@@ -147,7 +147,7 @@ pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut P
             return Ok(());
         }
         let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
-        // Taking a mark away holds on to contents.
+        // Taking a mark away makes the contents reachable.
         held.confirm()?;
         match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
             Swap::Done => return Ok(()),

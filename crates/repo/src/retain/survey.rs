@@ -24,8 +24,8 @@ pub(super) struct Survey {
 }
 
 impl Repo {
-    /// Looks at one branch, or at all. A version goes only if every branch that reaches it lets it go: one that is not
-    /// pruned lets nothing go.
+    /// Looks at one branch, or at all. A version goes only if no branch that reaches it keeps it; a branch that is not
+    /// pruned keeps all of its versions.
     ///
     /// # Errors
     /// No such branch; rules that make no sense; damaged refs or commits; an I/O error.

@@ -18,14 +18,14 @@ use std::{
     path::Path,
 };
 
-/// Which session is finished, and what is said of the version.
+/// Which session is to be finished, and the version's message and metadata.
 #[derive(Clone, Debug, Default)]
 pub struct JoinRequest {
     /// The session.
     pub session: String,
-    /// Ranks that there are: every one of 0 to one less must have put.
+    /// Number of ranks: each of 0 to `ranks - 1` must have put.
     pub ranks: u32,
-    /// What is said of the version. `files` come beside those of the ranks; `source` is not looked at.
+    /// The version's message and metadata. `files` are added to those of the ranks; `source` is not looked at.
     pub commit: CommitRequest,
 }
 
@@ -36,8 +36,8 @@ struct Records {
 }
 
 impl Repo {
-    /// Makes one version of what the ranks of a session have put, and moves the branch to it. A session that is
-    /// finished gives the version that it became, however often it is asked and whatever else is said of it.
+    /// Makes one version of the files that the ranks of a session have put, and moves the branch to it. A finished
+    /// session gives the version that it became, however often it is asked and whatever else the request says.
     ///
     /// # Errors
     /// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
@@ -147,7 +147,7 @@ impl Repo {
         Ok(Records { files, checks })
     }
 
-    /// Says whose files are gone. The commit looks again, when no collector can run.
+    /// Names the ranks whose files are gone. The commit looks again, when no collector can run.
     fn refuse_collected(&self, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
         self.odb.refresh();
         for (rel, (rank, stored)) in all {

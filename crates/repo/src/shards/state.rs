@@ -17,7 +17,7 @@ use std::{
 
 const HEADER: &str = "mdl session 1";
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct State {
     /// New whenever what has been read of the session may no longer be true.
@@ -37,7 +37,7 @@ pub(super) struct Decision {
     pub commit: String,
     /// Branch that moves (short name); none for a detached HEAD.
     pub branch: Option<String>,
-    /// Where the branch (or HEAD) stood; none if there was no branch.
+    /// The value of the branch (or HEAD) before; none if there was no branch.
     pub from: Option<String>,
     /// Whether it has moved.
     pub settled: bool,
@@ -66,7 +66,7 @@ impl Seen {
         self.bytes.is_none()
     }
 
-    /// Puts another state in its place, if it is still there; none if not.
+    /// Replaces the state, if it is unchanged; none if it is not.
     pub fn swap(&self, storage: &dyn Storage, keys: &Keys, state: State) -> Result<Option<Seen>> {
         let bytes = seal(HEADER, &state)?;
         let done = match storage.swap(&keys.state, self.bytes.as_deref(), Some(&bytes))? {
@@ -83,12 +83,12 @@ impl Seen {
         State { token: token(), ..self.state.clone() }
     }
 
-    /// As decided.
+    /// The state with a decision.
     pub fn deciding(&self, decision: Decision) -> State {
         State { token: token(), given_up: self.state.given_up.clone(), decided: Some(decision) }
     }
 
-    /// As collecting again, the decision given up.
+    /// The state of collecting again, with the decision given up.
     pub fn reopened(&self) -> State {
         State {
             token: token(),

@@ -26,7 +26,7 @@ fn is_over(keys: &[(Key, SystemTime)], horizon: SystemTime) -> bool {
     keys.iter().all(|(_, modified)| *modified <= horizon)
 }
 
-/// What the records of sessions hold on to that `sweep` leaves.
+/// Ids that the records of sessions keep alive, those that `sweep` leaves.
 ///
 /// # Errors
 /// A record that a newer program wrote; an I/O error. One that is damaged cannot be joined, and holds nothing.
