@@ -30,21 +30,21 @@ pub const FILE: &str = "audit.jsonl";
 /// Characters of a path that are kept.
 const LONGEST_PATH: usize = 1024;
 
-/// What happened.
+/// Kind of an audit line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    /// Something was to be changed, with a right to it.
+    /// An authorised change, successful or not.
     Change,
     /// A caller with a token was not allowed.
     Refused,
-    /// A token that is no good was shown.
+    /// An invalid token was sent.
     TokenRefused,
     SignIn,
     SignOut,
 }
 
-/// Who did it.
+/// The caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Who {
     /// `token`, `session`, `link` or `anonymous`.
@@ -67,17 +67,17 @@ impl Who {
         }
     }
 
-    /// With a link that was made for a token.
+    /// A caller with a signed link that was made for a token.
     pub(crate) fn by_link(token: &str) -> Who {
         Who { kind: "link", id: Some(token.to_owned()), name: None }
     }
 
-    /// Signed in with a token that may be gone by now.
+    /// A session whose token may be gone by now.
     pub(crate) fn of_session(token: &str) -> Who {
         Who { kind: "session", id: Some(token.to_owned()), name: None }
     }
 
-    /// Without a token that would tell.
+    /// An anonymous caller.
     pub(crate) fn unknown() -> Who {
         Who::of(&Caller::Anonymous(None))
     }
@@ -96,7 +96,7 @@ struct Line<'a> {
     path: &'a str,
     right: Option<Scope>,
     repository: Option<String>,
-    /// The answer's; none: the client left before there was one.
+    /// Status of the answer; none: the client left before there was one.
     status: Option<u16>,
 }
 
@@ -104,7 +104,7 @@ struct Line<'a> {
 struct Open {
     file: File,
     stamp: Stamp,
-    /// The last line is not whole.
+    /// The last line is incomplete.
     torn: bool,
 }
 
@@ -143,7 +143,7 @@ impl AuditLog {
         }
     }
 
-    /// Appends a line, to another file where the one that was open was moved away.
+    /// Appends a line; reopens the path if the file was moved away (log rotation).
     fn append(&self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         let mut log = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl AuditLog {
     }
 }
 
-/// Nothing but printable ASCII: terminals obey some of what JSON lets through.
+/// JSON formatter that escapes all but printable ASCII: JSON allows control characters that terminals obey.
 struct Ascii;
 
 impl Formatter for Ascii {
@@ -181,7 +181,7 @@ impl Formatter for Ascii {
     }
 }
 
-/// What is known about a request; its line, if it is to have one, is written when this is dropped.
+/// Collects facts about a request; writes its audit line, if it gets one, on drop.
 pub(crate) struct Entry {
     app: App,
     record: Record,

@@ -29,11 +29,11 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Longest body of a client that the server does not know.
+/// Longest body of an unauthenticated client.
 const UNKNOWN_BYTES: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// What is known of the caller of the request that this task answers.
+    /// What is known of the caller of this task's request.
     static KNOWN: Arc<Known>;
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn allow(scope: Scope) {
     let _ = KNOWN.try_with(|known| known.learn(trust));
 }
 
-/// Middleware, behind the one that says who asks: bounds the body until more is known.
+/// Middleware inside `identify`: limits the body until the caller's rights are known.
 pub(crate) async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
@@ -133,7 +133,7 @@ pub(crate) async fn limit(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// A body that has to be whole in time.
+/// A body with a deadline.
 struct Bounded {
     body: Body,
     known: Arc<Known>,
@@ -211,7 +211,7 @@ mod tests {
         Arc::new(Known { trust: AtomicU8::new(trust as u8), refused: AtomicU8::new(0) })
     }
 
-    /// A body of which so much time is left for each.
+    /// Wraps a body with these deadlines.
     fn bounded(body: Body, known: &Arc<Known>, unknown: Duration, reader: Duration) -> Bounded {
         Bounded {
             body,

@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Events of one repository that a listener may be behind, and repositories; it does not hear of more.
+/// Queue limits of a listener: events per repository, and repositories; more are dropped.
 const BEHIND: usize = 1024;
 const REPOS: usize = 4096;
 
@@ -30,11 +30,11 @@ pub struct RefMoved {
     pub by: String,
 }
 
-/// Those who are told.
+/// The listeners.
 #[derive(Clone, Debug, Default)]
 pub struct Events(Arc<Mutex<Vec<Weak<Queue>>>>);
 
-/// What a listener has not heard of yet.
+/// Events that a listener has not received yet.
 #[derive(Debug, Default)]
 struct Queue {
     behind: Mutex<Behind>,
@@ -49,7 +49,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// False: the queue is full.
+    /// Queues an event; false: the queue is full.
     fn push(&mut self, event: RefMoved) -> bool {
         match self.events.get_mut(&event.repo) {
             Some(own) if own.len() >= BEHIND => return false,
@@ -76,7 +76,7 @@ impl Behind {
     }
 }
 
-/// Hears of what happens.
+/// Receiving end of the events.
 #[derive(Debug)]
 pub struct Listener(Arc<Queue>);
 
@@ -111,7 +111,7 @@ impl Events {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happens from now on.
+    /// Subscribes to events from now on.
     pub fn subscribe(&self) -> Listener {
         let queue = Arc::new(Queue::default());
         self.listeners().push(Arc::downgrade(&queue));
@@ -132,7 +132,7 @@ impl Events {
 }
 
 impl App {
-    /// Tells that a ref moved, once it has; a move that moves nothing is none.
+    /// Sends the event of a moved ref, after the move; a move without effect sends none.
     pub fn ref_moved(&self, event: RefMoved) {
         if event.old == event.new {
             return;
@@ -143,7 +143,7 @@ impl App {
 }
 
 impl Access {
-    /// Tells that the caller moved a ref (full name) of this repository.
+    /// Sends the event that the caller moved a ref (full name) of this repository.
     pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
         let repo = match self.key() {
             Ok(repo) => repo,

@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Who a share is for: a client (its token, else its address), and the repository that it asks about.
+/// Owner of a share: a client (its token, else its address), and the repository of its request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Party {
     client: Arc<str>,
@@ -30,10 +30,10 @@ impl Party {
     }
 }
 
-/// How much there is, and how much of it one may have.
+/// Total units, and caps per client and repository.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Units there are.
+    /// Total units.
     pub all: u32,
     /// Units that one client may hold. One that holds none may have a larger share at once.
     pub per_client: u32,
@@ -41,9 +41,9 @@ pub struct Limits {
     pub per_repo: u32,
     /// Shares that are held at a time, however small.
     pub shares: usize,
-    /// Requests that wait.
+    /// Most waiting requests.
     pub waiting: usize,
-    /// Requests of one client that wait.
+    /// Most waiting requests of one client.
     pub waiting_per_client: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFull;
 
-/// Something scarce.
+/// A scarce resource.
 #[derive(Clone)]
 pub struct Pool {
     limits: Limits,
@@ -100,7 +100,7 @@ impl Drop for Share {
     }
 }
 
-/// Takes from a count, and forgets it at zero: no name stays for ever.
+/// Lowers a count and removes it at zero, so that the map does not grow for ever.
 fn lower<N: Copy + PartialEq + Default + std::ops::SubAssign>(counts: &mut HashMap<Arc<str>, N>, name: &str, by: N) {
     if let Some(count) = counts.get_mut(name) {
         *count -= by;
@@ -120,7 +120,7 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         if state.leave(self.number).is_some() {
-            // Others may have stood behind it.
+            // Its leaving may unblock others behind it.
             self.pool.grant(state);
         }
     }
@@ -141,7 +141,7 @@ impl State {
         self.by_repo.get(&party.repo).copied().unwrap_or(0)
     }
 
-    /// Whether the caps let a party have so much more, if there were enough.
+    /// Returns whether the caps allow a party so many more units.
     fn is_under_caps(&self, limits: &Limits, party: &Party, units: u32) -> bool {
         let fits = |held: u32, cap: u32| held == 0 || held.saturating_add(units) <= cap;
         fits(self.held_by_client(party), limits.per_client) && fits(self.held_for_repo(party), limits.per_repo)
@@ -151,7 +151,7 @@ impl State {
         self.used.saturating_add(units) <= limits.all && self.shares < limits.shares
     }
 
-    /// The request that comes next, if any may.
+    /// Returns the request that is served next, if any may be.
     fn first(&self, limits: &Limits) -> Option<u64> {
         let may = |w: &Waiter| self.is_under_caps(limits, &w.party, w.units);
         let held = |w: &Waiter| self.held_by_client(&w.party).saturating_add(self.held_for_repo(&w.party));
@@ -205,7 +205,7 @@ impl Pool {
             let party = party.clone();
             *state.waiting_by_client.entry(party.client.clone()).or_default() += 1;
             state.waiting.insert(number, Waiter { party, units, grant });
-            // It may come before all who wait.
+            // It may be served before all waiting requests.
             self.grant(state);
             Place { pool: self, number }
         };
@@ -215,7 +215,7 @@ impl Pool {
         share.map_err(|_| QueueFull)
     }
 
-    /// A share now, or none.
+    /// Takes a share without waiting, or `None`.
     pub fn try_take(&self, party: &Party, units: u32) -> Option<Share> {
         let mut state = self.lock();
         let may = state.has(&self.limits, units) && state.is_under_caps(&self.limits, party, units);
@@ -226,9 +226,9 @@ impl Pool {
         })
     }
 
-    /// Gives what is free to those who wait.
+    /// Grants free units to waiting requests.
     fn grant(&self, mut state: MutexGuard<'_, State>) {
-        // What a waiter that has just gone was given comes back, but not while the lock is held.
+        // A share granted to a waiter that has just gone is returned after the lock is released.
         let mut unwanted = Vec::new();
         while let Some(number) = state.first(&self.limits) {
             let fits = state.waiting.get(&number).is_some_and(|w| state.has(&self.limits, w.units));
@@ -242,12 +242,12 @@ impl Pool {
         drop(state);
     }
 
-    /// Whether a request waits.
+    /// Returns whether a request waits.
     pub fn is_contended(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Whether another client waits for what this one holds.
+    /// Returns whether another client waits for units that this one holds.
     pub fn is_wanted_by_others(&self, party: &Party) -> bool {
         let state = self.lock();
         let cap = self.limits.per_client;

@@ -25,14 +25,14 @@ use std::{
 use tokio::sync::Notify;
 use utoipa::ToSchema;
 
-/// Jobs that run at a time, and those of one client.
+/// Most jobs that run at a time, in all and per client.
 const RUNNING: u32 = 3;
 const RUNNING_PER_CLIENT: u32 = 2;
-/// Jobs that wait or run, those of one client, and those that are remembered.
+/// Most jobs that wait or run, in all and per client, and most jobs that are remembered.
 const UNDER_WAY: usize = 32;
 const UNDER_WAY_PER_CLIENT: usize = 8;
 const REMEMBERED: usize = 256;
-/// Problems of a check, and places of each, that are told; their numbers are told in full.
+/// Most problems listed by a check, and locations of each; the counts are complete.
 const PROBLEMS: usize = 200;
 const PLACES: usize = 50;
 
@@ -138,7 +138,7 @@ pub struct Job {
     by: String,
     created_ms: i64,
     cancelled: AtomicBool,
-    /// Rung when it is cancelled: it then leaves the queue.
+    /// Notified when it is cancelled: it then leaves the queue.
     bell: Notify,
     done: AtomicU64,
     total: AtomicU64,
@@ -171,7 +171,7 @@ impl Job {
         !matches!(self.course().state, JobState::Queued | JobState::Running)
     }
 
-    /// Asks it to stop; one that waits is over at once. False: it was over.
+    /// Cancels it; a queued one ends at once. False: it had ended.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
         self.bell.notify_one();
@@ -271,7 +271,7 @@ impl Jobs {
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
     }
 
-    /// Takes a job in, if the repository has none under way and not too many others wait.
+    /// Adds a job, if the repository has none under way and not too many others wait.
     fn add(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
         let (repo, party) = (&access.key()?, access.party());
         let id = random_hex(8)?;
@@ -336,7 +336,7 @@ impl Drop for Counted {
 }
 
 impl App {
-    /// Has a job done.
+    /// Starts a job.
     ///
     /// # Errors
     /// 409: the repository has one under way. 429: the client has too many, 503: all have, or the server is to stop.

@@ -13,7 +13,7 @@ type Lock = tokio::sync::Mutex<()>;
 /// Held until it is dropped.
 pub type KeyedGuard = OwnedMutexGuard<()>;
 
-/// Locks by key. What it protects must be right without it where other processes work on the same files.
+/// Locks by key, within this process: files that other processes change too need more than this.
 #[derive(Debug)]
 pub struct KeyedMutex<K>(Mutex<HashMap<K, Weak<Lock>>>);
 

@@ -27,14 +27,14 @@ use std::{
 /// Content security policy by default: a browser may not show, frame or run the answer.
 const STRICT: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Requests that a client which was quiet may make at once, in seconds' worth of its rate.
+/// Burst that an idle client may send at once, in seconds of its rate.
 const BURST: u32 = 4;
 
-/// What tells a request from others, in the logs and in the answer's `X-Request-Id`. Clients have no say in it.
+/// Request id, in the logs and in the answer's `X-Request-Id`. Clients cannot choose it.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(Arc<str>);
 
-/// What tells this process's requests from those of others.
+/// Random prefix of this process's request ids.
 static PROCESS: LazyLock<String> = LazyLock::new(|| random_hex(4).unwrap_or_default());
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
@@ -49,7 +49,7 @@ impl RequestId {
     }
 }
 
-/// Counts and logs.
+/// Middleware: metrics, log line, request id.
 pub async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let start = Instant::now();
     let id = RequestId::new();
@@ -91,7 +91,7 @@ fn face(path: &str) -> &'static str {
     }
 }
 
-/// Headers for browsers, where the route did not say its own.
+/// Middleware: security headers for browsers, unless the route set its own.
 pub async fn protect(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -106,7 +106,7 @@ pub async fn protect(request: Request, next: Next) -> Response {
     response
 }
 
-/// How often each client may ask: by token, else by address.
+/// Rate limit per client: by token, else by address.
 #[derive(Clone, Debug)]
 pub struct Rates(Option<Arc<DefaultKeyedRateLimiter<String>>>);
 
@@ -128,7 +128,7 @@ impl Rates {
     }
 }
 
-/// Refuses those who ask too often.
+/// Middleware: refuses clients above the rate limit.
 ///
 /// # Errors
 /// 429.

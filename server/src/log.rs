@@ -4,10 +4,10 @@ use crate::options::LogFormat;
 use std::io;
 use tracing_subscriber::EnvFilter;
 
-/// Says how much is logged: `debug`, `info`, `warn`, or by module.
+/// Environment variable with the log level: `debug`, `info`, `warn`, or by module.
 const VARIABLE: &str = "MDL_LOG";
 
-/// Starts it, unless there is one.
+/// Starts logging, unless it was started.
 pub(crate) fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

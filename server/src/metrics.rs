@@ -7,7 +7,7 @@ use prometheus_client::{
 };
 use std::sync::Arc;
 
-/// Labels of a request: its method, the face it asked, its status.
+/// Labels of a request: method, API, status.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct RequestLabels {
     /// `GET` and so on.

@@ -17,7 +17,7 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// When the repositories' place was last looked at, and whether it was there.
+/// Time and result of the last readiness check of the repositories' storage.
 pub type Readiness = Arc<Mutex<Option<(Instant, bool)>>>;
 
 /// How long a readiness result is reused: within it, all callers together cause one check.
@@ -64,13 +64,13 @@ async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response> {
     Ok(([(header::CONTENT_TYPE, OPENMETRICS)], app.metrics().text()).into_response())
 }
 
-/// There is no such route.
+/// Answers requests without a route.
 pub async fn nothing_here(uri: Uri) -> Problem {
     let path: String = uri.path().chars().take(200).collect();
     Problem::new(StatusCode::NOT_FOUND, "not_found", format!("there is nothing at {path:?}"))
 }
 
-/// A server that others can reach must say who may do what; what it says is in the log.
+/// Logs who may do what; refuses to start a server that others can reach without tokens or `--anonymous`.
 ///
 /// # Errors
 /// It does not say.

@@ -69,36 +69,35 @@ pub struct Options {
     pub storage: Option<String>,
     /// Directory for the server's own things; none: `.mdl-serve` in `root`.
     pub state: Option<PathBuf>,
-    /// Where to listen.
+    /// Address to listen on.
     pub listen: SocketAddr,
     /// For HTTPS.
     pub tls: Option<Tls>,
-    /// What those without a token may do; none: see [`crate::auth`].
+    /// What anonymous callers may do; none: see [`crate::auth`].
     pub anonymous: Option<Anonymous>,
     /// Bytes of memory for what is decoded and cached.
     pub memory: u64,
-    /// Bytes of disk for decoded files, and as many for what slow clients have not taken yet; 0: none are kept.
+    /// Bytes of disk for decoded files, and as many for the disk buffer of slow clients; 0: neither is kept.
     pub cache: u64,
     /// Largest upload in bytes, and largest commit.
     pub max_upload: u64,
-    /// Bytes that one repository may have on their way in: uploads, objects that no version holds, packs; none: twice
+    /// Quota of one repository's incoming bytes: uploads, objects that no version holds, packs; none: twice
     /// `max_upload`.
     pub quota_repo: Option<u64>,
-    /// Bytes that one token may have on their way in; callers without one are counted together; none: twice
-    /// `max_upload`.
+    /// Quota of one token's incoming bytes; callers without one are counted together; none: twice `max_upload`.
     pub quota_token: Option<u64>,
-    /// Bytes a second at which a request's body must come, once it was waited for as long as `stall_timeout`; 0: none.
+    /// Minimum rate of a request's body in bytes a second, once it was waited for as long as `stall_timeout`; 0: none.
     pub min_upload_rate: u64,
-    /// How long an LFS object stays that no version holds and that nothing asks for; none: for ever.
+    /// How long an unused LFS object stays that no version holds; none: for ever.
     pub lfs_expiry: Option<Duration>,
     /// Connections at a time; more wait to be accepted.
     pub max_connections: usize,
     /// Connections of one address (of IPv6: of one /64 network); none: a quarter of all, and any number for this
     /// machine's own addresses.
     pub max_connections_per_address: Option<usize>,
-    /// Rights that files which the server makes do not get, as `umask` has them.
+    /// Umask of files that the server makes.
     pub umask: u32,
-    /// Whether the process may open nothing but what it serves, where the kernel can see to that.
+    /// Whether to restrict the process by the sandbox, if the kernel supports it.
     pub sandbox: bool,
     /// Devices that the engine uses, and directories that their drivers write to: open in the sandbox, too.
     pub device_paths: Vec<PathBuf>,
@@ -106,32 +105,32 @@ pub struct Options {
     pub rate: Option<u32>,
     /// How long a request's headers may take.
     pub header_timeout: Duration,
-    /// How long a client may send or take nothing in the middle of a request or response.
+    /// How long a client may stall in the middle of a request or response.
     pub stall_timeout: Duration,
-    /// Bytes a second that a client has to take, where another waits for the memory that its answer is made in and the
-    /// disk has no room for it; 0: any number.
+    /// Minimum download rate in bytes a second, where another client waits for the memory that the answer is produced
+    /// in and the disk has no room for it; 0: none.
     pub min_download_rate: u64,
     /// How long requests may go on after the server was asked to stop.
     pub grace: Duration,
     /// Webhooks may go to addresses that are not public.
     pub private_webhooks: bool,
-    /// Where other people reach this server (`https://models.example.org`), for links in documents; none: the request's Host.
+    /// Public URL of this server (`https://models.example.org`), for links in documents; none: the request's Host.
     pub public_url: Option<String>,
-    /// Names by which this server is asked, besides those of the loopback, its address and the public URL's.
+    /// Accepted host names, besides loopback names, the listen address and the public URL's.
     pub hosts: Vec<String>,
-    /// Proxies that say truly for whom they ask.
+    /// Proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Tokens that are no good, a minute and address; 0: any number.
+    /// Invalid tokens allowed a minute and address; 0: any number.
     pub token_failures: u32,
-    /// File for who did what; none: `audit.jsonl` in the server's own directory.
+    /// File of the audit log; none: `audit.jsonl` in the state directory.
     pub audit_log: Option<PathBuf>,
     /// Nothing in the repositories may change.
     pub read_only: bool,
 }
 
 impl Options {
-    /// The server's own directory: the one that was named; else `.mdl-serve` in the served one, or `serve` in that of
-    /// the one repository it is.
+    /// Returns the state directory: the one that was named; else `.mdl-serve` in the served directory, or `serve` in
+    /// the single served repository's.
     ///
     /// # Errors
     /// There is no such directory to serve.

@@ -15,7 +15,7 @@ pub type Result<T> = std::result::Result<T, Problem>;
 
 /// Media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
-/// What a client hears where there is no more room.
+/// Message to clients when the disk is full.
 pub const FULL: &str = "the server's disk is full";
 const ERROR_CODE: HeaderName = HeaderName::from_static("x-error-code");
 const ERROR_MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
@@ -117,13 +117,13 @@ impl Problem {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     }
 
-    /// The server has enough to do (503).
+    /// The server is overloaded (503).
     pub fn busy(message: impl Into<String>, seconds: u32) -> Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
             .header(header::RETRY_AFTER, HeaderValue::from(seconds))
     }
 
-    /// The server's own failure (500): the caller is told nothing but that, the log gets the rest.
+    /// Internal error (500): the caller learns nothing else, the log gets the cause.
     pub fn internal(what: impl std::fmt::Display) -> Problem {
         tracing::error!(%what, "internal error");
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed; its log says why")
@@ -218,7 +218,7 @@ impl From<RepoError> for Problem {
     }
 }
 
-/// The server's own files: what the medium said is for the log; the client hears whether there was no more room.
+/// An I/O error on the server's own files: the cause is logged; the client learns only whether the disk is full.
 pub fn storage_failed(error: io::Error) -> Problem {
     if is_full(&error) {
         tracing::error!(%error, "no room for the server's own files");
@@ -227,7 +227,7 @@ pub fn storage_failed(error: io::Error) -> Problem {
     Problem::internal(error)
 }
 
-/// Whether there is no more room, on the disk or for the server's user.
+/// Returns whether the disk or the user's quota is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,4 +1,4 @@
-//! `X-Forwarded-*` headers: trusted from the proxies that the operator named, removed from all other requests.
+//! `Forwarded` and `X-Forwarded-*` headers: trusted from the operator's proxies, removed from all other requests.
 //!
 //! The outermost middleware: everything inside sees the client's own address.
 
@@ -22,7 +22,7 @@ const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const LONGEST_HOST: usize = 255;
 
-/// Middleware: the peer becomes the client that the trusted proxies speak for.
+/// Middleware: replaces the peer by the client that the trusted proxies name.
 pub async fn name_client(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
     let trusted = |ip: &IpAddr| app.options().trusted_proxies.iter().any(|net| net.contains(ip));
@@ -40,8 +40,8 @@ pub async fn name_client(State(app): State<App>, mut request: Request, next: Nex
     next.run(request).await
 }
 
-/// The last address on the way here that is not one of the proxies'. Where two headers tell different ways, one of them
-/// is the client's own invention: then neither counts.
+/// Returns the last address on the way here that is not a trusted proxy's. If both headers are there and differ, the
+/// client forged one of them: then neither counts.
 fn client(near: IpAddr, headers: &HeaderMap, trusted: &impl Fn(&IpAddr) -> bool) -> IpAddr {
     let lists = [
         (headers.contains_key(FORWARDED_FOR), addresses(headers, &FORWARDED_FOR, |hop| Some(hop))),
@@ -74,7 +74,7 @@ fn last_untrusted(near: IpAddr, way: Vec<Option<IpAddr>>, trusted: &impl Fn(&IpA
     client
 }
 
-/// The addresses in the lines of a header, as they stand; none: something else is there.
+/// Parses the addresses in a header's lines, in order; none: something else is there.
 fn addresses(headers: &HeaderMap, name: &HeaderName, of: impl Fn(&str) -> Option<&str>) -> Vec<Option<IpAddr>> {
     let lines = headers.get_all(name).iter().map(|v| v.to_str().unwrap_or("?"));
     let hops = lines.flat_map(|line| line.split(','));
@@ -103,7 +103,7 @@ pub(crate) fn base_url(options: &Options, headers: &HeaderMap) -> Result<String>
     if let Some(url) = &options.public_url {
         return Ok(url.trim_end_matches('/').to_owned());
     }
-    // Only what trusted proxies said is left.
+    // Only headers of trusted proxies are left.
     let said = |name: &HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
     let scheme = match said(&FORWARDED_PROTO) {
         Some("https") => "https",

@@ -13,27 +13,27 @@ use tower::{Layer, Service};
 use utoipa::openapi::{OpenApi as Document, PathItem, extensions::Extensions, path::Operation};
 use utoipa_axum::router::UtoipaMethodRouter;
 
-/// Where the document says what an operation asks of its caller.
+/// OpenAPI extension field with the right that an operation needs.
 const FIELD: &str = "x-needs";
 
-/// What a route asks of its caller before anything else.
+/// The right that a route checks before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nothing; tokens are not even looked at.
     Nothing,
-    /// Nothing, but a token that is shown must be good; lists hold what the caller may read.
+    /// Nothing, but a token that is sent must be valid; lists hold what the caller may read.
     Anyone,
-    /// To be known by a token.
+    /// A token.
     Known,
-    /// To may read the repository of the path.
+    /// The right to read the repository of the path.
     Read,
-    /// To may write to the repository of the path.
+    /// The right to write to the repository of the path.
     Write,
-    /// A token that may write to the repository of the path, or a signed link that was given out for one.
+    /// The right to write to the repository of the path, or a signed link made for a token that has it.
     WriteOrLink,
-    /// To may administer the repository of the path.
+    /// The right to administer the repository of the path.
     Admin,
-    /// To may administer the repository that the body names.
+    /// The right to administer the repository that the body names.
     AdminOfNamed,
 }
 
@@ -71,7 +71,7 @@ pub struct Route {
     pub method: &'static str,
     /// The path, with `{parameters}` and at its end perhaps `{*rest}`.
     pub path: String,
-    /// What it asks; none where a route of the document does not say, which a test refuses.
+    /// The right it needs; none: the OpenAPI document does not say, which a test refuses.
     pub need: Option<Need>,
 }
 
@@ -158,7 +158,7 @@ impl fmt::Debug for Routes {
     }
 }
 
-/// Says what described routes ask of their caller.
+/// Adds the needed right to described routes.
 pub trait Needs {
     /// With this need, in the document too.
     #[must_use]

@@ -8,8 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A file that was changed this long ago gets another time of change from the next change: clocks of file systems tick
-/// slowly.
+/// A file that was changed this long ago gets a new timestamp from the next change: file system clocks are coarse.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A file in one state.
@@ -46,7 +45,7 @@ impl Stamp {
         }
     }
 
-    /// Whether any later change would show: not, where the last one was only just made.
+    /// Returns whether any later change would change the stamp: not if the last one is too recent.
     pub(crate) fn is_settled(&self) -> bool {
         let (seconds, nanoseconds) = self.changed;
         let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));

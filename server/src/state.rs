@@ -21,7 +21,7 @@ pub fn make(path: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("make", path))
 }
 
-/// What is said where one of the server's own files cannot be had: the path is for its log.
+/// Builds the error of a failed access to a state file: the path goes to the log only.
 pub fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Problem + use<> {
     let done = format!("cannot {what} {}", path.display());
     move |e| match is_full(&e) {
@@ -46,7 +46,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Removes what processes that were killed left half written in a directory. Those of processes that live are locked.
+/// Removes half-written files of killed processes. Those of live processes are locked.
 pub fn sweep_parts(dir: &Path) {
     for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()) {
         let is_part = path.to_string_lossy().ends_with(PART);

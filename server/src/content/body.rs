@@ -81,15 +81,14 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
     begun(app, part.decoded(start)).await
 }
 
-/// A body whose first piece is there: before that, what is wrong can still be said.
+/// Waits for the first piece before the response starts: until then an error can still have a status.
 async fn begun(app: &App, mut pieces: Pieces) -> Result<Body> {
     let first = pieces.next().await;
     let first = first.ok_or_else(|| Problem::internal("a file is shorter than it says"))??;
     Ok(counted(app, stream::iter([Ok(first)]).chain(pieces)))
 }
 
-/// Whether waiting for a file that is being decoded is better than decoding a part of it: when it is just about to get
-/// there.
+/// Returns whether to wait for a file that is being decoded instead of decoding a range of it: if it is almost there.
 fn serves(decoded: &Decoded, start: u64, len: u64) -> bool {
     match decoded.state() {
         State::Waiting => false,
@@ -134,9 +133,9 @@ fn read(decoded: &Arc<Decoded>, at: u64, end: u64) -> Reading {
 
 /// What is left to send of a decoded file.
 enum Left {
-    /// From this byte on, the next piece perhaps being read already.
+    /// From this byte on; the next piece may be being read already.
     File(u64, Option<Reading>),
-    /// The disk failed: the rest is decoded for this request by itself.
+    /// The disk cache failed: the rest is decoded for this request by itself.
     Decoded(Pieces),
 }
 

@@ -20,15 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between looks at what another request is computing.
+/// Poll interval for what another request is computing.
 const LOOK: Duration = Duration::from_millis(20);
-/// Pieces on their way to be hashed.
+/// Pieces queued for hashing.
 const AHEAD: usize = 4;
 
-/// A file of the cache that has all bytes or is about to have them; none where there is no room for it.
+/// Returns a cached file, decoded or being decoded; `None` if there is no room for it.
 ///
-/// Each request waits for memory in its own place, and the first that has it decodes for all: none waits behind another
-/// client's.
+/// Each request waits for memory in its own queue place, and the first that gets it decodes for all: none waits behind
+/// another client's.
 ///
 /// # Errors
 /// 503: too many wait already.
@@ -50,7 +50,7 @@ pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option
             permit = app.content().decoders.permit(&reader.party, POUR) => {
                 let permit = permit?;
                 if decoded.begin() {
-                    // On its own: others wait for it, whatever becomes of this request.
+                    // A task of its own: other requests wait for it, even if this one is dropped.
                     let (app, repo, entry) = (app.clone(), reader.repo.clone(), entry.clone());
                     tokio::spawn(fill(app, repo, entry, decoded.clone(), permit));
                 }
@@ -78,7 +78,7 @@ async fn fill(app: App, repo: Arc<Repo>, entry: Entry, decoded: Arc<Decoded>, pe
     }
 }
 
-/// Decodes a file into the cache's.
+/// Decodes a file into its cache file.
 fn write(repo: &Repo, entry: &Entry, decoded: &Decoded) -> std::result::Result<Digests, Failure> {
     let (mut at, mut refused) = (0, false);
     let outcome = hashed(repo, entry, &mut |bytes| {
@@ -98,7 +98,7 @@ fn write(repo: &Repo, entry: &Entry, decoded: &Decoded) -> std::result::Result<D
     })
 }
 
-/// Hands a file's bytes on, and hashes them on a thread beside it.
+/// Passes a file's bytes on, and hashes them on another thread.
 fn hashed(
     repo: &Repo,
     entry: &Entry,
@@ -115,7 +115,7 @@ fn hashed(
             hashes.finish()
         });
         let poured = repo.odb().pour(entry, &Silent, &mut |bytes| {
-            // A hasher that ended says so when it is joined.
+            // If the hasher ended, joining it returns its error.
             let _ = pieces.send(bytes.to_vec());
             sink(bytes)
         });
@@ -125,7 +125,7 @@ fn hashed(
     })
 }
 
-/// The hashes that other tools know files by.
+/// Hashes that other tools use: SHA-256 and git blob id.
 pub struct Hashes {
     sha256: Sha256,
     git: Sha1,
@@ -162,7 +162,7 @@ pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) 
     }
     let end = Instant::now() + wait;
     match tokio::time::timeout(wait, compute(app, reader, entry, end)).await {
-        // Too much is being decoded: there is none yet.
+        // The decoders are overloaded: no hash yet.
         Ok(Err(problem)) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Ok(None),
         Ok(computed) => computed?,
         Err(_) => {}
@@ -195,7 +195,7 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry, end: Instant) -> Res
     }
     let hashing = Hashing(app.clone(), key);
     let (app, reader, entry) = (app.clone(), reader.clone(), entry.clone());
-    // On its own: it goes on when no request waits any more, so that the next one finds it done.
+    // A task of its own: it goes on when no request waits any more, so that the next one finds it done.
     let task = tokio::spawn(async move {
         let _hashing = hashing;
         let file = match decoded(&app, &reader, &entry).await? {
@@ -209,7 +209,7 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry, end: Instant) -> Res
         let Some(file) = file else {
             return hash_alone(&app, reader, entry).await;
         };
-        // One of an earlier run has bytes, but perhaps their hashes are not known any more.
+        // A file cached by an earlier run has bytes, but its hashes may be forgotten.
         if known(&app, &reader, &entry).await?.is_none() {
             work(move || {
                 app.content().remember(&reader.repo, &entry, read(&file)?);

@@ -30,23 +30,23 @@ use tokio::sync::mpsc;
 /// Longest piece, and pieces of one response that wait in memory.
 const PIECE: usize = 256 << 10;
 const AHEAD: usize = 8;
-/// Between looks at whether the client is there, and others wait.
+/// Poll interval: is the client still there, do others wait.
 const LOOK: Duration = Duration::from_millis(100);
-/// One of so many parts of the room is the most that a client may have.
+/// One client may have at most this fraction (1/CLIENTS) of the room.
 const CLIENTS: u64 = 4;
 
-/// How patient a maker is with its client.
+/// How long a producer waits for its client.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long a client may keep its maker waiting, in all, before the rest goes to disk where others wait.
+    /// How long a client may keep its producer waiting, in all, before the rest goes to disk if others wait.
     pub wait: Duration,
-    /// Bytes a second that a client has to take where others wait and there is no room on disk.
+    /// Minimum rate of a client, in bytes a second, if others wait and there is no room on disk.
     pub least_rate: u64,
-    /// The time over which that is measured; only what the maker spends waiting counts.
+    /// The time over which that is measured; only what the producer spends waiting counts.
     pub window: Duration,
 }
 
-/// Room on disk for what slow clients have not taken yet.
+/// Disk buffer for slow clients.
 #[derive(Debug)]
 pub struct Overflow {
     dir: PathBuf,
@@ -77,7 +77,7 @@ impl Overflow {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for a client, if there is any.
+    /// Reserves room for a client, if there is any.
     fn reserve(&self, client: &Arc<str>, bytes: u64) -> bool {
         let mut used = self.used();
         let own = used.by_client.get(client).copied().unwrap_or(0);
@@ -102,10 +102,10 @@ impl Overflow {
     }
 }
 
-/// Takes bytes; an error says that the client does not want them any more, or not fast enough.
+/// Takes bytes; an error means that the client is gone, or too slow.
 pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>;
 
-/// Sends a client what a blocking producer makes, in pieces. It ends when the client is gone.
+/// Streams what a blocking producer writes, in pieces. The producer ends when the client is gone.
 pub fn body_from_producer<F>(
     overflow: &Arc<Overflow>,
     party: &Party,
@@ -149,7 +149,7 @@ enum Piece {
     Put(Part),
 }
 
-/// What a client took of late, by the time that it kept its maker waiting.
+/// Recent rate of a client, over the time that it kept its producer waiting.
 #[derive(Default)]
 struct Pace {
     waited: Duration,
@@ -157,7 +157,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether the client was too slow over a whole window; a new one begins then.
+    /// Returns whether the client was too slow over a whole window; then begins a new one.
     fn is_too_slow(&mut self, patience: &Patience) -> bool {
         if self.waited < patience.window {
             return false;
@@ -168,11 +168,11 @@ impl Pace {
     }
 }
 
-/// The maker's end.
+/// The producer's end.
 struct Out {
     queue: mpsc::UnboundedSender<Result<Piece>>,
     slots: Arc<Slots>,
-    /// How long the client has kept the maker waiting.
+    /// How long the client has kept the producer waiting.
     waited: Duration,
     pace: Pace,
     file: Option<Arc<Spilled>>,
@@ -214,7 +214,7 @@ impl Out {
         self.queue.send(Ok(piece)).map_err(|_| gone())
     }
 
-    /// Writes a piece to disk; none: there is no room, or the medium fails, and the client has to be waited for.
+    /// Writes a piece to disk; none: no room or an I/O error, and the producer has to wait for the client.
     fn put(&mut self, bytes: &Bytes) -> Option<Part> {
         let len = bytes.len() as u64;
         let client = self.party.client();
@@ -247,7 +247,7 @@ impl Out {
     }
 }
 
-/// A file without a name, and the room that it takes.
+/// An unnamed temporary file, and the room that it takes.
 struct Spilled {
     file: File,
     len: AtomicU64,
@@ -379,7 +379,7 @@ mod tests {
             self.overflow.used().all
         }
 
-        /// Pieces of 0, of 1, ..., and the maker's last word.
+        /// Pieces of 0, of 1, ..., and the producer's outcome.
         fn made(&self, permit: Permit) -> (impl Stream<Item = Result<Bytes>> + Send + 'static, Made) {
             let (tell, told) = std::sync::mpsc::channel();
             let pieces = body_from_producer(&self.overflow, &ada(), move |send| {

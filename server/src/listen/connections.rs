@@ -15,11 +15,11 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// A connection that has been idle for less is not closed for others: it may be about to ask.
+/// A connection idle for less is not closed for others: its next request may be about to come.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 /// How often it is looked again whether there is room.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Of an IPv6 address, what one client has all of.
+/// IPv6 prefix length that counts as one client.
 const SITE_BITS: u32 = 64;
 
 /// How many connections there may be.
@@ -31,7 +31,7 @@ pub(super) struct Limits {
     pub per_client: usize,
     /// Clients of this machine (a proxy in front of the server, say) may have more.
     pub loopback_exempt: bool,
-    /// Those who ask for many others may have more.
+    /// Trusted proxies, which may have more.
     pub proxies: Vec<IpNet>,
 }
 
@@ -68,13 +68,13 @@ struct Table {
     clients: HashMap<IpAddr, usize>,
 }
 
-/// What one connection is at.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct State {
     id: u64,
     client: IpAddr,
     start: Instant,
-    /// Milliseconds behind `start` since when it is idle, and one; 0: a request is being answered.
+    /// Since when it is idle, in milliseconds after `start` plus one; 0: a request is being answered.
     idle: AtomicU64,
     /// Bytes wait until the client takes those before them.
     unsent: AtomicBool,
@@ -93,7 +93,7 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) struct Busy(Arc<State>);
 
-/// All addresses that one client has: of IPv6 its whole network, of IPv4 in IPv6 the IPv4 address.
+/// Maps an address to its client: the /64 network of IPv6, the IPv4 address of a mapped one.
 fn client_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {
@@ -196,7 +196,7 @@ impl Table {
 }
 
 impl State {
-    /// For how long it could have been closed.
+    /// Returns how long it has been idle.
     fn idle_for(&self) -> Option<Duration> {
         let since = self.idle.load(Ordering::SeqCst).checked_sub(1)?;
         let idle = self.start.elapsed().saturating_sub(Duration::from_millis(since));
@@ -217,7 +217,7 @@ impl State {
         Busy(self.clone())
     }
 
-    /// Whether bytes wait to be taken by the client.
+    /// Records whether unsent bytes wait for the client.
     pub(super) fn set_unsent(&self, unsent: bool) {
         self.unsent.store(unsent, Ordering::SeqCst);
     }

@@ -46,9 +46,9 @@ const HEAD_BYTES: usize = 64 << 10;
 const HEADERS: usize = 100;
 /// After a failure to accept (too many open files, say).
 const BREATHER: Duration = Duration::from_millis(50);
-/// How often the log hears of what happens again and again.
+/// Minimum time between repeated log lines.
 const TELL: Duration = Duration::from_secs(10);
-/// One client has at most this part of all connections, unless the operator said another number.
+/// One client has at most this fraction of all connections, unless the operator set a number.
 const SHARE: usize = 4;
 const LEAST_SHARE: usize = 8;
 
@@ -165,7 +165,7 @@ fn is_time_to_tell(last: &mut Option<Instant>) -> bool {
     is_time
 }
 
-/// Says no, without waiting for anything.
+/// Refuses a connection without blocking.
 fn refuse(stream: &TcpStream, is_plain: bool) {
     if is_plain {
         let _ = stream.try_write(REFUSED);

@@ -17,7 +17,7 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// For how long, and how much, a client may go on to send what is not read.
+/// For how long, and how many bytes, a client's unread data is drained before closing.
 const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_BYTES: usize = 16 << 20;
 const PIECE: usize = 16 << 10;

@@ -15,11 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How old what is known of a bucket's settings may be.
+/// How old cached settings of a bucket may be.
 pub const BUCKET_FRESH: Duration = Duration::from_secs(5);
 
-/// What a repository's directory is told by. Its number alone may be given to another one later; the file `format` is
-/// written once.
+/// Identity of a repository's directory. Its inode alone may be reused; the file `format` is written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     directory: Stamp,
@@ -105,7 +104,7 @@ fn user_settings() -> Option<Stamp> {
     PATH.as_ref().and_then(|path| Stamp::of(path).ok().flatten())
 }
 
-/// When a bucket was last asked for a repository's settings.
+/// When a repository's settings were last read from its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     answered: Instant,
@@ -117,7 +116,7 @@ impl Asked {
         Asked { answered: Instant::now(), asking: false }
     }
 
-    /// Whether the bucket is to be asked; who is told so does ask, and says how it ended.
+    /// Returns whether to read the settings now; a caller that gets true reads them, and then calls `asked`.
     pub(super) fn must_ask(&mut self) -> bool {
         let age = self.answered.elapsed();
         let fresh = age < BUCKET_FRESH || (self.asking && age < 2 * BUCKET_FRESH);
@@ -125,7 +124,7 @@ impl Asked {
         !fresh
     }
 
-    /// The bucket answered a question that was asked then, or did not answer.
+    /// Records when the settings were read that have arrived, or that reading failed.
     pub(super) fn asked(&mut self, answered: Option<Instant>) {
         self.asking = false;
         self.answered = answered.unwrap_or(self.answered);

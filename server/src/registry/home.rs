@@ -195,8 +195,8 @@ fn path(root: &Path, name: &RepoName) -> PathBuf {
     root.join(name.owner()).join(name.name())
 }
 
-/// Tells the operator where a repository that cannot be opened is a link out of the root: the sandbox knows those of
-/// the start.
+/// Logs if a repository that cannot be opened is a link out of the root: the sandbox allows only links that were there
+/// at the start.
 fn tell_of_link(root: &Path, at: &Path, error: &RepoError) {
     let is_refused = matches!(error, RepoError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied);
     if is_refused && at.canonicalize().is_ok_and(|target| !target.starts_with(root)) {

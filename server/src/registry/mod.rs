@@ -168,8 +168,7 @@ impl Registry {
             Err(RepoError::NotFound { .. }) => Err(missing(name)),
             Err(e) => Err(e.into()),
             Ok(repo) => {
-                // Asked for here, where a request may wait for the disk. What is wrong with it is told to those who
-                // need it.
+                // Read here, where a request may wait for the disk. Its errors are reported where it is needed.
                 let _ = repo.identity();
                 Ok(repo)
             }
@@ -219,7 +218,7 @@ impl Registry {
             asked,
         };
         let mut open = self.opened();
-        // Another request may have been quicker: two handles would fight over the index.
+        // Another request may have opened it meanwhile: two handles would compete for the index.
         match open.get(name) {
             Some(other) if other.state.is_same(&state) => Ok((other.repo.clone(), other.state)),
             _ => {
@@ -230,7 +229,7 @@ impl Registry {
         }
     }
 
-    /// The open handle, as a few `stat`s of the disk of this machine tell; none: only [`Registry::open`] can tell,
+    /// Returns the open handle if a few `stat`s of a local disk show it is current; none: call [`Registry::open`],
     /// which may wait for a disk or a network.
     pub(crate) fn unchanged(&self, name: &RepoName) -> Option<(Arc<Repo>, State)> {
         let (repo, state) = {
@@ -269,7 +268,7 @@ impl Registry {
         Ok(same.then_some((repo, *state)))
     }
 
-    /// Lets go of a repository's handle, and of its index for the next one.
+    /// Drops a repository's handle, which frees its index for the next one.
     fn close(&self, name: &RepoName) {
         let closed = self.opened().remove(name);
         if let Some(closed) = closed {

@@ -31,7 +31,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Media type of plans, ids and packs.
 const OCTETS: &str = "application/octet-stream";
 
-/// What transfers leave here between two requests.
+/// State of transfers between two requests.
 #[derive(Debug)]
 pub struct Transfers {
     whole: Whole,
@@ -78,7 +78,7 @@ async fn permit(app: &App, party: &Party) -> Result<Permit> {
     app.content().decoders().permit(party, crate::content::POUR).await
 }
 
-/// What is wrong with what a client sent: damage in it is not the server's.
+/// Error about what a client sent: damage in it is the client's, not the server's.
 pub(crate) fn theirs(error: RepoError) -> Problem {
     match error {
         RepoError::Corrupt { .. } => {
@@ -91,7 +91,7 @@ pub(crate) fn theirs(error: RepoError) -> Problem {
     }
 }
 
-/// Ids as a client wrote them in JSON.
+/// Parses ids of a JSON body.
 fn ids_of(what: &str, texts: &[String], max: usize) -> Result<Vec<Id>> {
     if texts.len() > max {
         return Err(Problem::too_large(format!("more than {max} {what}")));
@@ -99,7 +99,7 @@ fn ids_of(what: &str, texts: &[String], max: usize) -> Result<Vec<Id>> {
     texts.iter().map(|text| crate::api::id(text)).collect()
 }
 
-/// All bytes of a body that is to have few.
+/// Reads a whole short body.
 async fn gather(body: Body, max: usize) -> Result<Vec<u8>> {
     let mut stream = body.into_data_stream();
     let mut out = Vec::new();

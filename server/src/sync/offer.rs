@@ -49,8 +49,7 @@ struct SyncWant {
     /// Single objects, wanted without anything they name; at most 65,536.
     #[serde(default)]
     objects: Vec<String>,
-    /// Commits that the one who asks has, with all their history and contents; at most 65,536. Unknown ones are passed
-    /// over.
+    /// Commits that the client has, with all their history and contents; at most 65,536. Unknown ones are ignored.
     #[serde(default)]
     haves: Vec<String>,
     /// Of the haves only the commits are sure to be there.
@@ -98,7 +97,7 @@ fn answer(plan: &Plan) -> Result<Response> {
     Ok(([(header::CONTENT_TYPE, OCTETS)], plan.encode()?).into_response())
 }
 
-/// Refuses tips that are no commits before they are walked.
+/// Refuses tips that are no commits, before the walk.
 fn look(repo: &Repo, tips: &[Id]) -> Result<()> {
     for tip in tips {
         let commit = repo.peel(tip)?;
@@ -133,7 +132,7 @@ async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
     .await
 }
 
-/// Where a partial repository's other part is may be a path of this machine: that is for the log.
+/// Hides the promisor's URL of a partial repository, which may be a local path: it goes to the log only.
 fn told(repo: &Repo, error: RepoError) -> Problem {
     let is_path = |url: &str| !url.contains("://") || url.starts_with("file:");
     let inside = repo.config().remotes().values().any(|r| r.partial && is_path(&r.url));
@@ -148,9 +147,8 @@ fn told(repo: &Repo, error: RepoError) -> Problem {
 
 /// Have tensors encoded to stand alone
 ///
-/// For one who lacks what they are differences to. They are put into a pack that is kept for a day, longer where it is
-/// asked for again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer
-/// then.
+/// For a client that lacks their delta bases. They are put into a pack that is kept for a day, longer if it is asked
+/// for again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer then.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/whole",

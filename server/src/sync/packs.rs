@@ -181,13 +181,13 @@ async fn put(
             .checked_sub(from)
             .ok_or_else(|| Problem::usage(format!("part {part} has {len} bytes, and not {from} before these")))?,
     };
-    // A task of its own: what has come is kept also where the client is gone.
+    // A task of its own: received bytes are kept even if the client is gone.
     let kept = tokio::spawn(coming.keep(body, said));
     kept.await.map_err(Problem::internal)??;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A part on its way in.
+/// An incoming part.
 struct Coming {
     app: App,
     holder: Holder,
@@ -200,7 +200,7 @@ struct Coming {
 }
 
 impl Coming {
-    /// Keeps what comes as it comes, and in the end looks whether it is the right part.
+    /// Writes the body as it arrives, and checks the part's hash at the end.
     async fn keep(mut self, body: Bytes, said: [u8; 32]) -> Result<()> {
         let mut stream = body.into_data_stream();
         let mut waiting = Vec::new();
@@ -279,7 +279,7 @@ async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<Sy
     }
     let packs = asked.packs.iter().map(|p| named(&app, &p.id, p.size));
     let packs = packs.collect::<Result<Vec<Named>>>()?;
-    // A task of its own: what has been sent is worth taking in whether or not the client waits.
+    // A task of its own: it stores what was sent even if the client is gone.
     let task = tokio::spawn(async move {
         let holder = access.holder()?;
         let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;

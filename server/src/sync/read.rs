@@ -106,7 +106,7 @@ impl Reading {
         Ok(self.places.len() - 1)
     }
 
-    /// Looks at every piece, and cuts them into what is read at a time.
+    /// Checks every piece, and splits them into what is read at a time.
     fn plan(&mut self, pieces: &[SyncPiece]) -> Result<()> {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut room = 0;
