@@ -9,13 +9,13 @@ use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Where the choice is left to us, a GPU is started for the first segment of so many bytes: starting it takes longer
-/// than all of a small commit.
+/// With `auto`, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a small
+/// commit.
 const WORTH: usize = 4 << 20;
 /// GPUs of a host that tensors may lie on.
 const MOST: usize = 64;
 
-/// The processor's engine until a GPU is worth starting; then that one, if there is one. Tensors on a GPU are worked on
+/// The CPU engine until a GPU is worth starting; then that GPU's, if there is one. Tensors on a GPU are worked on
 /// there.
 #[derive(Debug)]
 pub(crate) struct Auto {
@@ -34,7 +34,7 @@ impl Auto {
         let start = || match start(ordinal) {
             Ok(gpu) => Some(gpu),
             Err(why) => {
-                // A machine without a GPU is nothing to tell; one whose GPU is of no use is.
+                // A machine without a GPU is no reason for a warning; one whose GPU cannot be used is.
                 if cuda::count().is_ok_and(|n| n > 0) {
                     eprintln!("warning: the GPU is not used: {why}");
                 }
@@ -77,7 +77,7 @@ impl Engine for Auto {
         relatives: Relatives<'_>,
         out: &mut [u8],
     ) -> std::result::Result<(), CodecError> {
-        // What comes to the host anyway: the way there is longer than the work.
+        // Output that comes to the host anyway: the transfer takes longer than the work.
         self.cpu.decode(dtype, encoded, relatives, out)
     }
 

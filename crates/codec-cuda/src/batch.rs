@@ -23,7 +23,7 @@ pub(crate) struct Job<'a> {
     pub hint: Option<&'a Hint>,
 }
 
-/// What became of a segment.
+/// The outcome for a segment.
 #[derive(Clone, Debug)]
 enum Outcome {
     /// This encoding.
@@ -195,7 +195,7 @@ fn as_chosen(
     open.iter().map(one).collect()
 }
 
-/// What no pass on the device does: zstd, and the odd case that a scheme's module passes on.
+/// Segments that no pass on the device encodes: zstd, and the odd case that a scheme's module passes on.
 fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choice) -> Result<Outcome> {
     let Encode { dtype, raw, base, grand } = segment;
     let views: Vec<View<'_>> = [Some(raw), base, grand].into_iter().flatten().collect();

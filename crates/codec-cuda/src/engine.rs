@@ -21,9 +21,9 @@ pub struct CudaEngine {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) ordinal: u32,
     pub(crate) cpu: CpuEngine,
-    /// Shorter segments of the host's are not worth the way.
+    /// Shorter segments in host memory are not worth the transfer.
     pub(crate) least: usize,
-    /// Bytes of a tensor that is quantised that are there at a time.
+    /// Bytes of a tensor under quantisation that are on the device at a time.
     pub(crate) piece: usize,
     name: String,
     idle: Mutex<Vec<Lane>>,
@@ -46,7 +46,7 @@ impl CudaEngine {
         }
     }
 
-    /// How often the processor had to do what the device was asked to, for whatever reason.
+    /// How often the CPU did what the device was asked to, for whatever reason.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
@@ -69,7 +69,8 @@ impl CudaEngine {
                 None => Lane::new(self.driver.clone())?,
             });
             let done = work(&session);
-            // What the caller lent must not be read any more once this returns, whatever became of the work.
+            // Memory that the caller lent must not be read any more once this returns, whether or not the work
+            // succeeded.
             let waited = session.wait();
             let mut lane = session.end();
             if let Err(e) = waited {
@@ -83,7 +84,7 @@ impl CudaEngine {
             done
         };
         match once() {
-            // Others may be sitting on memory that they do not use.
+            // Idle lanes may be holding memory that they do not use.
             Err(DeviceError::OutOfMemory { .. }) => {
                 self.release();
                 once()
@@ -92,7 +93,7 @@ impl CudaEngine {
         }
     }
 
-    /// Says once why the processor does what the device was asked to.
+    /// Reports once why the CPU does what the device was asked to.
     pub(crate) fn warn(&self, why: &DeviceError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let unusual = !matches!(why, DeviceError::Unsupported(_) | DeviceError::Corrupt(_));
@@ -181,7 +182,7 @@ impl Engine for CudaEngine {
                 Err(e) => self.warn(&e),
             }
         }
-        // Of what does not decode the processor's engine says why.
+        // For segments that do not decode the CPU engine says why.
         self.cpu.decode(dtype, encoded, relatives, out)
     }
 

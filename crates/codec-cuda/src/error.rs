@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Work on a device did not come off.
+/// Work on a device failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -29,7 +29,7 @@ pub enum DeviceError {
     /// Encoded bytes that do not decode.
     #[error("corrupt: {0}")]
     Corrupt(&'static str),
-    /// Sound as it may be, only the processor does this.
+    /// Not wrong, but only the CPU does this.
     #[error("not done on a device: {0}")]
     Unsupported(&'static str),
 }

@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Segments of the host's that are shorter stay there: copying and a score of launches take longer than the work.
+/// Shorter segments in host memory stay there: copying and a score of launches take longer than the work.
 const LEAST: usize = 256 << 10;
-/// Bytes of a tensor that is quantised that are there at a time: enough to make a piece's launches and answers small
-/// beside its copies, few enough to leave a training process its memory.
+/// Bytes of a tensor under quantisation that are on the device at a time: enough to make a piece's launches and answers
+/// small beside its copies, few enough to leave a training process its memory.
 pub(crate) const PIECE: usize = 128 << 20;
 
 /// Where to compress: `--device`.
@@ -58,7 +58,7 @@ impl fmt::Display for Choice {
 /// The engine of a choice. `Auto` never fails: without a GPU it is the processor's.
 ///
 /// # Errors
-/// The GPU that was asked for is not there, or kernels cannot be had for it.
+/// The GPU that was asked for is not there, or its kernels cannot be compiled or loaded.
 pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
     Ok(match choice {
         Choice::Auto => Arc::new(Auto::default()),
@@ -72,7 +72,7 @@ pub(crate) fn start(ordinal: u32) -> Result<CudaEngine> {
     with_least(ordinal, LEAST)
 }
 
-/// Runs a kernel, and looks at what it did.
+/// Runs a kernel, and checks its output.
 fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
     let session = Session::new(Lane::new(driver)?);
     let there = session.upload(b"what was sent is what comes back")?;
@@ -84,8 +84,8 @@ fn try_out(driver: Arc<dyn Driver>) -> Result<()> {
     }
 }
 
-/// What the driver opens when a GPU is first used, and where machine code is kept: for processes that may open only
-/// what they named before.
+/// Files that the driver opens when a GPU is first used, and the cache of machine code: for processes that may open
+/// only files they named before (sandboxes).
 pub fn paths() -> Vec<PathBuf> {
     let from_env = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
@@ -127,7 +127,7 @@ fn with_least(ordinal: u32, least: usize) -> Result<CudaEngine> {
     Ok(CudaEngine::new(driver, ordinal, least, PIECE))
 }
 
-/// Something that `mdl doctor` looked at.
+/// One check of `mdl doctor`.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// What: `driver`, `nvrtc`, `cuda:0`, ...
@@ -138,7 +138,7 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Looks at everything that the GPU engine needs, in the order in which it needs it.
+/// Checks everything that the GPU engine needs, in the order in which it needs it.
 pub fn findings() -> Vec<Finding> {
     let of = |what: String, found: Result<String>| Finding {
         what,

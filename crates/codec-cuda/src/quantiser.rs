@@ -45,7 +45,7 @@ fn same_length(weights: Values<'_>, gradient: Option<Values<'_>>) -> bool {
 }
 
 impl CudaEngine {
-    /// What the device makes of a tensor of so many bytes; none where that is the processor's to do.
+    /// The device pass for a tensor of so many bytes; none where the CPU is to do it.
     fn there<T>(&self, sound: bool, bytes: usize, work: impl FnMut(&Session) -> Result<T>) -> Option<T> {
         if !sound || bytes == 0 || bytes < self.least {
             return None;
@@ -105,7 +105,7 @@ impl CudaEngine {
         counted.map_or_else(|| self.cpu.rest(weights, gradient, cuts), Ok)
     }
 
-    /// None: the tensor must stay lossless. The deviation says something only if it was to be measured.
+    /// None: the tensor must stay lossless. The deviation is valid only if it was to be measured.
     pub(crate) fn restored(&self, bins: Bins<'_>, out: &mut [u8], measured: bool) -> Said<Option<Deviation>> {
         let Bins { weights, gradient, cuts, codebook } = bins;
         let (dtype, size) = (weights.dtype(), weights.dtype().size());
@@ -138,7 +138,7 @@ impl CudaEngine {
         }
     }
 
-    /// The deviation says something only if it was to be measured.
+    /// The deviation is valid only if it was to be measured.
     pub(crate) fn quantised(
         &self,
         lattice: &Lattice,
@@ -156,7 +156,7 @@ impl CudaEngine {
                 let raw = session.upload(&w[bytes.clone()])?;
                 let to = session.buffer(bytes.len())?;
                 match lattice::quantise(session, lattice, start + at.start, raw.view(), to.view())? {
-                    // The worst of all pieces is what there is to say.
+                    // Over all pieces the worst counts.
                     Outcome::Lossless(why) => worst = worst.max(Some(why)),
                     Outcome::Quantised if worst.is_some() => {}
                     Outcome::Quantised => {

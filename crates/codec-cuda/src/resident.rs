@@ -54,7 +54,7 @@ fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl CudaEngine {
-    /// What a caller is told: what is wrong with the bytes, or that the device cannot.
+    /// Turns a device error into the caller's: what is wrong with the bytes, or that the device cannot.
     fn told(&self, e: DeviceError) -> CodecError {
         self.warn(&e);
         match e {

@@ -17,9 +17,9 @@ pub enum Merged {
     UpToDate,
     /// The branch moved forward.
     FastForward {
-        /// Where it stood; none if it had no commit.
+        /// Its commit before; none if it had none.
         from: Option<Id>,
-        /// Where it stands.
+        /// Its commit now.
         to: Id,
     },
 }
@@ -48,17 +48,17 @@ impl Repo {
         self.refs.update(&held, &full, old, Some(*at), &self.config.signature(), "branch: created")
     }
 
-    /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns where it stood
+    /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns its last commit
     /// (the reflog keeps its commits for a while).
     ///
     /// # Errors
     /// No such branch; HEAD is on it; unmerged; an I/O error.
     pub fn delete_branch(&self, name: &str, force: bool, progress: &dyn Progress) -> Result<Id> {
-        // HEAD must not come to be on it between the look and the deletion.
+        // HEAD must not get onto it between the look and the deletion.
         let _lock = self.lock_work_tree(progress)?;
         let missing = || RepoError::not_found(Missing::Branch, name);
         let full = RefName::branch(name).map_err(|_| missing())?;
-        // A collector that shortens the log beside this would lose the line of the deletion.
+        // A collector that shortens the log at the same time would lose the line of the deletion.
         let held = self.write_lock()?;
         let id = self.refs.get(&full)?.ok_or_else(missing)?;
         if self.refs.head()? == Head::Branch(name.to_owned()) {
@@ -119,7 +119,7 @@ impl Repo {
             }
             // The branch a fresh repository is on has a name before it has a commit.
             None if head == from => {
-                // HEAD would come to be on a branch whose files these are not.
+                // HEAD would get onto a branch whose files are not in the work tree.
                 if self.refs.get(&RefName::branch(new)?)?.is_some() {
                     return Err(RepoError::user(format!("branch {new} exists"), "choose another name"));
                 }
@@ -129,7 +129,7 @@ impl Repo {
         }
     }
 
-    /// Tags a commit: lightly, or with a message as an object of its own. Returns what the tag's ref holds.
+    /// Tags a commit: lightly, or with a message as an object of its own. Returns the tag ref's target.
     ///
     /// # Errors
     /// A bad name; it exists and `force` is not given; an I/O error.
@@ -154,8 +154,8 @@ impl Repo {
         Ok(id)
     }
 
-    /// Stores an annotated tag that no ref holds yet: `move_ref` makes it hold, and until then a collector may take it
-    /// once it is old enough. Returns its id.
+    /// Stores an annotated tag that no ref points at yet: `move_ref` makes the ref, and until then a collector may
+    /// delete the tag once it is old enough. Returns its id.
     ///
     /// # Errors
     /// A bad name; no such commit; it was pruned; an I/O error.
@@ -167,7 +167,7 @@ impl Repo {
         add_tag(&transaction, tag)
     }
 
-    /// Deletes a tag; returns what it held.
+    /// Deletes a tag; returns its target.
     ///
     /// # Errors
     /// No such tag; an I/O error.
@@ -191,7 +191,7 @@ impl Repo {
         if self.refs.head_commit()? != Some(*commit) {
             self.refuse_pruned(commit)?;
         }
-        // Before the checkout, which may take long: a commit made meanwhile must not be stepped over.
+        // Before the checkout, which may take long: a commit made meanwhile must not be overridden.
         let head = self.refs.head()?;
         let from = self.refs.tip(&head)?;
         let done = if hard {

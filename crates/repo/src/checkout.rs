@@ -77,14 +77,14 @@ impl Repo {
     }
 }
 
-/// What may be replaced or removed.
+/// When a file on disk may be replaced or removed.
 #[derive(Debug)]
 enum Expected {
-    /// Whatever is there: it was given up.
+    /// Always: it was given up.
     Anything,
-    /// Nothing is there.
+    /// If no file is there.
     Absent,
-    /// A file that some version holds, as it was when that was seen.
+    /// If it is still the file that was looked at, whose bytes some version holds.
     Held(Read),
 }
 
@@ -209,7 +209,7 @@ impl Repo {
             jobs.push(Job { rel, entry, path, expected });
         }
         if only.is_none() {
-            // What no checkout wrote, none removes.
+            // Files that no checkout writes, none removes.
             let ours = |rel: &str| !target.contains_key(rel) && check_path(rel).is_ok();
             for (rel, old) in current.iter().filter(|(rel, _)| ours(rel)) {
                 let path = safe_path(&work, rel)?;

@@ -23,7 +23,7 @@ use std::{
 /// Bytes of a file in memory that are written to disk at once, where a lossy commit needs it there.
 const SPILL: u64 = 8 << 20;
 
-/// A file of a version that is to be made.
+/// A file of a new version.
 #[derive(Clone, Debug)]
 pub struct NewFile {
     /// Name in the tree: `/`-separated, relative.
@@ -41,7 +41,7 @@ pub enum Content {
     Disk(PathBuf),
     /// In memory, laid out as the file is to be. They must not change until the commit is made.
     Memory(Arc<dyn Source>),
-    /// In the repository, put there by [`Repo::stage`].
+    /// In the repository, stored by [`Repo::stage`].
     Stored(Stored),
 }
 
@@ -133,7 +133,7 @@ impl Stored {
         if self.manifest { Mode::Manifest } else { Mode::Blob }
     }
 
-    /// Its object, if that is there with all that it refers to.
+    /// Finds its object, with all that it refers to.
     pub(crate) fn find(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
         let mode = self.mode();
         match self.id.parse::<Id>() {
@@ -142,8 +142,8 @@ impl Stored {
         }
     }
 
-    /// As `find`. In a partial repository what is not here is brought first: a version must not promise what it does
-    /// not hold.
+    /// As `find`. In a partial repository missing objects are fetched first: a version must not promise what the
+    /// repository does not have.
     fn find_or_fetch(&self, odb: &Odb) -> Result<Option<(Mode, Id)>> {
         let found = self.find(odb)?;
         let (true, None, Ok(id)) = (odb.is_partial(), &found, self.id.parse::<Id>()) else {
@@ -154,7 +154,7 @@ impl Stored {
         self.find(odb)
     }
 
-    /// Takes it into a version, if its objects are there.
+    /// Turns it into a tree entry, if its objects are there.
     pub(crate) fn join(&self, ingest: &mut Ingest<'_>, rel: &str) -> Result<Ingested> {
         let Some((mode, found)) = self.find_or_fetch(ingest.odb)? else {
             return Err(RepoError::not_found(Missing::StagedFile, rel));

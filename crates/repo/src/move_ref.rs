@@ -28,13 +28,13 @@ impl Repo {
             let message = format!("{name:?} is neither a branch nor a tag");
             RepoError::user(message, "name refs/heads/... or refs/tags/...")
         })?)?;
-        // HEAD must not come to be on a branch between the look and its deletion.
+        // HEAD must not get onto a branch between the look and its deletion.
         let _lock = match new {
             None => Some(self.lock_work_tree(&crate::Silent)?),
             Some(_) => None,
         };
         let full = RefName::parse(name)?;
-        // What the ref is to hold may be held by nothing else, and a collector would lose the line in the log.
+        // Perhaps nothing else keeps the ref's target, and a collector would lose the line in the log.
         let held = match &new {
             Some(id) => self.hold(id)?,
             None => self.write_lock()?,

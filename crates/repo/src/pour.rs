@@ -21,9 +21,9 @@ const LARGE: u64 = 16 << 20;
 const PIECE: usize = 256 << 10;
 
 impl Odb {
-    /// Hands the bytes of a file of a version to `sink`, in their order. Every object is verified by its id; of a large
     /// Streams the bytes of a file of a version to `sink`, in their order. Every object is verified by its id; of a
     /// large tensor that turns out to be damaged, bytes have been handed on before the error.
+    ///
     /// # Errors
     /// Absent or damaged objects; whatever `sink` returns; `Stopped`. What was handed on is then not the file.
     pub fn pour(
@@ -96,7 +96,7 @@ fn disagree(entry: &Entry) -> RepoError {
     RepoError::corrupt(format!("file {}", entry.name), "tree and contents disagree on its length")
 }
 
-/// Where the bytes go.
+/// The sink, and what is gathered for it.
 struct Out<'a> {
     progress: &'a dyn Progress,
     sink: &'a mut dyn FnMut(&[u8]) -> Result<()>,
@@ -127,7 +127,7 @@ impl Out<'_> {
     }
 }
 
-/// What no tensor fills, chunk after chunk.
+/// The skeleton, chunk after chunk.
 struct Skeleton<'a> {
     odb: &'a Odb,
     chunks: slice::Iter<'a, Chunk>,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 impl Odb {
     /// Bytes `start..start + len` of a file of a version; less where the file ends before. A tensor of which only a
-    /// part is asked for is not verified by its id, but by the checksums of what it is stored as.
+    /// part is asked for is not verified by its id, but by the checksums of its payload and its bases'.
     ///
     /// # Errors
     /// A directory; absent or damaged objects; an I/O error.
@@ -38,7 +38,7 @@ impl Odb {
             let (from, to) = (t.offset.max(start), (t.offset + size).min(end));
             (from < to).then_some((t, size, from, to))
         });
-        // Threads of the pool must not wait for what is brought by others of them.
+        // Threads of the pool must not wait for objects that others of them fetch.
         self.prefetch(touched.clone().map(|(t, ..)| t.id))?;
         let tensors: Vec<(u64, Vec<u8>)> = touched
             .collect::<Vec<_>>()

@@ -153,7 +153,7 @@ pub(crate) fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
     out
 }
 
-/// A file that is removed unless it was renamed.
+/// A file that is removed unless it is renamed.
 #[derive(Debug)]
 pub(crate) struct Temporary(pub PathBuf);
 
@@ -163,7 +163,7 @@ impl Temporary {
         loop {
             let at = Temporary::name_beside(path);
             match OpenOptions::new().write(true).create_new(true).open(&at) {
-                // Another process's: with one pid in two containers, it may be at work.
+                // Another process's: with one pid in two containers, it may be in use.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(e),
                 Ok(file) => return Ok((Temporary(at), file)),

@@ -49,7 +49,7 @@ pub(crate) fn derive(odb: &Odb, list: &[NewFile], files: &Files, quality: Option
     tensors.then(|| found.label(lossless(quality)))
 }
 
-/// A label that the caller gave, as far as what was stored bears it out.
+/// A label that the caller gave, lowered to what the stored files support.
 pub(crate) fn given(label: Resume, quality: Option<&Quality>) -> Resume {
     if lossless(quality) { label } else { label.min(Resume::Approximate) }
 }

@@ -14,23 +14,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two looks whether there is room again.
+/// How often to look whether there is room again.
 const LOOK: Duration = Duration::from_millis(500);
-/// More room than when the disk was full: then it is tried again.
+/// Storing is tried again if this much more room has appeared.
 const MORE: u64 = 1 << 20;
-/// After so long it is tried again in any case: a quota that was raised does not show as room.
+/// Storing is tried again after this long in any case: a quota that was raised does not show as room.
 const AGAIN: Duration = Duration::from_secs(300);
-/// What anything takes: directories, a ref, its log.
+/// Least bytes of any version: directories, a ref, its log.
 const LEAST: u64 = 64 << 10;
 
-/// One of so many bytes is the least that a first version takes; of one that begins a chain of differences nothing is
-/// known.
+/// A first version takes at least one of so many bytes; of one that begins a delta chain nothing is known.
 const FIRST: u64 = 8;
 const SECOND: u64 = 64;
 /// A version takes at least one of so many parts of what the one before took.
 const LATER: u64 = 4;
 
-/// Bytes that so many new ones take at least, going by the version before. It errs on the low side: to be refused where
+/// Least bytes that so many new ones take, going by the version before. It errs on the low side: to be refused where
 /// there is room is worse than to find out late that there is none.
 fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
     let share = |part: u64, of: u64| (u128::from(new) * u128::from(part) / u128::from(of.max(1))) as u64;
@@ -45,8 +44,8 @@ fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
 }
 
 impl Repo {
-    /// Does what stores files; where the disk is full, and the settings say so, waits for room and does it again.
-    /// Nothing is held meanwhile, so that a collection can make room.
+    /// Runs `store`; where the disk is full, and the settings say so, waits for room and runs it again. No lock is held
+    /// meanwhile, so that a collection can make room.
     ///
     /// # Errors
     /// Those of `store`.
@@ -89,7 +88,7 @@ impl Repo {
         }
     }
 
-    /// Returns when there may be room, or with the error where it is waited for no more.
+    /// Returns when there may be room, or with the error once the caller gives up waiting.
     fn wait_for_room(&self, full: RepoError, progress: &dyn Progress) -> Result<()> {
         let before = self.room()?;
         let enough = match &full {

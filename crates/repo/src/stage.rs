@@ -16,13 +16,13 @@ use crate::{
 use mdl_objects::Id;
 use std::time::SystemTime;
 
-/// Prefix of the notes of what is held for the time of grace.
+/// Prefix of the notes of objects kept for the time of grace.
 const STAGED: Prefix = Prefix::fixed("staged/");
 const HEADER: &str = "mdl staged 1";
 
 impl Repo {
-    /// Stores files durably without making a version of them: differences are taken to the version that `branch` (or
-    /// HEAD) stands at. What is never joined is collected by `gc` once its grace period is over.
+    /// Stores files durably without making a version of them: deltas are taken to the version at the tip of `branch`
+    /// (or HEAD). Files that are never joined are collected by `gc` once their grace period is over.
     ///
     /// # Errors
     /// Damaged or unsuitable files; an I/O error.
@@ -58,8 +58,7 @@ impl Repo {
         }
         drop(ingest);
         go_on(progress, STORING)?;
-        // What is in a pack that is new is kept for the time of grace by that. What was stored before may be in an
-        // old one.
+        // New packs are kept for the time of grace anyway. Objects stored before may be in an old pack.
         let before = |id: &Id| pack.get(id).is_none();
         let before: Vec<Id> = done.iter().filter_map(Stored::id).filter(before).collect();
         transaction.publish(pack)?;
@@ -82,10 +81,10 @@ fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> 
     transaction.note(&key, &note, objects)
 }
 
-/// What staged files hold on to.
+/// Ids that staged files keep alive.
 ///
 /// # Errors
-/// A note that a newer program wrote; an I/O error. One that is damaged holds nothing.
+/// A note that a newer program wrote; an I/O error. One that is damaged keeps nothing.
 pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     let mut roots = Vec::new();
     for stored in storage.list(&STAGED)?.into_iter().filter(|s| s.modified > horizon) {

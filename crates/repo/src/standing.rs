@@ -13,7 +13,7 @@ use mdl_objects::Id;
 use std::{fs, path::Path};
 
 impl Repo {
-    /// The version that the work tree's files were taken from or committed as; none: of none.
+    /// The version that the work tree's files were taken from or committed as; none: they come from none.
     ///
     /// # Errors
     /// Damaged refs; an I/O error.
@@ -64,7 +64,7 @@ impl Repo {
         }
     }
 
-    /// Whether a commit of the files in `source` to `branch` (none: HEAD's) is one of the work tree to where HEAD is.
+    /// Whether a commit of the files in `source` to `branch` (none: HEAD's) commits the work tree to where HEAD is.
     pub(crate) fn is_of_work_tree(&self, source: &Path, branch: Option<&str>) -> Result<bool> {
         let of_it = |work: &Path| source == work || fs::canonicalize(source).is_ok_and(|source| source == work);
         Ok(self.work().is_some_and(of_it)

@@ -34,17 +34,17 @@ impl Change {
     }
 }
 
-/// What became of a work tree.
+/// The state of a work tree.
 #[derive(Debug)]
 pub struct Survey {
     /// Differences to the work-tree base ([`Repo::files_of`]: HEAD's version, unless another user moved it), by path.
     pub changes: Vec<(String, Change)>,
-    /// Why some of what is there cannot be committed.
+    /// Why some of its files cannot be committed.
     pub problems: Vec<RepoError>,
 }
 
 impl Repo {
-    /// Differences of the work tree to the version that it is of, by path.
+    /// Differences of the work tree to its base, by path.
     ///
     /// # Errors
     /// A bare repository; an I/O error.

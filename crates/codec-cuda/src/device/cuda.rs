@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Bytes of one of a stream's two halves of pinned memory, through which downloads go.
 const HALF: usize = 4 << 20;
-/// One part in so many of the device's memory is left to others.
+/// One part in so many of the device's memory is left to other processes.
 const SPARED: usize = 16;
 /// Least compute capability: kernels use what Ampere brought.
 const LEAST: (i32, i32) = (8, 0);
@@ -29,7 +29,7 @@ pub(crate) struct Cuda {
     context: Arc<CudaContext>,
     name: String,
     arch: u32,
-    /// Whose context it is: a forked child has none.
+    /// The process that made the context: a forked child has none.
     process: u32,
     streams: RwLock<Vec<Lines>>,
     functions: RwLock<HashMap<Kernel, CudaFunction>>,
@@ -59,8 +59,8 @@ impl fmt::Debug for Cuda {
     }
 }
 
-/// What this thread had current, which it has again when this is dropped: PyTorch takes it for the device that its user
-/// chose.
+/// The context that this thread had current, made current again when this is dropped: PyTorch takes it for the device
+/// that its user chose.
 struct Before(Option<sys::CUcontext>);
 
 impl Before {
@@ -191,7 +191,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// What this device is, in numbers, for reports.
+    /// Counts and sizes of the device, for reports.
     pub(crate) fn facts(&self) -> Result<[(&'static str, u64); 3]> {
         self.enter()?;
         let one = |a| self.context.attribute(a).map(|v| v.max(0) as u64).map_err(failed);
@@ -212,7 +212,7 @@ impl Driver for Cuda {
         let _before = Before::now();
         self.enter()?;
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
-        // Training that finds no memory dies; a commit goes another way.
+        // Training that finds no memory dies; a commit can go on with the CPU.
         if free < len.saturating_add(total / SPARED) {
             return Err(DeviceError::OutOfMemory { wanted: len });
         }
@@ -296,7 +296,8 @@ impl Driver for Cuda {
             };
         }
         let config = LaunchConfig { grid_dim: (grid.0, grid.1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
-        // SAFETY: the kernel's parameters are these, and touch what its module has checked (the invariant of addresses).
+        // SAFETY: the kernel's parameters are these, and touch what its module has checked (the invariant of
+        // addresses).
         let start = || unsafe { launch.launch(config) }.map(|_| ());
         self.timed(kernel.name, &lines.stream, start)
             .map_err(|e| DeviceError::Kernel { name: kernel.name.to_owned(), why: format!("{:?}", e.0) })

@@ -26,7 +26,7 @@ pub(crate) enum Arg {
     U32(u32),
 }
 
-/// What a device must be able to do. Work on a stream is asynchronous where nothing else is said.
+/// Operations of a device. Work on a stream is asynchronous where nothing else is said.
 ///
 /// Invariant of all addresses: they are of memory that `alloc` gave, or that the engine's caller vouches for, and the
 /// length that goes with them lies in it. `Session` keeps it for its buffers; a kernel touches no more than the comment

@@ -138,7 +138,8 @@ impl Driver for Shim {
             })
             .collect();
         let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
-        // SAFETY: the kernel's parameters are these, by the invariant that its module keeps; they live until it returns.
+        // SAFETY: the kernel's parameters are these, by the invariant that its module keeps; they live until it
+        // returns.
         let run = || unsafe { mdl_shim_launch(name.as_ptr(), grid.0, grid.1, threads, params.as_mut_ptr()) };
         match self.timed(kernel.name, run) {
             0 => Ok(()),

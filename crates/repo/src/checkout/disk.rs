@@ -78,7 +78,7 @@ pub(super) fn make_dirs(dir: &Path, root: &Path) -> Result<()> {
     if dir.is_dir() || !dir.starts_with(root) { Ok(()) } else { fs::create_dir_all(dir).map_err(failed) }
 }
 
-/// Removes the directories that a file that went leaves empty.
+/// Removes directories that are empty once a file was removed.
 pub(super) fn remove_empty(path: &Path, root: &Path) {
     let mut dir = path.parent();
     while let Some(d) = dir.filter(|d| d.starts_with(root) && *d != root) {

@@ -47,7 +47,7 @@ impl Repo {
         Ok(())
     }
 
-    /// HEAD must not come to be on a branch that is gone, or whose files these are not.
+    /// HEAD must not get onto a branch that was deleted, or whose files are not in the work tree.
     fn refuse_another_tip(&self, head: &Head, expected: Option<Id>) -> Result<()> {
         let found = self.refs.tip(head)?;
         match head {

@@ -32,7 +32,7 @@ fn is_executable(path: &Path) -> Result<bool> {
 }
 
 impl Repo {
-    /// What a file is, whatever is remembered of it; none if it is written to meanwhile.
+    /// The object that a file is, whatever the stat cache says; none if it is written to meanwhile.
     pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
         let policy = Policy { max_depth: 0, allow_damaged: true };
         let (sink, progress) = (Sink::Ids, &crate::Silent);
@@ -49,8 +49,8 @@ impl Repo {
         Ok((!after.written_since(&state)).then_some(Read { file: (found.mode, found.id), executable, state, told }))
     }
 
-    /// The file as it is, if that is what a version holds. What is remembered of it is not asked, since it is about to
-    /// go.
+    /// The file as it is, if that is what a version holds. The stat cache is not asked, since the file is about to be
+    /// removed.
     pub(super) fn clean(&self, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
         let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
             return Ok(None);
@@ -60,7 +60,7 @@ impl Repo {
     }
 
     /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not
-    /// enough: they may be what a commit left that did not come about, and go with the next collection.
+    /// enough: an aborted commit may have left them, and the next collection then deletes them.
     pub(super) fn in_no_version(&self, files: HashMap<String, (Mode, Id)>) -> Result<Vec<String>> {
         let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
         let mut seen = HashSet::new();
@@ -68,7 +68,7 @@ impl Repo {
             let pruned = self.pruned()?;
             for step in self.history(&self.tips()?)? {
                 let step = step?;
-                // What is pruned goes, so it is not a place where bytes are safe.
+                // Contents of pruned versions will be deleted, so bytes are not safe there.
                 if pruned.get(&step.id).is_some() {
                     continue;
                 }
@@ -96,7 +96,7 @@ impl Repo {
         Ok(tips)
     }
 
-    /// Strikes out what is anywhere below a tree; trees seen before are passed over.
+    /// Removes from the list what is anywhere below a tree; trees seen before are skipped.
     fn strike(&self, tree: &Id, wanted: &mut HashSet<(Mode, Id)>, seen: &mut HashSet<Id>) -> Result<()> {
         let mut stack = vec![*tree];
         while let Some(id) = stack.pop() {

@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What became of it.
+/// What happened to the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     Kept(Option<PathBuf>),
 }
 
-/// Whether a file that has no name that others know is what was looked at.
+/// Whether a file under a name that no other process knows is the one that was looked at.
 pub(super) type StillHeld<'a> = &'a dyn Fn(&Path) -> Result<bool>;
 
 /// Renames; `None` where the file system cannot do it in this way.
@@ -47,7 +47,7 @@ pub(super) fn place(new: Temporary, path: &Path, expected: &Expected, held: Stil
     match expected {
         Expected::Anything => {}
         Expected::Held(_) if is_there(path) => return exchange(new, path, held),
-        // Gone meanwhile, it is in the way no more.
+        // Deleted meanwhile, it is no longer in the way.
         Expected::Absent | Expected::Held(_) => match rename(&new.0, path, RenameFlags::NOREPLACE)? {
             Some(Ok(())) => {
                 std::mem::forget(new);
@@ -78,7 +78,7 @@ fn exchange(new: Temporary, path: &Path, held: StillHeld<'_>) -> Result<Outcome>
         Some(done) => done.map_err(cannot("write", path))?,
     }
     let aside = new.0.clone();
-    // From here on the temporary name is that of what was there, which must not go by accident.
+    // From here on the temporary name has the old file, which must not be deleted by accident.
     std::mem::forget(new);
     if held(&aside).unwrap_or(false) {
         return fs::remove_file(&aside).map(|()| Outcome::Done).map_err(cannot("remove", &aside));
@@ -92,7 +92,7 @@ fn exchange(new: Temporary, path: &Path, held: StillHeld<'_>) -> Result<Outcome>
     }
 }
 
-/// Takes a file away.
+/// Removes a file.
 pub(super) fn take_away(path: &Path, expected: &Expected, held: StillHeld<'_>) -> Result<Outcome> {
     let gone = |done: io::Result<()>| match done {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(cannot("remove", path)(e)),

@@ -37,7 +37,7 @@ pub(super) fn need_room(jobs: &[Job<'_>], gone: &[(&str, PathBuf, Expected)], di
     }
 }
 
-/// Bytes on the disk that come free with a name.
+/// Bytes on the disk that are freed with a name.
 fn taken(path: &Path) -> u64 {
     let found = fs::symlink_metadata(path).ok().filter(|found| found.nlink() == 1);
     found.map_or(0, |found| found.blocks().saturating_mul(BLOCK))

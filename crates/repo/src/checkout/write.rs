@@ -49,8 +49,8 @@ impl Touched {
         for dir in &self.0 {
             let done = File::open(dir).and_then(|d| d.sync_all());
             match done.map_err(|e| (e.kind(), e)) {
-                // It went with its last file, and perhaps a file has its name, or that of one above; some file systems
-                // sync no directories, or let only their owners open them.
+                // It was removed with its last file, and perhaps a file has its name, or that of one above; some file
+                // systems sync no directories, or let only their owners open them.
                 Err((kind, _)) if PASSED_OVER.contains(&kind) => {}
                 done => done.map_err(|(_, e)| RepoError::io(format!("cannot sync {}", dir.display()))(e))?,
             }
@@ -72,7 +72,7 @@ impl Repo {
         }
     }
 
-    /// Takes files away, and the directories that this leaves empty.
+    /// Removes files, and the directories that this leaves empty.
     pub(super) fn remove_all(
         &self,
         gone: &[(&str, PathBuf, Expected)],

@@ -21,7 +21,7 @@ use crate::{
 use mdl_objects::Id;
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// What a rank puts.
+/// The files of a rank, and where they go.
 #[derive(Clone, Debug, Default)]
 pub struct ShardRequest {
     /// The session, a name like a branch's; all ranks of one version give the same.
@@ -32,11 +32,11 @@ pub struct ShardRequest {
     pub paths: Vec<PathBuf>,
     /// Further files of it, wherever they are: in memory, on disk, or stored before by [`Repo::stage`].
     pub files: Vec<NewFile>,
-    /// The version that differences are taken to; none for where `branch` stands.
+    /// The version that deltas are taken to; none for the tip of `branch`.
     pub parent: Option<Id>,
     /// The branch that the version is for; none for HEAD's. It need not be there yet.
     pub branch: Option<String>,
-    /// Put even if there are no files: a rank that has none of the version is counted all the same.
+    /// Put even if there are no files: a rank without files of the version is counted all the same.
     pub allow_empty: bool,
     /// Take damaged checkpoint files as plain bytes.
     pub allow_damaged: bool,
@@ -67,15 +67,15 @@ pub struct Shard {
     pub pack: Option<PackId>,
 }
 
-/// What became of a rank's files.
+/// The stored files of a rank.
 struct Put {
     files: BTreeMap<String, Stored>,
     pack: Option<PackId>,
 }
 
 impl Repo {
-    /// Stores a rank's files durably, for `join_shards` to make a version of. What is never joined is collected by `gc`
-    /// once its time of grace is over.
+    /// Stores a rank's files durably, for `join_shards` to make a version of. Files that are never joined are collected
+    /// by `gc` once their time of grace is over.
     ///
     /// # Errors
     /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
