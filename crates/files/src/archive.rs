@@ -10,8 +10,8 @@ pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 
 /// The layout of a zip archive; `None` where it is neither kind of checkpoint.
 ///
-/// A broken archive is damaged only where its extension or its first entry says that it was a checkpoint: other
-/// people's broken zip files are none of our business.
+/// A broken archive is damaged only where its extension or its first entry says that it was a checkpoint: any other
+/// broken zip file is a plain file.
 pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, ScanError> {
     let directory = match zip::read(src) {
         Ok(directory) => directory,

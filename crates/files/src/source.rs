@@ -18,7 +18,7 @@ impl FileSource {
     /// Opens the file at `path` for reading.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn open(path: &Path) -> io::Result<FileSource> {
         FileSource::new(File::open(path)?)
     }
@@ -26,7 +26,7 @@ impl FileSource {
     /// Wraps a file that is already open.
     ///
     /// # Errors
-    /// What the file system says when asked for the length.
+    /// The file system's error when asked for the length.
     pub fn new(file: File) -> io::Result<FileSource> {
         let size = file.metadata()?.len();
         Ok(FileSource { file, size })

@@ -1,7 +1,7 @@
 //! Length limits of commits and tags, and how longer ones are shown.
 //!
-//! What is made is bounded; what was made before there were bounds is read as it is, and shown by its beginning where
-//! many are.
+//! New commits and tags are bounded; those made before there were bounds are read as they are, and cut where many are
+//! shown.
 
 use crate::{Commit, ObjectError, Tag};
 
@@ -32,10 +32,10 @@ impl Commit {
         metrics.chain(pairs).sum()
     }
 
-    /// Refuses a new version that says more than any may.
+    /// Refuses a new version with a field longer than its limit.
     ///
     /// # Errors
-    /// `TooLong` says what of it, and how long it may be.
+    /// `TooLong` names the field, its length and its limit.
     pub fn check_bounds(&self) -> Result<(), ObjectError> {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("metrics and metadata", self.metadata_len(), MAX_METADATA)?;
@@ -43,7 +43,7 @@ impl Commit {
         check("author's address", self.author.email.len(), MAX_NAME)
     }
 
-    /// Bytes of all that it says.
+    /// Bytes of all texts in it.
     pub fn said(&self) -> usize {
         let author = self.author.name.len() + self.author.email.len();
         let quality = self.quality.as_ref().map_or(0, String::len);
@@ -51,7 +51,8 @@ impl Commit {
         self.message.len() + self.metadata_len() + author + quality + parents + PER_PAIR
     }
 
-    /// Leaves of what is longer than any new version's the beginning, or nothing. Returns whether that was any.
+    /// Cuts fields that are longer than any new version's to their beginning, or to nothing. Returns whether there were
+    /// any.
     pub fn shorten(&mut self) -> bool {
         let mut cut = shorten(&mut self.message, MAX_MESSAGE);
         cut |= shorten(&mut self.author.name, MAX_NAME) | shorten(&mut self.author.email, MAX_NAME);
@@ -71,10 +72,10 @@ impl Commit {
 }
 
 impl Tag {
-    /// Refuses a new tag that says more than any may.
+    /// Refuses a new tag with a field longer than its limit.
     ///
     /// # Errors
-    /// `TooLong` says what of it, and how long it may be.
+    /// `TooLong` names the field, its length and its limit.
     pub fn check_bounds(&self) -> Result<(), ObjectError> {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("tagger's name", self.tagger.name.len(), MAX_NAME)?;
@@ -82,7 +83,7 @@ impl Tag {
     }
 }
 
-/// Leaves the beginning of a text of more than `most` bytes. Returns whether it was one.
+/// Cuts a text of more than `most` bytes to its beginning. Returns whether it was one.
 pub fn shorten(text: &mut String, most: usize) -> bool {
     if text.len() <= most {
         return false;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const VERSION: u8 = 1;
 
-/// Who, and when.
+/// Name, address and time of a commit's or tag's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// Name.
@@ -54,7 +54,7 @@ pub struct Summary {
     pub stored_bytes: u64,
 }
 
-/// What a run that goes on from a version gets back.
+/// What a run resumed from a version gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Resume {
@@ -109,7 +109,7 @@ pub struct Commit {
     pub report: Option<Id>,
     /// The version the run was restored from before it trained up to this one.
     pub resumed_from: Option<Id>,
-    /// JSON: under which contract a lossy version was made, what was measured, and where the next search begins.
+    /// JSON: the policy of a lossy version, what was measured, and where the next search begins.
     pub quality: Option<String>,
     /// Blobs that `quality` speaks of.
     pub side: Vec<Id>,

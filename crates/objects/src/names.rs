@@ -6,7 +6,7 @@ use std::collections::HashSet;
 /// What is put behind the name of a storage that a tensor on it goes by.
 const STORAGE: &str = "#storage";
 
-/// What a name means in a file.
+/// What a tensor name stands for in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named<'a> {
     /// A tensor as it is stored.

@@ -11,7 +11,7 @@ pub struct Tag {
     pub target: Id,
     /// The tag's name.
     pub name: String,
-    /// Who tagged, and when.
+    /// Author and time.
     pub tagger: Signature,
     /// Message.
     pub message: String,

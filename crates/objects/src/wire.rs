@@ -15,14 +15,14 @@ pub enum ObjectError {
     /// The object was written by a newer version.
     #[error("object version {0} is newer than this program reads")]
     Version(u8),
-    /// A new version or tag says more than any may.
+    /// A new version or tag has a field longer than its limit.
     #[error("the {what} has {len} bytes; {most} are the most")]
     TooLong {
-        /// What of it.
+        /// The field.
         what: &'static str,
-        /// How long it is.
+        /// Its length.
         len: usize,
-        /// How long it may be.
+        /// Its limit.
         most: usize,
     },
     /// A name that could not be checked out safely.

@@ -30,9 +30,9 @@ pub struct TensorHeader {
     pub dtype: Dtype,
     /// Dimensions.
     pub shape: Vec<u64>,
-    /// The tensor that delta segments are differences to.
+    /// The base of delta segments.
     pub base: Option<Id>,
-    /// That tensor's base when this one was stored, where segments need it too.
+    /// The base's own base when this tensor was stored (the grandparent), where segments need it too.
     pub grand: Option<Id>,
     /// Offset in the payload and length of each encoded segment.
     pub segments: Vec<(u64, u32)>,

@@ -1,7 +1,7 @@
 //! Fsck of objects: decodes every copy of every object and hashes it.
 //!
-//! Tensors are taken by families: one stored whole and all its deltas, decoded segment by segment down the tree, so
-//! that each payload is decoded once however long the chains are, and few segments are in memory.
+//! Tensors are taken by families: a chain root and all its deltas, decoded segment by segment down the tree, so that
+//! each payload is decoded once however long the chains are, and few segments are in memory.
 
 use super::{Bad, is_node};
 use crate::{
@@ -17,8 +17,8 @@ use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Copies of objects, of all these, that do not decode to what their id says. What stands on a tensor that is not among
-/// them is passed over.
+/// Finds copies, of all these, that do not decode to what their id says. Deltas on a tensor that is not among them are
+/// skipped.
 pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
     let (tensors, others): (Vec<Slot>, Vec<Slot>) =
         sound.into_iter().partition(|s| catalog.record(*s).kind == Kind::Tensor);
@@ -57,7 +57,7 @@ struct Families<'a> {
     children: HashMap<Slot, Vec<Slot>>,
 }
 
-/// What a delta stands on: a tensor, and its decoded segment.
+/// The base of a delta, and its decoded segment.
 type Below<'a> = (Id, &'a [u8]);
 
 /// A copy while its family is decoded.
@@ -127,7 +127,7 @@ impl Families<'_> {
             });
             let above = node.parent.and_then(|p| nodes.get(p)).is_some_and(|p| p.failed.is_some());
             bad.extend(found.clone().filter(|_| !above));
-            // Parents come before their children: whatever stands on damage is not reported for itself.
+            // Parents come before their children: deltas on a damaged base are not reported themselves.
             let failed = found.or_else(|| nodes.get(node.parent.filter(|_| above)?)?.failed.clone());
             if let Some(node) = nodes.get_mut(at) {
                 node.failed = failed;
@@ -171,7 +171,7 @@ impl Families<'_> {
     fn header(&self, slot: Slot, root: Slot, dtype: Option<Dtype>) -> Result<TensorHeader> {
         let header = self.odb.header(&self.catalog.location(slot))?;
         let (record, first) = (self.catalog.record(slot), self.catalog.record(root));
-        // As a reader does, who refuses such a chain even where it would decode.
+        // As readers do, which refuse such a chain even where it would decode.
         if record.logical != first.logical || dtype.is_some_and(|d| d != header.dtype) {
             let what = format!("tensor {}", record.id.short());
             return Err(RepoError::corrupt(what, "its base has another length or dtype"));
@@ -179,7 +179,7 @@ impl Families<'_> {
         Ok(header)
     }
 
-    /// Decodes a segment of a copy and of everything that stands on it.
+    /// Decodes a segment of a copy and of all deltas on it.
     fn segment(&self, nodes: &mut [Node], mut at: usize, index: usize, below: [Option<Below<'_>>; 2]) {
         let mut owned: [Option<(Id, Vec<u8>)>; 2] = [None, None];
         loop {

@@ -47,7 +47,7 @@ pub struct Problem {
     pub what: String,
     /// What is wrong with it.
     pub reason: String,
-    /// Where a user meets it (the first 10,000 places). Empty: nowhere; everything that a ref reaches is whole.
+    /// Places where it shows (the first 10,000). Empty: none; everything that a ref reaches is whole.
     pub affected: Vec<Affected>,
 }
 
@@ -112,7 +112,7 @@ impl Repo {
         progress.begin("checking stored bytes", catalog.bytes());
         let (torn, mut bad) = packs::check(&catalog, storage, progress);
         progress.end();
-        // What was passed over for being stopped is not known to be sound.
+        // Copies skipped because the check was stopped are not known to be sound.
         go_on(progress, WHAT)?;
         problems.extend(torn);
         if !quick {
@@ -137,11 +137,12 @@ impl Repo {
                 problems.push(problem("pruned".to_owned(), e));
                 Pruned::default()
             });
-            // What a collection took of a pruned version is no damage; as long as it took nothing, all must be whole.
+            // Contents of a pruned version that a collection deleted are no damage; as long as it deleted none, all
+            // must be there.
             let gone = retain::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
             trace.gone = gone;
-            // What another place was seen to have comes first: it need not be here.
+            // Objects that a remote was seen to have come first: they need not be here.
             let (noted, others): (Vec<&Root>, Vec<&Root>) = roots.all.iter().partition(|r| r.name.starts_with(REMOTES));
             noted.into_iter().for_each(|r| trace.root(r));
             if catalog.partial {
@@ -210,7 +211,7 @@ fn logical(catalog: &Catalog) -> u64 {
 /// One problem for each damaged copy; returns which objects cannot be read for it: the object, unless readers take
 /// another copy, and every tensor with it in its chain.
 fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap<u32, Vec<usize>> {
-    // By the copy that a reader takes for what they are differences to.
+    // By the copy that a reader takes for their delta base.
     let mut dependents: HashMap<Slot, Vec<Slot>> = HashMap::new();
     if !bad.is_empty() {
         for best in (0..catalog.len() as u32).map(|n| catalog.best(n)) {
@@ -251,7 +252,7 @@ fn name(record: &Record) -> String {
     format!("{} {}", record.kind, record.id.short())
 }
 
-/// Kinds that hold references.
+/// Kinds of objects that refer to others.
 fn is_node(kind: Kind) -> bool {
     !matches!(kind, Kind::Blob | Kind::Tensor)
 }

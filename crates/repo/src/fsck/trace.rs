@@ -49,12 +49,12 @@ pub(super) struct Trace<'a> {
     progress: &'a dyn Progress,
     /// Commits whose contents need not be there.
     pub gone: Gone,
-    /// Of a partial repository: commits that were made here, and that no other place is known to have.
+    /// Of a partial repository: commits that were made here, and that no remote is known to have.
     pub made_here: HashSet<Id>,
     /// Their contents, to be followed last: all of them must be here.
     own: Vec<(Id, Commit)>,
     is_own: bool,
-    /// Of a partial repository: objects that are at another place.
+    /// Of a partial repository: objects that are at a remote.
     pub not_fetched: HashSet<Id>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Trace<'a> {
     /// Checks what the commits that were made here name, once everything else has been followed.
     pub fn own(&mut self) {
         self.is_own = true;
-        // What others name may be elsewhere, and was passed over.
+        // Objects that other commits name may be at a remote, and were skipped.
         self.known.clear();
         for (id, commit) in std::mem::take(&mut self.own) {
             self.contents(id, &commit);

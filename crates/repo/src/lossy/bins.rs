@@ -54,7 +54,7 @@ fn group(role: Role) -> usize {
 }
 
 impl Shelves {
-    /// Knows the parent's codebooks, and nothing yet of the model.
+    /// Starts with the parent's codebooks, and knows nothing yet of the model.
     pub fn of_parent(parent: Option<Books>) -> Shelves {
         Shelves { parent, ..Shelves::default() }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Prepared {
     pub parent: Option<Id>,
     /// Files to store in place of the user's, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
-    /// Most deltas between a tensor and one stored whole.
+    /// Longest delta chain of a tensor.
     pub max_depth: u8,
     /// What the user's files were like before they were read.
     pub states: HashMap<String, FileState>,
@@ -65,7 +65,7 @@ pub(super) struct Setting<'a> {
     before: moments::Replaced,
 }
 
-/// What a search came to.
+/// The outcome of a search.
 #[derive(Default)]
 struct Found {
     choice: Option<Choice>,
@@ -257,7 +257,7 @@ impl<'a> Setting<'a> {
         Ok(found)
     }
 
-    /// One run of the search: what is smallest of all that passes, and where the next search begins.
+    /// One search pass: the smallest candidate of all that pass, and where the next search begins.
     fn walk(
         &self,
         hearing: &mut Hearing<'_, '_>,

@@ -76,7 +76,7 @@ impl<'c, 'a> Hearing<'c, 'a> {
         }
     }
 
-    /// What of the allowance a candidate that this run had judged uses up.
+    /// The part of the allowance used up by a candidate that this pass had judged.
     pub fn used(&self, choice: &Choice) -> f64 {
         if !self.asked.iter().any(|(c, verdict)| c == choice && *verdict) {
             return f64::INFINITY;
@@ -94,7 +94,7 @@ impl<'c, 'a> Hearing<'c, 'a> {
         self.court.maker.shelves.has_parent_of(config)
     }
 
-    /// The trials that this run asked for, in order, then those that were measured ahead and not asked for.
+    /// The trials that this pass asked for, in order, then those that were measured ahead and not asked for.
     pub fn trials(&self) -> Vec<Trial> {
         let asked = self.asked.iter().filter_map(|(choice, verdict)| {
             let trial = self.court.trial(choice)?;

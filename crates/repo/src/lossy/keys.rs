@@ -36,7 +36,7 @@ pub enum BinsSearch {
     Cube,
 }
 
-/// What becomes of optimizer moments.
+/// How optimizer moments are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Moments {
@@ -127,7 +127,7 @@ impl BinsPolicy {
     }
 }
 
-/// What is used where nothing can be measured.
+/// The fixed configuration, for commits without an evaluator.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixed {

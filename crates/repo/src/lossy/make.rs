@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is to be made.
+/// One choice of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Choice {
     /// Steps 2^(sixteenths / 16) times the allocation's.
@@ -37,7 +37,7 @@ pub(crate) enum Choice {
 /// A candidate.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// Holds what a checkout would give.
+    /// The directory with what a checkout would give.
     pub dir: PathBuf,
     /// Where the changed files are, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
@@ -65,7 +65,7 @@ pub(crate) struct Maker<'a> {
     /// The parent's tensors, file by file.
     pub bases: &'a [Bases],
     pub max_depth: u8,
-    /// What candidates are sized against.
+    /// The decoded bases that candidates are sized against.
     pub decoded: Decoded,
     pub shelves: Shelves,
     /// Files in which something other than weights was already replaced.
@@ -123,8 +123,8 @@ impl Maker<'_> {
         let raw = self.model.read(part)?;
         let label = self.model.label(part);
         let extent = &part.extent;
-        // What the repository has costs nothing as it is: a checked-out version that is committed again stays what it
-        // was.
+        // A tensor that the repository has costs nothing as it is: a checked-out version that is committed again stays
+        // as it was.
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
         if self.odb.contains(&id)? {
             return Ok(());

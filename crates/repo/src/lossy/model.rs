@@ -26,7 +26,7 @@ pub(crate) fn moment(name: &str) -> Option<(String, Moment)> {
     Some((rest.join("."), found))
 }
 
-/// What may become of a tensor.
+/// How a lossy commit treats a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     /// It stays as it is.

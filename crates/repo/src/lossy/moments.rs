@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-/// What became of the moments.
+/// The outcome for the moments.
 #[derive(Debug, Default)]
 pub(crate) struct Replaced {
     /// The files that hold them, by their name in the tree.

@@ -31,7 +31,7 @@ pub const BUILT_IN: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// What a rule says of the tensors it matches.
+/// The effect of a rule on the tensors it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every bit is kept.
@@ -63,9 +63,9 @@ pub struct Policy {
     pub bins: BinsPolicy,
     /// Optimizer moments.
     pub moments: Moments,
-    /// What is used where nothing can be measured.
+    /// The fixed configuration, for commits without an evaluator.
     pub fixed: Option<Fixed>,
-    /// Most deltas between a tensor and one stored whole; where the repository's `delta.max_depth` is larger, that.
+    /// Longest delta chain of a tensor; where the repository's `delta.max_depth` is larger, that.
     pub max_depth: u8,
     rules: Vec<Rule>,
 }
@@ -149,7 +149,7 @@ impl Policy {
         }
     }
 
-    /// What the first rule that matches says of a tensor, by its name or by `FILE:NAME`.
+    /// The treatment by the first rule that matches a tensor, by its name or by `FILE:NAME`.
     pub fn verdict(&self, path: &str, name: &str) -> Option<Verdict> {
         let full = format!("{path}:{name}");
         let found = self.rules.iter().find(|r| r.glob.is_match(name) || r.glob.is_match(&full));

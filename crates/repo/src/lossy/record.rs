@@ -20,10 +20,10 @@ pub struct Quality {
     pub gate: String,
     /// `lower-is-better` or `higher-is-better`.
     pub direction: String,
-    /// What the evaluator said of the exact checkpoint; none: nothing was measured.
+    /// The evaluator's number for the exact checkpoint; none: nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<f64>,
-    /// What it said of what was committed.
+    /// The evaluator's number for what was committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<f64>,
     /// The worst number that would have passed.
@@ -44,7 +44,7 @@ pub struct Quality {
     /// Optimizer moments: `exact`, `log8`, `log4` or `factored`.
     #[serde(default)]
     pub moments: String,
-    /// What did not go as the policy would have it.
+    /// Deviations from the policy, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Where the next search begins.
@@ -69,7 +69,7 @@ pub(crate) struct State {
     /// The lattice's parameter, in sixteenths of an octave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lattice: Option<i32>,
-    /// Place on the ladder of bins, or in the cube.
+    /// Level of the bins' parameter, or place in the cube.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bins: Option<Vec<usize>>,
     /// The cube's metric.

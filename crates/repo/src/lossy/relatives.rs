@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 /// Bytes that are kept decoded in one search; what does not fit is decoded anew for each candidate.
 pub(crate) const BUDGET: usize = 1 << 30;
 
-/// Tensors with what is below them; none where they stand alone.
+/// Tensors with their decoded bases; none where they have none.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     kept: HashMap<(usize, u64), Option<Arc<Pair>>>,
@@ -19,12 +19,12 @@ pub(crate) struct Decoded {
 }
 
 impl Decoded {
-    /// Nothing yet; later at most `budget` bytes.
+    /// Empty; later at most `budget` bytes.
     pub fn within(budget: usize) -> Decoded {
         Decoded { kept: HashMap::new(), left: budget }
     }
 
-    /// What is below a part: as it was decoded before, else from `decode`.
+    /// The bases of a part: as decoded before, else from `decode`.
     pub fn of(&mut self, part: &Part, decode: impl FnOnce() -> Option<Pair>) -> Option<Arc<Pair>> {
         let key = (part.file, part.extent.offset);
         if let Some(pair) = self.kept.get(&key) {

@@ -128,7 +128,7 @@ impl Sensitivity {
     }
 }
 
-/// Elements as f32 (f64 is rounded); of integers what they count.
+/// Elements as f32 (f64 is rounded, integers are converted).
 pub(crate) fn widen(dtype: Dtype, bytes: &[u8]) -> Vec<f32> {
     let mut wide = Vec::new();
     to_f64(dtype, bytes, &mut wide);

@@ -89,7 +89,7 @@ impl Repo {
         }
     }
 
-    /// Keeps a policy under a name. Returns the id of its text.
+    /// Stores a policy under a name. Returns the id of its text.
     ///
     /// # Errors
     /// A bad name or policy; `Conflict` where another changed it meanwhile; an I/O error.
@@ -112,7 +112,7 @@ impl Repo {
         Ok(id)
     }
 
-    /// Takes the repository's own policy of this name away; a built-in one of the same name is in force again.
+    /// Removes the repository's own policy of this name; a built-in one of the same name is in force again.
     ///
     /// # Errors
     /// There is none; an I/O error.

@@ -13,20 +13,20 @@ use std::path::Path;
 /// Candidates made on a guess, only for their size, for each that the evaluator measures side by side.
 const MADE_AHEAD: usize = 4;
 
-/// What a candidate came to.
+/// The outcome for a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// The configuration in words.
     pub configuration: String,
     /// Bytes that storing the weights would take.
     pub bytes: u64,
-    /// What the evaluator said; none: it was not asked, or could not say.
+    /// The evaluator's number; none: it was not asked, or could not say.
     pub measured: Option<f64>,
     /// Whether the evaluator was asked.
     pub evaluated: bool,
     /// Whether the gate lets it through.
     pub passes: bool,
-    /// Whether it was measured beside others on a guess, and the search came to do without it.
+    /// Whether it was measured ahead on a guess, and the search never asked for it.
     pub ahead: bool,
     /// Largest deviation of a weight.
     pub max_abs: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Court<'a> {
     trials: Vec<(Choice, Trial)>,
     /// Those whose directories are there, the oldest first: at most as many as are measured side by side.
     there: Vec<Standing>,
-    /// What is to be measured next: it stays.
+    /// Candidates to be measured next: their directories stay.
     wanted: Vec<Choice>,
     /// How many may still be made on a guess.
     to_spare: usize,
@@ -109,7 +109,8 @@ impl<'a> Court<'a> {
         }
     }
 
-    /// Measures what the search asks for, and beside it what it may ask for next. `walk` is the search.
+    /// Measures the candidates that the search asks for, and beside them those it may ask for next. `walk` is the
+    /// search.
     pub fn round<T>(
         &mut self,
         first: Choice,
@@ -119,7 +120,7 @@ impl<'a> Court<'a> {
         self.wanted = vec![first];
         self.to_spare = if width > 1 { width * MADE_AHEAD } else { 0 };
         let batch = ahead(first, width, |guesses| {
-            // An error on a guess is none of the search, which may never come there.
+            // An error of a guess is not the search's, which may never get there.
             let Err(Halt::Unknown(next)) = walk(&mut Hearing::new(self, guesses)) else {
                 return None;
             };
@@ -137,12 +138,12 @@ impl Court<'_> {
         self.evaluator.width().max(1)
     }
 
-    /// What is known of a candidate.
+    /// The trial of a candidate, if there is one.
     pub fn trial(&self, choice: &Choice) -> Option<&Trial> {
         self.trials.iter().find(|(c, _)| c == choice).map(|(_, t)| t)
     }
 
-    /// All that is known.
+    /// All trials.
     pub fn known(&self) -> impl Iterator<Item = &(Choice, Trial)> {
         self.trials.iter()
     }

@@ -22,7 +22,7 @@ pub(super) struct Gather<'a> {
     commits: HashMap<Id, Option<(u64, Vec<Id>)>>,
 }
 
-/// What a name stands for, added up.
+/// Sums under a name.
 #[derive(Default)]
 pub(super) struct Sum {
     pub versions: u64,

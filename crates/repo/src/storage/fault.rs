@@ -36,7 +36,7 @@ struct State {
     dead: AtomicBool,
 }
 
-/// What becomes of one change.
+/// The outcome of one change.
 enum Verdict {
     Go,
     GoThenFail,

@@ -16,7 +16,7 @@ const MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Cow<'static, str>);
 
-/// What keys have in common: nothing, or a key and a `/` behind it.
+/// A common prefix of keys: empty, or a key and a `/` behind it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix(Cow<'static, str>);
 
@@ -50,7 +50,7 @@ fn refused(text: &str) -> RepoError {
 }
 
 impl Key {
-    /// A key that the program itself writes down; in a constant the compiler checks it.
+    /// A key that is fixed in the program; in a constant the compiler checks it.
     ///
     /// # Panics
     /// It is none.
@@ -74,17 +74,17 @@ impl Key {
         &self.0
     }
 
-    /// What the keys below this one begin with.
+    /// The prefix of the keys below this one.
     pub fn below(&self) -> Prefix {
         Prefix(Cow::Owned(format!("{}/", self.0)))
     }
 }
 
 impl Prefix {
-    /// What every key begins with.
+    /// The empty prefix, of every key.
     pub const ALL: Prefix = Prefix(Cow::Borrowed(""));
 
-    /// A prefix that the program itself writes down; in a constant the compiler checks it.
+    /// A prefix that is fixed in the program; in a constant the compiler checks it.
     ///
     /// # Panics
     /// It is none.
@@ -108,7 +108,7 @@ impl Prefix {
         &self.0
     }
 
-    /// The key of what is called by a hash. Hexadecimal digits are in every key, and `suffix` is the program's own.
+    /// The key named by a hash. Hexadecimal digits are valid in every key, and `suffix` is fixed in the program.
     pub fn hashed(&self, hash: &Id, suffix: &'static str) -> Key {
         Key(Cow::Owned(format!("{}{hash}{suffix}", self.0)))
     }

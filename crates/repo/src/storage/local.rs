@@ -34,7 +34,7 @@ pub(super) fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoE
     RepoError::io(format!("cannot {what} {}", path.display()))
 }
 
-/// So that opening follows no link to what a key does not name, and waits for no other end of a pipe.
+/// Makes opening follow no link out of a key, and wait for no other end of a pipe.
 pub(super) fn plainly(options: &mut OpenOptions) -> &mut OpenOptions {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     options.custom_flags(flags.bits().cast_signed())
@@ -210,7 +210,7 @@ impl Drop for LocalUpload {
     fn drop(&mut self) {
         // In a forked child it is the parent's.
         if self.live && self.file.is_ours() {
-            // Best effort: what stays behind is found by `sweep_uploads`.
+            // Best effort: `sweep_uploads` finds files that stay behind.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -324,7 +324,7 @@ impl Storage for LocalStorage {
         match fs::remove_file(&path) {
             Ok(()) => {
                 let mut dir = path.parent();
-                // `a/b` that is gone must not stand in the way of a new `a`; top-level directories stay.
+                // An empty directory `a` left by `a/b` must not be in the way of a new `a`; top-level directories stay.
                 while let Some(empty) = dir.filter(|d| d.strip_prefix(&self.root).is_ok_and(|r| r.iter().count() > 1)) {
                     match fs::remove_dir(empty) {
                         Err(e) if e.kind() != io::ErrorKind::NotFound => break,

@@ -12,9 +12,9 @@ use std::{
 
 /// Its file, in the repository's own directory beside this work tree.
 const LOCK: &str = "work.lock";
-/// Between two tries.
+/// Pause between two tries.
 const NAP: Duration = Duration::from_millis(20);
-/// After which it is said what is waited for.
+/// After this long the user is told what is waited for.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Held while the files of the work tree, or HEAD, are used as they are.
@@ -27,13 +27,13 @@ pub struct WorkTreeLock {
 
 impl Drop for WorkTreeLock {
     fn drop(&mut self) {
-        // Said, not left to closing: a child that was forked meanwhile has the file open too.
+        // Unlocked explicitly, not by closing: a child that was forked meanwhile has the file open too.
         let _ = self.file.as_ref().map(File::unlock);
     }
 }
 
 impl Repo {
-    /// Waits until no other command uses the work tree, and keeps others out while the lock lives. It is taken before
+    /// Waits until no other command uses the work tree, and excludes others while the lock lives. It is taken before
     /// [`Repo::write_lock`].
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Repo {
             }
             sleep(NAP);
         }
-        // For those who wait; no matter if it cannot be written.
+        // The pid, for processes that wait; no matter if it cannot be written.
         let own = format!("{}\n", std::process::id());
         let _ = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| file.write_all(own.as_bytes()));
         Ok(WorkTreeLock { file: Some(file) })

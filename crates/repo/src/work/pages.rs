@@ -32,7 +32,7 @@ pub(crate) enum Patience {
 /// The file cannot be opened; an I/O error.
 pub(crate) fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
-    // What is no file after all must not be waited for.
+    // A pipe or device must not be waited for.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = opened.map_err(failed())?;
     // The type's width depends on the machine.

@@ -22,7 +22,7 @@ const DEPTH: usize = 64;
 /// with an empty name.
 pub type Compared = BTreeMap<String, FileState>;
 
-/// What became of it.
+/// The outcome of a removal.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Removal {
     /// It is gone.
