@@ -9,27 +9,27 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 /// A representation that a request may get: its validators and length.
 pub(super) struct Offer<'a> {
-    /// Changes whenever the bytes do; quoted.
+    /// Quoted ETag; changes whenever the bytes do.
     pub(super) etag: &'a str,
     /// How many.
     pub(super) len: u64,
-    /// Whether a part can be had.
+    /// Whether ranges are supported.
     pub(super) ranges: bool,
     pub(super) media_type: &'static str,
 }
 
 /// What is to be done.
 pub(super) enum Answer {
-    /// Nothing more: not modified, or only the head was asked for.
+    /// The response is complete: 304, or a HEAD request.
     Done(Response),
-    /// Send these bytes under this head.
+    /// Send these bytes with this status and these headers.
     Send { status: StatusCode, headers: HeaderMap, start: u64, end: u64 },
 }
 
-/// Looks at the conditions and the range of a request.
+/// Evaluates `If-None-Match`, `If-Range` and `Range` of a request.
 ///
 /// # Errors
-/// The range leaves the bytes.
+/// 416: the range is outside the bytes.
 pub(super) fn answer(asked: &Asked, offer: &Offer<'_>) -> Result<Answer> {
     let (mut out, is_head) = (HeaderMap::new(), asked.method == Method::HEAD);
     out.insert(header::ETAG, HeaderValue::from_str(offer.etag).map_err(Problem::internal)?);

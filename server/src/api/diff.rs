@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 struct DiffQuery {
     /// The version before.
     a: String,
-    /// The version after; HEAD if nothing is said.
+    /// The version after. Default: HEAD.
     b: Option<String>,
     /// Files only: no tensor is looked at.
     #[serde(default)]

@@ -35,8 +35,8 @@ impl Progress for Watch {
     }
 }
 
-/// Runs what takes memory and time for a client: as many at once as there is memory for, each as long as its request
-/// waits.
+/// Runs work that takes memory and time for a client: as many at once as there is memory for; cancels it when the
+/// request is dropped.
 ///
 /// # Errors
 /// Those of `f`; 503: too many wait for memory.

@@ -29,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct LogQuery {
-    /// Revision to start from; HEAD if nothing is said.
+    /// Revision to start from. Default: HEAD.
     rev: Option<String>,
     /// Start from HEAD and every branch and tag instead.
     #[serde(default)]

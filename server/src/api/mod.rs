@@ -41,7 +41,7 @@ use utoipa::{
 };
 use utoipa_axum::router::OpenApiRouter;
 
-/// Where the API is.
+/// Base path of the API.
 pub const BASE: &str = "/api/v1";
 
 #[derive(OpenApi)]
@@ -68,7 +68,7 @@ impl Modify for Tokens {
 #[schema(value_type = String, format = Binary)]
 pub(crate) struct Binary(#[expect(dead_code, reason = "a name in the document")] Vec<u8>);
 
-/// An id that a client wrote.
+/// Parses an id of a client.
 pub(crate) fn id(text: &str) -> Result<Id> {
     let wrong = |_| Problem::usage(format!("{:?} is no id", text.chars().take(100).collect::<String>()));
     text.parse().map_err(|e| wrong(e).hint("an id has 64 hexadecimal digits"))
@@ -95,12 +95,12 @@ fn described() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
 }
 
-/// Where a thing of a repository is, for the header Location.
+/// Returns the URL of a resource of a repository, for the `Location` header.
 fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
     HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
 }
 
-/// A document knows no `{*rest}`: there it is a parameter like others.
+/// Rewrites `{*rest}` to `{rest}`: OpenAPI has no catch-all parameters.
 fn plain(mut document: Document) -> Document {
     let paths = std::mem::take(&mut document.paths.paths);
     document.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();

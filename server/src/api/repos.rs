@@ -36,7 +36,7 @@ struct RepoInfo {
     name: RepoName,
     /// The branch that HEAD is on.
     default_branch: Option<String>,
-    /// The commit that HEAD stands on (64 hex digits); none: there is no commit yet.
+    /// HEAD's commit (64 hex digits); none: there is no commit yet.
     head: Option<String>,
     /// Whether it may be read without a token.
     anonymous_read: bool,
@@ -67,7 +67,7 @@ struct NewRepo {
     /// `owner/name`.
     #[schema(value_type = String, example = "ada/tiny-gpt")]
     name: RepoName,
-    /// The first branch; `main` if nothing is said.
+    /// The first branch. Default: `main`.
     branch: Option<String>,
     /// Whether it may be read without a token; false by default.
     #[serde(default)]
@@ -111,7 +111,7 @@ async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQu
             if query.after.as_ref().is_some_and(|after| name.to_string() <= *after) {
                 continue;
             }
-            // One that cannot be opened must not hide the others.
+            // An unreadable repository must not hide the others.
             let Ok(repo) = app.registry().open(&name) else { continue };
             if !caller.may(Scope::Read, &name, crate::auth::is_open(&repo)) {
                 continue;
@@ -155,7 +155,7 @@ async fn create(
     .await
 }
 
-/// Changes a setting, for the handle that others share as well.
+/// Changes a setting, also in the handle that other requests share.
 fn set(app: &App, name: &RepoName, anonymous_read: bool) -> Result<Arc<Repo>> {
     app.registry()
         .configure(name, &[(crate::auth::ANONYMOUS_READ, Some(if anonymous_read { "true" } else { "false" }))])

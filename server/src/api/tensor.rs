@@ -32,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(get, head).needs(Need::Read))
 }
 
-/// What the values come in.
+/// Format of the values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Format {
@@ -50,7 +50,7 @@ enum Format {
 struct TensorQuery {
     /// The tensor's name in the file.
     name: String,
-    /// `raw` if nothing is said.
+    /// Default: `raw`.
     #[serde(default)]
     #[param(inline, required = false)]
     format: Format,
@@ -62,7 +62,7 @@ struct TensorQuery {
 struct Wanted {
     elements: Elements,
     axes: Vec<Axis>,
-    /// The stored tensor, where all of it is wanted as it is.
+    /// The stored tensor, if all of it is wanted unchanged.
     whole: Option<Id>,
     shape: Vec<u64>,
     head: Vec<u8>,

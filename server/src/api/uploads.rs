@@ -22,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(show, show_head, append, remove).needs(Need::Write))
 }
 
-/// A file that will arrive in pieces.
+/// A file to be uploaded in parts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewUpload {
@@ -33,16 +33,16 @@ struct NewUpload {
     sha256: Option<String>,
 }
 
-/// An upload and how far it is.
+/// An upload and its offset.
 #[derive(Debug, Serialize, ToSchema)]
 struct UploadInfo {
     /// Its name, for `uploads` of a commit.
     id: String,
-    /// Bytes it is to have.
+    /// Its total size in bytes.
     size: u64,
-    /// Bytes that arrived: where the next piece belongs.
+    /// Bytes that arrived: offset of the next part.
     offset: u64,
-    /// What its SHA-256 is to be.
+    /// Its expected SHA-256.
     sha256: Option<String>,
     /// Whether all of it arrived (and its SHA-256 was checked): commits can take it.
     complete: bool,

@@ -28,7 +28,7 @@ struct NewWebhook {
     /// Bodies are signed with it (`X-Mdl-Signature-256`). It cannot be read back.
     #[schema(min_length = 1, max_length = 256)]
     secret: Option<String>,
-    /// The refs it is about, a glob over full names where `*` stops at `/`; all if nothing is said.
+    /// The refs it is for, a glob over full names where `*` stops at `/`. Default: all.
     #[schema(example = "refs/heads/*", max_length = 256)]
     refs: Option<String>,
 }
@@ -42,7 +42,7 @@ struct WebhookInfo {
     url: String,
     /// Whether it has a secret.
     signed: bool,
-    /// The refs it is about; none: all.
+    /// The refs it is for; none: all.
     refs: Option<String>,
     /// Who set it.
     by: String,

@@ -34,7 +34,7 @@ enum Line {
 }
 
 impl Line {
-    /// What it names.
+    /// Path that the line is about.
     fn name(&self) -> &str {
         match self {
             Line::Header(_) => "",
@@ -45,7 +45,7 @@ impl Line {
     }
 }
 
-/// What is said about the commit.
+/// The commit's fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Header {
@@ -88,7 +88,7 @@ struct Deleted {
     path: String,
 }
 
-/// What becomes of a path.
+/// New contents of a path.
 #[derive(Debug)]
 pub(super) enum Change {
     /// These bytes.
@@ -102,11 +102,11 @@ pub(super) enum Change {
     },
 }
 
-/// Everything that a commit says.
+/// A parsed commit.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) header: Header,
-    /// New contents, the last that was said of each path.
+    /// New contents by path; the last line of a path wins.
     pub(super) put: BTreeMap<String, Change>,
     pub(super) deleted: Vec<String>,
     pub(super) deleted_folders: Vec<String>,
@@ -143,7 +143,7 @@ impl Changes {
         }
     }
 
-    /// Takes a line; returns whether it was the header.
+    /// Parses a line; returns whether it was the header.
     async fn take(&mut self, line: Vec<u8>, incoming: &Incoming, holder: &Holder) -> Result<bool> {
         self.lines += 1;
         if self.lines > MAX_CHANGES {
@@ -201,14 +201,14 @@ fn decoded(file: File) -> Result<(String, Vec<u8>)> {
     Ok((file.path, bytes))
 }
 
-/// Cuts a stream into lines.
+/// Splits a stream into lines.
 #[derive(Default)]
 struct Lines {
     buffer: Vec<u8>,
 }
 
 impl Lines {
-    /// The next whole line, as far as the chunk (of which it takes its part) goes.
+    /// Returns the next whole line, consuming its part of the chunk; `None` if the chunk ends before.
     fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Vec<u8>>> {
         let end = chunk.iter().position(|b| *b == b'\n');
         let part = chunk.split_to(end.map_or(chunk.len(), |at| at + 1));

@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::PathBuf};
 
-/// How often a commit is made anew because the branch moved meanwhile.
+/// How often a commit is retried because the branch moved meanwhile.
 const TRIES: usize = 6;
 
 #[derive(Debug, Deserialize)]
@@ -93,7 +93,7 @@ impl Job {
                 branch: Some(branch.clone()),
                 expects: Some(tip),
                 author: self.access.caller.signature(&repo.config().signature()),
-                // A hub takes any bytes; what looks like a damaged checkpoint is kept as bytes.
+                // The Hub accepts any bytes: a damaged checkpoint is stored as plain bytes.
                 allow_damaged: true,
                 ..CommitRequest::default()
             };
@@ -104,7 +104,7 @@ impl Job {
                     return Ok(done.id);
                 }
                 (Err(RepoError::Conflict { .. } | RepoError::Overtaken), _) if tries < TRIES => {}
-                // Sent again after its answer was lost, or nothing was new to begin with.
+                // A retry after a lost answer, or a commit without changes.
                 (Err(RepoError::User { message, .. }), Some(tip)) if message.starts_with("nothing to commit") => {
                     return Ok(tip);
                 }
@@ -113,7 +113,7 @@ impl Job {
         }
     }
 
-    /// The client may have said on what it builds.
+    /// Checks the parent commit, if the client named one.
     fn check_parent(&self, tip: Option<Id>) -> Result<()> {
         let Some(parent) = self.changes.header.parent_commit.as_deref().filter(|p| !p.is_empty()) else {
             return Ok(());
@@ -173,7 +173,7 @@ impl Job {
         Ok(())
     }
 
-    /// The bytes of a file, and how many of them are beside those inside the commit.
+    /// Returns the contents of a file, and how many bytes beyond those inside the commit they are.
     fn content(&self, path: &str, change: &Change) -> Result<(Content, u64)> {
         let (oid, said) = match change {
             Change::Put(received) => return Ok((Content::Disk(received.path().to_owned()), 0)),
@@ -194,8 +194,7 @@ impl Job {
         Ok((content, found.size))
     }
 
-    /// Remembers by which hashes the new files are known elsewhere: from what was uploaded, which need not be decoded
-    /// for it.
+    /// Remembers SHA-256 and git blob id of the new files: computed from the upload, without decoding.
     fn remember(&self, id: &Id) {
         let repo = &self.access.repo;
         let files = repo.odb().commit(id).and_then(|c| repo.odb().files(&c.tree));

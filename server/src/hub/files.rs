@@ -19,13 +19,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Files from this size on go as LFS, whatever is in them.
+/// Files from this size on are shown as LFS, whatever is in them.
 pub(super) const LARGE: u64 = 1 << 20;
-/// How long all files of a page together may wait for their digests.
+/// How long a page may wait for all its files' digests.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Files of a page whose digests are asked for at a time.
 const AT_A_TIME: usize = 4;
-/// Directories inside directories, as `mdl-repo` has it.
+/// Most nested directories, as in `mdl-repo`.
 const MAX_DEPTH: usize = 256;
 
 /// A file or directory with its path.
@@ -55,12 +55,12 @@ pub(super) struct Item {
     pub(super) last_commit: Option<super::history::Last>,
 }
 
-/// Whether a stored file goes as LFS.
+/// Returns whether a stored file is shown as LFS.
 pub(super) fn is_lfs(entry: &Entry) -> bool {
     entry.mode == Mode::Manifest || entry.size >= LARGE
 }
 
-/// The text git would hold for a file in LFS.
+/// Returns the git-lfs pointer of a file.
 fn pointer(sha256: &str, size: u64) -> String {
     format!("version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n")
 }

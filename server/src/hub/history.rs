@@ -29,7 +29,7 @@ const MAX_PAGE: usize = 1000;
 const PAGE_BYTES: usize = 4 << 20;
 /// Characters of a title at most.
 const TITLE: usize = 1000;
-/// How long the commits that last changed a page's files are looked for.
+/// How long to search for the commits that last changed a page's files.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Deserialize)]
@@ -101,7 +101,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Item {
-    /// How much of it there is.
+    /// Its size, for the page limit.
     fn bytes(&self) -> usize {
         let formatted = self.formatted.as_ref().map_or(0, |f| f.title.len() + f.message.len());
         let authors = self.authors.iter().map(|a| a.user.len()).sum::<usize>();
@@ -165,8 +165,8 @@ pub(super) async fn list(
     Ok(response)
 }
 
-/// For each file or directory of a version the commit that made it what it is, going back along first parents; none
-/// where that takes too long to find.
+/// Finds for each file or directory of a version the commit that last changed it, along first parents; none where the
+/// search takes too long.
 pub(super) fn last_commits(repo: &Repo, start: Id, found: &[Found]) -> Result<Vec<Option<Last>>> {
     let end = Instant::now() + PATIENCE;
     let odb = repo.odb();

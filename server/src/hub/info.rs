@@ -81,12 +81,12 @@ pub(super) struct ListQuery {
     full: Option<String>,
 }
 
-/// Whether a parameter says yes, in any of the clients' ways.
+/// Parses a boolean parameter in any of the clients' forms.
 pub(super) fn says_yes(value: Option<&str>) -> bool {
     matches!(value, Some("1" | "true" | "True"))
 }
 
-/// A time as these clients read it.
+/// Formats a time as these clients parse it.
 pub(super) fn date(ms: i64) -> String {
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{time:.3}")
@@ -240,7 +240,7 @@ fn listed(app: &App, caller: &Caller, wanted: &Wanted, limit: usize) -> Result<(
     // As their text, by which the next page begins.
     names.sort_by_cached_key(RepoName::to_string);
     for name in names.iter().filter(|n| wanted.has(n)) {
-        // One that cannot be opened must not hide the others.
+        // An unreadable repository must not hide the others.
         let Ok(repo) = app.registry().open(name) else { continue };
         if !caller.may(Scope::Read, name, is_open(&repo)) {
             continue;

@@ -80,7 +80,7 @@ pub(super) async fn batch(
     Ok(([(header::CONTENT_TYPE, LFS_JSON)], Json(answer)).into_response())
 }
 
-/// What showed who asks, for the client to show it with the object as well.
+/// Returns the caller's credentials header, for the client to send with the object as well.
 fn as_sent(headers: &HeaderMap) -> Value {
     let mut out = Map::new();
     if let Some(sent) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {

@@ -15,11 +15,10 @@ use std::{fmt, fs, path::Path};
 
 const FILE: &str = "links.key";
 const KEY_BYTES: usize = 32;
-/// How long a link is good for: an upload of hundreds of files takes its time, and its last link is as old as its
-/// first.
+/// Lifetime of a link: an upload of hundreds of files takes long, and its last link is as old as its first.
 pub(super) const SECONDS: i64 = 24 * 3600;
 
-/// Makes and checks links. The key is kept, so that a server that was started anew honours those of the one before.
+/// Signs and checks links. The key is stored, so that links stay valid after a restart.
 pub(super) struct Links {
     key: Vec<u8>,
 }
@@ -30,7 +29,7 @@ impl fmt::Debug for Links {
     }
 }
 
-/// What a link says, as its parameters.
+/// The query parameters of a link.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Grant {
     /// Length of the object.
@@ -39,12 +38,12 @@ pub(super) struct Grant {
     until: Option<i64>,
     /// Id of the token it was made for.
     by: Option<String>,
-    /// That this server said so.
+    /// Signature of this server.
     sig: Option<String>,
 }
 
 impl Grant {
-    /// Whether it says to be of this server.
+    /// Returns whether it has a signature.
     pub(super) fn is_signed(&self) -> bool {
         self.sig.is_some()
     }
@@ -84,7 +83,7 @@ impl Links {
         Ok(mac)
     }
 
-    /// The parameters of a link with which an object may be uploaded as this caller may.
+    /// Returns the parameters of a link that allows uploading an object with this caller's rights.
     ///
     /// # Errors
     /// None that is the caller's.
@@ -105,7 +104,7 @@ impl Links {
         Ok(text)
     }
 
-    /// The token whose link allows this upload: it is ours, it is not over, and neither is the token.
+    /// Returns the token of a link that allows this upload: validly signed, neither link nor token expired.
     ///
     /// # Errors
     /// The tokens cannot be read.

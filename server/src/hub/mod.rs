@@ -32,14 +32,14 @@ use std::path::Path;
 /// Hex digits of an id that these clients see.
 const DIGITS: usize = 40;
 
-/// What the routes share.
+/// State that the routes share.
 #[derive(Debug)]
 pub struct Hub {
     links: Links,
 }
 
 impl Hub {
-    /// With its part of the server's own directory.
+    /// Opens its part of the state directory.
     ///
     /// # Errors
     /// It cannot be made or read.
@@ -48,7 +48,7 @@ impl Hub {
     }
 }
 
-/// An id as these clients see it.
+/// Shortens an id as these clients see it.
 fn short(id: &Id) -> String {
     let mut hex = id.to_hex();
     hex.truncate(DIGITS);

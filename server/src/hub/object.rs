@@ -68,7 +68,7 @@ pub(super) async fn download(
     }
 }
 
-/// May upload the object of the path: by a link that was made for it, or as who may write.
+/// Extractor: the caller may upload the object of the path, by a signed link for it or with write access.
 pub(super) struct Uploader {
     holder: Holder,
     at: At,
@@ -83,7 +83,7 @@ impl FromRequestParts<App> for Uploader {
         let name = RepoName::new(&at.owner, at.name.strip_suffix(".git").unwrap_or(&at.name))?;
         let caller = Caller::from_request_parts(parts, app).await?;
         let from = Peer::from_request_parts(parts, app).await?;
-        // What is wrong with it is told to those who may.
+        // Errors about the link are shown only to callers with the right.
         let grant = Query::<Grant>::from_request_parts(parts, app).await.map(|Query(grant)| grant);
         let link = grant.as_ref().ok().filter(|grant| caller.is_anonymous() && grant.is_signed());
         let holder = match link {
@@ -132,7 +132,7 @@ pub(super) async fn upload(
     Ok(StatusCode::OK.into_response())
 }
 
-/// Who may upload by a link, if the repository is there and the link is good.
+/// Returns the access that a link gives, if the repository exists and the link is valid.
 async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<Option<Holder>> {
     let Ok(repo) = app.repo(name).await else {
         return Ok(None);

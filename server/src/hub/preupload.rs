@@ -19,7 +19,7 @@ use mdl_repo::Repo;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Ends of names of files with tensors: they need not be encoded in text on their way.
+/// Extensions of files with tensors: uploaded as LFS, so that they are not sent as base64.
 const TENSORS: [&str; 12] =
     [".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"];
 
@@ -28,14 +28,14 @@ pub(super) struct At {
     rev: String,
 }
 
-/// What the routes that upload are told beside the revision.
+/// Query parameters of the upload routes.
 #[derive(Debug, Deserialize)]
 pub(super) struct UploadQuery {
     create_pr: Option<String>,
 }
 
 impl UploadQuery {
-    /// Refuses what is not done here.
+    /// Refuses what is not supported.
     pub(super) fn check(&self) -> Result<()> {
         match says_yes(self.create_pr.as_deref()) {
             true => Err(Problem::usage("there are no pull requests here").hint("upload to a branch of its own")),
@@ -64,7 +64,7 @@ struct Answer {
     path: String,
     upload_mode: &'static str,
     should_ignore: bool,
-    /// What is there now, by the name that the client compares: then it need not send the same again.
+    /// Current `oid`, which the client compares: then it need not send the same again.
     #[serde(skip_serializing_if = "Option::is_none")]
     oid: Option<String>,
 }
@@ -130,8 +130,8 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
     paths.iter().map(find).collect()
 }
 
-/// What the client compares. Of large files only if it is known already: sending one again beats waiting for another to
-/// be decoded.
+/// Returns the `oid` that the client compares. Of large files only if it is known already: an upload is faster than
+/// waiting for the decoding.
 async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
     let wait = if is_lfs(entry) { Duration::ZERO } else { Duration::from_secs(1) };
     let digests = content::digests(app, reader, entry, wait).await.ok().flatten()?;

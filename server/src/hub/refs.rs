@@ -21,7 +21,7 @@ struct Ref {
     target_commit: String,
 }
 
-/// All refs, as the clients sort them.
+/// All refs, grouped as the clients expect.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct All {
@@ -76,7 +76,7 @@ pub(super) async fn list(Read(access): Read) -> Result<Json<All>> {
     .await
 }
 
-/// Who moves a ref, where the caller is known.
+/// Signature for the reflog, if the caller is known.
 fn mover(access: &Access) -> Option<Signature> {
     access.caller.signature(&access.repo.config().signature())
 }

@@ -61,7 +61,7 @@ pub(super) struct Card {
     _content: String,
 }
 
-/// `POST /api/validate-yaml`: a card's metadata is the card's own business here.
+/// `POST /api/validate-yaml`: accepts any card metadata.
 pub(super) async fn validate(_: Body<Card>) -> Json<Value> {
     Json(json!({"errors": [], "warnings": []}))
 }
@@ -122,7 +122,7 @@ pub(super) async fn create(
     }
 }
 
-/// A client that does not mind that it exists reads the address out of the refusal.
+/// Adds the URL to the refusal, where clients with `exist_ok` read it.
 fn exists(problem: Problem, url: &str) -> Result<Response> {
     let mut document = serde_json::to_value(problem.document()).map_err(Problem::internal)?;
     if let Some(fields) = document.as_object_mut() {

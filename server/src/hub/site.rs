@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use http::{HeaderValue, header, request::Parts};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What stays as it is in a segment of a path or in a parameter.
+/// Characters that are not percent-encoded in a path segment or parameter.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The server's address as the client sees it: `https://models.example.org`.
@@ -31,7 +31,7 @@ impl FromRequestParts<App> for Site {
     }
 }
 
-/// Text as a segment of a path or a parameter.
+/// Percent-encodes text for a path segment or parameter.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, &KEPT).to_string()
 }

@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 /// Entries on a page: as many as the Hub gives.
 const PAGE: usize = 1000;
-/// Where the last commit of each is wanted as well.
+/// The same with `expand`, which adds the last commit of each.
 const EXPANDED_PAGE: usize = 50;
 /// Paths that may be looked up at once.
 const MAX_PATHS: usize = 1000;
@@ -82,7 +82,7 @@ pub(super) async fn below(
     let items = described(&app, &access.reader(), commit, found, expand).await?;
     let mut response = Json(items).into_response();
     if let (true, Some(last)) = (more, last) {
-        // The commit rather than the name: a branch that moves between two pages must not mix versions.
+        // The commit id, not the branch: a move between two pages must not mix versions.
         let link = format!(
             "/api/models/{}/tree/{}{}?recursive={recursive}&expand={expand}&limit={limit}&cursor={}",
             access.name,
@@ -124,7 +124,7 @@ fn page(
     Ok((page.found, more))
 }
 
-/// There is nothing at this path of a version; clients remember that by the commit.
+/// Error: nothing at this path of a version; clients cache that by commit.
 pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
     let shown: String = path.chars().take(300).collect();
     let problem = Problem::not_found("file", shown).code("EntryNotFound");

@@ -35,7 +35,7 @@ struct SyncRef {
     id: String,
 }
 
-/// Where all of them stand.
+/// All branches and tags.
 #[derive(Debug, Serialize, ToSchema)]
 struct SyncRefs {
     /// Version of the protocol that the server speaks.
@@ -53,11 +53,11 @@ struct SyncMove {
     /// Full name of a branch or tag.
     #[schema(example = "refs/heads/main")]
     name: String,
-    /// What it holds; null: it does not exist.
+    /// Its expected value; null: it does not exist.
     expected: Option<String>,
-    /// What it is to hold; null: it is to go.
+    /// Its new value; null: delete it.
     new: Option<String>,
-    /// Whether it may leave commits behind, or a tag be another.
+    /// Allow a move that is no fast-forward, or a changed tag.
     #[serde(default)]
     force: bool,
 }
@@ -72,18 +72,18 @@ struct SyncMoves {
     message: String,
 }
 
-/// What became of a move.
+/// Outcome of a move.
 #[derive(Debug, Serialize, ToSchema)]
 struct SyncMoved {
     /// The ref's full name.
     name: String,
-    /// Whether it stands where it was to.
+    /// Whether it has the new value.
     ok: bool,
     /// Why not.
     problem: Option<ProblemDocument>,
 }
 
-/// What became of the moves, in their order.
+/// Outcomes of the moves, in their order.
 #[derive(Debug, Serialize, ToSchema)]
 struct SyncOutcome {
     refs: Vec<SyncMoved>,
@@ -132,8 +132,8 @@ fn read(asked: SyncMove) -> Result<RefMove> {
 
 /// Move branches and tags
 ///
-/// Each by compare-and-swap, once all that they are to hold is seen to be here; if something is missing none is moved,
-/// and the answer is 404. A move that has happened already is reported as done: the same request can be sent again.
+/// Each by compare-and-swap, after a check that all new values are here; if something is missing none is moved, and the
+/// answer is 404. A move that has happened already is reported as done: the same request can be sent again.
 #[utoipa::path(
     post,
     path = "/repos/{owner}/{name}/sync/refs",
@@ -165,7 +165,7 @@ async fn move_all(
 fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> {
     let repo = &*access.repo;
     let who = access.caller.signature(&repo.config().signature());
-    // Those that stand there already are done, and nothing to tell of.
+    // Refs that are there already count as done and send no event.
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
     let serving = Serving(app.clone());

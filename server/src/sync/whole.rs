@@ -11,10 +11,10 @@ use mdl_repo::{
 };
 use std::time::{Duration, SystemTime};
 
-/// Name of their directory in a repository's.
+/// Name of their directory below the repository's.
 const KIND: &str = "whole";
 const PACKS: Prefix = Prefix::fixed("packs/");
-/// Bytes that a repository's may have even where the operator gave no disk to caches.
+/// Minimum bytes for a repository's packs, even if the operator gave no disk to caches.
 const LEAST: u64 = 1 << 30;
 
 /// The packs, by repository.
@@ -24,17 +24,17 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Each repository's may have `max` bytes (and never less than some).
+    /// At most `max` bytes per repository, but never less than `LEAST`.
     pub(super) fn new(max: u64) -> Whole {
         Whole { max: max.max(LEAST) }
     }
 
-    /// A repository's.
+    /// Storage of a repository's packs.
     pub(super) fn of(&self, app: &App, repo: &RepoKey) -> LocalStorage {
         LocalStorage::new(app.incoming().room().dir(repo, KIND))
     }
 
-    /// Encodes tensors; the oldest packs make room.
+    /// Encodes tensors; drops the oldest packs to make room.
     pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
         let storage = self.of(app, &access.key()?);
         state::make(storage.root())?;
@@ -53,7 +53,7 @@ impl Whole {
         Ok(plan)
     }
 
-    /// Drops packs that were made this long ago, and what a server that was killed left half made.
+    /// Drops packs older than this, and half-made ones of a killed server.
     pub(super) fn rest(&self, app: &App, age: Duration) {
         for (_, dir) in app.incoming().room().repositories() {
             let storage = LocalStorage::new(dir.join(KIND));

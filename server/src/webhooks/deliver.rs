@@ -17,17 +17,17 @@ use serde_json::json;
 use sha2::Sha256;
 use std::{error::Error, time::Duration};
 
-/// Deliveries that are under way or wait, in all, for one owner and for one repository; more are dropped.
+/// Most running and queued deliveries, in all, for one owner and for one repository; more are dropped.
 const QUEUE: Limits =
     Limits { all: 4096, per_client: 1024, per_repo: 256, shares: 4096, waiting: 0, waiting_per_client: 0 };
-/// Deliveries that are under way. All that wait are in the other.
+/// Most running deliveries; queued ones count in the other limit.
 const TURNS: Limits =
     Limits { all: 64, per_client: 16, per_repo: 4, shares: 64, waiting: usize::MAX, waiting_per_client: usize::MAX };
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long until it is tried again.
+/// Pauses before retries.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Delivers until the app stops. What has not arrived by then does not.
+/// Delivers until the app stops; what is not delivered by then is lost.
 pub async fn run(app: App) {
     let client = match client(app.options().private_webhooks) {
         Ok(client) => client,
@@ -73,7 +73,7 @@ fn client(private: bool) -> reqwest::Result<Client> {
     Client::builder()
         .dns_resolver(address::Guarded { private })
         .redirect(redirect::Policy::none())
-        // A proxy would look names up by itself.
+        // A proxy would resolve names itself, past our check.
         .no_proxy()
         .referer(false)
         .timeout(TIMEOUT)
@@ -92,7 +92,7 @@ async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, even
         }
     };
     tracing::info!(hook = hook.id, delivery = delivery.id, ok = delivery.ok, status = ?delivery.status, error = ?delivery.error, "webhook");
-    // One that was removed meanwhile has no last delivery.
+    // A webhook removed meanwhile has no last delivery.
     let (app, hook, repo) = (app.clone(), hook.id.clone(), event.repo.clone());
     let _ = work(move || {
         app.webhooks().find(&repo, &hook)?;
@@ -166,7 +166,7 @@ async fn send(
     delivery: &str,
     body: &str,
 ) -> std::result::Result<StatusCode, String> {
-    // The resolver is not asked for addresses that are written out, and the operator may have changed their mind.
+    // The resolver does not see literal IP addresses, and the operator's options may have changed.
     let url = address::check(&hook.url, app.options().private_webhooks).map_err(|p| p.message)?;
     let mut request = client
         .post(url)

@@ -6,7 +6,7 @@ use http::StatusCode;
 use mdl_repo::Repo;
 use std::time::UNIX_EPOCH;
 
-/// How long those of a repository stay that is gone: its file system may only not be mounted.
+/// How long webhooks of a missing repository stay: its file system may only be unmounted.
 const KEPT_MS: i64 = 24 * 3600 * 1000;
 
 impl All {

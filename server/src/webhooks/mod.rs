@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 const FILE: &str = "webhooks.json";
 const VERSION: u32 = 2;
-/// Time between looks for repositories that are gone.
+/// Time between checks for deleted repositories.
 const PAUSE: Duration = Duration::from_secs(15 * 60);
 /// Webhooks of a repository.
 const MAX_HOOKS: usize = 32;
@@ -40,7 +40,7 @@ pub struct Webhook {
     pub url: String,
     /// What its bodies are signed with.
     secret: Option<String>,
-    /// The refs it is about, a glob over full names; none: all.
+    /// The refs it is for, a glob over full names; none: all.
     pub refs: Option<String>,
     /// Who set it.
     pub by: String,
@@ -54,16 +54,16 @@ impl fmt::Debug for Webhook {
     }
 }
 
-/// What became of a delivery.
+/// Outcome of a delivery.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WebhookDelivery {
     /// Its name, as in `X-Mdl-Delivery`.
     pub id: String,
-    /// The ref that it told of.
+    /// The moved ref.
     pub r#ref: String,
-    /// The other side's answer; none: there was none.
+    /// HTTP status of the receiver's answer; none: there was none.
     pub status: Option<u16>,
-    /// Whether the other side took it.
+    /// Whether the receiver accepted it.
     pub ok: bool,
     /// Why not.
     pub error: Option<String>,
@@ -92,7 +92,7 @@ struct All {
 #[derive(Serialize, Deserialize)]
 struct OfRepo {
     repo: RepoName,
-    /// Which repository it is; none: they were set when a name was all that was known, and it has not been seen since.
+    /// The repository's identity; none: set before identities existed, and the repository was not seen since.
     identity: Option<String>,
     /// When it was first seen that the repository is gone: milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ impl OfRepo {
 }
 
 impl All {
-    /// Reads the file, also one of before there were identities: a map from names.
+    /// Parses the file, also the older form without identities: a map from names.
     fn parse(json: &[u8]) -> serde_json::Result<All> {
         let value: serde_json::Value = serde_json::from_slice(json)?;
         if value.get("version").is_some_and(serde_json::Value::is_u64) {
@@ -181,7 +181,7 @@ impl Webhooks {
         Ok(out)
     }
 
-    /// Looks after those of repositories that are gone or were not seen yet, from time to time.
+    /// Removes webhooks of deleted repositories and assigns identities, from time to time.
     pub fn rest(&self, registry: &Registry) {
         {
             let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -270,7 +270,7 @@ impl Webhooks {
         Ok(())
     }
 
-    /// What became of the last delivery since the server began.
+    /// Returns the outcome of the last delivery since the server started.
     pub fn last_of(&self, id: &str) -> Option<WebhookDelivery> {
         self.last().get(id).cloned()
     }

@@ -47,7 +47,7 @@ enum Format {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct CheckoutQuery {
-    /// `tar` if nothing is said.
+    /// Default: `tar`.
     #[serde(default)]
     #[param(inline, required = false)]
     format: Format,

@@ -21,10 +21,10 @@ use mdl_repo::{
 };
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
-/// How often it is tried where others move the branch meanwhile.
+/// How often the commit is retried when other writers move the branch meanwhile.
 const TRIES: usize = 5;
 
-/// A commit that came in.
+/// A received commit request.
 pub(super) struct Order {
     pub access: Access,
     pub branch: String,
@@ -33,13 +33,13 @@ pub(super) struct Order {
     pub key: Option<(Key, Fingerprint)>,
 }
 
-/// What became of it.
+/// Outcome of the request.
 pub(super) enum Outcome {
     Made(Id),
     Replayed(Id),
 }
 
-/// A file of the server's own, opened only while it is read: there may be more of them than may be open.
+/// An incoming file, opened only while it is read: there may be more than the limit on open files.
 struct OnDisk {
     path: PathBuf,
     size: u64,
@@ -61,10 +61,10 @@ fn refused(why: impl Into<String>) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why)
 }
 
-/// The branch that is meant.
+/// Returns the full name of the branch: the named one, else HEAD's.
 ///
 /// # Errors
-/// A bad name; HEAD is on none, and none was said.
+/// An invalid name; HEAD is detached, and no branch was named.
 pub(super) fn branch(repo: &Repo, said: Option<&str>) -> Result<String> {
     match (said, repo.refs().head()?) {
         (Some(name), _) => {
@@ -78,7 +78,7 @@ pub(super) fn branch(repo: &Repo, said: Option<&str>) -> Result<String> {
 
 fn policy(repo: &Repo, name: &str) -> Result<Policy> {
     let unknown = || refused(format!("there is no policy {:?}", name.chars().take(100).collect::<String>()));
-    // Those with a slash or an ending are files of this machine.
+    // A name with a slash or `.toml` would be a file of this machine.
     if name.contains('/') || name.ends_with(".toml") {
         return Err(unknown());
     }
@@ -88,7 +88,7 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
     })
 }
 
-/// Makes the commit; the uploads it took are gone then.
+/// Makes the commit; removes the uploads it used.
 ///
 /// # Errors
 /// The branch is not where it should be; what cannot be committed; damaged objects; an I/O error.
@@ -173,7 +173,7 @@ fn request(
     })
 }
 
-/// The files of the version: those of the base, less what is removed, under those that came.
+/// Returns the files of the version: those of the base, less removed ones, overlaid by those that were sent.
 fn files(order: &Order, uploads: &[(&FromUpload, Taken)], tip: Option<Id>, lossy: bool) -> Result<Vec<NewFile>> {
     let (meta, repo) = (&order.meta, &order.access.repo);
     let mut files = kept(repo, meta, tip)?;

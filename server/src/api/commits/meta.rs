@@ -17,7 +17,7 @@ pub(super) enum Base {
     /// Nothing: its files are those that are sent.
     #[default]
     Empty,
-    /// The version that the branch stands at: files that are neither sent nor removed stay.
+    /// The version at the branch's tip: files that are neither sent nor removed stay.
     Parent,
 }
 
@@ -35,14 +35,14 @@ pub(super) struct FromUpload {
     pub executable: bool,
 }
 
-/// What is said of a commit.
+/// Fields of a new commit.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewCommit)]
 pub(super) struct Meta {
-    /// The branch, made from HEAD's commit if it is new; the one HEAD is on if nothing is said.
+    /// The branch, made from HEAD's commit if it is new. Default: the one HEAD is on.
     pub branch: Option<String>,
-    /// What this version is; `step N` if nothing is said and `step` is.
+    /// The commit message. Default: `step N` if `step` is given.
     pub message: Option<String>,
     /// Optimizer steps trained so far.
     pub step: Option<u64>,

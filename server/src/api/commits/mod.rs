@@ -41,7 +41,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct CommitQuery {
-    /// With a body of `application/x-tar`: what is said of the commit, as JSON (`NewCommit`).
+    /// With a body of `application/x-tar`: the commit's fields, as JSON (`NewCommit`).
     meta: Option<String>,
 }
 
@@ -139,7 +139,7 @@ async fn create(
     })
 }
 
-/// Looks for the commit before its files are read: what was said of it has to be the same.
+/// Looks for an earlier commit with the same key before the files are read: its fields have to be the same.
 async fn before(
     repo: std::sync::Arc<mdl_repo::Repo>,
     branch: String,

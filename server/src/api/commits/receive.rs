@@ -40,12 +40,12 @@ const SPENT: u64 = u64::MAX - 1;
 /// Bytes that the parser of parts gets at a time.
 const PIECE: usize = 64 << 10;
 
-/// A file that came in.
+/// A received file.
 #[derive(Debug)]
 pub(super) struct Received {
     pub executable: bool,
     pub sha256: [u8; 32],
-    /// Where it is; none: it was only looked at.
+    /// Where it is; none: it was only hashed.
     pub spooled: Option<IncomingFile>,
 }
 
@@ -110,7 +110,7 @@ impl Intake {
     {
         let mut archive = Archive::new(bytes);
         while let Some(member) = archive.next().await? {
-            // What is said to be too long is refused before it comes.
+            // A file with a declared size over the limit is refused before it is read.
             if member.size > self.left {
                 return Err(Problem::too_large(format!("more than {} bytes", self.app.incoming().max_upload())));
             }
@@ -145,7 +145,7 @@ pub(super) enum Incoming {
 }
 
 impl Incoming {
-    /// Reads what is said of the commit.
+    /// Reads the commit's fields.
     ///
     /// # Errors
     /// Another type of content; it cannot be read; it is too long.

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MAX_KEY: usize = 255;
-/// Commits of a branch that are looked at.
+/// Latest commits of a branch that are searched for the key.
 const RECENT: usize = 1000;
 /// Commits that are made at a time.
 const AT_ONCE: usize = 4;
@@ -48,7 +48,7 @@ pub(super) struct Key {
     _held: KeyedGuard,
 }
 
-/// Hashes of what was sent: what was said, and the files.
+/// Hashes of the request: its fields, and the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub meta: String,
@@ -66,7 +66,7 @@ fn digits(hasher: &blake3::Hasher) -> String {
     hasher.finalize().to_hex().chars().take(DIGITS).collect()
 }
 
-/// Of parts that can hold anything: each with its length.
+/// Hashes parts, each with its length, so that they cannot run together.
 fn hash<'a>(context: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = blake3::Hasher::new_derive_key(context);
     for part in parts {
@@ -76,7 +76,7 @@ fn hash<'a>(context: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> String 
     digits(&hasher)
 }
 
-/// The key that a request has.
+/// Returns the `Idempotency-Key` of a request.
 ///
 /// # Errors
 /// It is empty, too long, or there are two.
@@ -91,7 +91,7 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
 }
 
 impl Commits {
-    /// Takes a key.
+    /// Claims a key.
     ///
     /// # Errors
     /// Another request has it.
@@ -108,13 +108,13 @@ impl Commits {
 }
 
 impl Fingerprint {
-    /// Of what was said.
+    /// Hash of the fields.
     pub(super) fn of_meta(meta: &Meta) -> Result<String> {
         let json = serde_json::to_vec(meta).map_err(Problem::internal)?;
         Ok(hash("mdl 2026 idempotency meta", [json.as_slice()]))
     }
 
-    /// Of the files.
+    /// Hash of the files.
     pub(super) fn of_files(files: &BTreeMap<String, Received>) -> String {
         let parts =
             files.iter().flat_map(|(path, f)| [path.as_bytes(), &f.sha256, if f.executable { b"x" } else { b"-" }]);
@@ -123,7 +123,7 @@ impl Fingerprint {
 }
 
 impl Key {
-    /// What a commit made with it holds under [`IDEMPOTENCY`].
+    /// Returns the value that the commit holds under [`IDEMPOTENCY`].
     pub(super) fn record(&self, print: &Fingerprint) -> String {
         [VERSION, &self.hash, &print.meta, &print.files].join(" ")
     }
@@ -137,7 +137,7 @@ impl Key {
         Some(Fingerprint { meta, files })
     }
 
-    /// The commit that was made with it, among the last of the branch.
+    /// Finds the commit that was made with this key among the last of the branch.
     ///
     /// # Errors
     /// Damaged commits; an I/O error.
@@ -157,7 +157,7 @@ impl Key {
 }
 
 impl Earlier {
-    /// Refuses another commit with the same key.
+    /// Refuses a different commit with the same key.
     ///
     /// # Errors
     /// It is another one.

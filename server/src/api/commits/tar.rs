@@ -24,7 +24,7 @@ pub(super) struct Member {
     pub executable: bool,
 }
 
-/// An archive that is coming in.
+/// A streamed archive.
 #[derive(Debug)]
 pub(super) struct Archive<S> {
     bytes: S,
@@ -48,7 +48,7 @@ fn padding(size: u64) -> u64 {
     if over == 0 { 0 } else { BLOCK as u64 - over }
 }
 
-/// What comes before a file and is about it.
+/// Records (GNU, pax) that precede a file and describe it.
 #[derive(Default)]
 struct Notes {
     path: Option<Vec<u8>>,
@@ -110,7 +110,7 @@ where
         }
     }
 
-    /// The next file; none at the end. What was not read of the file before is passed over.
+    /// Returns the next file; none at the end. Skips what was not read of the file before.
     pub(super) async fn next(&mut self) -> Result<Option<Member>> {
         self.skip(self.left.saturating_add(self.padding)).await?;
         (self.left, self.padding) = (0, 0);
@@ -231,7 +231,7 @@ fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
     Ok(())
 }
 
-/// `./a/b` is `a/b`; whether that can be a file's name is for others to say.
+/// Strips `./`; the caller checks whether the name is valid.
 fn name(bytes: Vec<u8>) -> Result<String> {
     let name = String::from_utf8(bytes).map_err(|_| refused("a name in the tar is not UTF-8"))?;
     let mut rest = name.as_str();
