@@ -24,10 +24,10 @@ use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Most tensors below one. A writer's chains have at most 255, and another 255 for every grandparent left behind by a
-/// compaction, which are few; a crafted repository could have as many as it has tensors.
+/// Most bases below one tensor. A writer's chains have at most 255, and another 255 for every grandparent left behind
+/// by a compaction, which are few; a crafted repository could have as many as it has tensors.
 const MOST_BELOW: usize = 1024;
-/// Most turns that a reader takes to find copies whose depths descend. A healed repository needs one or two.
+/// Most rounds that a reader takes to find copies whose depths descend. A healed repository needs one or two.
 const MOST_TURNS: usize = 64;
 
 /// A tensor of the repository, ready to be read in any order.
@@ -48,13 +48,13 @@ struct Level {
     below: [Option<usize>; 2],
 }
 
-/// A walk from a tensor down to what is stored whole.
+/// A walk from a tensor down to its chain roots.
 enum Chain {
-    /// The tensor and everything that it stands on.
+    /// The tensor and all its bases.
     Descends(Vec<Level>),
-    /// A copy that was taken lies too deep for what stands on it: the limits say so now.
+    /// A copy that was taken is too deep for the delta on it: the limits have it now.
     CopyTooDeep,
-    /// No copy is shallow enough, or there is no end.
+    /// No copy is shallow enough, or the chain has no end.
     Broken,
 }
 
@@ -76,7 +76,7 @@ impl Odb {
     /// None: its delta chain does not descend, by the copies that were found.
     fn tensor_once(&self, id: &Id) -> Result<Option<TensorReader<'_>>> {
         let mut limits = HashMap::new();
-        // Each turn takes a shallower copy of one tensor.
+        // Each round takes a shallower copy of one tensor.
         for _ in 0..MOST_TURNS {
             match self.levels(id, &mut limits)? {
                 Chain::Descends(levels) => return self.reader(id, levels).map(Some),
@@ -87,10 +87,10 @@ impl Odb {
         Ok(None)
     }
 
-    /// A tensor and everything that it stands on.
+    /// A tensor and all its bases.
     fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Chain> {
         let mut levels = Vec::new();
-        // What needs it states this depth; the tensor itself may have any.
+        // The delta on it states this depth; the tensor itself may have any.
         let mut open = vec![(*id, None)];
         let mut seen = HashMap::new();
         while let Some((next, above)) = open.pop() {
@@ -118,8 +118,8 @@ impl Odb {
         Ok(Chain::Descends(levels))
     }
 
-    /// The copy of a tensor that readers take where what stands on it states a depth: the preferred one if it is
-    /// shallower, else one that is.
+    /// The copy of a base that readers take for a delta of a stated depth: the preferred one if it is shallower, else
+    /// one that is.
     fn copy_below(&self, id: &Id, depth: Option<u8>) -> Result<Option<Location>> {
         let at = self.find(id, Kind::Tensor)?;
         match depth {
@@ -129,7 +129,7 @@ impl Odb {
     }
 
     fn reader(&self, id: &Id, mut levels: Vec<Level>) -> Result<TensorReader<'_>> {
-        // The same order that depth gives: what stands on something comes before it. The first is the deepest.
+        // The same order that depth gives: a delta comes before its bases. The first is the deepest.
         levels.sort_by_key(|l: &Level| std::cmp::Reverse(l.at.record.depth));
         let places: HashMap<Id, usize> = levels.iter().enumerate().map(|(i, l)| (l.at.record.id, i)).collect();
         for level in &mut levels {
@@ -170,7 +170,7 @@ impl Odb {
     }
 }
 
-/// A tensor's id, and the hash of what has been seen of it.
+/// A tensor's id, and the hash of its bytes so far.
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub id: Id,
@@ -248,7 +248,7 @@ impl TensorReader<'_> {
         scheme_of(&first).map_err(bad_encoding(&self.id))
     }
 
-    /// The lattice that segment `index` is stored on, if it is; what the engine is to be told when it is encoded anew.
+    /// The lattice that segment `index` is stored on, if any, as a hint for encoding it anew.
     ///
     /// # Errors
     /// No such segment; damaged; an I/O error.
@@ -265,7 +265,7 @@ impl TensorReader<'_> {
         self.wherever(|reader| reader.segment_once(index))
     }
 
-    /// Reads; where a collector or compaction replaced a pack of the chain, from where the tensor is now.
+    /// Reads; if a collector or compaction replaced a pack of the chain, from where the tensor is now.
     pub(crate) fn wherever<T>(&self, read: impl Fn(&TensorReader<'_>) -> Result<T>) -> Result<T> {
         match read(self) {
             Err(RepoError::NotFound { .. }) => {
@@ -385,7 +385,7 @@ impl TensorReader<'_> {
         RepoError::corrupt(format!("tensor {}", self.id.short()), "its content is not what its id says")
     }
 
-    /// Hands every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
+    /// Passes every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
     ///
     /// # Errors
     /// Damaged; an I/O error; whatever `sink` returns.
@@ -418,7 +418,7 @@ impl TensorReader<'_> {
     }
 
     /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by
-    /// the id; what is stored is, once in a process, by its checksums.
+    /// the id; the payloads are, once in a process, by their checksums.
     ///
     /// # Errors
     /// The range leaves the tensor; damaged; an I/O error.

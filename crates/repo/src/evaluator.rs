@@ -14,7 +14,7 @@ use std::{
 const DIR: &str = "MDL_CANDIDATE_DIR";
 /// Most bytes of output that are read.
 const OUTPUT: u64 = 1 << 20;
-/// How often a running command is looked after.
+/// How often a running command is checked.
 const TICK: Duration = Duration::from_millis(2);
 
 /// A command that measures checkpoints.
@@ -80,7 +80,7 @@ impl CommandEvaluator {
         if !status.success() {
             return Err(format!("it ended with {status}"));
         }
-        // What it left running may hold the pipe open.
+        // A process that it left running may hold the pipe open.
         let rest = deadline.saturating_duration_since(Instant::now());
         let Ok(bytes) = output.recv_timeout(rest) else {
             end(&mut child);

@@ -12,7 +12,7 @@ const KEY: Key = Key::fixed("identity");
 const BYTES: usize = 16;
 const CONTEXT: &str = "mdl 2026-11-22 repository identity v1";
 
-/// Which repository this is, whatever it is called. No two have the same, unless one is a copy of the other's files.
+/// A repository's identity, whatever its name. No two have the same, unless one is a copy of the other's files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity([u8; BYTES]);
 
@@ -23,15 +23,15 @@ impl Identity {
         Ok(Identity(bytes))
     }
 
-    /// One that is always the same for the same bytes, for a storage in which none can be kept.
+    /// An identity derived from bytes, for a storage that cannot store one.
     pub fn derived_from(bytes: &[u8]) -> Identity {
         let mut hash = [0; BYTES];
         blake3::Hasher::new_derive_key(CONTEXT).update(bytes).finalize_xof().fill(&mut hash);
         Identity(hash)
     }
 
-    /// That of a local repository from before there were identities: of the file that made it a repository. It is the
-    /// same whether or not it can be written down.
+    /// The identity of a local repository from before there were identities: from the file that made it a repository.
+    /// It is the same whether or not it can be stored.
     fn of_directory(dir: &Path) -> Option<Identity> {
         let made = fs::metadata(dir.join(FORMAT_KEY.as_str())).ok()?;
         let facts = [made.dev(), made.ino(), made.mtime() as u64, made.mtime_nsec() as u64];
@@ -79,7 +79,7 @@ pub(crate) fn make(storage: &dyn Storage) -> Result<()> {
     storage.put(&KEY, &Identity::random()?.text())
 }
 
-/// The identity that a storage holds; `first` is written down if there is none. Where several do that at once, one
+/// The identity that a storage holds; `first` is stored if there is none. Where several processes do that at once, one
 /// wins.
 fn load(storage: &dyn Storage, first: Identity) -> Result<Identity> {
     if let Some(bytes) = storage.get(&KEY)? {
@@ -98,7 +98,7 @@ fn is_refused(error: &RepoError) -> bool {
 }
 
 impl Repo {
-    /// Which repository this is. One from before there were identities is given one, now and for good; one that cannot
+    /// The repository's identity. One from before there were identities is given one, now and for good; one that cannot
     /// be written to has the same each time as long as its files stay where they are.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Repo {
         Ok(*self.identity.get_or_init(|| found))
     }
 
-    /// Takes the directory's identity where none is stored, so that none is written down.
+    /// Uses the directory's identity where none is stored, so that none is written.
     ///
     /// # Errors
     /// An I/O error.

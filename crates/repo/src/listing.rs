@@ -25,9 +25,9 @@ pub struct StoredTensor {
     pub stored_bytes: u64,
     /// How its segments are encoded; "mixed" where they are not all alike.
     pub scheme: &'static str,
-    /// Differences to follow down to a tensor that is stored whole.
+    /// Deltas down to the chain root.
     pub depth: u8,
-    /// The tensor it is a difference to.
+    /// Its delta base.
     pub base: Option<String>,
 }
 

@@ -2,8 +2,8 @@
 
 use crate::{RepoError, Result};
 
-/// Words of names that count down. A few are taken anywhere in a name, too; short ones would be found in other words
-/// ("fid" in "confidence").
+/// Words in names of metrics that are better when lower. A few are looked for anywhere in a name; short ones would be
+/// found in other words ("fid" in "confidence").
 const DOWN: [&str; 22] = [
     "loss",
     "losses",
@@ -29,7 +29,7 @@ const DOWN: [&str; 22] = [
     "lpips",
 ];
 const DOWN_ANYWHERE: [&str; 5] = ["loss", "perplexity", "error", "rmse", "nll"];
-/// Words of names that count up.
+/// Words in names of metrics that are better when higher.
 const UP: [&str; 30] = [
     "acc",
     "accuracy",
@@ -83,7 +83,7 @@ impl End {
     /// Whether the least value is wanted.
     ///
     /// # Errors
-    /// Best or worst of a metric whose name does not tell which way it counts.
+    /// Best or worst was asked of a metric whose name does not tell which end is best.
     pub(crate) fn is_least(self, metric: &str) -> Result<bool> {
         let unknown = || {
             RepoError::user(
@@ -104,7 +104,7 @@ impl End {
     }
 }
 
-/// Whether less is better, if the name tells. What counts down comes first: `accuracy_loss` is a loss.
+/// Whether less is better, if the name tells. Words for lower come first: `accuracy_loss` is a loss.
 fn counts_down(metric: &str) -> Option<bool> {
     let name = metric.to_ascii_lowercase();
     let has = |words: &[&str], anywhere: &[&str]| {

@@ -100,7 +100,7 @@ impl Repo {
     }
 
     fn reflog_commit(&self, name: &str, n: usize) -> Result<Id> {
-        // A ref that is gone has a log by its full name; what is no name at all is answered as one without moves.
+        // A deleted ref has a log by its full name; an invalid name is answered as one without moves.
         let full = self.full_ref(name)?.or_else(|| RefName::parse(name).ok());
         let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs.reflog(&full))?;
         let missing =
@@ -112,7 +112,7 @@ impl Repo {
         self.peel(&id.ok_or_else(missing)?)
     }
 
-    /// Full name of the ref a short name means: as it is, branch, tag, then another place's branch (`origin/main`).
+    /// Full name of the ref a short name means: as it is, branch, tag, then remote-tracking branch (`origin/main`).
     ///
     /// # Errors
     /// An I/O error.

@@ -3,7 +3,7 @@
 use mdl_codec::Span;
 use mdl_files::{FileSource, ReadAt};
 
-/// A file to be stored. What lies in a device's memory can be read like everything else: then it is copied.
+/// A file to be stored. One in a device's memory can be read like any other: it is then copied.
 pub trait Source: ReadAt {
     /// The bytes at `offset`, if all of them lie end to end in one device's memory. They stay there as long as the
     /// source does.

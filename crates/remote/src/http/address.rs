@@ -8,10 +8,10 @@ use url::{Host, Url};
 /// Environment variable that lets tokens go over plain HTTP.
 const ALLOW: &str = "MDL_ALLOW_HTTP";
 
-/// Where a repository is.
+/// The address of a repository.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// What is before the names of the routes; it ends in a slash.
+    /// The URL before the names of the routes; it ends in a slash.
     pub base: Url,
     /// The repository's URL as people write it, for messages.
     pub shown: String,
@@ -25,7 +25,7 @@ fn usage(text: &str, why: &str) -> RepoError {
 }
 
 impl Address {
-    /// From `https://host/owner/name`; what is in front of these two is where the server's own root is.
+    /// Parses `https://host/owner/name`; whatever precedes these two is the server's root.
     ///
     /// # Errors
     /// It is no such URL; it has credentials in it, which would end up in settings and logs.

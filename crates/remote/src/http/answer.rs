@@ -91,7 +91,7 @@ impl Document {
         }
     }
 
-    /// What became of a single ref.
+    /// The error of a single ref.
     pub(super) fn of_ref(self, m: &RefMove) -> RepoError {
         let name = m.name.strip_prefix(HEADS).or(m.name.strip_prefix(TAGS)).unwrap_or(&m.name);
         match (self.kind.as_str(), m.expected, m.new) {
@@ -110,7 +110,7 @@ fn failed(at: &str, why: &str) -> RepoError {
     RepoError::io(format!("the server failed at {at}"))(io::Error::other(why.to_owned()))
 }
 
-/// The error of an answer. `shown` is the repository's URL.
+/// The error for a response. `shown` is the repository's URL.
 pub(super) fn refused(shown: &str, status: StatusCode, code: &str, body: &[u8]) -> Refused {
     let document: Option<Document> = serde_json::from_slice(body).ok();
     let error = match document {

@@ -14,10 +14,10 @@ const IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How long it may think about what takes long (checking what was sent, encoding anew).
+/// How long the server may take over long work (checking what was sent, encoding anew).
 pub(super) const THINK: Duration = Duration::from_secs(3600);
 
-/// One for what is answered at once, or for what takes long.
+/// The client for requests that are answered at once, or (`patient`) for those that take long.
 pub(super) fn client(address: &Address, patient: bool) -> Result<Client> {
     runtime::choose_tls();
     let mut builder = Client::builder()
@@ -46,7 +46,7 @@ pub(super) fn innermost(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-/// Twice as long each time, and never quite as long as others wait.
+/// Twice as long each time, with a random part, so that clients do not retry together.
 pub(super) fn pause(tries: u32) -> Duration {
     let mut random = [0; 2];
     let share = getrandom::fill(&mut random).map_or(0.5, |()| f64::from(u16::from_le_bytes(random)) / 65536.0);

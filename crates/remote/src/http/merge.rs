@@ -6,7 +6,7 @@ use mdl_repo::{
 };
 use std::collections::BTreeMap;
 
-/// What all of them offer.
+/// The union of their offers.
 pub(super) fn merge(mut plans: Vec<Plan>) -> Plan {
     if plans.len() == 1 {
         return plans.pop().unwrap_or_default();

@@ -26,20 +26,20 @@ use serde_json::{Value, json};
 use std::{collections::HashSet, fmt};
 use wire::{Call, Wire};
 
-/// A bundle becomes a partial pack at the other side, and any part of it can be sent again.
+/// A bundle becomes a partial pack at the server, and any part of it can be sent again.
 const BUNDLE: u64 = 1 << 30;
 const JSON: &str = "application/json";
 const OCTETS: &str = "application/octet-stream";
-/// What a server takes in one request.
+/// The most that a server accepts in one request.
 const IDS: usize = 1 << 16;
 const BARE_IDS: usize = 1 << 18;
 const PIECES: usize = 1 << 16;
 const PIECE_BYTES: u64 = 64 << 20;
 const MOVES: usize = 4096;
 const MARKS: usize = 2048;
-/// Tensors that are asked for whole at once, to begin with.
+/// Tensors asked for without a base in one request, to begin with.
 const TENSORS: usize = 4096;
-/// Bytes of an answer that are taken.
+/// Most bytes of a response that are read.
 const MAX_JSON: u64 = 256 << 20;
 const MAX_PLAN: u64 = 4 << 30;
 /// The status of a request for too much at once.
@@ -105,7 +105,7 @@ impl HttpPeer {
         Ok(())
     }
 
-    /// Ids in, some of them out.
+    /// Sends ids, and returns those that the server lists.
     fn some_of(&self, path: &str, ids: &[Id]) -> Result<HashSet<Id>> {
         let mut out = HashSet::new();
         for ids in ids.chunks(BARE_IDS) {
@@ -156,10 +156,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| nonsense(&e.to_string()))
 }
 
-/// What comes of a server's answer where refs were asked for. For the fuzz targets, which have no server.
+/// Parses a server's response to a request for refs. For the fuzz targets, which have no server.
 ///
 /// # Errors
-/// What a refusal says; an answer that makes no sense.
+/// The server's refusal; a response that makes no sense.
 #[doc(hidden)]
 pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
     match StatusCode::from_u16(status) {

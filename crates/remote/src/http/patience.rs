@@ -30,15 +30,15 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// For a request that takes long at the other side, or not.
+    /// For a request that takes long at the server, or not.
     pub fn new(thinks: bool) -> Patience {
         Patience { since: Instant::now(), tries: 0, enough: if thinks { THINK } else { ENOUGH } }
     }
 
-    /// How long to pause before the next try. `reached`: whether the other side ever answered.
+    /// How long to pause before the next try. `reached`: whether the server ever answered.
     ///
     /// # Errors
-    /// It will not get better, or it is enough.
+    /// Another try cannot help, or there were enough.
     pub fn pause_after(&mut self, failure: Failure, reached: bool) -> Result<Duration, Refused> {
         let (refused, asked) = match failure {
             Failure::Final(refused) => return Err(refused),

@@ -36,15 +36,15 @@ pub(super) struct Blocks {
     limit: usize,
 }
 
-/// What to do about a block.
+/// What a reader does about a block.
 pub(super) enum Ask<'a> {
     /// Here it is.
     Have(Bytes),
-    /// Fetch these; until the flight ends, others wait for them.
+    /// Fetch these; until then other threads wait for them.
     Fetch(Flight<'a>),
 }
 
-/// Blocks that one caller fetches; ends when dropped, landed or not.
+/// Blocks that one caller fetches; the fetch ends when this is dropped, successful or not.
 pub(super) struct Flight<'a> {
     blocks: &'a Blocks,
     key: Arc<str>,

@@ -24,9 +24,9 @@ const AFTER: &str = "mdlafter";
 /// Two clients of one bucket, and where in it the keys begin.
 #[derive(Clone)]
 pub(super) struct Bucket {
-    /// Asks again by itself where that can do no harm.
+    /// Retries by itself where that can do no harm.
     pub(super) store: Arc<dyn ObjectStore>,
-    /// Never asks again.
+    /// Never retries.
     pub(super) once: Arc<dyn ObjectStore>,
     /// The prefix: empty, or without a `/` at its ends.
     root: Arc<str>,
@@ -70,7 +70,7 @@ pub(super) fn signed(nonce: &str, after: Option<&str>) -> Attributes {
     attributes
 }
 
-/// Whether the store has no place for what was put beside the value, or no such call.
+/// Whether the store cannot keep metadata beside the value, or has no such call.
 pub(super) fn unsupported(error: &object_store::Error) -> bool {
     use object_store::Error::{NotImplemented, NotSupported};
     matches!(error, NotSupported { .. } | NotImplemented { .. })

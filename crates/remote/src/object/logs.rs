@@ -108,7 +108,7 @@ async fn read(bucket: &Bucket, key: &str, most: u64) -> Result<Log> {
         let base = swap::live_within(bucket, key, left).await?;
         let each = stream::iter(pieces.clone()).map(|name| async move { bucket.value_within(&name, most).await });
         let each: Vec<_> = each.buffered(AT_ONCE).try_collect().await?;
-        // One that is gone since it was listed went into a new base.
+        // A piece deleted since the listing went into a new base.
         if each.iter().all(Option::is_some) {
             let is_there = base.is_some() || !pieces.is_empty();
             let all = base.clone().into_iter().chain(each.into_iter().flatten().map(|v| v.bytes));
@@ -128,8 +128,8 @@ pub(super) async fn replace(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<
     remove_all(bucket, old).await
 }
 
-/// Puts another base in the place of all that a log is, if that is `expected`. What is appended meanwhile stays, behind
-/// the base. A kill leaves the new base and the old pieces: lines twice, none less.
+/// Replaces all of a log by a new base, if the log is `expected`. What is appended meanwhile stays, after the base. A
+/// kill leaves the new base and the old pieces: lines twice, none less.
 pub(super) async fn swap(bucket: &Bucket, key: &str, expected: Option<Bytes>, new: Option<Bytes>) -> Result<Swap> {
     let log = read(bucket, key, MAX_VALUE).await?;
     if log.joined.as_deref() != expected.as_deref() {

@@ -1,7 +1,7 @@
 //! Storage in a bucket of an object store.
 //!
-//! A bucket has no locks: `excludes` says so, and a collector there dooms first and deletes a time of grace later.
-//! What a call reports as done is what the store acknowledged.
+//! A bucket has no locks: `excludes` says so, and a collector there dooms packs first and deletes them a time of grace
+//! later. A call reports only what the store has acknowledged.
 
 mod blocks;
 mod bucket;

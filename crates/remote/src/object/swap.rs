@@ -1,4 +1,4 @@
-//! Compare-and-swap by conditional put, and what is done when the store's answer does not arrive.
+//! Compare-and-swap by conditional put, and recovery when the store's answer is lost.
 //!
 //! A put goes out through the client that never retries by itself: were a put that succeeded repeated, the refusal of
 //! the repetition would look like another writer's move. Each swap signs its value with a nonce. Whatever the answer
@@ -20,7 +20,7 @@ use mdl_repo::{
 use object_store::{Error, ObjectStore, PutMode, PutOptions};
 use std::{io, time::Duration};
 
-/// What stands where a value was removed. No value is ever these bytes.
+/// The tombstone, stored where a value was removed. No value is ever these bytes.
 pub(super) const TOMBSTONE: &[u8; 16] = b"\0mdl\xff removed \n\0";
 
 /// How often a put that did not happen is sent again.

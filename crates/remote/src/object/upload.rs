@@ -22,7 +22,7 @@ use std::{
 
 /// Up to here an upload stays in memory and goes out as one put; also the least size of a part.
 const SMALL: u64 = 8 << 20;
-/// What S3 takes at most.
+/// Most parts of an upload to S3.
 const PARTS: u64 = 10_000;
 /// Bytes of parts that may be on their way at once, and how many parts these are at most.
 const ON_THE_WAY: u64 = 64 << 20;
@@ -110,7 +110,7 @@ async fn in_parts(bucket: &Bucket, key: &str, file: Arc<File>, len: u64) -> Resu
     if immutable(key) && there(bucket, key, len, true).await.unwrap_or(false) {
         return Ok(());
     }
-    // Best effort: what stays is for the bucket's lifecycle rule.
+    // Best effort: the bucket's lifecycle rule removes what stays.
     let _ = upload.abort().await;
     Err(e)
 }
