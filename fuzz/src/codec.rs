@@ -1,5 +1,5 @@
-//! Encoded segments: both implementations agree, ranges are parts of the whole, and nothing is written beyond the
-//! stated length.
+//! Target: encoded segments. Both implementations agree, ranges are parts of the whole, and nothing is written beyond
+//! the stated length.
 
 use crate::mutate::Random;
 use mdl_codec::quant::lattice::Hint;

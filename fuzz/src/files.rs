@@ -1,4 +1,4 @@
-//! Checkpoint files: a layout keeps its promises, its checksums fit, and a commit gives the same bytes back.
+//! Targets: checkpoint files. A layout is consistent, its checksums fit, and a commit gives the same bytes back.
 
 use crate::{mend, repo};
 use mdl_files::{Layout, ReadAt, ScanError, checksums, scan};

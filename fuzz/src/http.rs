@@ -1,5 +1,5 @@
-//! Bodies of requests, given to the server's router without a socket: whatever comes is answered, and not with a
-//! failure.
+//! Targets: HTTP request bodies, given to the server's router without a socket: each is answered, and none with a
+//! server error other than 507.
 
 use crate::{mend, receive::scratch, repo};
 use axum::{Router, body::Body};

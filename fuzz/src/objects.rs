@@ -1,4 +1,4 @@
-//! Canonical objects: whatever is read is written again to the same bytes.
+//! Targets: canonical objects. Whatever is read is written again to the same bytes.
 
 use mdl_objects::{Commit, Id, Kind, Manifest, Tag, Tree, check_name, check_new_name};
 

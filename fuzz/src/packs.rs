@@ -1,4 +1,4 @@
-//! Packs, footers, plans and stored tensors: what is read is what its id says, whatever the records claim.
+//! Targets: packs, footers, plans and stored tensors. What is read is what its id says, whatever the records claim.
 
 use crate::{
     mend,

@@ -1,4 +1,4 @@
-//! A pack that others push: taken in whole or refused, and what was taken in is sound.
+//! Target: a pack that a client pushes. It is received whole or refused, and what was received is sound.
 
 use crate::{mend, repo};
 use mdl_objects::Kind;
@@ -9,7 +9,7 @@ use mdl_repo::{
 };
 use std::{fs, path::PathBuf, sync::OnceLock};
 
-/// Decoded bytes that are taken in at most.
+/// Most decoded bytes that are received.
 const MOST: u64 = 4 << 20;
 
 /// A directory in memory where there is one: nothing here has to survive.

@@ -1,5 +1,5 @@
-//! The small values of a repository: refs, logs, settings, records with checksums. Whatever they hold, reading ends
-//! in a value or an error, and a check and a dry collection end.
+//! Targets: the small values of a repository (refs, logs, settings, records with checksums). Whatever they hold,
+//! reading ends in a value or an error, and an fsck and a dry collection end.
 
 use crate::repo;
 use mdl_repo::{GcOptions, HEADS, RefName, Repo, Silent, TAGS};

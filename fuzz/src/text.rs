@@ -1,4 +1,4 @@
-//! Text that users and other sides send: names, revisions, places, patterns, policies, answers of servers.
+//! Target: text that users, clients and servers send: names, revisions, locations, patterns, policies, responses.
 
 use crate::repo;
 use mdl_objects::{Id, check_new_name};

@@ -1,4 +1,5 @@
-//! Every target over its corpus, as it is and mutated by a seeded generator; what is allocated at once stays bounded.
+//! Replays every target over its corpus, as it is and mutated by a seeded generator; the size of single allocations
+//! stays bounded.
 //!
 //! `MDL_FUZZ_SEED` chooses another sequence, `MDL_FUZZ_SCALE` multiplies the number of mutated inputs.
 

@@ -86,7 +86,7 @@ impl CpuEngine {
         relatives: Relatives<'_>,
         hint: Option<&Hint>,
     ) -> Result<Encoded, CodecError> {
-        // What is not on the lattice it was said to be on is encoded as if nothing had been said.
+        // A segment that is not on the lattice of its hint is encoded as if there were no hint.
         let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
         let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
         match on {
@@ -99,7 +99,7 @@ impl CpuEngine {
         }
     }
 
-    /// Encodes as the estimate chose: what engines elsewhere leave to this one.
+    /// Encodes as the estimate chose: the part that GPU engines leave to this one.
     ///
     /// # Errors
     /// zstd refuses.

@@ -80,7 +80,7 @@ pub struct Relatives<'a> {
 }
 
 impl Relatives<'_> {
-    /// No bases: what is encoded so stands alone.
+    /// No bases.
     pub const NONE: Relatives<'static> = Relatives { base: None, grand: None };
 }
 
@@ -160,7 +160,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// [`Survey`](quant::Survey) where no gradient is known; [`rest_of`] makes codebooks' points from it.
     ///
     /// # Errors
-    /// None on the processor, which does what a device fails to do.
+    /// None on the CPU, which does what a device fails to do.
     fn sketch(&self, values: Values<'_>) -> Result<Sketch, CodecError> {
         Ok(Sketch::of(values))
     }
@@ -259,7 +259,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         Deviation::between(dtype, raw, rec)
     }
 
-    /// What it can do with tensors in the memory of device number `ordinal`; none where it cannot reach it.
+    /// The device engine for tensors in the memory of device number `ordinal`; none where it cannot reach it.
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
         let _ = ordinal;
         None

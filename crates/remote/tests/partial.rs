@@ -53,7 +53,7 @@ fn many(place: &Place, versions: u64) -> Vec<Id> {
     (0..versions).map(one).collect()
 }
 
-/// Brings what is wanted, and counts how often it was asked.
+/// Fetches what is wanted, and counts how often it was asked.
 #[derive(Debug)]
 struct Counting {
     here: Repo,
@@ -104,7 +104,7 @@ fn a_partial_repository_says_where_the_rest_is() {
     let e = receive(&other.repo, &peer, want(ids[2], None), &Silent).expect_err("partial");
     let hint = e.hint().unwrap_or_default();
     assert!(e.kind() == ErrorKind::User && e.to_string().contains(&url) && hint.contains(&url), "{e}");
-    // What is here is given; what is asked for later is not.
+    // Objects that are here are sent; asking for the missing ones fails.
     let second = shallow(&clone, ids[2]);
     assert_eq!(files(&second.repo, &ids[2]), files(&whole.repo, &ids[2]));
     let lazy = completed(Repo::open(second.dir.path(), engine()).expect("open"), &engine());

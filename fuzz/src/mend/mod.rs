@@ -1,4 +1,4 @@
-//! What makes mutated bytes pass the checks that random bytes never pass: lengths, checksums, hashes, orders.
+//! Mends mutated bytes so that they pass the checks that random bytes never pass: lengths, checksums, hashes, orders.
 
 pub mod objects;
 pub mod pack;

@@ -1,4 +1,4 @@
-//! Canonical objects: what can be read of mutated bytes is put in order and counted anew.
+//! Mends canonical objects: what can be read of mutated bytes is put in order and counted anew.
 
 use mdl_codec::Dtype;
 use mdl_objects::{Chunk, Entry, Manifest, Mode, ObjectError, Reader, TensorRef, Tree, ViewRef, Writer, check_name};

@@ -1,4 +1,4 @@
-//! Packs: magic, ranges, checksums, ids of what the payloads hold, order, footer, trailer.
+//! Mends packs: magic, ranges, checksums, ids of the payloads' contents, order, footer, trailer.
 
 use super::tensor::Header;
 use mdl_codec::{CpuEngine, Engine, Relatives, SEGMENT_BYTES};

@@ -1,4 +1,4 @@
-//! Records whose last line is the BLAKE3 of the lines before.
+//! Mends records whose last line is the BLAKE3 of the lines before.
 
 /// Writes that line anew, if the key's value has one.
 pub fn line(key: &str, value: &mut Vec<u8>) {

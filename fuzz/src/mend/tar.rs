@@ -1,4 +1,4 @@
-//! Tar headers: their checksums, and the end of the archive.
+//! Mends tar headers: their checksums, and the end of the archive.
 
 const BLOCK: usize = 512;
 const CHECKSUM: std::ops::Range<usize> = 148..156;

@@ -1,4 +1,4 @@
-//! Payloads of tensors: the header at the end, and tensors that can be its bases.
+//! Mends payloads of tensors: the header at the end, and tensors that can be its bases.
 
 use crate::codec;
 use mdl_codec::{Dtype, SEGMENT_BYTES};

@@ -1,4 +1,4 @@
-//! Words that mutation puts in: what parsers compare with, and random bytes would hardly come to.
+//! Dictionaries of the mutator: words that parsers compare with, and that random bytes would hardly hit.
 
 /// Those of a target.
 pub fn of(target: &str) -> &'static [&'static [u8]] {

@@ -1,4 +1,5 @@
-//! Zip archives: entries that are found by their headers are written anew, with the right lengths, CRCs and directory.
+//! Mends zip archives: entries that are found by their headers are written anew, with the right lengths, CRCs and
+//! directory.
 
 const LOCAL: &[u8] = b"PK\x03\x04";
 const CENTRAL: &[u8] = b"PK\x01\x02";

@@ -1,4 +1,4 @@
-//! What every libFuzzer binary here is made of: the target, and a mutator that mends what it changed.
+//! Shared by the libFuzzer binaries: the target, and a mutator that mends what it changed.
 
 use mdl_fuzz::mutate::{Random, insert};
 

@@ -33,7 +33,7 @@ pub fn place() -> Place {
     Place { dir, repo }
 }
 
-/// The repository at a path as the other side.
+/// The repository at a path as a peer.
 pub fn near(place: &Place) -> Near {
     let repo = Repo::open(place.dir.path(), engine()).expect("open").without_index();
     let scratch = place.dir.path().join(".mdl");

@@ -83,7 +83,7 @@ fn staged_files_are_joined_into_one_version() {
         let entry = &found[rel];
         assert_eq!(&place.repo.odb().read_range(entry, 0, u64::MAX).expect("read"), bytes);
     }
-    // The next one is a difference to what the branch holds.
+    // The next one is a delta on what the branch holds.
     let next: Vec<f32> = noise(4000, 1).iter().map(|v| v + 1e-4).collect();
     let text = stage("0.safetensors", &tensor_file("w", &next));
     let done = place.repo.commit(&request(vec![stored("0.safetensors", &text)]), &Silent).expect("join");

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 const ZERO: Duration = Duration::ZERO;
 
-/// A version on `main`, and one on `side`, which is let go.
+/// A version on `main`, and one on `side`, whose branch is deleted.
 fn scene() -> (MemoryStorage, Repo, [(Id, Version); 2]) {
     let (storage, repo) = unlocked();
     let (main, side) = (run(1, 1, 300).remove(0), run(1, 2, 300).remove(0));

@@ -22,7 +22,7 @@ fn ids(report: &PruneReport) -> Vec<Id> {
     report.pruned.iter().map(|p| p.commit).collect()
 }
 
-/// A run of whole tensors: no version leans on another.
+/// A run of tensors without bases: no version depends on another.
 fn apart(repo: &mut Repo, branch: &str, n: usize, seed: u64) -> Vec<(Id, Version)> {
     repo.set_config("delta.max_depth", Some("0")).expect("set");
     run(n, seed, 600).into_iter().map(|v| (commit(repo, branch, &v), v)).collect()
@@ -47,7 +47,7 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     assert_eq!(PruneReport { dry_run: true, ..done.clone() }, dry, "the dry run told the truth");
     assert_eq!(ids(&done), go.iter().rev().map(|(id, _)| *id).collect::<Vec<_>>());
     assert!(done.kept[0].why.contains(&"tip of main".to_owned()), "{done:?}");
-    // Until the grace is over everything is there, and can be had back.
+    // Until the grace is over everything is there, and the prune can be undone.
     assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").bytes_freed, 0);
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
