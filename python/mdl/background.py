@@ -21,7 +21,7 @@ from .errors import BackgroundError, UsageError
 
 
 class PendingCommit:
-    """A commit that is being made. When `result` returns, it is durable: the branch holds it, on disk, synced."""
+    """A commit under way. When `result` returns, it is durable: on the branch, on disk, synced."""
 
     def __init__(self, step: int | None, branch: str | None) -> None:
         self.step, self.branch = step, branch
@@ -30,13 +30,13 @@ class PendingCommit:
 
     @classmethod
     def made(cls, commit: Commit) -> PendingCommit:
-        """One that is made already."""
+        """A finished one."""
         pending = cls(commit.step, commit.branch)
         pending._future.set_result(commit)
         return pending
 
     def done(self) -> bool:
-        """Whether it is durable, or has failed."""
+        """Returns whether it is durable, or has failed."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> Commit:
@@ -60,7 +60,7 @@ class PendingCommit:
             raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Why it failed, or None; waits as `result` does."""
+        """Returns why it failed, or None; waits as `result` does."""
         error = self._future.exception(timeout)
         self._seen = self._seen or error is not None
         return error
@@ -99,7 +99,7 @@ class Worker:
 
     @contextlib.contextmanager
     def room(self) -> Iterator[list[bool]]:
-        """Waits for room for one more snapshot. It is given back if nothing is handed over inside.
+        """Waits for a free slot for one more snapshot; releases it if nothing is handed over inside.
 
         Raises:
             UsageError: on the worker's own thread (a callback of a commit), which would wait for itself.
@@ -115,14 +115,14 @@ class Worker:
                 self._room.release()
 
     def hand_over(self, handed: list[bool], pending: PendingCommit, work: Callable[[], Commit]) -> None:
-        """Queues a commit whose room was taken."""
+        """Queues a commit whose slot was taken."""
         with self._idle:
             if self._thread is None or not self._thread.is_alive():
                 args = (weakref.ref(self), self._jobs)
                 thread = threading.Thread(target=_serve, args=args, name="mdl-commits", daemon=True)
                 thread.start()
                 self._thread = thread
-            # Under the lock, so that nothing lands behind the word to stop.
+            # Under the lock, so that nothing is queued behind the stop marker.
             self._open += 1
             handed[0] = True
             self._jobs.put((pending, [work]))
@@ -130,7 +130,7 @@ class Worker:
     def serve(self, pending: PendingCommit, box: list[Callable[[], Commit]]) -> None:
         """Makes one commit, on the worker's thread."""
         commit, error = _run(box)
-        # The snapshot is gone by now: there is room for another.
+        # The snapshot is freed by now: there is room for another.
         self._room.release()
         try:
             if error is not None:
@@ -189,7 +189,7 @@ def _run(box: list[Callable[[], Commit]]) -> tuple[Any, BaseException | None]:
 
 
 def _serve(worker: weakref.ref[Worker], jobs: queue.SimpleQueue[_Job | None]) -> None:
-    # Holds the worker only while there is work, so that one that is forgotten can go. Work holds its repository.
+    # Holds the worker only while there is work, so that an unused one can be freed. Work holds its repository.
     while (job := jobs.get()) is not None:
         alive = worker()
         if alive is None:

@@ -80,7 +80,7 @@ class TensorInfo:
 
     @property
     def nbytes(self) -> int:
-        """Decoded bytes."""
+        """Size in decoded bytes."""
         from .dtypes import ITEM_SIZE
 
         n = ITEM_SIZE[self.dtype]

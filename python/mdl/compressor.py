@@ -36,9 +36,9 @@ from .loop.window import Schedule, Window
 from .repo import Repo
 from .rng import rng_state
 
-#: The paper's two searches, by the policies that have them.
+#: The paper's two searches, by policy.
 SEARCHES = {"guided": "paper", "neighbourhood": "lossy"}
-#: Inside the repository: swept there if a killed process leaves something.
+#: Directory inside the repository, which sweeps what a killed process leaves there.
 _SCRATCH = "candidates"
 
 
@@ -156,7 +156,7 @@ class Compressor:
             commit = self._compress(step, {"metrics": metrics, "message": message, **said})
         finally:
             self._window.step = step
-        # Kept where that failed: it may be tried again.
+        # Kept if that failed: it may be retried.
         self._gradients.reset()
         return commit
 
@@ -233,7 +233,7 @@ class Compressor:
 
 
 def _whole(model: nn.Module) -> dict[str, Any]:
-    """The parameters by their first names.
+    """Returns the parameters, tied ones by their first name.
 
     Raises:
         UsageError: they are sharded over processes.

@@ -13,7 +13,7 @@ from .errors import UsageError
 from .state import Encoded, Leaf
 from .tensors import refuse, run_of
 
-#: Where a version keeps what of a state is no tensor.
+#: File of a version with the state's values other than tensors.
 STATE_FILE = "state.json"
 
 
@@ -54,7 +54,7 @@ def extra_files(files: Mapping[str, Any] | None) -> list[File]:
 
 
 def one_file(rel: str, content: Any) -> File:
-    """One of them."""
+    """Builds one of them."""
     if isinstance(content, File):
         return content
     if isinstance(content, str):

@@ -44,7 +44,7 @@ class ResumableLoader:
         return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
-        # Trainers look for `dataset`, `sampler`, `batch_size` and the like on what they iterate.
+        # Trainers read `dataset`, `sampler`, `batch_size` and the like from a loader.
         if name == "loader":
             raise AttributeError(name)
         return getattr(self.loader, name)
@@ -72,7 +72,7 @@ class ResumableLoader:
             self._finish()
 
     def state_dict(self, *, ended: bool = False, with_rng: bool = True) -> dict[str, Any]:
-        """The place between two batches, as arrays and numbers.
+        """Returns the position between two batches, as arrays and numbers.
 
         `ended`: the caller knows that no further batch of this epoch will be asked for (a limit that this loader cannot
         see). `with_rng`: also the process's generators as they are now, to be set when the next batch is asked for.
@@ -132,7 +132,7 @@ class ResumableLoader:
         self._batches, self._start = 0, None
 
     def _generators(self) -> list[Any]:
-        """The loader's own generators, each once: its own, its sampler's, its batch sampler's sampler's."""
+        """Returns the loader's own generators, each once: its own, its sampler's, its batch sampler's sampler's."""
         sampler = getattr(self.loader, "sampler", None)
         inner = getattr(getattr(self.loader, "batch_sampler", None), "sampler", None)
         found = [getattr(owner, "generator", None) for owner in (self.loader, sampler, inner)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ._native import reaches as _reaches
 
-#: One part in so many of a GPU's memory is left free by what is copied aside.
+#: Copies aside leave 1/SPARED of a GPU's memory free.
 SPARED = 16
 
 _current: contextvars.ContextVar[Devices | None] = contextvars.ContextVar("mdl_devices", default=None)
@@ -58,18 +58,18 @@ class Devices:
         return plain
 
     def mark(self, torch: Any) -> None:
-        """Notes what has been asked of the GPUs so far: the copies, and whatever wrote to the tensors before."""
+        """Records events after all GPU work queued so far: the copies, and earlier writes to the tensors."""
         for device in self._events:
             self._events[device] = torch.cuda.current_stream(device).record_event()
 
     def wait(self) -> None:
-        """Waits until all of it has happened: from then on the memory holds what is to be committed."""
+        """Waits for these events: from then on the memory holds what is to be committed."""
         for event in self._events.values():
             event.synchronize()
 
 
 def fits(torch: Any, device: Any, nbytes: int) -> bool:
-    """Whether a copy of so many bytes leaves training the memory that it took at its peak, and a sixteenth besides."""
+    """Returns whether a copy of so many bytes leaves training its peak memory, and a sixteenth besides."""
     free, total = torch.cuda.mem_get_info(device)
     spare = free + torch.cuda.memory_reserved(device) - torch.cuda.max_memory_allocated(device)
     return nbytes <= spare - total // SPARED

@@ -35,11 +35,11 @@ class CorruptError(MdlError):
 
 
 class StorageError(MdlError, OSError):
-    """The medium failed: full, read-only, gone. Nothing that was reported as committed is lost."""
+    """An I/O error: the disk is full, read-only or gone. Nothing that was reported as committed is lost."""
 
 
 class FullError(StorageError):
-    """There is no room on the disk. Nothing was committed, and all is as it was."""
+    """The disk is full. Nothing was committed, and all is as it was."""
 
 
 class StateError(MdlError, TypeError):
@@ -47,7 +47,7 @@ class StateError(MdlError, TypeError):
 
 
 class BackgroundError(MdlError):
-    """A commit in the background failed; ``__cause__`` says why, ``step`` and ``branch`` which one it was."""
+    """A background commit failed; ``__cause__`` says why, ``step`` and ``branch`` which one it was."""
 
     def __init__(
         self, message: str, hint: str | None = None, step: int | None = None, branch: str | None = None

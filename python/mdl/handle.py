@@ -21,7 +21,7 @@ _forked = False
 
 
 class Handle:
-    """A native repository and the way to open it again."""
+    """A native repository and how to reopen it."""
 
     def __init__(self, native: Native) -> None:
         self._native: Native | None = native
@@ -29,17 +29,17 @@ class Handle:
 
     @property
     def native(self) -> Native:
-        """The native repository of this process."""
+        """Returns the native repository of this process."""
         if self._native is None:
             self._native = opened(self.place, search=False)
         return self._native
 
     def owner(self, repo: Any) -> None:
-        """Notes the `Repo` that is to be told of forks and of the program's end."""
+        """Registers the `Repo` to call on forks and at exit."""
         _repos.add(repo)
 
     def release(self) -> None:
-        """Closes what is open of the index."""
+        """Closes the index, if open."""
         if self._native is not None:
             self._native.release_index()
 
@@ -51,7 +51,7 @@ class Handle:
 
 
 def made(path: str, bare: bool, branch: str) -> Native:
-    """Makes a repository, or opens the one that is there."""
+    """Creates a repository, or opens the existing one."""
     return Native.init(path, bare, branch, not _forked)
 
 
@@ -61,7 +61,7 @@ def opened(path: str, *, search: bool) -> Native:
 
 
 def _before_fork() -> None:
-    # A child would inherit the index's lock, and keep it.
+    # A child would inherit the index's lock and keep it.
     for repo in list(_repos):
         repo._handle.release()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .tensors import is_tensor
 
-#: How deep keys are looked at: {"trainer": {"optimizers": {"adam": {...}}}}.
+#: How deep keys are searched: {"trainer": {"optimizers": {"adam": {...}}}}.
 _DEPTH = 4
 
 
@@ -48,7 +48,7 @@ def _roles(value: Any, depth: int) -> Iterator[str]:
 
 
 def _named(key: str, item: Any, depth: int) -> Iterator[str]:
-    # A model may have parts of any name: only what holds more than a tensor is looked into.
+    # A model may have parts of any name: only entries with more than a tensor are searched.
     if not is_tensor(item) and any(word in key for word in ("rng", "random_state", "random-state")):
         yield "random"
     elif not is_tensor(item) and "optim" in key and isinstance(item, (Mapping, list, tuple)) and len(item) > 0:

@@ -39,7 +39,7 @@ def selector(only: str | Iterable[str] | None) -> Callable[[str], bool]:
 
 
 class Memory:
-    """Uninitialised memory for a tensor, as torch's or numpy's."""
+    """Uninitialised memory for a tensor of torch or numpy."""
 
     def __init__(self, dtype: str, shape: Sequence[int], framework: str) -> None:
         self.array: Any
@@ -67,13 +67,13 @@ class Reader:
         self._files: dict[str, dict[str, _Listed]] = {}
 
     def listed(self, path: str) -> dict[str, _Listed]:
-        """The tensors of a file by name; a view hides the storage that it is called like."""
+        """Returns the tensors of a file by name; a view hides the storage of the same name."""
         if path not in self._files:
             self._files[path] = {t[0]: t for t in self.native.tensors(self.rev, path)}
         return self._files[path]
 
     def stored(self, path: str, name: str) -> _Listed:
-        """A stored tensor."""
+        """Finds a stored tensor in a file's listing."""
         for listed in self.native.tensors(self.rev, path):
             if listed[0] == name and listed[3] is None:
                 return listed
@@ -121,7 +121,7 @@ class Reader:
         made: dict[tuple[str, str], Any] = {}
 
         def tensor(node: dict[str, Any]) -> Any:
-            # One stored tensor is one memory: what was tied is tied.
+            # One stored tensor is one memory: tied tensors stay tied.
             key = (node["file"], node["name"])
             plain = {k: v for k, v in node.items() if k not in ("parameter", "requires_grad")}
             if key not in made:
@@ -197,7 +197,7 @@ class LazyTensor:
     """
 
     def __init__(self, handle: Handle, rev: str, info: TensorInfo, place: tuple[str, int, list[int]] | None) -> None:
-        # Not the native object: in a forked child (a loader's worker) that is the parent's.
+        # Not the native object: in a forked child (a data loader's worker) that is the parent's.
         self._handle, self._rev, self.info, self._place = handle, rev, info, place
 
     @property

@@ -27,13 +27,13 @@ from .room import with_room
 from .state import encode
 
 Path = str | os.PathLike[str]
-#: In a forked child: what is its parent's.
+#: In a forked child: objects of the parent, kept alive.
 _PARENTS: list[Any] = []
 #: A longer file is copied aside on disk.
 _IN_MEMORY = 1 << 20
 #: How often a commit is retried on top of a concurrent writer's.
 _TRIES = 20
-#: Where a background commit of a directory has its links: swept by the repository if a killed process leaves them.
+#: Directory of a background commit's hard links: swept by the repository if a killed process leaves them.
 _LINKS = "candidates"
 
 
@@ -210,7 +210,7 @@ class Repo:
     ) -> PendingCommit:
         pending = PendingCommit(said["step"], said["branch"])
         said["background"] = True
-        # Room first: what is copied on the way to the host counts too.
+        # The slot first: copies to the host count too.
         with self._worker.room() as handed, contextlib.ExitStack() as aside:
             with taking(aside=True) as devices:
                 made = files_of(encode(state)) + extra_files(self._aside(files, aside))
@@ -251,7 +251,7 @@ class Repo:
         flushed: bool = False,
     ) -> Commit:
         if not flushed:
-            # Commits to a branch are made in the order in which they were asked for.
+            # Commits to a branch are made in the order of the calls.
             self.flush()
         if contract is None:
             commit = self._make_exactly(said, files, source)
@@ -268,14 +268,14 @@ class Repo:
         try:
             self._native.prune(json.dumps(retention.to_json()), commit.branch, False)
         except MdlError as error:
-            # The version is durable, and nothing was let go: no reason to tell the caller that it is not.
+            # The version is durable and nothing was pruned: no error for the caller.
             warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
 
     def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
         return _on_top(lambda: Commit.told(with_room(self._native, lambda: self._native.commit(said, files, source))))
 
     def _room(self) -> pathlib.Path:
-        """Where what waits for a commit lies."""
+        """Directory of files that wait for a commit."""
         root = self.path / _LINKS
         root.mkdir(exist_ok=True)
         return root
@@ -413,7 +413,7 @@ class Repo:
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        # An exception on its way is not to be hidden by one of the background.
+        # A pending exception must not be hidden by one of a background commit.
         with contextlib.suppress(Exception) if kind is not None else contextlib.nullcontext():
             self.close()
 
@@ -564,18 +564,18 @@ class Repo:
 
     @property
     def _read(self) -> Native:
-        """For verbs that are to see what was committed before."""
+        """Waits for pending commits, so that readers see them."""
         self.flush()
         return self._handle.native
 
     def _forked(self) -> None:
-        """In a forked child: the threads are the parent's, and so are its commits."""
-        # Kept, since letting them go would take locks that threads of the parent may have held.
+        """In a forked child: threads and pending commits are the parent's."""
+        # Kept, since freeing them would take locks that threads of the parent may have held.
         _PARENTS.append((self._worker, self._arena))
         self._worker, self._arena = Worker(self._pending), Arena()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Where it is unpickled it is opened anew; commits in the background stay with the process that makes them.
+        # Unpickling reopens it; background commits stay with the process that makes them.
         return _opened, (os.fspath(self.work or self.path), self._pending)
 
     def __repr__(self) -> str:

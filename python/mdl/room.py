@@ -24,7 +24,7 @@ AGAIN_SECONDS = 300.0
 
 
 def with_room(repo: Repo, store: Callable[[], T]) -> T:
-    """What ``store`` returns; it is called again when there is room, if the repository's settings say so.
+    """Calls ``store``; calls it again when there is room, if the repository's settings say so.
 
     Raises:
         FullError: there is no room, and the settings do not say to wait.

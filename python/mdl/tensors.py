@@ -43,7 +43,7 @@ def key_of(value: Any) -> tuple[Any, ...] | None:
         return ("numpy", value.__array_interface__["data"][0], value.dtype.str, value.shape, value.strides)
     if value.numel() == 0:
         return None
-    # A conjugated or negated view has the memory of what it is a view of, and other values.
+    # A conjugated or negated view has its base's memory, but other values.
     flags = (value.is_conj(), value.is_neg())
     return (str(value.device), value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), flags)
 
@@ -125,7 +125,7 @@ def refuse(tensor: Any, path: str) -> None:
 
 
 def _has_memory(tensor: Any) -> bool:
-    """Whether a tensor's elements lie where it says: those that wrap others have no address."""
+    """Returns whether a tensor has memory of its own: wrapper tensors have no address."""
     try:
         return tensor.data_ptr() != 0
     except RuntimeError:
@@ -143,7 +143,7 @@ def _dense(shape: Any, strides: Any) -> bool:
 
 
 def finish(raw: Any, said: dict[str, Any], map_location: Any) -> Any:
-    """A stored tensor as the state had it, from the one that was read."""
+    """Rebuilds a tensor as the state had it, from the one that was read."""
     return _finish_numpy(raw, said) if said.get("as") == "numpy" else _finish_torch(raw, said, map_location)
 
 

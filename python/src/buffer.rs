@@ -37,7 +37,7 @@ impl Lent {
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.len) }
     }
 
-    /// The bytes, to be filled. Only `self` hands them out: a tensor is made for one load and not shared before.
+    /// The bytes, to be filled. Only `self` hands them out: a tensor is made for one load and shared only afterwards.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         if self.len == 0 {
             return &mut [];
@@ -71,7 +71,7 @@ impl There {
         self.span
     }
 
-    /// The same memory, kept once more.
+    /// Another reference to the same memory.
     pub fn shared(&self, py: Python<'_>) -> There {
         There { span: self.span, owner: self.owner.clone_ref(py) }
     }

@@ -22,7 +22,7 @@ struct Mine {
 
 static ENGINE: Mutex<Option<Mine>> = Mutex::new(None);
 
-/// What stands there, under the lock; a child that was forked meanwhile would find it taken.
+/// Accesses the engine slot under its lock; a child forked meanwhile would find it locked.
 fn mine<T>(f: impl FnOnce(&mut Option<Mine>) -> T) -> T {
     without_forks(|| f(&mut ENGINE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
@@ -44,14 +44,14 @@ fn set(text: &str) -> Result<Arc<dyn Engine>, RepoError> {
         .map_err(|why| RepoError::user(format!("no work on {choice}: {why}"), "\"auto\" does without a GPU"))?;
     let new = Mine { process: std::process::id(), engine: engine.clone() };
     match mine(|m| m.replace(new)) {
-        // A forked child must not give back what is its parent's.
+        // A forked child must not release its parent's engine.
         Some(old) if old.process != std::process::id() => std::mem::forget(old),
         old => apart(|| drop(old)),
     }
     Ok(engine)
 }
 
-/// Does something on a thread of its own: the driver's calls choose a current device for their thread, and torch has
+/// Runs work on a thread of its own: the driver's calls choose a current device for their thread, and torch has
 /// one for the caller's.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| match s.spawn(work).join() {

@@ -69,7 +69,7 @@ class Checkpoints:
         self._resumed_from: str | None = None
 
     def resumed(self, rev: str) -> None:
-        """Says that training was restored from `rev`: the next version notes it, which lossy policies need to know."""
+        """Notes that training was restored from `rev`: the next version notes it, which lossy policies need to know."""
         self._resumed_from = self.repo.resolve(rev)
 
     def commit(self, state: Mapping[str, Any], message: str, **about: Any) -> Any:
@@ -109,7 +109,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _number(value: Any) -> float | None:
-    # Strings become floats too easily, and a bool is an answer rather than a measurement.
+    # Strings convert to floats too easily, and a bool is a flag, not a measurement.
     if value is None or isinstance(value, (str, bytes, bool)):
         return None
     try:

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.metadata import (
 from ..errors import StateError
 from ..state import decode, encode
 
-#: Where a version keeps it.
+#: Its path in a version.
 FILE = "dcp.json"
 VERSION = 1
 
@@ -67,7 +67,7 @@ def to_json(metadata: Metadata, places: dict[MetadataIndex, Chunk | Blob]) -> by
     checkpoint_id = None if meta.checkpoint_id is None else str(meta.checkpoint_id)
     document = {
         "mdl_dcp": VERSION,
-        # Older versions of torch have none.
+        # Older torch versions lack it.
         "version": getattr(metadata, "version", None),
         "storage_meta": {"checkpoint_id": checkpoint_id, "modules": list(meta.modules)},
         "entries": {fqn: _entry(fqn, said, places) for fqn, said in metadata.state_dict_metadata.items()},

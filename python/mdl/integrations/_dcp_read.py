@@ -20,12 +20,12 @@ from ._dcp_metadata import Blob, Chunk, named
 
 #: Bytes that may be in memory at once beside the tensors that are filled.
 BUDGET = 256 << 20
-#: A part up to this size is read whole.
+#: A shard up to this size is read whole.
 SMALL = 1 << 20
 
 
 class _Part:
-    """A stored part, and what is wanted of it."""
+    """A stored shard, and the requests for it."""
 
     def __init__(self, chunk: Chunk, reader: Reader) -> None:
         self.chunk = chunk
@@ -50,7 +50,7 @@ class _Part:
         self.targets.append(target)
 
     def fits(self) -> bool:
-        """Whether it can be decoded right into the one tensor that wants it."""
+        """Returns whether it can be decoded straight into the one tensor that wants it."""
         if len(self.items) != 1 or self.chunk.raw is not None:
             return False
         target = self.targets[0]
@@ -69,7 +69,7 @@ class _Part:
         return runs
 
     def whole(self) -> bool:
-        """Whether it is to be decoded whole."""
+        """Returns whether it is to be decoded whole."""
         if self.chunk.raw is not None or not self.shape or self.nbytes <= SMALL:
             return True
         wanted = sum(stop - start for start, stop in self.rows())
@@ -79,7 +79,7 @@ class _Part:
 def read(
     reader: Reader, items: Iterable[ReadItem], places: dict[MetadataIndex, Chunk | Blob], planner: LoadPlanner
 ) -> None:
-    """Does what a load plan asks for."""
+    """Executes a load plan."""
     parts: dict[Chunk, _Part] = {}
     blobs: list[tuple[Blob, ReadItem]] = []
     for item in items:

@@ -20,7 +20,7 @@ from ._dcp_metadata import Blob, Chunk
 _TENSORS, _BYTES = ".safetensors", ".bytes"
 #: Entries whose tensors have a directory of their own.
 _SAFE = re.compile(r"(?!rank-|dcp\.json$)[A-Za-z0-9_][A-Za-z0-9_.-]*")
-#: Where a part is, and its length in bytes.
+#: Where a shard is, and its length in bytes.
 Part = tuple["Chunk | Blob", int]
 
 
@@ -61,7 +61,7 @@ def _tensors(path: str, items: Iterable[WriteItem], planner: SavePlanner) -> tup
     parts: list[Part] = []
     for item in items:
         name = _name(item, entry)
-        # Such names are not met in practice; but of two parts under one name, one would be lost.
+        # Not met in practice; but of two shards under one name, one would be lost.
         while name in tensors or name == "__metadata__":
             name += "'"
         tensor = tensors[name] = planner.resolve_data(item).detach()

@@ -16,7 +16,7 @@ from ..errors import NotFoundError
 from ..repo import Repo
 from ._url import Place
 
-#: Versions whose listings are kept.
+#: Most cached listings of versions.
 _TREES = 16
 
 
@@ -51,7 +51,7 @@ class Tree:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
     def file(self, path: str, name: str) -> dict[str, Any]:
-        """The same of a file.
+        """The same for a file.
 
         Raises:
             IsADirectoryError: it is none.
@@ -62,20 +62,20 @@ class Tree:
         return info
 
     def inside(self, path: str, name: str) -> list[dict[str, Any]]:
-        """The same of all that is in a directory."""
+        """The same for all entries of a directory."""
         prefix = f"{path}/" if path else ""
         return [self.info(f"{prefix}{n}", f"{name}/{n}") for n in sorted(self.below[path])]
 
 
 class Trees:
-    """The last few listings."""
+    """Cache of the last few listings."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], Tree] = {}
         self._guard = threading.Lock()
 
     def get(self, repo: Repo, id: str) -> Tree:
-        """The files of a version."""
+        """Returns the files of a version."""
         key = (os.fspath(repo.path), id)
         tree = self._kept.get(key) or Tree(id, repo.files(id))
         with self._guard:
@@ -100,7 +100,7 @@ class ReadFile(AbstractBufferedFile):
 
 @contextlib.contextmanager
 def missing(path: str) -> Iterator[None]:
-    """Says what is not found as file systems do."""
+    """Turns not found errors into FileNotFoundError."""
     try:
         yield
     except NotFoundError as error:

@@ -22,41 +22,41 @@ from ..errors import NotFoundError
 from ..repo import Repo
 from ._url import Place
 
-#: Swept by the repository if a killed process leaves something there.
+#: Directory that the repository sweeps, should a killed process leave something there.
 _ROOM = "candidates"
-#: A path of the tree -> the file that is to be there, or None: it is to go.
+#: Path in the tree -> its new file, or None: delete it.
 _Change = dict[str, "pathlib.Path | None"]
 
 
 class Changes:
-    """What is to be different on branches."""
+    """Pending changes by branch."""
 
     def __init__(self) -> None:
         self._branches: dict[tuple[str, str | None], _Change] = {}
 
     def of(self, place: Place) -> _Change:
-        """The changes of a place's branch."""
+        """Returns the pending changes of a URL's branch."""
         return self._branches.setdefault((place.root, place.rev), {})
 
     def put(self, place: Place, file: pathlib.Path) -> None:
-        """A file has these contents; the file on disk is this object's now."""
+        """Sets a file's contents; takes over the file on disk."""
         self.forget(place)
         self.of(place)[place.inner] = file
 
     def remove(self, place: Place) -> None:
-        """A file goes."""
+        """Deletes a file."""
         self.forget(place)
         self.of(place)[place.inner] = None
 
     def forget(self, place: Place) -> bool:
-        """Takes a change back; whether that was a file with new contents."""
+        """Drops a change; returns whether it had new contents."""
         old = self.of(place).pop(place.inner, None)
         if old is not None:
             drop(old)
         return old is not None
 
     def commit(self, fs: Any) -> None:
-        """Makes one version on each branch."""
+        """Makes one commit on each branch."""
         for (root, rev), change in self._branches.items():
             if change:
                 fs.last_commit = commit(fs.repo(root), rev, change, fs._said)
@@ -81,7 +81,7 @@ class MdlTransaction(Transaction):
         """Closes what is open, and commits."""
         fs = self.fs
         try:
-            # Makes each file hand over its contents, and takes the transaction off the file system.
+            # Each file hands over its contents, and the file system ends the transaction.
             super().complete(commit)
             if commit:
                 self.changes.commit(fs)
@@ -130,7 +130,7 @@ class WriteFile(AbstractBufferedFile):
             self.close()
 
     def discard(self) -> None:
-        """Forgets what was written."""
+        """Discards what was written."""
         self.forced = True
         self.closed = True
         if self._spool is not None and not self._handed:
@@ -154,7 +154,7 @@ def spool(repo: Repo) -> pathlib.Path:
 
 
 def drop(file: pathlib.Path) -> None:
-    """Removes one."""
+    """Removes a spooled file."""
     shutil.rmtree(file.parent, ignore_errors=True)
 
 
@@ -185,7 +185,7 @@ def commit(repo: Repo, rev: str | None, change: Mapping[str, pathlib.Path | None
 def _commit_onto(
     repo: Repo, parent: str | None, change: Mapping[str, pathlib.Path | None], said: Mapping[str, Any]
 ) -> Commit:
-    # What stays is not read: the repository has it.
+    # Unchanged files are not read: the repository has them.
     kept = [] if parent is None else [s for s in repo.staged(parent) if s.path not in change]
     files = {path: file for path, file in change.items() if file is not None}
     return repo.commit_staged(kept, files=files, **said)

@@ -38,7 +38,7 @@ else:
 
 __all__ = ["OURS", "MdlCheckpointIO", "ModelCheckpoint"]
 
-# Names that say the same everywhere: a version of a Lightning run has `model.safetensors`, as every other.
+# Common names: a version of a Lightning run has `model.safetensors`, like every other.
 _NAMES = {"state_dict": "model", "optimizer_states": "optimizer"}
 OURS = "mdl"
 """The key of a checkpoint below which is what `MdlCallback` adds."""
@@ -59,7 +59,7 @@ class MdlCheckpointIO(CheckpointIO):
 
     def __init__(self, repo: RepoLike = None, *, retention: Any = None, **commit: Any) -> None:
         self._checkpoints = Checkpoints(repo, retention=retention, **commit)
-        #: By path: the commit, and what is to be done to the pointer once it is durable.
+        #: By path: the commit, and the action on the pointer once it is durable.
         self._pending: dict[str, tuple[Any, collections.deque[Callable[[], None]]]] = {}
         self._loaded: str | None = None
 
@@ -105,7 +105,7 @@ class MdlCheckpointIO(CheckpointIO):
         self._when_durable(path, lambda: Path(path).unlink(missing_ok=True))
 
     def link_checkpoint(self, path: str, link: str) -> None:
-        """Makes `link` a link to the pointer at `path`, when that is there: a link never leads nowhere."""
+        """Makes `link` a link to the pointer at `path` once that exists: a link never dangles."""
         self._when_durable(path, lambda: _link(path, link))
 
     def teardown(self) -> None:

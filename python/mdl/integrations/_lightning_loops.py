@@ -20,7 +20,7 @@ def wrapped(trainer: Any) -> list[ResumableLoader]:
 
 
 def wrap(trainer: Any) -> list[ResumableLoader]:
-    """All train loaders in `ResumableLoader`s; none where one of them cannot be: then order is the program's matter."""
+    """All train loaders in `ResumableLoader`s; none if one of them cannot be: then the program keeps the order."""
     combined = trainer.fit_loop._combined_loader
     if combined is None or not all(_can_go_on(loader) for loader in combined.flattened):
         return []
@@ -31,7 +31,7 @@ def wrap(trainer: Any) -> list[ResumableLoader]:
 
 
 def _can_go_on(loader: Any) -> bool:
-    """Whether iterating `loader` again gives the epoch again: a map-style DataLoader does, a stream need not."""
+    """Returns whether iterating `loader` again repeats the epoch: a map-style DataLoader does, a stream need not."""
     if isinstance(loader, ResumableLoader):
         return True
     own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
@@ -56,6 +56,6 @@ def leave_finished_epoch(loop: Any) -> None:
     progress = loop.epoch_progress
     progress.current.completed = progress.current.processed
     progress.total.completed = progress.total.processed
-    # The fit loop's own setter takes a run with `max_steps` for one that was interrupted, always.
+    # The fit loop's own setter always treats a run with `max_steps` as interrupted.
     loop._restarting = loop.epoch_loop.restarting = False
     loop.reset_restart_stage()

@@ -36,7 +36,7 @@ class Place:
 
     @property
     def base(self) -> str:
-        """Name of the tree, in the first form."""
+        """Returns the URL of the tree, in the first form."""
         if self.rev is None:
             return self.root
         return f"{self.root}@{self.rev.replace('%', '%25').replace('/', '%2F')}"
@@ -54,7 +54,7 @@ def strip(name: str | os.PathLike[str]) -> str:
 
 
 def locate(name: str | os.PathLike[str]) -> Place:
-    """Takes a name apart.
+    """Parses a URL.
 
     Raises:
         NotFoundError: no directory on it is a repository.
@@ -74,6 +74,6 @@ def locate(name: str | os.PathLike[str]) -> Place:
 
 
 def is_repository(path: str) -> bool:
-    """Whether a directory is a repository, or a work tree with one."""
+    """Returns whether a directory is a repository, or a work tree with one."""
     inside = os.path.join(path, ".mdl", "format")
     return os.path.isfile(inside) or all(os.path.isfile(os.path.join(path, f)) for f in ("format", "HEAD"))

@@ -78,7 +78,7 @@ def _folder(repo: Repo) -> Iterator[str]:
 def _shared_folder(accelerator: Accelerator, repo: Repo | None) -> Iterator[str]:
     """One empty folder for all processes, made and removed by the main one, which alone has the repository open."""
     made = tempfile.mkdtemp(prefix=scratch_prefix(), dir=scratch_parent(repo)) if repo is not None else None
-    # Accelerate changes the list in place; with one process it leaves it alone.
+    # Accelerate changes the list in place; with one process it does not.
     names = [made]
     broadcast_object_list(names)
     folder = names[0]

@@ -46,7 +46,7 @@ class MdlCallback(Callback):
         self._last_batch = -1
 
     def after_load(self, state: State, logger: Logger) -> None:
-        """Puts the trainer where the version to resume from was taken."""
+        """Restores the trainer to the version to resume from."""
         if self._resume is None:
             return
         try:
@@ -84,11 +84,11 @@ class MdlCallback(Callback):
         self._commit_if_due(state, Event.ITERATION_CHECKPOINT)
 
     def fit_end(self, state: State, logger: Logger) -> None:
-        """Waits for what is still being stored."""
+        """Waits for pending commits."""
         self._checkpoints.flush()
 
     def post_close(self) -> None:
-        """Waits for what is still being stored, where training ended by an exception."""
+        """Waits for pending commits, if training ended by an exception."""
         self._checkpoints.flush()
 
     def _restore_rng(self) -> None:

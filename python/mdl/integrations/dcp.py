@@ -95,7 +95,7 @@ class MdlWriter(StorageWriter):
         self._session: str | None = None
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
-        """A new save, to where ``checkpoint_id`` says (see the module) or to where the last one went."""
+        """Starts a new save, to where ``checkpoint_id`` says (see the module) or to where the last one went."""
         self.commit, self._session = None, None
         if checkpoint_id is not None:
             self.repo, self.branch = _at(self.repo, checkpoint_id)
@@ -113,7 +113,7 @@ class MdlWriter(StorageWriter):
         self._rank = rank if rank is not None else dist.get_rank() if dist.is_initialized() else 0
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan as it is."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -134,13 +134,13 @@ class MdlWriter(StorageWriter):
         for path, items in _dcp_write.layout(plan, self._rank).items():
             content, parts = _dcp_write.content(path, items, planner)
             staged: Staged | None = self.repo.stage({path: content}, branch=self.branch)[0]
-            # The next file's tensors are not to be in memory beside this one's.
+            # Frees this file's tensors before the next one's are loaded.
             del content
             if turn is not None:
                 shard.append(staged)
                 staged = None
             for item, (place, size) in zip(items, parts, strict=True):
-                # What is in no shard travels to the coordinator with the first of the file's parts.
+                # A file in no shard is sent to the coordinator with its first part.
                 results.append(WriteResult(item.index, size, Written(place, staged)))
                 staged = None
         if turn is not None:
@@ -181,7 +181,7 @@ class MdlWriter(StorageWriter):
                 self.repo.put_shard(session, rank, staged=staged, branch=self.branch)
 
     def storage_meta(self) -> StorageMeta | None:
-        """What planners are told."""
+        """Returns the storage metadata for planners."""
         return StorageMeta(self.checkpoint_id)
 
     @classmethod
@@ -207,14 +207,14 @@ class MdlReader(StorageReader):
         self._look_up(rev or named or "HEAD")
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
-        """A new load, of the revision that ``checkpoint_id`` names, or of the same version again."""
+        """Starts a new load, of the revision that ``checkpoint_id`` names, or of the same version again."""
         if checkpoint_id is not None:
             self.repo, rev = _at(self.repo, checkpoint_id)
             self.checkpoint_id = str(checkpoint_id)
             self._look_up(rev or "HEAD")
 
     def _look_up(self, rev: str) -> None:
-        # Here and not in `read_metadata`, whose errors torch hides.
+        # Here, not in `read_metadata`, whose errors torch hides.
         self.id = self.repo.resolve(rev)
         if FILE not in self.repo.files(self.id):
             raise NotFoundError(f"{rev} holds no distributed checkpoint", "load it with repo.load")
@@ -222,13 +222,13 @@ class MdlReader(StorageReader):
         from_json(self._document)
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What the version says of the checkpoint."""
+        """Reads the checkpoint's metadata from the version."""
         metadata = from_json(self._document)
         metadata.storage_meta = replace(metadata.storage_meta or StorageMeta(), load_id=self.id)
         return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Learns where the parts are."""
+        """Stores where the shards are."""
         self._places = metadata.storage_data
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
@@ -254,7 +254,7 @@ class MdlReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """As the writer's."""
+        """As for the writer."""
         return _is_url(checkpoint_id)
 
 
@@ -267,7 +267,7 @@ def _new_session() -> str:
     return f"dcp/{uuid.uuid4().hex}"
 
 
-# Where things are.
+# Locations.
 
 
 def _is_url(checkpoint_id: Any) -> bool:

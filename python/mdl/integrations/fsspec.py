@@ -50,7 +50,7 @@ class MdlFileSystem(AbstractFileSystem):
             return
         super().__init__(rev=rev, **options)
         self.rev = rev
-        #: What this object committed last.
+        #: The last commit of this object.
         self.last_commit: Commit | None = None
         self._said: dict[str, Any] = {}
         self._repos: dict[str, Repo] = {}
@@ -73,7 +73,7 @@ class MdlFileSystem(AbstractFileSystem):
         return os.path.dirname(cls._strip_protocol(path))
 
     def place(self, path: str) -> Place:
-        """Takes a name apart; its revision is this object's if it says none.
+        """Parses a name; its revision is this object's if it has none.
 
         Raises:
             FileNotFoundError: there is no repository on the path.
@@ -90,7 +90,7 @@ class MdlFileSystem(AbstractFileSystem):
             return self._repos[root]
 
     def tree(self, place: Place) -> Tree:
-        """The files of the version that a name speaks of.
+        """Returns the files of the version that a name refers to.
 
         Raises:
             FileNotFoundError: there is no such revision.
@@ -111,7 +111,7 @@ class MdlFileSystem(AbstractFileSystem):
         return self.tree(place).info(place.inner, name)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """What is in a directory, or a file alone; ``detail`` as in `info`, else names."""
+        """Lists a directory, or a file alone; ``detail`` as in `info`, else names."""
         name = self._strip_protocol(path)
         place = self.place(name)
         tree = self.tree(place)
@@ -159,7 +159,7 @@ class MdlFileSystem(AbstractFileSystem):
 
     @contextlib.contextmanager
     def committing(self, message: str | None = None, **said: Any) -> Iterator[MdlFileSystem]:
-        """A transaction with something said of its version: ``step``, ``epoch``, ``metrics``, ``meta``,
+        """A transaction with fields for its commit: ``step``, ``epoch``, ``metrics``, ``meta``,
         ``resumed_from`` as in `Repo.commit`. `last_commit` is it afterwards.
         """
         self._said = {"message": message, **said}
@@ -171,7 +171,7 @@ class MdlFileSystem(AbstractFileSystem):
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
-        """One commit for what is done inside, if no transaction is under way that will make it."""
+        """Makes one commit of what is done inside, unless a transaction is open that will make it."""
         with contextlib.nullcontext() if self._intrans else self.transaction:
             yield
 
@@ -201,7 +201,7 @@ class MdlFileSystem(AbstractFileSystem):
             super().rm(*args, **kwargs)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Copies one file; a directory is nothing to copy."""
+        """Copies one file; does nothing for a directory."""
         with self._together():
             source, target = self.place(path1), self.place(path2)
             changes = self.transaction.changes
@@ -219,7 +219,7 @@ class MdlFileSystem(AbstractFileSystem):
             place = self.place(path)
             written = self.transaction.changes.forget(place)
             if written and not self.exists(path):
-                # This transaction brought it: it is in no version.
+                # This transaction added it: it is in no version.
                 return
             if self.info(path)["type"] == "file":
                 self.transaction.changes.remove(place)
@@ -231,8 +231,8 @@ class MdlFileSystem(AbstractFileSystem):
         """Nothing: a directory is where a file is."""
 
     def rmdir(self, path: str) -> None:
-        """Nothing: a directory goes with its last file."""
+        """Does nothing: a directory goes with its last file."""
 
 
-# Where the package is not installed, nothing else has told fsspec of it.
+# Without an installed package, fsspec does not know the protocol otherwise.
 fsspec.register_implementation("mdl", MdlFileSystem, clobber=True)

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..rng import rng_state, set_rng_state
 from ._checkpoints import Checkpoints, RepoLike, existing_repo, numbers
 
-# Random states of models that were restored and have not trained since.
+# Random states of restored models that have not trained since.
 _restored: WeakKeyDictionary[keras.Model, dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -92,7 +92,7 @@ def _values(variables: list[Any]) -> dict[str, Any]:
 
 
 def _set(entry: str, variables: list[Any], values: list[Any]) -> None:
-    """Assigns by order: a second model of one program has other names for the same layers."""
+    """Assigns by order: a second model of one program has other layer names."""
     shapes = [tuple(variable.shape) for variable in variables]
     if shapes != [tuple(value.shape) for value in values]:
         raise UserError(

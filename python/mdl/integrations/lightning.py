@@ -24,7 +24,7 @@ __all__ = ["MdlCallback", "MdlCheckpointIO"]
 
 
 class MdlCallback(ModelCheckpoint):
-    """`ModelCheckpoint` that commits to `repo`, with everything that is needed to go on to the bit.
+    """`ModelCheckpoint` that commits to `repo`, with everything needed to resume bit for bit.
 
     Besides what Lightning puts into a checkpoint, a version holds the random states and each train loader's place in
     its epoch, and metrics. Checkpoints of other `ModelCheckpoint`s of the trainer go to the repository as well.
@@ -45,13 +45,13 @@ class MdlCallback(ModelCheckpoint):
         self._before_validation: dict[str, Any] | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Puts the repository in the place of files, unless the program did so itself."""
+        """Installs the repository as checkpoint storage, unless the program did so itself."""
         super().setup(trainer, pl_module, stage)
         if not isinstance(trainer.strategy.checkpoint_io, MdlCheckpointIO):
             trainer.strategy.checkpoint_io = MdlCheckpointIO(self._repo, **self._commit)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Adds the random states, the loaders' places and the metrics."""
+        """Adds the random states, the loaders' positions and the metrics."""
         # Lightning saves before it asks for the batch that would end the epoch, and may end it early.
         ended = bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)
         places = [loader.state_dict(ended=ended, with_rng=False) for loader in wrapped(trainer)]
@@ -82,7 +82,7 @@ class MdlCallback(ModelCheckpoint):
             put_back(loaders, resume)
             leave_finished_epoch(trainer.fit_loop)
         if loaders:
-            # Lightning made its iterators before this hook, of the loaders as they were.
+            # Lightning made its iterators before this hook, from the unwrapped loaders.
             iter(trainer.fit_loop._data_fetcher)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -104,7 +104,7 @@ class MdlCallback(ModelCheckpoint):
         super().on_validation_end(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Validation is over, if there was one."""
+        """Forgets the random states from before a validation, which is over now."""
         self._before_validation = None
 
     def _link_checkpoint(self, trainer: Any, filepath: str, linkpath: str) -> None:  # type: ignore[override]
@@ -116,6 +116,6 @@ class MdlCallback(ModelCheckpoint):
             io.link_checkpoint(filepath, linkpath)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Waits for what is still being stored, however the run ended."""
+        """Waits for pending commits, however the run ended."""
         super().teardown(trainer, pl_module, stage)
         trainer.strategy.checkpoint_io.teardown()

@@ -40,13 +40,13 @@ class MdlCallback(TrainerCallback):
         self._kept: list[Path] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """A run that goes on has the log of the one before; what is in there was said of other versions."""
+        """Skips the log entries of the run before, which belong to other versions."""
         self._logged_up_to = state.global_step
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Commits the folder that was just written; its errors are the Trainer's."""
+        """Commits the folder that was just written; errors are raised in the Trainer."""
         if args.world_size > 1 and torch.distributed.is_initialized():
-            # Every rank writes its random state into the folder; only then is it whole.
+            # Every rank writes its random state into the folder; only then is it complete.
             torch.distributed.barrier()
         if not state.is_world_process_zero:
             return
@@ -59,7 +59,7 @@ class MdlCallback(TrainerCallback):
             pending.add_done_callback(lambda done: self._remove_older(folder, best, done))
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Waits for what is still being stored."""
+        """Waits for pending commits."""
         if self._checkpoints is not None:
             self._checkpoints.flush()
 
@@ -68,7 +68,7 @@ class MdlCallback(TrainerCallback):
         self._opened().resumed(rev)
 
     def _opened(self) -> Checkpoints:
-        # Only the rank that commits opens the repository, and not before it must.
+        # Only the rank that commits opens the repository, and only when needed.
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(self._repo, **self._options)
         return self._checkpoints
@@ -82,7 +82,7 @@ class MdlCallback(TrainerCallback):
         return {name: value for name, value in metrics.items() if name not in ("step", "epoch")}
 
     def _remove_older(self, folder: Path, best: str | None, done: Any) -> None:
-        """Runs when `folder` is durable. What could not be stored stays where it is."""
+        """Runs when `folder` is durable. A folder that could not be stored stays."""
         if done.exception() is not None:
             return
         older, self._kept = self._kept, [folder]

@@ -44,7 +44,7 @@ class GradientAverage:
         if self._lane is None or self._pool is None:
             self._fold({name: None if g is None else g.cpu() for name, g in grads.items()})
             return
-        # The pinned buffers are those of the batch before until that is averaged in.
+        # The pinned buffers hold the batch before until it is averaged in.
         self._settle()
         self._under_way = self._pool.submit(self._arrive, self._lane.start(grads))
 
@@ -66,7 +66,7 @@ class GradientAverage:
         return list(self._parameters)
 
     def reset(self) -> None:
-        """Begins anew, in the same memory."""
+        """Resets the average, in the same memory."""
         self._settle()
         self._known.clear()
         self._samples = 0
@@ -143,7 +143,7 @@ class CudaLane:
             for event in events:
                 event.synchronize()
             changed = any(g._version != versions[name] for name, g in held.items())
-            # From here on the allocator may have the gradients' memory back.
+            # From here on the allocator may reuse the gradients' memory.
             held.clear()
             if changed and not self._careful:
                 self._careful = True
@@ -159,7 +159,7 @@ class CudaLane:
 
     def buffer(self, grad: Tensor) -> Tensor:
         """Where a gradient goes on the host."""
-        # Of the gradient's own layout in memory: anything else would be turned on the GPU first.
+        # In the gradient's own memory layout: any other would be permuted on the GPU first.
         return torch.empty_like(grad, device="cpu", pin_memory=True)
 
     def queue(self, device: torch.device, copies: list[tuple[Tensor, Tensor]]) -> Any:

@@ -80,7 +80,7 @@ def _role(above: list[nn.Module], last: str, parameter: Tensor, head: Tensor | N
         return "conv"
     if isinstance(owner, nn.MultiheadAttention):
         return "attention"
-    # transformers' Conv1D is a matrix with its axes turned.
+    # transformers' Conv1D is a transposed matrix.
     if not isinstance(owner, _MATRICES) and kind not in ("Conv1D", "NonDynamicallyQuantizableLinear"):
         return None
     if head is not None and parameter.shape == head.shape and head.shape[0] > head.shape[1]:

@@ -20,7 +20,7 @@ from ..errors import UsageError, UserError
 #: A rank may evaluate for long while the others wait for it. A process that died is noticed at once: gloo sees its
 #: connections close.
 _PATIENCE = timedelta(days=1)
-#: All ranks come to a checkpoint within this, or the call says which of them did not.
+#: All ranks must reach a checkpoint within this; else the error names those that did not.
 _MEETING = timedelta(minutes=30)
 #: Bytes of a tensor that are sent at a time.
 _PIECE = 64 << 20
@@ -60,7 +60,7 @@ class Ranks:
             raise RankError(f"not all ranks came to the checkpoint: {error}", hint) from error
 
     def agree(self, said: Mapping[str, Any], problem: Exception | None) -> None:
-        """Makes sure that all ranks say the same, and that none has a problem.
+        """Checks that all ranks pass the same value, and that none has a problem.
 
         Raises:
             Exception: this rank's problem.
@@ -87,7 +87,7 @@ class Ranks:
         return found
 
     def tell(self, value: Any = None) -> Any:
-        """The leader's value, on all ranks."""
+        """Broadcasts the leader's value to all ranks."""
         if self._group is None:
             return value
         box = [value]
@@ -121,7 +121,7 @@ class Ranks:
                 dist.send(piece, dst=to, group=self._group)
 
     def take(self) -> dict[str, Tensor] | None:
-        """On another rank: what the leader hands it."""
+        """On another rank: receives what the leader hands it."""
         box: list[Any] = [None]
         dist.recv_object_list(box, src=0, group=self._group)
         if box[0] is None:

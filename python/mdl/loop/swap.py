@@ -40,10 +40,10 @@ class Swap:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        # Not `state_dict()`: hooks may give copies. Tied tensors have one memory under each of their names.
+        # Not `state_dict()`: hooks may return copies. Tied tensors share one memory under each of their names.
         own = list(model.named_buffers(remove_duplicate=False))
         named = [*model.named_parameters(remove_duplicate=False), *own]
-        # Through `.data` no version is counted up: a graph in waiting would take the change for an error.
+        # `.data` leaves the version counter alone: a pending graph would take the change for an error.
         self._live = {name: tensor.data for name, tensor in named}
         self._own = [name for name, _ in own]
         self._exact: dict[str, Tensor] = {}
@@ -62,14 +62,14 @@ class Swap:
     def _differs(self, name: str, tensor: Tensor) -> bool:
         live = self._live[name]
         if tensor.shape != live.shape or tensor.dtype != live.dtype:
-            # Of a type that the file does not have; no candidate changes such a tensor.
+            # A dtype that the file format lacks; no candidate changes such a tensor.
             return False
         return not same_bits(tensor, self._exact.get(name, live).cpu())
 
     @contextlib.contextmanager
     def put_in(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-        """Inside, these tensors are the model's."""
-        # All are kept before one is changed: some may lie in the memory of others.
+        """Context manager: inside, the model has these tensors."""
+        # All are saved before one is changed: some may share memory.
         for name in tensors:
             if name not in self._exact:
                 self._exact[name] = self._live[name].to("cpu", copy=True)

@@ -23,7 +23,7 @@ from .swap import MODEL_FILE, Swap, bare, undisturbed
 
 @dataclass
 class _Round:
-    """Candidates by rank; `exact` where the weights are to stay as they are."""
+    """Candidates by rank; `exact`: the weights stay as they are."""
 
     places: list[_Place]
     exact: bool
@@ -68,11 +68,11 @@ class Trials:
 
     @property
     def width(self) -> int:
-        """Candidates that are measured side by side."""
+        """How many candidates are measured in parallel."""
         return self._ranks.world if self._spread else 1
 
     def __call__(self, directory: os.PathLike[str]) -> float | None:
-        """The number of one candidate."""
+        """Measures one candidate."""
         return self.evaluate_all([directory])[0]
 
     def evaluate_all(self, directories: Sequence[os.PathLike[str]]) -> list[float | None]:
@@ -119,7 +119,7 @@ class Trials:
             try:
                 answer.number = self._measure(round_.exact, place, tensors if blind else None)
             except BaseException as error:
-                # An interrupt too: the others wait for this answer. It is raised when they have it.
+                # An interrupt too: the other ranks wait for this answer. It is raised when they have it.
                 self._failure = error
                 answer.error = f"{type(error).__name__}: {error}"
         return self._ranks.gather(answer)

@@ -27,7 +27,7 @@ class Window:
         if interval is not None:
             schedule = _every(interval)
         self._schedule, self._window = schedule, window
-        #: Batches that are done.
+        #: Finished batches.
         self.step = start
 
     def next_is_in(self) -> bool:

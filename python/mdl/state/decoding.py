@@ -16,7 +16,7 @@ from .values import FACTORIES, TAG, from_tag
 
 @dataclass(frozen=True)
 class Reference:
-    """A tensor of a version that a state speaks of, and what its file does not say of it."""
+    """A tensor that a state refers to, with what its file does not hold (such as requires_grad)."""
 
     file: str
     name: str
@@ -28,7 +28,7 @@ def references(node: Any, wanted: Callable[[str], bool], path: str = "") -> list
     if isinstance(node, dict) and node.get(TAG) == "tensor":
         return [Reference(node["file"], node["name"], node)] if wanted(path) else []
     if not _is_mapping(node) and isinstance(node, (dict, list)) and _any(node, wanted, path):
-        # Lists and the like come back whole.
+        # Lists and the like are not filtered.
         wanted = _everything
     return [found for below, item in _below(node, path) for found in references(item, wanted, below)]
 

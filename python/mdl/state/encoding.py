@@ -27,7 +27,7 @@ INLINE_BYTES = 4096
 
 @dataclass
 class Leaf:
-    """A tensor on its way into a file: the file's stem and the tensor's name in it."""
+    """A tensor of a file: the file's stem and the tensor's name in it."""
 
     stem: str
     name: str
@@ -36,7 +36,7 @@ class Leaf:
 
 @dataclass
 class Encoded:
-    """A state in its parts: the JSON document, and the tensors that it speaks of."""
+    """An encoded state: the JSON document, and the tensors that it refers to."""
 
     document: dict[str, Any]
     leaves: list[Leaf]
@@ -45,7 +45,7 @@ class Encoded:
 
 
 def encode(state: Any) -> Encoded:
-    """Takes a state apart.
+    """Encodes a state.
 
     Raises:
         StateError: a value has a type that cannot be stored, or contains itself; the message names its place.
@@ -85,7 +85,7 @@ class _Walk:
         for key in (k for k, v in state.items() if not is_tensor(v)):
             stem = base = _file_stem(key)
             n = 2
-            # Some file systems take `Model` and `model` for one.
+            # Some file systems ignore case.
             while stem.lower() in taken:
                 stem, n = f"{base}-{n}", n + 1
             taken.add(stem.lower())
@@ -142,7 +142,7 @@ class _Walk:
         items = []
         for key, item in value.items():
             below = stem or self.by_entry.get(key) or "model"
-            # Below the entry that gave the file its name, names begin anew.
+            # Names are relative to the entry that the file is named after.
             under = f"{name}.{key}" if name else ("" if stem is None and key in self.by_entry else str(key))
             items.append((key, self.node(item, f"{path}[{key!r}]", under, below)))
         plain = all(type(key) is str and key != TAG for key, _ in items)

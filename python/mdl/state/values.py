@@ -58,7 +58,7 @@ def number(value: int | float) -> Any:
 
 
 def scalar(value: Any) -> dict[str, Any] | None:
-    """Single values that JSON has no type for."""
+    """Encodes single values that JSON has no type for."""
     if isinstance(value, enum.Enum):
         kind = type(value)
         return {TAG: "enum", "type": f"{kind.__module__}.{kind.__qualname__}", "name": value.name}

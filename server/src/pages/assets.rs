@@ -24,12 +24,12 @@ fn mark(text: &str) -> String {
     format!("mdl-{}", hash.get(..12).unwrap_or_default())
 }
 
-/// Where the stylesheet is.
+/// URL of the stylesheet.
 pub fn style_url() -> String {
     format!("/assets/{}", NAMES.style)
 }
 
-/// Where the script is.
+/// URL of the script.
 pub fn script_url() -> String {
     format!("/assets/{}", NAMES.script)
 }

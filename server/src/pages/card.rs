@@ -11,7 +11,7 @@ pub const MAX: u64 = 512 << 10;
 /// Longest front matter, and lines of it that are shown.
 const MAX_MATTER: usize = 32 << 10;
 const MAX_LINES: usize = 60;
-/// Elements inside elements: beyond this a card is shown as text. Parsers of HTML look through all that are open.
+/// Most nested elements: beyond this a card is shown as text. HTML parsers search all open elements.
 const MAX_DEPTH: usize = 40;
 /// Tags of raw HTML in a card, all in all: beyond this they are left out.
 const MAX_RAW: usize = 3000;
@@ -26,7 +26,7 @@ pub struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    /// Takes the front matter off.
+    /// Splits off the front matter.
     pub fn parse(source: &'a str) -> Card<'a> {
         let source = source.trim_start_matches('\u{feff}');
         let Some((matter, body)) = front_matter(source) else {
@@ -35,7 +35,7 @@ impl<'a> Card<'a> {
         Card { matter: pairs(matter), body }
     }
 
-    /// As markup; `links` says where the repository's files are.
+    /// Renders it; `links` says where the repository's files are.
     pub fn show(&self, links: &Links) -> Markup {
         html! {
             @if !self.matter.is_empty() { (self.table()) }
@@ -117,7 +117,7 @@ fn plain(value: &str) -> String {
     }
 }
 
-/// Where a repository's files are.
+/// URLs of a repository's files.
 #[derive(Clone, Debug)]
 pub struct Links {
     /// Page of a file: `/ada/gpt/blob/main/`.
@@ -127,7 +127,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Where a link of a card leads. None: nowhere.
+    /// Resolves a link of a card. None: no link.
     fn link(&self, target: &str) -> Option<String> {
         if target.starts_with('#') || is_elsewhere(target) {
             return Some(target.to_owned());
@@ -135,7 +135,7 @@ impl Links {
         inside(target).map(|path| format!("{}{path}", self.page))
     }
 
-    /// Where an image is. None: not here, and pages load nothing from elsewhere.
+    /// Resolves an image. None: not in the repository, and pages load nothing from elsewhere.
     fn image(&self, target: &str) -> Option<String> {
         if is_elsewhere(target) {
             return None;
@@ -195,7 +195,7 @@ fn rendered(body: &str, links: &Links) -> Option<String> {
     (deepest <= MAX_DEPTH).then(|| clean(&html, links.clone()))
 }
 
-/// The card stands below a heading of the second level.
+/// Lowers headings: the card is below a heading of the second level.
 fn lowered(level: HeadingLevel) -> HeadingLevel {
     match level {
         HeadingLevel::H1 => HeadingLevel::H3,

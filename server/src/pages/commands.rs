@@ -8,12 +8,12 @@ use maud::{Markup, html};
 /// Whether `mdl clone` is offered.
 const CLONE: bool = true;
 
-/// Where others reach this server.
+/// Returns the base URL of this server for other users.
 pub fn origin(app: &App, headers: &HeaderMap) -> String {
     base_url(app.options(), headers).unwrap_or_else(|_| format!("http://{}", app.options().listen))
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn shell(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -22,7 +22,7 @@ fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A text as Python reads it.
+/// Quotes a text for Python.
 fn python(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned())
 }

@@ -38,7 +38,7 @@ struct Shown {
     commit: Commit,
     labels: Labels,
     pruned: Option<PrunedMark>,
-    /// None: a collection has taken the contents of the version or its parent.
+    /// None: gc has removed the contents of the version or its parent.
     files: Option<Vec<File>>,
     quality: Option<Quality>,
     tensors: Option<Reported>,
@@ -71,7 +71,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     })
 }
 
-/// All files with what became of them; those that differ from the first parent's come first.
+/// Returns all files with their changes; those that differ from the first parent's come first.
 fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {

@@ -27,7 +27,7 @@ use serde::Deserialize;
 /// Tensors a page, and files that are listed.
 const PAGE: usize = 200;
 const FILES: usize = 300;
-/// Seconds until a page about an unfinished comparison comes again.
+/// Seconds until the page of an unfinished comparison reloads.
 const AGAIN: u32 = 2;
 
 #[derive(Debug, Deserialize)]

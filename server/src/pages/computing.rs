@@ -22,15 +22,15 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Comparisons that are remembered, and tensors in all of them together.
+/// Most cached comparisons, and tensors in all of them together.
 const REMEMBERED: usize = 16;
 const MAX_TENSORS: usize = 400_000;
-/// Comparisons under way, and those of one client.
+/// Most running comparisons, in all and per client.
 const UNDER_WAY: usize = 32;
 const UNDER_WAY_PER_CLIENT: usize = 2;
-/// How long one goes on that is not asked about.
+/// How long a comparison goes on without requests for it.
 const KEPT: Duration = Duration::from_secs(60);
-/// Between looks at whether it is asked about.
+/// Poll interval for whether it is still requested.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a request waits for one.
 const PATIENCE: Duration = Duration::from_millis(2500);
@@ -43,7 +43,7 @@ pub struct Comparison {
     pub same: Vec<(String, String)>,
 }
 
-/// Where a comparison stands.
+/// Progress of a comparison.
 #[derive(Debug)]
 pub enum Standing {
     Done(Arc<Comparison>),
@@ -55,7 +55,7 @@ pub enum Standing {
 
 type Key = (RepoName, Id, Id);
 
-/// A problem that several may be told.
+/// A problem that is sent to several requests.
 #[derive(Clone, Debug)]
 struct Failed {
     status: StatusCode,
@@ -69,7 +69,7 @@ type Outcome = std::result::Result<Arc<Comparison>, Failed>;
 #[derive(Debug)]
 struct Flight {
     key: Key,
-    /// Who asked first.
+    /// The client that asked first.
     client: Arc<str>,
     outcome: watch::Receiver<Option<Outcome>>,
     meter: Arc<Meter>,
@@ -127,7 +127,7 @@ impl Meter {
         self.asked().elapsed() > KEPT
     }
 
-    /// Waits until it has not been asked about for long.
+    /// Waits until it has not been requested for long.
     async fn forgotten(&self) {
         while !self.is_forgotten() {
             tokio::time::sleep(LOOK).await;
@@ -140,7 +140,7 @@ impl Meter {
     }
 }
 
-/// Comparisons made lately and under way; a handle.
+/// Recent and running comparisons; a handle.
 #[derive(Clone, Debug)]
 pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
 

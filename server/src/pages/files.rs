@@ -112,7 +112,7 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
     Ok(page(&Frame::of(&at, name, Tab::Files, Some(&rev), &access.caller), &content))
 }
 
-/// The way to a file, each part a link.
+/// Breadcrumbs of a file, each part a link.
 fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
     let tree = format!("{}/tree/{}", base(name), text::segment(rev));
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
@@ -187,7 +187,7 @@ struct Tensor {
     stored: Option<(u64, &'static str, u8)>,
 }
 
-/// How one tensor is stored: by itself, so that a damaged one does not hide the others.
+/// Describes how one tensor is stored: read by itself, so that a damaged one does not hide the others.
 fn stored(repo: &Repo, tensor: &TensorRef) -> Option<(u64, &'static str, u8)> {
     let alone = Manifest { format: 0, size: 0, skeleton: Vec::new(), tensors: vec![tensor.clone()], views: Vec::new() };
     let found = repo.tensors_of(&alone).ok()?.pop()?;

@@ -40,7 +40,7 @@ struct Edge {
     from_commit: bool,
 }
 
-/// What is beside one commit.
+/// The graph in one commit's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     column: usize,
@@ -155,7 +155,7 @@ impl Row {
         ends.chain([self.column]).max().unwrap_or(0).min(DRAWN - 1) + 1
     }
 
-    /// The row's piece, so many lanes wide. It says nothing that the row does not say in words.
+    /// Renders the row's piece, so many lanes wide. Hidden from screen readers: the row says the same in words.
     pub fn show(&self, lanes: usize) -> Markup {
         let width = x(lanes.saturating_sub(1)) + WIDTH / 2 + 2;
         let column = self.column.min(DRAWN - 1);
@@ -195,7 +195,7 @@ mod tests {
             [("m", &["c", "e"]), ("e", &["d"]), ("c", &["b"]), ("d", &["b"]), ("b", &["a"]), ("a", &[])];
         let whole = draw(&mut Lanes::default(), &history);
         assert_eq!(whole, [(0, 2), (1, 2), (0, 2), (1, 1), (0, 1), (0, 0)]);
-        // A page that begins in the middle draws on.
+        // A page that begins in the middle continues the graph.
         let mut first = Lanes::default();
         draw(&mut first, &history[..2]);
         let ids: Vec<Id> = first.waiting().copied().collect();

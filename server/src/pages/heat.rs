@@ -12,7 +12,7 @@ const ROWS: usize = 300;
 const COLUMNS: usize = 40;
 const OTHERS: usize = 60;
 
-/// A tensor that is to be placed.
+/// A tensor to place on the map.
 #[derive(Debug)]
 pub struct Placed<'a> {
     pub path: &'a str,
@@ -21,7 +21,7 @@ pub struct Placed<'a> {
     pub diff: Option<(&'a TensorDiff, usize)>,
 }
 
-/// What is in a place of the map.
+/// A cell of the map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cell {
     Same,
@@ -102,7 +102,7 @@ pub struct Heat {
     kinds: Vec<String>,
     rows: Vec<(String, Vec<Option<Cell>>)>,
     others: Vec<(String, Cell)>,
-    /// Whether something had no room.
+    /// Whether something was left out.
     cut: bool,
 }
 

@@ -14,7 +14,7 @@ pub enum Tab {
     Compare,
 }
 
-/// What is around a page.
+/// The frame of a page.
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// Title of the window.
@@ -25,7 +25,7 @@ pub struct Frame<'a> {
     pub rev: Option<&'a str>,
     /// The caller; none: unknown (error pages).
     pub caller: Option<&'a Caller>,
-    /// Seconds until the page asks for itself again.
+    /// Seconds until the page reloads.
     pub refresh: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Where a repository's pages are.
+/// Returns the base path of a repository's pages.
 pub fn base(name: &RepoName) -> String {
     format!("/{}/{}", text::segment(name.owner()), text::segment(name.name()))
 }

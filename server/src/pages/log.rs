@@ -34,7 +34,7 @@ pub struct Asked {
     all: u8,
 }
 
-/// Where a page begins: behind a commit, at what the lanes wait for.
+/// Start of a page: after a commit, at the commits that the lanes wait for.
 struct After {
     last: Id,
     waiting: Vec<Id>,
@@ -57,7 +57,7 @@ pub struct Log {
     next: Option<String>,
 }
 
-/// A commit in a row: of what it says only what is shown is kept.
+/// A commit in a row: only what is shown is kept.
 struct Shown {
     id: Id,
     commit: Commit,

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 
 /// Longest form that is read.
 const MAX_FORM: usize = 16 << 10;
-/// Longest way back.
+/// Longest return path.
 const MAX_NEXT: usize = 4 << 10;
 
 #[derive(Debug, Deserialize)]
@@ -93,7 +93,7 @@ fn fields(body: &[u8]) -> HashMap<String, String> {
     out
 }
 
-/// A way back that stays on this site: a path, and nothing that a browser takes for a host.
+/// Returns a return path that stays on this site: a path, and nothing that a browser takes for a host.
 fn safe(next: Option<&str>) -> &str {
     let stays = |n: &&str| {
         n.len() <= MAX_NEXT

@@ -88,7 +88,7 @@ pub async fn show(
     let (repo, name) = (access.repo.clone(), access.name.clone());
     let found = work(move || {
         let found = gather(&repo, &name, &histories)?;
-        // Rendering a card is work, too.
+        // Rendering a card takes time, too: not on the async threads.
         let card = found.head.as_ref().and_then(|h| about(&name, h));
         Ok((found, card))
     });

@@ -88,7 +88,7 @@ impl Plot {
         format!("{} points. {}.", self.x.len(), parts.join("; "))
     }
 
-    /// As markup; `id` tells plots of one page apart.
+    /// Renders it; `id` makes element ids unique on the page.
     pub fn show(&self, id: usize) -> Markup {
         let x = Scale::linear(self.x.iter().copied(), Unit::Plain);
         let y = Scale::fitting(self.values(), self.unit);

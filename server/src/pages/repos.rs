@@ -54,7 +54,7 @@ fn gather(app: &App, caller: &Caller, after: Option<&str>) -> Result<(Vec<Row>, 
         if after.is_some_and(|after| name.to_string().as_str() <= after) {
             continue;
         }
-        // One that cannot be opened must not hide the others.
+        // An unreadable repository must not hide the others.
         let Ok(repo) = app.registry().open(&name) else { continue };
         let open = is_open(&repo);
         if !caller.may(Scope::Read, &name, open) {

@@ -7,7 +7,7 @@ const LOG_FROM: f64 = 40.0;
 /// Round values on an axis, about.
 const TICKS: f64 = 4.0;
 
-/// What values are.
+/// Unit of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Plain,
@@ -44,7 +44,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// An axis along which values are where they are.
+    /// A linear axis.
     pub fn linear(values: impl Iterator<Item = f64>, unit: Unit) -> Scale {
         let (mut low, mut high) = bounds(values).unwrap_or((0.0, 1.0));
         if high <= low {
@@ -66,12 +66,12 @@ impl Scale {
         scale
     }
 
-    /// Whether it goes by logarithms.
+    /// Whether it is logarithmic.
     pub fn is_log(&self) -> bool {
         self.log
     }
 
-    /// Where a value lies, 0 to 1.
+    /// Position of a value, 0 to 1.
     pub fn place(&self, v: f64) -> f64 {
         let v = if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
         // Halves: the difference of the largest numbers is none.

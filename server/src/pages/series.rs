@@ -6,14 +6,14 @@ use mdl_repo::Repo;
 use quick_cache::sync::Cache;
 use std::{collections::HashMap, sync::Arc};
 
-/// Versions that are looked at: a page must not walk a long history.
+/// Most versions read: a page must not walk a long history.
 pub const MAX: usize = 1000;
 /// Metrics that are followed.
 const MAX_METRICS: usize = 48;
-/// Histories that are remembered.
+/// Cached histories.
 const REMEMBERED: usize = 32;
 
-/// What is known of the versions, oldest first.
+/// Metrics of the versions, oldest first.
 #[derive(Debug, Default)]
 pub struct Series {
     pub versions: Vec<Version>,
@@ -85,7 +85,7 @@ fn version(commit: &Commit) -> Version {
     Version { step: commit.step, logical: commit.summary.logical_bytes, stored: commit.summary.stored_bytes }
 }
 
-/// Histories that were looked at lately.
+/// Cache of recent histories.
 #[derive(Clone, Debug)]
 pub struct Histories(Arc<Cache<(RepoName, Id), Arc<Series>>>);
 

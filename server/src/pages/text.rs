@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 pub use crate::amounts::{number, ratio, ratio_of, size};
 
-/// What stays as it is in a segment of a path: the unreserved characters.
+/// Characters not percent-encoded in a path segment: the unreserved ones.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Characters of a name that are shown.
 const NAME: usize = 160;
@@ -49,7 +49,7 @@ pub fn shape(dims: &[u64]) -> String {
     shown.join(" \u{d7} ")
 }
 
-/// Whether a character can hide, or move what is around it.
+/// Returns whether a character can hide, or reorder the text around it.
 fn is_sly(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t'))
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')

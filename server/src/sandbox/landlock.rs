@@ -12,7 +12,7 @@ const ABI_OF_FILES: ABI = ABI::V5;
 /// Lets this thread, and all that it starts, open nothing but this.
 ///
 /// # Errors
-/// The kernel refused, and why.
+/// Why the kernel refused.
 pub(super) fn confine(needs: &Needs) -> Result<Status, String> {
     restrict(needs).map_err(|e| e.to_string())
 }

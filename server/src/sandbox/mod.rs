@@ -31,7 +31,7 @@ struct Needs {
     devices: Vec<PathBuf>,
 }
 
-/// How much the kernel sees to.
+/// How much of the sandbox the kernel enforces.
 #[derive(Debug)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there is none elsewhere"))]
 enum Status {
@@ -52,7 +52,7 @@ impl Needs {
     }
 }
 
-/// Confines the process, and says in the log how far.
+/// Confines the process, and logs how far.
 ///
 /// # Errors
 /// The directories cannot be made or read.
@@ -82,7 +82,7 @@ pub(crate) fn enter(options: &Options, state: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Tries what must not succeed.
+/// Tries accesses that must fail.
 fn look_outside(needs: &Needs) {
     for path in OUTSIDE.iter().map(Path::new).filter(|p| !needs.cover(p)) {
         match File::open(path) {

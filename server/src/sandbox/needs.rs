@@ -15,7 +15,7 @@ use std::{
 
 /// Libraries that are loaded when they are needed: to resolve names, to compute on a GPU.
 const LIBRARIES: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"];
-/// How names are resolved.
+/// Files for name resolution.
 const NAMES: [&str; 5] = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
 /// CA certificates for webhooks and buckets: the world-readable ones, not the directories of private keys beside them.
 const AUTHORITIES: [&str; 7] = [
