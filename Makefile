@@ -8,7 +8,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 MDL := $(TARGET_DIR)/release/mdl
-# What tests run is built without link-time optimisation: in half the time, and the wheel takes most of it from the program.
+# Test builds have no link-time optimisation: half the build time, and the wheel reuses most of the program's build.
 TESTED := $(TARGET_DIR)/testing/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed
@@ -79,7 +79,8 @@ test-s3: test-build $(STAMP)
 bench-remotes: build $(STAMP)
 	$(PYTHON) tests/bench/remote_bench.py --out $(BENCH_OUT)
 
-# The suite on the bucket that MDL_TEST_S3=s3://BUCKET/PREFIX and AWS_* name; one at a time, as the races have threads of their own.
+# The suite on the bucket that MDL_TEST_S3=s3://BUCKET/PREFIX and AWS_* name; one test at a time, as the race tests
+# start threads themselves.
 S3_TESTS ?= buckets:: rounds::
 test-s3-conformance:
 	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test object_storage -- --test-threads 1 $(S3_TESTS)
@@ -105,7 +106,7 @@ STEPS ?= 100000
 model-test:
 	MDL_MODEL_STEPS=$(STEPS) $(if $(SEED),MDL_MODEL_SEED=$(SEED)) $(CARGO) test --locked -p mdl-remote --test model -- --nocapture
 
-# Instrumented builds keep to themselves.
+# Instrumented builds have a target directory of their own.
 FUZZ = CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz nice -n 10 fuzz/run.sh
 MINUTES ?= 10
 
@@ -182,8 +183,8 @@ $(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements
 	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r python/tests/requirements-composer.txt
 	touch $@
 
-# Programs of the system that end-to-end tests drive: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`, Chromium looks
-# at its pages. Where one cannot be had, its tests skip and say so.
+# System programs for the end-to-end tests: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`,
+# Chromium opens its pages. Where one is missing, its tests skip and say so.
 SYSTEM := strace git-lfs curl jq chromium
 system:
 	@missing=""; for program in $(SYSTEM); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \

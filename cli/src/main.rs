@@ -28,8 +28,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The index may panic in threads of its own when its files are damaged. The repository does without it then, so there
-/// is nothing to tell the user; every other panic is told as usual.
+/// Silences panics of the index, whose own threads may panic when its files are damaged: the repository then works
+/// without it. Every other panic is reported as usual.
 fn quiet_index_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -89,8 +89,8 @@ pub fn router(app: &App, rates: &Rates) -> Router {
         .with_state(app.clone())
 }
 
-/// Serves until the process is told to stop (SIGTERM or SIGINT; a second one ends it at once). `ready` is told the
-/// address once connections are accepted.
+/// Serves until SIGTERM or SIGINT (a second one ends it at once). Calls `ready` with the address once connections are
+/// accepted.
 ///
 /// # Errors
 /// As [`serve`]; the directories cannot be made or read.
@@ -133,7 +133,7 @@ async fn signals(app: App) {
     }
 }
 
-/// Serves until the app is stopped. `ready` is told the address once connections are accepted.
+/// Serves until the app is stopped. Calls `ready` with the address once connections are accepted.
 ///
 /// # Errors
 /// The address cannot be bound; the certificate cannot be read; others can connect, and there are neither tokens nor

@@ -22,7 +22,7 @@ def must(*argv: str | Path) -> None:
 
 
 def cannot(reason: str) -> NoReturn:
-    """Skips the test, and says so where it is seen."""
+    """Skips the test, with a visible warning."""
     warnings.warn(f"SKIPPED: {reason}", stacklevel=3)
     pytest.skip(reason)
 

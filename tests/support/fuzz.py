@@ -91,7 +91,7 @@ class Grounds:
         return World(self.callers, outside + files, queries, self.ids["ada/gpt"], tensors, packs)
 
     def secrets(self, caller: str) -> list[bytes]:
-        """What this caller must not be told."""
+        """What this caller must not see."""
         own = {"none": (), "wrong": (), "foreign": ("bob",)}.get(caller, ("ada",))
         marks = {"ada": [ADA, *self.ids["ada/gpt"]], "bob": [BOB, *self.ids["bob/gpt"]]}
         return [mark[:40].encode() for owner in marks if owner not in own for mark in marks[owner]]

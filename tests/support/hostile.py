@@ -120,7 +120,7 @@ class Maker:
         return Request(method, target, tuple(headers), body, caller, template)
 
     def caller(self, need: str) -> str:
-        """Mostly one who may, else the values that come next are never looked at."""
+        """Mostly a caller with the right: otherwise the values that come next are never read."""
         enough = {
             "write": ("write", "admin"),
             "write-or-link": ("write",),

@@ -25,7 +25,7 @@ class Reply:
 
 
 class NoReply(Exception):
-    """The server closed the connection, or said nothing in time."""
+    """The server closed the connection, or did not answer in time."""
 
 
 class Connection:

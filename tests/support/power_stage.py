@@ -142,7 +142,7 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def wrong_after(on: Stage, recording: Recording, cut: power.Cut) -> list[str]:
-    """Everything that is wrong after one cut: with what is found, with the retry, with the next commands."""
+    """Everything that is wrong after one cut: with the state, with the retry, with the next commands."""
     moments = recording.moments
     last = max(i for i, m in enumerate(moments) if m.at <= cut.at)
     # Until the step is over, what was told in its middle may have come late.

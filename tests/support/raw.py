@@ -30,7 +30,7 @@ def drain(connection: socket.socket, limit: int = 32 << 20) -> bytes:
 
 
 def is_closed(connection: socket.socket, within: float) -> bool:
-    """Whether the server closes the connection in time; what it says before is read."""
+    """Whether the server closes the connection in time; reads what it sends before."""
     end = time.monotonic() + within
     while (left := end - time.monotonic()) > 0:
         connection.settimeout(left)

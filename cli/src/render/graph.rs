@@ -6,7 +6,7 @@ pub struct Graph<K> {
     lanes: Vec<K>,
 }
 
-/// One line on its way from a commit or lane above to a lane below.
+/// One line from a commit or lane above to a lane below.
 struct Edge {
     at: usize,
     to: usize,

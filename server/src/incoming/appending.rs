@@ -30,7 +30,7 @@ impl Uploads {
     ///
     /// # Errors
     /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke
-    /// off; what arrived is not what it was said to be; an I/O error.
+    /// off; length or hash do not match; an I/O error.
     pub async fn append<S, E>(
         self: &Arc<Self>,
         repo: &RepoKey,

@@ -92,7 +92,7 @@ fn look_outside(needs: &Needs) {
     }
 }
 
-/// Threads of this process; where that cannot be told, one.
+/// Number of threads of this process; 1 if unknown.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }

@@ -255,7 +255,7 @@ fn a_client_that_takes_nothing_keeps_nobody_from_the_memory_that_its_bytes_are_m
     let live = Live::new(&root, options);
     let mut slow = [ask_for_tar(&live.url), ask_for_tar(&live.url)];
     for line in &mut slow {
-        // Who waits for the memory has been told nothing yet.
+        // A request that waits for memory has had no answer yet.
         line.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         assert_eq!(line.peek(&mut [0]).expect("an answer begins"), 1);
     }

@@ -204,8 +204,8 @@ fn a_bundle_that_was_cut_off_goes_on_with_what_is_missing() {
     assert_eq!(reads.load(Ordering::SeqCst) as u64, all - 2);
     let size: u64 = bundles.iter().map(|b| b.size).sum();
     assert_eq!(sent, size - 2 * PART, "of {size}");
-    // A lost answer: the same request gets it again; a server that was killed after it took them in is told that
-    // nothing is lacking.
+    // A lost answer: the same request gets it again; a restarted server has forgotten it and answers PartsMissing,
+    // but the objects are there.
     let packs: Vec<Value> = bundles.iter().map(|b| json!({"id": b.id.to_string(), "size": b.size})).collect();
     let body = json!({"packs": packs});
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -12,7 +12,7 @@ const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/routes.txt");
 /// Set: the list is written instead of compared.
 const WRITE: &str = "MDL_WRITE_ROUTES";
 
-/// Whether a caller is let through, or how it is told that it is not.
+/// Whether a caller is let through, or how it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Through,

@@ -100,7 +100,7 @@ pub fn spooled(state: &Path) -> usize {
     spools.map(|dir| std::fs::read_dir(dir.path()).map_or(0, Iterator::count)).sum()
 }
 
-/// Where a server keeps what is on its way into a repository.
+/// Directories of a server's incoming bytes.
 pub fn kept(root: &Path, name: &str) -> std::path::PathBuf {
     let identity = std::fs::read_to_string(root.join(name).join("identity")).expect("an identity");
     let state = root.join(".mdl-serve/repos");
