@@ -7,7 +7,7 @@ use crate::{
     app::App,
     auth::{Caller, Scope, record::Record},
     layers::RequestId,
-    listen::Peer,
+    listener::Peer,
     problem::{Problem, Result},
     stamp::Stamp,
 };

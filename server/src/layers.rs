@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     auth::{Caller, client},
-    listen::Peer,
+    listener::Peer,
     metrics::RequestLabels,
     problem::{Problem, Result},
     state::random_hex,

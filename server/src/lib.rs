@@ -2,7 +2,7 @@
 //!
 //! Modules: `api` (mdl's own API), `hub` (Hugging Face Hub and git-lfs), `pages` (HTML); under them `auth` (tokens and
 //! rights), `sync` (clone, fetch, push), `content` (downloads), `incoming` (uploads), `registry` (open repositories),
-//! `listen` (connections), `layers` (middleware), `amounts` (sizes and numbers for people, here and in the CLI).
+//! `listener` (connections), `layers` (middleware), `amounts` (sizes and numbers for people, here and in the CLI).
 
 pub mod amounts;
 pub mod api;
@@ -14,15 +14,15 @@ pub mod content;
 pub mod events;
 mod extract;
 pub mod fair;
+mod health;
 mod hub;
 pub mod incoming;
 pub mod jobs;
 mod keyed_mutex;
 mod layers;
-mod listen;
+mod listener;
 mod log;
 pub mod metrics;
-mod ops;
 pub mod options;
 mod pages;
 pub mod problem;
@@ -39,7 +39,7 @@ pub mod webhooks;
 
 use crate::{
     app::App,
-    listen::Listener,
+    listener::Listener,
     routes::{Route, Routes},
 };
 use axum::{Router, middleware};
@@ -61,25 +61,25 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Routes behind the `identify` middleware.
 fn guarded() -> Routes {
-    api::routes().merge(hub::routes()).merge(pages::routes()).merge(ops::guarded())
+    api::routes().merge(hub::routes()).merge(pages::routes()).merge(health::guarded())
 }
 
 /// Every route, with the right that it needs.
 pub fn route_table() -> Vec<Route> {
-    guarded().merge(ops::open()).list().to_vec()
+    guarded().merge(health::open()).list().to_vec()
 }
 
 /// All routes with their middleware.
 pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
-        .fallback(ops::nothing_here)
+        .fallback(health::nothing_here)
         .layer(middleware::from_fn_with_state(app.clone(), body_limit::limit))
         .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
         .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
     Router::new()
         .merge(guarded)
-        .merge(ops::open().into_router())
+        .merge(health::open().into_router())
         .layer(middleware::from_fn_with_state(app.clone(), incoming::pace::least_rate))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(layers::panicked))
@@ -139,7 +139,7 @@ async fn signals(app: App) {
 /// The address cannot be bound; the certificate cannot be read; others can connect, and there are neither tokens nor
 /// `--anonymous`.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
-    ops::say_who_may(&app)?;
+    health::say_who_may(&app)?;
     let listener = Listener::bind(&app).await?;
     ready(&listener.url());
     let rates = Rates::new(app.options().rate);

@@ -4,7 +4,7 @@
 
 use crate::{
     app::App,
-    listen::Peer,
+    listener::Peer,
     options::Options,
     problem::{Problem, Result},
 };

@@ -1,8 +1,8 @@
 //! `mdl commit`: files become a version on a branch.
 
 use super::changes::{FileChange, changed_files};
-use super::contract::{self, Contract};
 use super::editor;
+use super::lossy_options::{self, LossyOptions};
 use super::said::Said;
 use super::shared::refuse_repository;
 use crate::{
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     follow_symlinks: bool,
     #[command(flatten)]
-    contract: Contract,
+    contract: LossyOptions,
 }
 
 pub fn run(context: &mut Context, args: Args) -> Result<()> {
@@ -132,7 +132,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
             "resume": commit.resume.map(Resume::name),
             "policy": done.quality.as_ref().map(|q| &q.policy),
             "configuration": done.quality.as_ref().map(|q| &q.configuration),
-            "quality": done.quality.as_ref().map(contract::quality_json),
+            "quality": done.quality.as_ref().map(lossy_options::quality_json),
         }));
     }
     if !context.chatty() {
@@ -148,7 +148,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     }
     writeln!(context.out, " {}", entry::stored(&s))?;
     if let Some(quality) = &done.quality {
-        writeln!(context.out, " {}", contract::quality_text(quality))?;
+        writeln!(context.out, " {}", lossy_options::quality_text(quality))?;
     }
     if done.parent.is_some() {
         writeln!(context.out, " {}", changes_text(&changes))?;

@@ -1,6 +1,6 @@
 //! `mdl plan`: what a lossy commit would try, and what would come out.
 
-use super::contract::{Contract, quality_json, quality_text};
+use super::lossy_options::{LossyOptions, quality_json, quality_text};
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     follow_symlinks: bool,
     #[command(flatten)]
-    contract: Contract,
+    contract: LossyOptions,
 }
 
 pub fn run(context: &mut Context, args: Args) -> Result<()> {

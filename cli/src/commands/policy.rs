@@ -6,7 +6,7 @@ use crate::{
     errors::Result,
     render::{Align, Table, visible},
 };
-use mdl_repo::{Policy, Repo, RepoError, Shelved};
+use mdl_repo::{Policy, Repo, RepoError, StoredPolicy};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -106,7 +106,7 @@ fn list(context: &mut Context, repo: &Repo) -> Result<()> {
     Ok(())
 }
 
-fn shelved_json(p: &Shelved) -> Value {
+fn shelved_json(p: &StoredPolicy) -> Value {
     json!({
         "name": p.name,
         "id": p.id.map(|id| id.to_hex()),

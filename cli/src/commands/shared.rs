@@ -78,7 +78,7 @@ pub struct Moved {
 /// Points HEAD at a commit and checks its files out into the work tree. If HEAD is at that commit already, changed
 /// files are no conflict: they stay, as in git.
 pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
-    if !force && repo.files_of()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
+    if !force && repo.work_tree_base()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
         let changes = repo.status(progress)?;
         if changes.iter().any(|c| c.1 == Change::Modified) {
             repo.attach(head, Some(*commit), progress)?;

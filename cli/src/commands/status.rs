@@ -37,7 +37,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&json!({
             "branch": branch,
             "commit": commit.map(|id| id.to_hex()),
-            "files_of": repo.files_of()?.map(|id| id.to_hex()),
+            "files_of": repo.work_tree_base()?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
             "files": files.collect::<Vec<_>>(),
             "problems": problems,
@@ -66,7 +66,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 /// Changed files whose bytes are those of the version: only the executable bit differs.
 fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
-    let (Some(id), Some(work)) = (repo.files_of()?, repo.work()) else {
+    let (Some(id), Some(work)) = (repo.work_tree_base()?, repo.work()) else {
         return Ok(found);
     };
     let files = repo.files(&id)?;

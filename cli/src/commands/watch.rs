@@ -12,7 +12,7 @@ mod trainer;
 mod turn;
 mod whole;
 
-use super::contract::Contract;
+use super::lossy_options::LossyOptions;
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, requires = "remove", value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     #[command(flatten)]
-    contract: Contract,
+    contract: LossyOptions,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -102,7 +102,7 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 #[derive(Debug)]
 struct Watch {
     branch: String,
-    contract: Contract,
+    contract: LossyOptions,
     once: bool,
     /// How many originals to keep; none: all.
     keep: Option<usize>,

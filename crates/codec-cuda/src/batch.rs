@@ -6,11 +6,11 @@ use crate::device::session::{Session, View};
 use crate::error::Result;
 use crate::job::Encode;
 use crate::schemes;
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::seams::{
+use mdl_codec::engine_internals::{
     Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
     zstd_ranges,
 };
+use mdl_codec::quant::lattice::Hint;
 use mdl_codec::{CpuEngine, Encoded, Relatives, Scheme};
 use rayon::prelude::*;
 use std::ops::Range;

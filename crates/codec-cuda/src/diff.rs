@@ -4,7 +4,7 @@ use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
-use mdl_codec::seams::{Grid, Numbers};
+use mdl_codec::engine_internals::{Grid, Numbers};
 use mdl_codec::{CodecError, Dtype, SEGMENT_BYTES};
 
 /// Numbers of a tile: `DIFF_TILE` in `diff.cuh`.

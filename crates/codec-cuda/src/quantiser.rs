@@ -8,10 +8,10 @@ use crate::engine::CudaEngine;
 use crate::error::Result;
 use crate::sketch::Numbers;
 use crate::{deviation, lattice, restore, sketch};
+use mdl_codec::engine_internals::deviation_of_parts;
+use mdl_codec::engine_internals::lattice::Piece;
 use mdl_codec::quant::lattice::{Lattice, Outcome, Reason};
 use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
-use mdl_codec::seams::deviation_of_parts;
-use mdl_codec::seams::lattice::Piece;
 use mdl_codec::{CodecError, Dtype, Engine};
 use std::ops::Range;
 

@@ -164,7 +164,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::testing::{Noise, SIZES, session};
-    use mdl_codec::seams::{DecTable, EncTable, normalise};
+    use mdl_codec::engine_internals::{DecTable, EncTable, normalise};
 
     fn slots(table: &DecTable) -> Vec<u8> {
         table.slots().iter().flat_map(|s| s.to_le_bytes()).collect()

@@ -3,8 +3,8 @@
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::{Decode, Encode};
+use mdl_codec::engine_internals::{Choice, Plan};
 use mdl_codec::quant::lattice::Hint;
-use mdl_codec::seams::{Choice, Plan};
 use mdl_codec::{CodecError, CpuEngine, Dtype, Encoded, Relatives, Scheme};
 
 /// An encoding and its scheme; none where the module passes the segment on to the host.

@@ -55,7 +55,7 @@ fn make<'s>(session: &'s Session, kernel: Kernel, each: usize, lists: &[&[[u16; 
 mod tests {
     use super::*;
     use crate::testing::{Noise, session};
-    use mdl_codec::seams::{DecTable, EncTable, normalise};
+    use mdl_codec::engine_internals::{DecTable, EncTable, normalise};
 
     #[test]
     fn they_are_those_of_the_host() {

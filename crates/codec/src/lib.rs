@@ -16,6 +16,8 @@ mod device;
 mod diff;
 mod dtype;
 mod engine;
+#[doc(hidden)]
+pub mod engine_internals;
 mod error;
 mod estimate;
 mod float;
@@ -28,8 +30,6 @@ mod planes;
 pub mod quant;
 mod rans;
 mod scratch;
-#[doc(hidden)]
-pub mod seams;
 mod simd;
 mod sparse;
 mod tables;

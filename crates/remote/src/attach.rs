@@ -5,7 +5,7 @@
 //! there besides is the work tree's own HEAD, which version its files are of, its name in the shared storage, and
 //! caches.
 
-use crate::{lazy::completed, open::open_repo, place::Place, split::Split};
+use crate::{open::open_repo, place::Place, promisor::completed, split::Split};
 use mdl_codec::Engine;
 use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name};
 use std::{
@@ -135,7 +135,7 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
     fs::write(&path, format!("{place}\n")).map_err(failed("write", &path))?;
     let repo = attached(work, engine)?;
     if joined.is_none() {
-        repo.files_are_of_none();
+        repo.clear_work_tree_base();
     }
     Ok((repo, made))
 }

@@ -89,7 +89,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
         bundles.iter().map(|b| land(&dir, peer, b, &carried, progress)).collect::<Result<Vec<PartialPack>>>()?;
     progress.end();
     let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
-    let taken = repo.take_in(&arrived, progress);
+    let taken = repo.receive_pack(&arrived, progress);
     // What is kept to go on with must not be what is wrong: it would be wrong every time.
     let of_no_use = taken.as_ref().err().is_some_and(|e| e.kind() == ErrorKind::Corrupt);
     if taken.is_ok() || of_no_use {

@@ -1,6 +1,6 @@
 //! Opens the peer of a transfer by its URL.
 
-use crate::{credentials::token_for, http::HttpPeer, near::Near, peer::Peer, place::Place};
+use crate::{credentials::token_for, direct::DirectPeer, http::HttpPeer, peer::Peer, place::Place};
 use mdl_codec::Engine;
 use mdl_repo::{Repo, RepoError, Result};
 use std::{path::Path, sync::Arc};
@@ -33,7 +33,7 @@ pub fn open(url: &str, engine: Arc<dyn Engine>, scratch: &Path, create: Option<&
         }
         opened => opened?,
     };
-    Ok(Box::new(Near::new(repo, scratch)))
+    Ok(Box::new(DirectPeer::new(repo, scratch)))
 }
 
 /// Says of a repository that is not there where it is not.

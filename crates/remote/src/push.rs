@@ -1,7 +1,7 @@
 //! Pushes the objects that another repository is missing, then moves its refs.
 
 use crate::{
-    near::read_stored,
+    direct::read_stored,
     partial_pack,
     peer::{Advertised, Peer},
 };

@@ -5,11 +5,11 @@ mod support;
 
 use mdl_objects::Id;
 use mdl_remote::{
-    Near, completed,
+    DirectPeer, completed,
     fetch::receive,
     push::{Push, push},
 };
-use mdl_repo::{CommitRequest, ErrorKind, Remote, Repo, Result, Silent, Supplier, sync::Want};
+use mdl_repo::{CommitRequest, ErrorKind, Promisor, Remote, Repo, Result, Silent, sync::Want};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
@@ -57,11 +57,11 @@ fn many(place: &Place, versions: u64) -> Vec<Id> {
 #[derive(Debug)]
 struct Counting {
     here: Repo,
-    there: Near,
+    there: DirectPeer,
     asked: Arc<AtomicUsize>,
 }
 
-impl Supplier for Counting {
+impl Promisor for Counting {
     fn supply(&self, ids: &[Id]) -> Result<()> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let want = Want { objects: ids.to_vec(), partial: true, ..Want::default() };
@@ -76,7 +76,7 @@ fn what_a_partial_clone_lacks_is_brought_in_few_steps_when_it_is_pushed_elsewher
     let clone = shallow(&whole, ids[7]);
     let asked = Arc::new(AtomicUsize::new(0));
     let open = || Repo::open(clone.dir.path(), engine()).expect("open");
-    let repo = open().supplied_by(Arc::new(Counting {
+    let repo = open().with_promisor(Arc::new(Counting {
         here: open().without_index(),
         there: near(&whole),
         asked: asked.clone(),

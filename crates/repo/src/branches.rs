@@ -209,7 +209,7 @@ impl Repo {
             }
             Head::Detached(_) => {
                 self.refs.move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
-                self.files_are_of(Some(*commit));
+                self.set_work_tree_base(Some(*commit));
             }
         }
         Ok(done)

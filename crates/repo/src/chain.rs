@@ -7,10 +7,10 @@
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
 //! encoded.
 
+mod checksums_ok;
 mod device;
-mod sound;
 
-pub(crate) use sound::Sound;
+pub(crate) use checksums_ok::ChecksumsOk;
 
 use crate::{
     RepoError, Result,
@@ -64,12 +64,12 @@ impl Odb {
     /// # Errors
     /// Absent or damaged; an I/O error.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
-        if let Some(reader) = self.again(|| self.tensor_once(id))? {
+        if let Some(reader) = self.retry_on_repack(|| self.tensor_once(id))? {
             return Ok(reader);
         }
         // The index may name a copy that is not the shallowest: the footers know.
         self.do_without_index();
-        let descends = self.again(|| self.tensor_once(id))?;
+        let descends = self.retry_on_repack(|| self.tensor_once(id))?;
         descends.ok_or_else(|| RepoError::corrupt(format!("tensor {}", id.short()), "its delta chain does not descend"))
     }
 
@@ -269,8 +269,8 @@ impl TensorReader<'_> {
     pub(crate) fn wherever<T>(&self, read: impl Fn(&TensorReader<'_>) -> Result<T>) -> Result<T> {
         match read(self) {
             Err(RepoError::NotFound { .. }) => {
-                self.odb.renew();
-                self.odb.again(|| read(&self.odb.tensor(&self.id)?))
+                self.odb.reopen();
+                self.odb.retry_on_repack(|| read(&self.odb.tensor(&self.id)?))
             }
             done => done,
         }

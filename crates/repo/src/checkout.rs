@@ -179,7 +179,7 @@ impl Repo {
         let held = self.hold(commit)?;
         let target = self.files(commit)?;
         let from = self.refs.head()?;
-        let current = match self.files_of()? {
+        let current = match self.work_tree_base()? {
             Some(id) => self.files(&id)?,
             None => Files::new(),
         };

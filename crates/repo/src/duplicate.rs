@@ -36,7 +36,7 @@ impl Repo {
         for pack in &packs {
             copy(self.storage(), target, pack, progress)?;
         }
-        held.confirm()?;
+        held.revalidate()?;
         for (key, value) in &values {
             if let Some(value) = value {
                 target.put(key, value)?;

@@ -11,7 +11,7 @@
 use crate::{
     Missing, RepoError, Result,
     gc::{
-        condemned::{self, Condemned},
+        doomed::{self, DoomedPacks},
         now_ms,
     },
     pack::PackId,
@@ -47,9 +47,9 @@ impl WriteGuard {
     ///
     /// # Errors
     /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. An I/O error.
-    pub fn confirm(&self) -> Result<()> {
+    pub fn revalidate(&self) -> Result<()> {
         self.held.check()?;
-        self.watch.as_ref().map_or(Ok(()), |w| w.confirm().map(drop))
+        self.watch.as_ref().map_or(Ok(()), |w| w.revalidate().map(drop))
     }
 
     /// Checks the guard right before a pack becomes visible under its name. A pack of the same content, and so of the
@@ -57,10 +57,10 @@ impl WriteGuard {
     ///
     /// # Errors
     /// `Overtaken`, also where that pack is being deleted just now; an I/O error.
-    pub fn admit(&self, pack: PackId) -> Result<()> {
+    pub fn check_publishable(&self, pack: PackId) -> Result<()> {
         self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
-        if watch.confirm()?.packs.contains_key(&pack) {
+        if watch.revalidate()?.packs.contains_key(&pack) {
             spare(&*watch.storage, &[pack].into())?;
         }
         Ok(())
@@ -68,8 +68,8 @@ impl WriteGuard {
 }
 
 impl Watch {
-    fn confirm(&self) -> Result<Condemned> {
-        let list = condemned::read(&*self.storage)?.list;
+    fn revalidate(&self) -> Result<DoomedPacks> {
+        let list = doomed::read(&*self.storage)?.list;
         let now = now_ms();
         let is_new = |change: u64| change > self.change;
         let too_late =
@@ -86,8 +86,8 @@ impl Watch {
 ///
 /// # Errors
 /// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
-pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<Condemned> {
-    condemned::change(storage, |list| {
+pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
+    doomed::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);
         if !packs.iter().all(waits) {
             return Err(RepoError::Overtaken);
@@ -109,19 +109,19 @@ impl Repo {
         }
         loop {
             let held = self.storage.lock_shared()?;
-            if self.storage.get(&condemned::KEY)?.is_none() {
+            if self.storage.get(&doomed::KEY)?.is_none() {
                 return Ok(WriteGuard::alone(held));
             }
             drop(held);
             let _alone = self.storage.lock_exclusive()?;
-            condemned::finish(&*self.storage)?;
-            self.odb.renew();
+            doomed::finish(&*self.storage)?;
+            self.odb.reopen();
         }
     }
 
     fn watch(&self) -> Result<WriteGuard> {
         let held = self.storage.lock_shared()?;
-        let list = condemned::read(&*self.storage)?.list;
+        let list = doomed::read(&*self.storage)?.list;
         self.odb.avoid(&list);
         Ok(WriteGuard { held, watch: Some(Watch { storage: self.storage.clone(), change: list.change }) })
     }
@@ -135,7 +135,7 @@ impl Repo {
         self.odb.refresh();
         // Not `commit`, which the index may remember of one that was collected.
         self.odb.need(commit, Missing::Commit)?;
-        self.rely_on(&guard, [*commit])?;
+        self.pin(&guard, [*commit])?;
         Ok(guard)
     }
 
@@ -144,7 +144,7 @@ impl Repo {
     ///
     /// # Errors
     /// `Overtaken`: one is being deleted; an I/O error.
-    pub(crate) fn rely_on(&self, held: &WriteGuard, objects: impl IntoIterator<Item = Id>) -> Result<()> {
+    pub(crate) fn pin(&self, held: &WriteGuard, objects: impl IntoIterator<Item = Id>) -> Result<()> {
         let Some(watch) = &held.watch else { return Ok(()) };
         let mut packs = BTreeSet::new();
         for id in objects {

@@ -28,7 +28,6 @@ mod move_ref;
 mod odb;
 pub mod pack;
 mod payload;
-mod pour;
 mod progress;
 mod range;
 mod reach;
@@ -36,16 +35,16 @@ mod refs;
 mod repo;
 mod restore;
 mod resume;
-mod retain;
+mod retention;
 mod revision;
 mod room;
 mod shards;
 mod source;
 mod stage;
-mod standing;
 mod stats;
 mod status;
 pub mod storage;
+mod stream_files;
 pub mod sync;
 mod tensor;
 mod transaction;
@@ -53,6 +52,7 @@ mod tree;
 mod values;
 mod verify;
 mod work;
+mod work_tree_base;
 
 pub use branches::Merged;
 pub use chain::TensorReader;
@@ -74,15 +74,15 @@ pub use index::Digests;
 pub use ingest::{Hints, Report, TensorReport};
 pub use listing::{StoredTensor, format_name};
 pub use lossy::{
-    BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, Shelved,
+    BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, StoredPolicy,
     TensorTreatment, Trial,
 };
-pub use odb::{Location, Odb, Supplier};
+pub use odb::{Location, Odb, Promisor};
 pub use progress::{Progress, Silent};
 pub use refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
 pub use restore::WriteAt;
-pub use retain::{
+pub use retention::{
     BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
 };
 pub use shards::{JoinRequest, Session, Shard, ShardRequest};

@@ -2,12 +2,12 @@
 
 mod digests;
 mod lookup;
-mod supply;
+mod promisor;
 pub(crate) mod unreadable;
 
 use crate::{
     Missing, RepoError, Result,
-    chain::Sound,
+    chain::ChecksumsOk,
     error::bad_object,
     index::Index,
     pack::{NewObject, Pack, PackId, PackWriter, Record},
@@ -18,11 +18,11 @@ use crate::{
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+pub use promisor::Promisor;
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
 };
-pub use supply::Supplier;
 
 /// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.
 const OVERTAKEN: u32 = 8;
@@ -43,10 +43,10 @@ pub struct Odb {
     engine: Arc<dyn Engine>,
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
-    supplier: Option<Arc<dyn Supplier>>,
+    supplier: Option<Arc<dyn Promisor>>,
     /// Whether objects that are not here may be at another repository.
     partial: bool,
-    pub(crate) sound: Sound,
+    pub(crate) sound: ChecksumsOk,
 }
 
 impl Odb {
@@ -59,7 +59,7 @@ impl Odb {
             state: Mutex::default(),
             supplier: None,
             partial: false,
-            sound: Sound::default(),
+            sound: ChecksumsOk::default(),
         }
     }
 
@@ -107,17 +107,17 @@ impl Odb {
     }
 
     /// As `refresh`, after packs were replaced: the index is opened anew too when it is next needed.
-    pub fn renew(&self) {
+    pub fn reopen(&self) {
         self.release_index();
         self.refresh();
     }
 
     /// Runs `f`, and again if a pack that it read has been replaced since packs were listed: several collections may
     /// come and go during a slow read.
-    pub(crate) fn again<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+    pub(crate) fn retry_on_repack<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..OVERTAKEN {
             match f() {
-                Err(RepoError::NotFound { what, .. }) if what.is_stored() => self.renew(),
+                Err(RepoError::NotFound { what, .. }) if what.is_stored() => self.reopen(),
                 done => return done,
             }
         }
@@ -139,7 +139,7 @@ impl Odb {
     pub(crate) fn need(&self, id: &Id, what: Missing) -> Result<Location> {
         match self.need_here(id, what) {
             // Of a partial repository: the promisor may fetch it.
-            Err(RepoError::NotFound { .. }) if self.supplied(id)? => self.need_here(id, what),
+            Err(RepoError::NotFound { .. }) if self.fetch_from_promisor(id)? => self.need_here(id, what),
             found => found,
         }
     }
@@ -238,7 +238,7 @@ impl Odb {
     /// # Errors
     /// Absent, damaged, or an I/O error.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
-        self.again(|| self.read_once(id, kind))
+        self.retry_on_repack(|| self.read_once(id, kind))
     }
 
     fn read_once(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {

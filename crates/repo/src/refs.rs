@@ -2,11 +2,11 @@
 
 mod log;
 mod name;
-mod seen;
+mod work_tree_base;
 
 pub use log::LogEntry;
 pub use name::{RefName, check_ref_name};
-pub(crate) use seen::Seen;
+pub(crate) use work_tree_base::WorkTreeBase;
 
 use crate::{
     RepoError, Result,
@@ -47,7 +47,7 @@ pub enum Head {
 pub struct Refs {
     storage: Arc<dyn Storage>,
     /// Where the moves that this work tree's user makes are noted.
-    seen: Option<Arc<Seen>>,
+    seen: Option<Arc<WorkTreeBase>>,
     /// Full name of the ref that holds a detached HEAD, where HEAD itself is not in the storage.
     worktree: Option<RefName>,
 }
@@ -75,7 +75,7 @@ impl Refs {
     }
 
     /// Notes the moves of HEAD's commit there, or (none) nowhere.
-    pub(crate) fn note_moves(&mut self, seen: Option<Seen>) {
+    pub(crate) fn note_moves(&mut self, seen: Option<WorkTreeBase>) {
         self.seen = seen.map(Arc::new);
     }
 
@@ -91,7 +91,7 @@ impl Refs {
     }
 
     /// The note of what this work tree's user saw HEAD's commit to be.
-    pub(crate) fn seen(&self) -> Option<&Seen> {
+    pub(crate) fn work_tree_base(&self) -> Option<&WorkTreeBase> {
         self.seen.as_deref()
     }
 
@@ -142,7 +142,7 @@ impl Refs {
         let mut found = self.storage.get_within(HEAD.key(), MOST)?;
         self.hold_head(held, head, who, message)?;
         self.note_begin(old, new);
-        held.confirm()?;
+        held.revalidate()?;
         // By swaps, so that it cannot fall between another's look and move.
         while let Swap::Lost(other) = self.storage.swap(HEAD.key(), found.as_deref(), Some(&value))? {
             found = other;
@@ -167,7 +167,7 @@ impl Refs {
         self.hold_head(held, new, who, message)?;
         self.note_begin(from, to);
         if matches!(new, Head::Detached(_)) {
-            held.confirm()?;
+            held.revalidate()?;
         }
         let lost = self.storage.swap(HEAD.key(), Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
         if matches!(lost, Swap::Lost(_)) {
@@ -204,7 +204,7 @@ impl Refs {
     /// none still.
     fn note_begin(&self, old: Option<Id>, new: Option<Id>) {
         if old != new {
-            self.seen().inspect(|seen| seen.begin(new));
+            self.work_tree_base().inspect(|seen| seen.begin(new));
         }
     }
 
@@ -219,7 +219,7 @@ impl Refs {
     ) {
         self.log_head(old, new, who, message);
         if old != new {
-            self.seen().inspect(|seen| seen.end(new));
+            self.work_tree_base().inspect(|seen| seen.end(new));
         }
         if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
             && let Ok(Some(id)) = self.get(name)
@@ -305,14 +305,14 @@ impl Refs {
         }
         self.log(name, expected, new, who, message)?;
         let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(b.as_str()));
-        if let Some(seen) = self.seen().filter(|_| on_it()) {
+        if let Some(seen) = self.work_tree_base().filter(|_| on_it()) {
             seen.begin(new);
         }
         let as_bytes = |id: Option<Id>| id.as_ref().map(ref_bytes);
         let (old, value) = (as_bytes(expected), as_bytes(new));
         // Last of all: from here to the swap nothing may take long.
         if new.is_some() {
-            held.confirm()?;
+            held.revalidate()?;
         }
         match self.storage.swap(name.key(), old.as_deref(), value.as_deref())? {
             Swap::Done => {}
@@ -323,7 +323,7 @@ impl Refs {
         }
         if on_it() {
             self.log_head(expected, new, who, message);
-            self.seen().inspect(|seen| seen.end(new));
+            self.work_tree_base().inspect(|seen| seen.end(new));
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use crate::{
     Missing, RepoError, Result,
     config::{Config, Remote},
     identity::{self, Identity},
-    odb::{Odb, Supplier},
-    refs::{HEADS, Refs, Seen},
+    odb::{Odb, Promisor},
+    refs::{HEADS, Refs, WorkTreeBase},
     storage::{Key, LocalStorage, Storage},
 };
 use mdl_codec::Engine;
@@ -68,7 +68,7 @@ impl Repo {
         }
         let repo = Repo::open(path, engine)?;
         if fresh {
-            repo.files_are_of(None);
+            repo.set_work_tree_base(None);
         }
         Ok((repo, fresh))
     }
@@ -155,7 +155,7 @@ impl Repo {
         let mut odb = Odb::new(storage.clone(), engine, index);
         odb.set_partial(config.is_partial());
         let mut refs = Refs::new(storage.clone());
-        refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| Seen::new(d.join(BASE))));
+        refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| WorkTreeBase::new(d.join(BASE))));
         Ok(Repo { refs, storage, odb, config, identity: OnceLock::new(), waits_for_room: true, dir, work })
     }
 
@@ -224,7 +224,7 @@ impl Repo {
 
     /// Sets the promisor from which missing objects of this partial repository are fetched when needed.
     #[must_use]
-    pub fn supplied_by(mut self, supplier: Arc<dyn Supplier>) -> Repo {
+    pub fn with_promisor(mut self, supplier: Arc<dyn Promisor>) -> Repo {
         self.odb.supply_from(supplier);
         self
     }

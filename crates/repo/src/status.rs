@@ -37,7 +37,7 @@ impl Change {
 /// The state of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to the work-tree base ([`Repo::files_of`]: HEAD's version, unless another user moved it), by path.
+    /// Differences to the work-tree base ([`Repo::work_tree_base`]: HEAD's version, unless another user moved it), by path.
     pub changes: Vec<(String, Change)>,
     /// Why some of its files cannot be committed.
     pub problems: Vec<RepoError>,
@@ -58,7 +58,7 @@ impl Repo {
     /// A bare repository; an I/O error.
     pub fn survey(&self, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
         let (list, problems) = survey(self.need_work()?, follow_symlinks || self.config.follow_symlinks())?;
-        let head = match self.files_of()? {
+        let head = match self.work_tree_base()? {
             Some(id) => self.files(&id)?,
             None => Files::new(),
         };

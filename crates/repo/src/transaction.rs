@@ -61,7 +61,7 @@ impl<'r> WriteTransaction<'r> {
     /// # Errors
     /// `Overtaken`: one is being deleted; an I/O error.
     pub fn pin(&self, objects: impl IntoIterator<Item = Id>) -> Result<()> {
-        self.repo.rely_on(&self.held, objects)
+        self.repo.pin(&self.held, objects)
     }
 
     /// Begins a pack. What its objects refer to, or are deltas of, is below `relied_on` or new.
@@ -92,7 +92,7 @@ impl<'r> WriteTransaction<'r> {
     /// As `publish`.
     pub fn adopt(&self, file: &Path, records: &[Record], len: u64) -> Result<PackId> {
         let (id, tail) = encode_tail(records, len);
-        self.held.admit(id)?;
+        self.held.check_publishable(id)?;
         self.repo.storage.adopt(file, len, &tail, &id.key())?;
         self.repo.odb.note_pack(id)?;
         Ok(id)
@@ -115,7 +115,7 @@ impl<'r> WriteTransaction<'r> {
     /// `Overtaken`, `LockLost`: nothing was written. An I/O error: the value is the old one or the new one.
     pub fn note(&self, key: &Key, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {
         self.pin(objects)?;
-        self.held.confirm()?;
+        self.held.revalidate()?;
         self.repo.storage.put(key, value)
     }
 

@@ -9,7 +9,7 @@ use crate::{
     content::Reader,
     fair::Party,
     incoming::{Holder, NO_TOKEN},
-    listen::Peer,
+    listener::Peer,
     problem::{Problem, Result},
     registry::{RepoKey, RepoName, State},
 };

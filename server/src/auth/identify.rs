@@ -7,7 +7,7 @@ use super::{Caller, Scope, access::misdirected, origins::refuse_other_sites, rec
 use crate::{
     app::App,
     audit::{Entry, Event},
-    listen::Peer,
+    listener::Peer,
     problem::{Problem, Result},
 };
 use axum::{

@@ -62,7 +62,7 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
             let (repo, entry) = (reader.repo.clone(), entry.clone());
             let whole = body_from_producer(app.content().overflow(), &reader.party, move |sink| {
                 let _permit = permit;
-                Ok(repo.odb().pour(&entry, &Silent, sink)?)
+                Ok(repo.odb().stream_files(&entry, &Silent, sink)?)
             });
             return begun(app, Box::pin(whole)).await;
         }

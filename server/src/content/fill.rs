@@ -114,7 +114,7 @@ fn hashed(
             }
             hashes.finish()
         });
-        let poured = repo.odb().pour(entry, &Silent, &mut |bytes| {
+        let poured = repo.odb().stream_files(entry, &Silent, &mut |bytes| {
             // If the hasher ended, joining it returns its error.
             let _ = pieces.send(bytes.to_vec());
             sink(bytes)

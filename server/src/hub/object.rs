@@ -12,7 +12,7 @@ use crate::{
     content::{self, Asked, Validator},
     extract::{Body, Path, Query},
     incoming::{Holder, Place},
-    listen::Peer,
+    listener::Peer,
     problem::{Problem, Result},
     registry::{RepoKey, RepoName},
 };

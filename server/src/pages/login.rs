@@ -9,7 +9,7 @@ use crate::{
     audit::{Event, Who},
     auth::{Caller, record},
     extract::Query,
-    listen::Peer,
+    listener::Peer,
     problem::{Problem, Result},
 };
 use axum::{

@@ -51,7 +51,7 @@ impl Fixture {
                 bytes.extend_from_slice(part);
                 Ok(())
             };
-            repo.odb().pour(entry, &mdl_repo::Silent, &mut take).expect("bytes");
+            repo.odb().stream_files(entry, &mdl_repo::Silent, &mut take).expect("bytes");
             (path.clone(), bytes)
         };
         files.iter().map(read).collect()

@@ -97,7 +97,7 @@ proptest! {
                 stored.extend_from_slice(part);
                 Ok(())
             };
-            repo.odb().pour(&files["dir/big.bin"], &mdl_repo::Silent, &mut take).expect("bytes");
+            repo.odb().stream_files(&files["dir/big.bin"], &mdl_repo::Silent, &mut take).expect("bytes");
             assert!(files["dir/big.bin"].executable && stored == bytes);
         });
     }

@@ -157,7 +157,7 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
         };
         peer.read(&bundle.pieces(0..bundle.size), &mut write).expect("read");
         let arrived = mdl_repo::sync::Arrived { id: bundle.id, path };
-        there.take_in(&[arrived], &Silent).expect("sound");
+        there.receive_pack(&[arrived], &Silent).expect("sound");
     }
     assert_eq!(mdl_remote::lacking_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));

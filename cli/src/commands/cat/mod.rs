@@ -81,7 +81,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     match &args.output {
         None => {
             context.out.write_all(&head)?;
-            pour(&repo, &elements, &axes, &mut context.out, CliError::Output)
+            stream_files(&repo, &elements, &axes, &mut context.out, CliError::Output)
         }
         Some(file) => {
             let bytes = save(&repo, &elements, &axes, &head, file)?;
@@ -105,7 +105,7 @@ fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifes
 }
 
 /// Writes the elements that are wanted; `failed` says what a failure of the output means.
-fn pour(
+fn stream_files(
     repo: &Repo,
     elements: &Elements,
     axes: &[Axis],
@@ -133,7 +133,7 @@ fn save(repo: &Repo, elements: &Elements, axes: &[Axis], head: &[u8], file: &Pat
     let write = || -> Result<()> {
         let mut out = io::BufWriter::with_capacity(1 << 20, fs::File::create(&part).map_err(failed)?);
         out.write_all(head).map_err(failed)?;
-        pour(repo, elements, axes, &mut out, failed)?;
+        stream_files(repo, elements, axes, &mut out, failed)?;
         out.flush().map_err(failed)
     };
     let done = write();

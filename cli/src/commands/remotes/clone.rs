@@ -95,7 +95,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
         None => {
             // The next commit of what will be here must not take all that is not for deleted.
-            repo.files_are_of_none();
+            repo.clear_work_tree_base();
             CheckedOut::default()
         }
     };

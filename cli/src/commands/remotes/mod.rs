@@ -3,11 +3,11 @@
 pub mod clone;
 pub mod fetch;
 pub mod ls_remote;
-mod places;
 pub mod pull;
 pub mod push;
+mod refspecs;
 pub mod remote;
-mod wishes;
+mod remote_url;
 
 use crate::{
     context::Context,
@@ -23,7 +23,7 @@ use mdl_repo::{
     HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS,
     sync::{Only, RefMove, Want},
 };
-use places::{elsewhere, is_url, named, named_or_url, peer};
+use remote_url::{elsewhere, is_url, named, named_or_url, peer};
 use serde_json::{Value, json};
 use std::{env, io::Write, path::PathBuf};
 

@@ -1,8 +1,9 @@
 //! `mdl push`: sends versions to a remote and moves its branches.
 
 use super::{
-    elsewhere, is_url, moves_json, named_or_url, peer, tell_moves,
-    wishes::{self, Wish},
+    elsewhere, is_url, moves_json, named_or_url, peer,
+    refspecs::{self, Wish},
+    tell_moves,
 };
 use crate::{
     context::Context,
@@ -62,11 +63,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         true => {
             let peer = peer(context, &repo, &remote, None)?;
             let there = peer.refs().map_err(elsewhere(shown))?;
-            (peer, wishes::deleted(&there, &args.refs, shown)?)
+            (peer, refspecs::deleted(&there, &args.refs, shown)?)
         }
         false => {
             // Checked first: a refspec that makes no sense must not create anything on the remote.
-            let wishes = wishes::moved(&repo, &args.refs, args.all, args.tags)?;
+            let wishes = refspecs::moved(&repo, &args.refs, args.all, args.tags)?;
             (peer(context, &repo, &remote, Some(create))?, wishes)
         }
     };

@@ -7,7 +7,7 @@ use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
 use crate::{rans, tables};
-use mdl_codec::seams::delta::{Front, split};
+use mdl_codec::engine_internals::delta::{Front, split};
 use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("delta", "delta_contexts");

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::job::Encode;
 use crate::kernels::Kernel;
 use crate::{copy, rans, tables};
-use mdl_codec::seams::delta::Plan;
-use mdl_codec::seams::{ByExponent, Grid, Numbers};
+use mdl_codec::engine_internals::delta::Plan;
+use mdl_codec::engine_internals::{ByExponent, Grid, Numbers};
 use rayon::prelude::*;
 
 const COUNT: Kernel = Kernel::new("delta", "delta_count");

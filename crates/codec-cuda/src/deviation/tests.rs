@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Noise, SIZES, session};
 use mdl_codec::Dtype;
-use mdl_codec::seams::deviation_of_parts;
+use mdl_codec::engine_internals::deviation_of_parts;
 
 fn between(session: &Session, dtype: Dtype, raw: View<'_>, rec: View<'_>) -> Result<Deviation> {
     parts(session, (dtype, raw), rec).map(deviation_of_parts)

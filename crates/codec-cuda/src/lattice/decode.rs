@@ -7,7 +7,7 @@ use crate::device::session::{Buffer, Session, View};
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
-use mdl_codec::seams::lattice::{Coded, Front, period};
+use mdl_codec::engine_internals::lattice::{Coded, Front, period};
 use rayon::prelude::*;
 
 const CLASSES: Kernel = Kernel::new("lattice_decode", "lattice_classes");
@@ -130,7 +130,7 @@ struct Rooms<'a, 's> {
 fn words(read: &Read<'_>, places: &Places, first_block: usize, rooms: &Rooms<'_, '_>) -> Vec<u64> {
     let (load, room) = (rooms.load.address(), rooms.room.address());
     let address = |v: Option<View<'_>>| v.map_or(0, |v| v.address());
-    let axes = mdl_codec::seams::lattice::axes(read.job.scheme.needs_base());
+    let axes = mdl_codec::engine_internals::lattice::axes(read.job.scheme.needs_base());
     let mut words = Vec::with_capacity(PIECE + 13);
     words.extend(places.piece.words(load, 0, read.n));
     words.extend([

@@ -10,8 +10,8 @@ use crate::job::Encode;
 use crate::kernels::Kernel;
 use crate::rans;
 use mdl_codec::Scheme;
+use mdl_codec::engine_internals::lattice::{Head, elements};
 use mdl_codec::quant::lattice::Hint;
-use mdl_codec::seams::lattice::{Head, elements};
 use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("lattice", "lattice_contexts");

@@ -5,8 +5,8 @@ use super::{FOUR, THREADS, columns, refused};
 use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
+use mdl_codec::engine_internals::lattice::Piece;
 use mdl_codec::quant::lattice::{Lattice, Outcome, Reason};
-use mdl_codec::seams::lattice::Piece;
 
 const QUANTISE: Kernel = Kernel::new("lattice", "lattice_quantise");
 /// Elements of a row of the grid, whose places fit 32 bits.

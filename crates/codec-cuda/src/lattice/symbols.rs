@@ -6,8 +6,8 @@ use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;
 use crate::kernels::Kernel;
 use crate::rans::Part;
+use mdl_codec::engine_internals::lattice::{BLOCK_LOG, Piece, Plan, axes, period};
 use mdl_codec::quant::lattice::Hint;
-use mdl_codec::seams::lattice::{BLOCK_LOG, Piece, Plan, axes, period};
 use rayon::prelude::*;
 use std::rc::Rc;
 

@@ -3,7 +3,7 @@
 use crate::device::session::{Buffer, Session};
 use crate::error::Result;
 use mdl_codec::Dtype;
-use mdl_codec::seams::lattice::Piece;
+use mdl_codec::engine_internals::lattice::Piece;
 
 /// Words of `Piece` in `lattice.cuh`.
 pub(super) const PIECE: usize = 7;

@@ -11,7 +11,7 @@ use crate::job::Encode;
 use crate::kernels::Kernel;
 use crate::{rans, tables};
 use mdl_codec::Scheme;
-use mdl_codec::seams::palette::{Head, Table};
+use mdl_codec::engine_internals::palette::{Head, Table};
 use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("palette", "palette_contexts");

@@ -5,7 +5,7 @@ use crate::device::Arg;
 use crate::device::session::{Buffer, Session, View};
 use crate::error::Result;
 use crate::kernels::Kernel;
-use mdl_codec::seams::palette::{self, Table};
+use mdl_codec::engine_internals::palette::{self, Table};
 use std::ops::Range;
 
 const LOOK: [Kernel; 3] = [

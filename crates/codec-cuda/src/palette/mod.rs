@@ -18,7 +18,7 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
 use crate::kernels::Kernel;
-use mdl_codec::seams::palette::Table;
+use mdl_codec::engine_internals::palette::Table;
 
 /// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after
 /// the other.

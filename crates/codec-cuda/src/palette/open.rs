@@ -2,7 +2,7 @@
 
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
-use mdl_codec::seams::palette::{FamilyReader, Reader, Table};
+use mdl_codec::engine_internals::palette::{FamilyReader, Reader, Table};
 use mdl_codec::{CodecError, Scheme};
 use std::ops::Range;
 

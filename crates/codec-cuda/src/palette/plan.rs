@@ -2,7 +2,7 @@
 
 use super::look::{Counts, Segment};
 use super::strays::Summary;
-use mdl_codec::seams::palette::{FamilyPlan, Head, Plan};
+use mdl_codec::engine_internals::palette::{FamilyPlan, Head, Plan};
 use rayon::prelude::*;
 
 /// The header of every segment.

@@ -6,7 +6,7 @@ use super::{decode, encode};
 use crate::device::session::{Buffer, Session};
 use crate::job::{Decode, Encode};
 use crate::testing::{Noise, SIZES, session};
-use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme, seams};
+use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme, engine_internals};
 
 /// Dtypes that have palettes.
 fn dtypes() -> impl Iterator<Item = Dtype> {
@@ -84,7 +84,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
         .zip(&there)
         .map(|(c, [raw, base, grand])| {
             let job = Encode { dtype: c.dtype, raw: view(c, raw).unwrap(), base: view(c, base), grand: view(c, grand) };
-            (job, seams::sampled(c.dtype, &c.raw))
+            (job, engine_internals::sampled(c.dtype, &c.raw))
         })
         .collect();
     let got = encode(session, &jobs).unwrap();

@@ -6,7 +6,7 @@ use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
 use crate::{huffman, rans};
-use mdl_codec::seams::{GROUP, Pieces, PlaneDecoder, Reader, number_size};
+use mdl_codec::engine_internals::{GROUP, Pieces, PlaneDecoder, Reader, number_size};
 use rayon::prelude::*;
 use std::ops::Range;
 

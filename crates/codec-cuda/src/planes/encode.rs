@@ -10,7 +10,7 @@ use crate::kernels::Kernel;
 use crate::planes::exceptions::{self, Listed};
 use crate::rans::Streams;
 use crate::{huffman, rans};
-use mdl_codec::seams::{Coding, Counts, Exceptions, Grid, Plan, PlaneEncoder, number_size};
+use mdl_codec::engine_internals::{Coding, Counts, Exceptions, Grid, Plan, PlaneEncoder, number_size};
 use rayon::prelude::*;
 
 const SPLIT: [(usize, Kernel); 4] = [

@@ -7,7 +7,7 @@ use crate::device::Arg;
 use crate::device::session::{Buffer, Session};
 use crate::error::Result;
 use crate::kernels::Kernel;
-use mdl_codec::seams::Coding;
+use mdl_codec::engine_internals::Coding;
 
 const MARK: Kernel = Kernel::new("exceptions", "exceptions_mark");
 const LIST: Kernel = Kernel::new("exceptions", "exceptions_list");

@@ -6,7 +6,7 @@ use super::{launch_sizes, pair, place};
 use crate::device::session::{Buffer, Session};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
-use mdl_codec::seams::GROUP;
+use mdl_codec::engine_internals::GROUP;
 
 const PLACE: Kernel = Kernel::new("groups", "groups_place");
 const PACK: [(usize, Kernel); 2] =

@@ -2,7 +2,7 @@
 
 use super::{ALIGN, cut_words, pair};
 use crate::device::session::{Buffer, View};
-use mdl_codec::seams::{GROUP, Grid, Plan, stride};
+use mdl_codec::engine_internals::{GROUP, Grid, Plan, stride};
 
 /// A segment, and where its parts lie.
 #[derive(Debug)]

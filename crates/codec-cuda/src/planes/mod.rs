@@ -15,7 +15,7 @@ use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
 use mdl_codec::CodecError;
-use mdl_codec::seams::Cut;
+use mdl_codec::engine_internals::Cut;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;

@@ -4,7 +4,7 @@ use super::{decode, encode};
 use crate::device::session::{Buffer, Session, View};
 use crate::job::{Decode, Encode};
 use crate::testing::{Noise, SIZES, session};
-use mdl_codec::seams::{Cut, Plan, PlaneDecoder, Reader, Shape, number_size, plan, reference};
+use mdl_codec::engine_internals::{Cut, Plan, PlaneDecoder, Reader, Shape, number_size, plan, reference};
 use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
 
 /// Most bytes of a test's segment.

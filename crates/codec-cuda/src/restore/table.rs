@@ -1,8 +1,8 @@
 //! The reconstruction of every key, as a table small enough for shared memory.
 
 use mdl_codec::Dtype;
+use mdl_codec::engine_internals::{NO_BIN, NON_FINITE, PROTECT, restore_words};
 use mdl_codec::quant::{Codebook, Cuts, Grid};
-use mdl_codec::seams::{NO_BIN, NON_FINITE, PROTECT, restore_words};
 
 /// Keys of a line.
 const LINE: usize = 16;

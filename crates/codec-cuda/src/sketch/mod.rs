@@ -11,8 +11,8 @@ use crate::device::session::{Session, View};
 use crate::error::{DeviceError, Result};
 use crate::kernels::Kernel;
 use mdl_codec::Dtype;
+use mdl_codec::engine_internals::{class_borders, sketch_of_pairs};
 use mdl_codec::quant::{Cuts, Grid, Sketch};
-use mdl_codec::seams::{class_borders, sketch_of_pairs};
 
 const KEYS: Kernel = Kernel::new("sketch", "sketch_keys");
 const SURVEY: Kernel = Kernel::new("sketch", "sketch_survey");

@@ -6,8 +6,8 @@ use crate::diff::{WARPS, bits_len, checked, cut, places, refused};
 use crate::error::{DeviceError, Result};
 use crate::job::Decode;
 use crate::kernels::Kernel;
-use mdl_codec::seams::Simd;
-use mdl_codec::seams::sparse::{Changes, Reader};
+use mdl_codec::engine_internals::Simd;
+use mdl_codec::engine_internals::sparse::{Changes, Reader};
 use rayon::prelude::*;
 use std::borrow::Cow;
 

@@ -5,8 +5,8 @@ use crate::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refus
 use crate::error::Result;
 use crate::job::Encode;
 use crate::kernels::Kernel;
-use mdl_codec::seams::sparse::{Changes, finish};
-use mdl_codec::seams::{Grid, Simd};
+use mdl_codec::engine_internals::sparse::{Changes, finish};
+use mdl_codec::engine_internals::{Grid, Simd};
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -130,7 +130,7 @@ impl Wire {
         let (give, mut chunks) = mpsc::channel(CHUNKS);
         let (inner, mut left) = (self.0.clone(), call.max);
         runtime::spawn(async move {
-            if let Err(failure) = inner.pour(&call, &give).await {
+            if let Err(failure) = inner.hand_on(&call, &give).await {
                 // A receiver that was dropped need not know.
                 let _ = give.send(Err(failure)).await;
             }
@@ -208,7 +208,7 @@ impl Inner {
     }
 
     /// Hands on the body's bytes until it ends or the receiver is dropped.
-    async fn pour(&self, call: &Call, give: &mpsc::Sender<Tried<Bytes>>) -> Tried<()> {
+    async fn hand_on(&self, call: &Call, give: &mpsc::Sender<Tried<Bytes>>) -> Tried<()> {
         let mut response = self.ask(call).await?;
         if response.content_length().is_some_and(|len| len != call.max) {
             return Err(self.wrong("more or less than was asked for"));

@@ -24,7 +24,7 @@ pub fn restore(repo: &Repo, id: &Id) -> mdl_repo::Result<Files> {
     let mut out = Files::new();
     for (rel, entry) in repo.files(id)? {
         let mut bytes = Vec::new();
-        repo.odb().pour(&entry, &Silent, &mut |part| {
+        repo.odb().stream_files(&entry, &Silent, &mut |part| {
             bytes.extend_from_slice(part);
             Ok(())
         })?;
@@ -69,7 +69,7 @@ impl World {
                 false => comes_back(&self.known, &real.repo, id)?,
             }
         }
-        let readable = self.place(at).files_of().is_none_or(|base| self.place(at).can_read(&self.known, &base));
+        let readable = self.place(at).work_tree_base().is_none_or(|base| self.place(at).can_read(&self.known, &base));
         if place.work.is_some() && readable && rng.chance(35) {
             self.status_is_true(at)?;
         }
@@ -79,7 +79,7 @@ impl World {
 
     pub fn status_is_true(&self, at: usize) -> Check {
         let place = self.place(at);
-        if !place.files_of().is_none_or(|base| place.can_read(&self.known, &base)) {
+        if !place.work_tree_base().is_none_or(|base| place.can_read(&self.known, &base)) {
             return Ok(());
         }
         let status = self.real(at).repo.status(&Silent).map_err(|e| format!("status: {e}"))?;
@@ -117,7 +117,7 @@ impl World {
                     comes_back(&self.known, &alone, id).map_err(|e| format!("without its origin: {e}"))?;
                 }
             }
-            if place.work.is_some() && place.files_of().is_none_or(|base| place.can_read(&self.known, &base)) {
+            if place.work.is_some() && place.work_tree_base().is_none_or(|base| place.can_read(&self.known, &base)) {
                 self.status_is_true(at)?;
             }
         }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// `shared::move_head` of the program: where HEAD's version is the one that is wanted, changed files stay.
 fn move_head(repo: &Repo, to: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<()> {
-    if !force && repo.files_of()? == Some(*to) && repo.refs().head_commit()? == Some(*to) {
+    if !force && repo.work_tree_base()? == Some(*to) && repo.refs().head_commit()? == Some(*to) {
         let changes = repo.status(progress)?;
         if changes.iter().any(|(_, c)| c.name() == "modified") {
             return repo.attach(head, Some(*to), progress);

@@ -52,7 +52,7 @@ impl Place {
     /// The work tree becomes a version, of which `only` is wanted; none of what is in no version is lost unless forced.
     pub fn checkout(&self, known: &Known, to: Id, only: Option<&str>, force: bool) -> Expect {
         let target = known.files(&to);
-        let current = self.files_of().map(|id| known.files(&id)).unwrap_or_default();
+        let current = self.work_tree_base().map(|id| known.files(&id)).unwrap_or_default();
         let before = self.files();
         let mut work = before.clone();
         let (mut clash, mut any) = (false, only.is_none());
@@ -77,8 +77,9 @@ impl Place {
         }
         let all = before.keys().chain(target.keys());
         // A directory where a file is to be, or the other way round, is told in words: refused as a rule.
-        let sure =
-            !collide(all) && self.can_read(known, &to) && self.files_of().is_none_or(|b| self.can_read(known, &b));
+        let sure = !collide(all)
+            && self.can_read(known, &to)
+            && self.work_tree_base().is_none_or(|b| self.can_read(known, &b));
         let mut after = self.clone();
         after.work = Some(work);
         Expect::done(after).unless(sure)
@@ -96,7 +97,7 @@ impl Place {
             place.base = Some(to);
             place
         };
-        let here = !force && self.files_of() == Some(to) && self.tip() == Some(to);
+        let here = !force && self.work_tree_base() == Some(to) && self.tip() == Some(to);
         if here && self.changes(known).iter().any(|(_, what)| *what == "modified") {
             // What the files are noted to be of stays as it is.
             let mut after = self.clone();
@@ -108,7 +109,7 @@ impl Place {
 
     /// Differences of the work tree to the version that it is of.
     pub fn changes(&self, known: &Known) -> Vec<(String, &'static str)> {
-        let old = self.files_of().map(|id| known.files(&id)).unwrap_or_default();
+        let old = self.work_tree_base().map(|id| known.files(&id)).unwrap_or_default();
         let work = self.files();
         let mut out = Vec::new();
         for (rel, file) in &work {

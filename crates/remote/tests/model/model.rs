@@ -137,7 +137,7 @@ impl Place {
     }
 
     /// The version that the files are compared with: HEAD's where theirs is gone.
-    pub fn files_of(&self) -> Option<Id> {
+    pub fn work_tree_base(&self) -> Option<Id> {
         if self.base_gone { self.tip() } else { self.base }
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 use mdl_objects::Id;
 use mdl_remote::{
-    Advertised, Near, Peer,
+    Advertised, DirectPeer, Peer,
     fetch::{note_refs, receive},
 };
 use mdl_repo::{
@@ -70,13 +70,13 @@ fn fetched(known: &Known, place: &Place, hub: &Place, stays: &BTreeSet<String>) 
 }
 
 impl World {
-    pub fn hub(&self) -> Result<Near> {
+    pub fn hub(&self) -> Result<DirectPeer> {
         self.near(HUB)
     }
 
-    fn near(&self, at: usize) -> Result<Near> {
+    fn near(&self, at: usize) -> Result<DirectPeer> {
         let real = self.real(at);
-        Ok(Near::new(real.elsewhere()?, &real.store()))
+        Ok(DirectPeer::new(real.elsewhere()?, &real.store()))
     }
 
     /// Marks of others count for what is not here, and only for that.
@@ -123,7 +123,7 @@ impl World {
                 outcome?;
             }
             match partial {
-                true => repo.files_are_of_none(),
+                true => repo.clear_work_tree_base(),
                 false => {
                     repo.checkout(&tip, &head, &CheckoutOptions::default(), progress)?;
                 }

@@ -160,8 +160,8 @@ impl World {
             };
             let has = |id: Id| real.repo.odb().has(&id).map_err(said);
             now.base_gone = !now.base.map_or(Ok(true), has)?;
-            let files_of = real.repo.files_of().map_err(said)?;
-            if files_of != now.files_of() {
+            let files_of = real.repo.work_tree_base().map_err(said)?;
+            if files_of != now.work_tree_base() {
                 return fail(format!("files of {files_of:?} are noted as of {:?}", now.base));
             }
             let (work, odd) = files::read_all(&real.dir);

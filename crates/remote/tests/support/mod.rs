@@ -3,7 +3,7 @@
 
 use mdl_codec::{CpuEngine, Engine};
 use mdl_objects::Id;
-use mdl_remote::{Advertised, Near, Peer, ReadPart, Take};
+use mdl_remote::{Advertised, DirectPeer, Peer, ReadPart, Take};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Progress, PrunedMark, Repo, RepoError, Result, Silent,
     sync::{Bundle, Piece, Plan, RefMove, Want},
@@ -34,10 +34,10 @@ pub fn place() -> Place {
 }
 
 /// The repository at a path as a peer.
-pub fn near(place: &Place) -> Near {
+pub fn near(place: &Place) -> DirectPeer {
     let repo = Repo::open(place.dir.path(), engine()).expect("open").without_index();
     let scratch = place.dir.path().join(".mdl");
-    Near::new(repo, &scratch)
+    DirectPeer::new(repo, &scratch)
 }
 
 /// Deterministic noise.
@@ -129,7 +129,7 @@ fn read_all(dir: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 
 /// A peer that counts, breaks off in the middle of the nth read, or returns a flipped bit there.
 pub struct Flaky {
-    pub inner: Near,
+    pub inner: DirectPeer,
     pub reads: AtomicU64,
     pub carried: AtomicU64,
     pub fail_at: Option<u64>,
@@ -139,7 +139,7 @@ pub struct Flaky {
 }
 
 impl Flaky {
-    pub fn new(inner: Near) -> Flaky {
+    pub fn new(inner: DirectPeer) -> Flaky {
         Flaky {
             inner,
             reads: AtomicU64::new(0),

@@ -37,13 +37,13 @@ impl Repo {
 
     pub(super) fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
         if from == head {
-            self.files_are_of(Some(*commit));
+            self.set_work_tree_base(Some(*commit));
             return Ok(());
         }
         self.refuse_another_tip(head, Some(*commit))?;
         let message = format!("checkout: moving to {}", place(head));
         self.refs.move_head(held, from, head, &self.config.signature(), &message)?;
-        self.files_are_of(Some(*commit));
+        self.set_work_tree_base(Some(*commit));
         Ok(())
     }
 

@@ -9,12 +9,12 @@ mod rebase;
 
 use crate::{
     RepoError, Result,
-    gc::{beside_collectors, condemned, millis},
+    gc::{beside_collectors, doomed, millis},
     pack::PackId,
     progress::{Progress, go_on},
     reach::Catalog,
     repo::Repo,
-    retain,
+    retention,
     storage::Stored,
 };
 use rebase::Rebase;
@@ -82,14 +82,14 @@ impl Repo {
     fn shorten(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
         let storage = &*self.storage;
         let held = self.write_lock()?;
-        self.odb.renew();
+        self.odb.reopen();
         let roots = self.roots(Some(i64::MIN))?.complete()?;
         let catalog = sound(Catalog::read(storage, larger_first)?)?;
         go_on(progress, WHAT)?;
         // Pruned versions that are still whole are read like all others until a collection takes them.
         let record = self.pruned()?;
-        let gone = retain::gone(&catalog, storage, &roots, &record, i64::MIN)?;
-        let pruned = retain::gone(&catalog, storage, &roots, &record, i64::MAX)?;
+        let gone = retention::gone(&catalog, storage, &roots, &record, i64::MIN)?;
+        let pruned = retention::gone(&catalog, storage, &roots, &record, i64::MAX)?;
         if !options.dry_run {
             self.spare_reached(&catalog, &roots, &gone)?;
         }
@@ -158,9 +158,9 @@ impl Repo {
         if storage.excludes() {
             gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
         } else {
-            condemned::condemn(storage, &gone, millis(self.grace(None)))?;
+            doomed::condemn(storage, &gone, millis(self.grace(None)))?;
         }
-        self.odb.renew();
+        self.odb.reopen();
         Ok(!gone.is_empty())
     }
 }

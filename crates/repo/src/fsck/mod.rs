@@ -15,7 +15,7 @@ use crate::{
     reach::{Catalog, Root, Slot},
     refs::{COMMITTED, REMOTES},
     repo::Repo,
-    retain::{self, Pruned},
+    retention::{self, Pruned},
 };
 use mdl_objects::{Id, Kind};
 use serde::{Serialize, Serializer};
@@ -139,7 +139,7 @@ impl Repo {
             });
             // Contents of a pruned version that a collection deleted are no damage; as long as it deleted none, all
             // must be there.
-            let gone = retain::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
+            let gone = retention::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
             let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
             trace.gone = gone;
             // Objects that a remote was seen to have come first: they need not be here.

@@ -4,7 +4,7 @@
 //! doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object readable, and
 //! the next writer finishes.
 
-pub(crate) mod condemned;
+pub(crate) mod doomed;
 mod phases;
 mod plan;
 
@@ -17,7 +17,7 @@ use crate::{
     progress::{Progress, Silent, go_on},
     reach::{Catalog, Gone, Marks, Root, copy},
     repo::Repo,
-    retain, shards, stage,
+    retention, shards, stage,
     storage::Storage,
 };
 use plan::{Plan, far_future, horizon, live, packed_len};
@@ -108,7 +108,7 @@ impl Repo {
         let storage = &*self.storage;
         let alone = WriteGuard::alone(storage.lock_exclusive()?);
         if !options.dry_run {
-            condemned::finish(storage)?;
+            doomed::finish(storage)?;
         }
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
         let roots = self.roots(since)?.complete()?;
@@ -119,7 +119,7 @@ impl Repo {
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
-        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
+        let gone = retention::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
         let roots = [roots, noted(storage, horizon)?].concat();
         let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         progress.end();
@@ -179,13 +179,13 @@ impl Repo {
         progress: &dyn Progress,
     ) -> Result<()> {
         // A lock whose file was deleted kept no writer out: what this has seen is old.
-        held.confirm()?;
+        held.revalidate()?;
         self.expire(since, catalog, &plan.kept)?;
         let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
-        condemned::delete(&*self.storage, &first.collect())?;
+        doomed::delete(&*self.storage, &first.collect())?;
         self.replace(held, catalog, plan, progress)?;
         // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-        retain::change(held, &*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+        retention::change(held, &*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
     }
 
     /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
@@ -195,17 +195,17 @@ impl Repo {
             return Ok(false);
         };
         self.storage.delete(&catalog.packs[p].pack.id.key())?;
-        self.odb.renew();
+        self.odb.reopen();
         Ok(true)
     }
 
     fn replace(&self, held: &WriteGuard, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
         let fresh = self.rewrite_all(held, catalog, plan, progress)?;
         let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
-        held.confirm()?;
+        held.revalidate()?;
         // A rewrite that an earlier collection was cut off after may have had the same outcome.
-        condemned::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
-        self.odb.renew();
+        doomed::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
+        self.odb.reopen();
         Ok(())
     }
 

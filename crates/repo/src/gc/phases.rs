@@ -6,9 +6,9 @@
 //! off the list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
 
 use super::{
-    GcOptions, GcReport, WHAT,
-    condemned::{self, Condemned, Sentence},
-    days_ago, foretell, millis, noted, now_ms,
+    GcOptions, GcReport, WHAT, days_ago,
+    doomed::{self, DoomedPack, DoomedPacks},
+    foretell, millis, noted, now_ms,
     plan::{Plan, horizon, live},
     refuse_damaged,
 };
@@ -18,7 +18,7 @@ use crate::{
     progress::{Progress, go_on},
     reach::{Catalog, Gone, Marks, OnDamage, Root},
     repo::Repo,
-    retain,
+    retention,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ pub(crate) fn beside_collectors<T>(repo: &Repo, f: impl Fn() -> Result<T>) -> Re
     loop {
         tries -= 1;
         match f() {
-            Err(e) if tries > 0 && overtaken(&e) => repo.odb.renew(),
+            Err(e) if tries > 0 && overtaken(&e) => repo.odb.reopen(),
             done => return done,
         }
     }
@@ -76,7 +76,7 @@ impl Repo {
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
-        let gone = retain::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
+        let gone = retention::gone(&catalog, storage, &roots, &self.pruned()?, self.pruned_until(options))?;
         let roots = [roots, noted].concat();
         let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
         let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
@@ -98,8 +98,8 @@ impl Repo {
         // Waiting packs are named too: this grace may end sooner than theirs.
         let waiting = waiting(&catalog, &plan, &going);
         let old = old.chain(waiting).map(|p| catalog.packs[p].pack.id);
-        condemned::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
-        self.odb.renew();
+        doomed::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
+        self.odb.reopen();
         Ok(report)
     }
 
@@ -120,19 +120,19 @@ impl Repo {
 
     /// Goes on with what another collector had decided to delete, once that one can no longer be at it.
     fn take_up(&self) -> Result<()> {
-        let seen = condemned::read(&*self.storage)?;
+        let seen = doomed::read(&*self.storage)?;
         let now = now_ms();
         let decided = seen.replace(&*self.storage, |list| {
-            let left = |s: &&mut Sentence| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
+            let left = |s: &&mut DoomedPack| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
             list.packs.values_mut().filter(left).for_each(|s| s.at_ms = now);
         })?;
         self.delete(decided.ok_or(RepoError::Overtaken)?, now)
     }
 
     /// Deletes the packs whose deletion was taken up at that moment, then takes them off the list.
-    fn delete(&self, list: Condemned, at_ms: i64) -> Result<()> {
-        let mine = |s: &Sentence| s.going && s.at_ms == at_ms;
-        let packs: BTreeMap<PackId, Sentence> = list.packs.into_iter().filter(|(_, s)| mine(s)).collect();
+    fn delete(&self, list: DoomedPacks, at_ms: i64) -> Result<()> {
+        let mine = |s: &DoomedPack| s.going && s.at_ms == at_ms;
+        let packs: BTreeMap<PackId, DoomedPack> = list.packs.into_iter().filter(|(_, s)| mine(s)).collect();
         if packs.is_empty() {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Repo {
             }
             self.storage.delete(&pack.key())?;
         }
-        condemned::change(&*self.storage, |list| {
+        doomed::change(&*self.storage, |list| {
             for pack in packs.keys() {
                 if let Some(s) = list.packs.get(pack).filter(|s| mine(s)).cloned() {
                     list.deleted = list.deleted.max(s.change);

@@ -3,9 +3,9 @@
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
 //! everywhere but in embeddings).
 
-use super::keys::Book;
 use super::make::values_of;
 use super::model::{Model, Part};
+use super::policy_toml::Book;
 use super::{refused, sensitivity::Sensitivity};
 use crate::Result;
 use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of};

@@ -1,11 +1,11 @@
 //! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
-use super::drive::Setting;
-use super::hearing::{Halt, Hearing};
-use super::keys::{BinsPolicy, BinsSearch, Family};
-use super::knobs::{Points, Rungs, Steps};
 use super::make::Choice;
+use super::parameters::{Points, Rungs, Steps};
+use super::policy_toml::{BinsPolicy, BinsSearch, Family};
 use super::record::State;
+use super::search::Setting;
+use super::search_pass::{Halt, SearchPass};
 use mdl_codec::quant::Metric;
 use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
 
@@ -36,7 +36,7 @@ impl Setting<'_> {
 
     pub(super) fn lattice(
         &self,
-        hearing: &mut Hearing<'_, '_>,
+        hearing: &mut SearchPass<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
@@ -64,7 +64,7 @@ impl Setting<'_> {
 
     pub(super) fn bins(
         &self,
-        hearing: &mut Hearing<'_, '_>,
+        hearing: &mut SearchPass<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
@@ -95,7 +95,7 @@ impl Setting<'_> {
     /// The paper's search: the neighbourhood of the last choice, else the whole cube under each metric.
     fn cube(
         &self,
-        hearing: &mut Hearing<'_, '_>,
+        hearing: &mut SearchPass<'_, '_>,
         policy: &BinsPolicy,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {

@@ -4,8 +4,8 @@
 use super::allocate::Allocation;
 use super::bins::{Books, Shelves, needs_gradients};
 use super::candidate::{Draft, Scratch, link_rest};
-use super::keys::Book;
 use super::model::{Model, Part};
+use super::policy_toml::Book;
 use super::refused;
 use super::relatives::Decoded;
 use super::sensitivity::Sensitivity;

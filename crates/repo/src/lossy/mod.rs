@@ -1,39 +1,39 @@
 //! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and, by the policy's
 //! limits, good enough.
 //!
-//! `policy` (parsed from `keys`) says what may be tried and lost, `shelf` stores policies in the repository. `model`
+//! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the repository. `model`
 //! lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks.
 //! `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`), `trials` has it
-//! judged. `drive` searches through the `families` and their parameters (`knobs`), each search pass a `hearing` of what
+//! judged. `search` searches through the `families` and their parameters (`parameters`), each search pass a `search_pass` of what
 //! is known. `record` is what a commit remembers of all that.
 
 mod allocate;
 mod bins;
 mod candidate;
-mod drive;
 mod families;
-mod hearing;
-mod keys;
-mod knobs;
 mod make;
 mod model;
 mod moments;
+mod parameters;
 mod policy;
+mod policy_store;
+mod policy_toml;
 mod record;
 mod relatives;
+mod search;
+mod search_pass;
 mod sensitivity;
-mod shelf;
 mod trials;
 
-pub use keys::{Family, Moments};
 pub use model::TensorTreatment;
 pub use policy::{BUILT_IN, DEFAULT, Policy};
+pub use policy_store::StoredPolicy;
+pub use policy_toml::{Family, Moments};
 pub use record::Quality;
-pub use shelf::Shelved;
 pub use trials::Trial;
 
 pub(crate) use candidate::Scratch;
-pub(crate) use drive::Prepared;
+pub(crate) use search::Prepared;
 
 pub use mdl_codec::quant::search::{Direction, Gate};
 

@@ -3,8 +3,8 @@
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*:
 //! the name and shape that roles, rules and matrices go by.
 
-use super::keys::Moments;
 use super::policy::{Policy, Verdict};
+use super::policy_toml::Moments;
 use crate::{
     RepoError, Result,
     repo::Repo,

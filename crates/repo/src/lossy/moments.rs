@@ -1,8 +1,8 @@
 //! Quantises optimizer moments as a policy says.
 
 use super::candidate::Draft;
-use super::keys::Moments;
 use super::model::{Model, Part, Treatment, moment};
+use super::policy_toml::Moments;
 use super::refused;
 use crate::{Result, ingest::Hints};
 use mdl_codec::Engine;

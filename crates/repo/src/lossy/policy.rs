@@ -3,7 +3,7 @@
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
 //! was made under it.
 
-use super::keys::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
+use super::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use crate::{RepoError, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use mdl_codec::quant::search::Gate;
@@ -177,7 +177,7 @@ fn rule(name: &str, text: &RuleText) -> Result<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::BinsSearch;
+    use super::super::policy_toml::BinsSearch;
     use super::*;
 
     #[test]

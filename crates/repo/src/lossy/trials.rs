@@ -2,9 +2,9 @@
 
 use super::Evaluator;
 use super::candidate::Scratch;
-use super::hearing::{Halt, Hearing};
-use super::keys::Book;
 use super::make::{Choice, Made, Maker};
+use super::policy_toml::Book;
+use super::search_pass::{Halt, SearchPass};
 use crate::Result;
 use mdl_codec::quant::search::{Direction, Gate, ahead};
 use mdl_codec::quant::{Deviation, Metric};
@@ -42,7 +42,7 @@ impl Trial {
 }
 
 /// The table of trials: every candidate made so far, and its verdict.
-pub(crate) struct Court<'a> {
+pub(crate) struct TrialTable<'a> {
     pub maker: Maker<'a>,
     pub exact: f64,
     pub limit: f64,
@@ -92,10 +92,10 @@ pub(crate) fn describe(choice: &Choice) -> String {
     }
 }
 
-impl<'a> Court<'a> {
+impl<'a> TrialTable<'a> {
     /// A table that passes no candidate until it is told what is exact and what may be lost.
-    pub fn new(maker: Maker<'a>, scratch: &'a Scratch, evaluator: &'a mut dyn Evaluator) -> Court<'a> {
-        Court {
+    pub fn new(maker: Maker<'a>, scratch: &'a Scratch, evaluator: &'a mut dyn Evaluator) -> TrialTable<'a> {
+        TrialTable {
             maker,
             exact: f64::NAN,
             limit: f64::NAN,
@@ -114,14 +114,14 @@ impl<'a> Court<'a> {
     pub fn round<T>(
         &mut self,
         first: Choice,
-        walk: impl Fn(&mut Hearing<'_, 'a>) -> std::result::Result<T, Halt>,
+        walk: impl Fn(&mut SearchPass<'_, 'a>) -> std::result::Result<T, Halt>,
     ) -> Result<()> {
         let width = self.width();
         self.wanted = vec![first];
         self.to_spare = if width > 1 { width * MADE_AHEAD } else { 0 };
         let batch = ahead(first, width, |guesses| {
             // An error of a guess is not the search's, which may never get there.
-            let Err(Halt::Unknown(next)) = walk(&mut Hearing::new(self, guesses)) else {
+            let Err(Halt::Unknown(next)) = walk(&mut SearchPass::new(self, guesses)) else {
                 return None;
             };
             if !self.wanted.contains(&next) {
@@ -133,7 +133,7 @@ impl<'a> Court<'a> {
     }
 }
 
-impl Court<'_> {
+impl TrialTable<'_> {
     fn width(&self) -> usize {
         self.evaluator.width().max(1)
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     RepoError, Result,
-    gc::condemned::Condemned,
+    gc::doomed::DoomedPacks,
     index::{Hint, Index, PackSet},
     pack::{PACK_DIR, Pack, PackId},
 };
@@ -36,7 +36,7 @@ pub(super) struct State {
     /// Copies that a check could not read.
     pub unreadable: Unreadable,
     /// Packs that a writer must not rely on, as of the latest change to their list that was seen.
-    pub condemned: Condemned,
+    pub condemned: DoomedPacks,
     /// The first pack that could not be read since packs were listed: it may hold whatever seems to be absent.
     failed: Option<RepoError>,
 }
@@ -273,7 +273,7 @@ impl Odb {
     }
 
     /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.
-    pub(crate) fn avoid(&self, list: &Condemned) {
+    pub(crate) fn avoid(&self, list: &DoomedPacks) {
         let mut state = self.lock();
         if list.change >= state.condemned.change {
             state.condemned = list.clone();

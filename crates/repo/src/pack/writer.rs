@@ -125,7 +125,7 @@ impl PackWriter {
         let (id, trailer) = encode_trailer(version(&records), self.at, &footer);
         self.upload.write(&footer)?;
         self.upload.write(&trailer)?;
-        held.admit(id)?;
+        held.check_publishable(id)?;
         self.upload.finish(&id.key())?;
         Ok(id)
     }

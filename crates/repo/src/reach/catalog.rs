@@ -5,7 +5,7 @@
 use crate::{
     RepoError, Result,
     config::Config,
-    gc::condemned::{self, Seen, Sentence},
+    gc::doomed::{self, DoomedPack, Seen},
     odb::{
         Location,
         unreadable::{self, Unreadable},
@@ -44,7 +44,7 @@ pub(crate) struct Shelf {
     pub pack: Arc<Pack>,
     pub modified: SystemTime,
     /// Its entry on the list of doomed packs, if it is doomed.
-    pub condemned: Option<Sentence>,
+    pub condemned: Option<DoomedPack>,
 }
 
 /// One copy of an object: a pack of the catalog, a record of that pack.
@@ -95,7 +95,7 @@ impl Catalog {
     fn read_but<K: Ord>(
         storage: &dyn Storage,
         order: impl Fn(&Stored) -> K,
-        without: fn(&Sentence) -> bool,
+        without: fn(&DoomedPack) -> bool,
     ) -> Result<Catalog> {
         let mut tries = if storage.excludes() { 1 } else { TRIES };
         loop {
@@ -111,7 +111,7 @@ impl Catalog {
     fn read_once<K: Ord>(
         storage: &dyn Storage,
         order: &impl Fn(&Stored) -> K,
-        without: fn(&Sentence) -> bool,
+        without: fn(&DoomedPack) -> bool,
     ) -> Result<Catalog> {
         let mut out = Catalog {
             unreadable: unreadable::read(storage),
@@ -120,7 +120,7 @@ impl Catalog {
             ..Catalog::default()
         };
         // Before the packs: one that is listed is still there, or was decided on since.
-        out.seen = condemned::read(storage).unwrap_or_else(|e| {
+        out.seen = doomed::read(storage).unwrap_or_else(|e| {
             out.damaged.push(("condemned".to_owned(), e));
             Seen::default()
         });
@@ -295,7 +295,7 @@ impl Catalog {
     }
 
     /// The packs that are doomed.
-    pub fn condemned(&self) -> impl Iterator<Item = (usize, &Sentence)> {
+    pub fn condemned(&self) -> impl Iterator<Item = (usize, &DoomedPack)> {
         let all = self.packs.iter().enumerate();
         all.filter_map(|(p, s)| Some((p, s.condemned.as_ref()?)))
     }

@@ -3,7 +3,7 @@
 //! The same objects make the same bundle, byte for byte, on both sides and every time, so that a transfer that was cut
 //! off can be resumed.
 
-use super::lacking::Needed;
+use super::missing::Needed;
 use crate::pack::{MAGIC, PackId, Record, encode_tail};
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use crate::{
     Result,
     guard::WriteGuard,
     repo::Repo,
-    retain::{self, PrunedMark},
+    retention::{self, PrunedMark},
 };
 use mdl_objects::{Id, Kind};
 use std::collections::HashSet;
@@ -33,7 +33,7 @@ impl Repo {
         if fresh.is_empty() {
             return Ok(());
         }
-        retain::change(&held, self.storage(), |p| {
+        retention::change(&held, self.storage(), |p| {
             fresh.iter().for_each(|(id, mark)| p.note(*id, mark));
         })?;
         // Another process may be bringing the contents. It looks at the record after it stored them, this one looks at
@@ -55,7 +55,7 @@ impl Repo {
         if whole.is_empty() {
             return Ok(());
         }
-        retain::change(held, self.storage(), |p| p.keep(|id| !whole.contains(id)))
+        retention::change(held, self.storage(), |p| p.keep(|id| !whole.contains(id)))
     }
 
     /// Whether what a commit points at is here, and not about to be collected.

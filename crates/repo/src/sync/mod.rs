@@ -1,21 +1,21 @@
 //! Transfers between repositories: which objects one is missing that another has, how their encoded bytes are put
 //! together, and how what arrived is checked before it counts. Specified in docs/protocol.md.
 
-mod arrive;
 mod bundle;
-mod connect;
-mod lacking;
+mod filter;
 mod marks;
-mod only;
-mod overlay;
+mod missing;
 mod plan;
+mod quarantine;
+mod receive_pack;
 mod select;
-mod whole;
+mod standalone;
+mod update_refs;
 
-pub use arrive::{Arrived, TakenIn};
 pub use bundle::{Bundle, Piece};
-pub use connect::RefMove;
-pub use lacking::Needed;
-pub use only::Only;
+pub use filter::Only;
+pub use missing::Needed;
 pub use plan::{Offer, Plan};
+pub use receive_pack::{Arrived, TakenIn};
 pub use select::Want;
+pub use update_refs::RefMove;

@@ -4,7 +4,7 @@
 use crate::{
     RepoError, Result,
     pack::{PackId, Record, decode_records, encode_records},
-    retain::PrunedMark,
+    retention::PrunedMark,
 };
 use mdl_objects::Id;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Negotiation: selects the objects of the wanted versions that the other side does not have.
 
 use super::{
-    only::Only,
+    filter::Only,
     plan::{Offer, Plan},
 };
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     pack::{PackId, Record},
     progress::{Progress, go_on},
     repo::Repo,
-    retain::PrunedMark,
+    retention::PrunedMark,
 };
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -41,7 +41,7 @@ impl Repo {
     /// # Errors
     /// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
     pub fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        let offered = self.odb().again(|| self.offer_once(want, progress));
+        let offered = self.odb().retry_on_repack(|| self.offer_once(want, progress));
         offered.map_err(|e| self.elsewhere(e))
     }
 
@@ -49,7 +49,7 @@ impl Repo {
     /// is none of its. Where a promisor fetches what is missing, the error is the promisor's.
     fn elsewhere(&self, error: RepoError) -> RepoError {
         let mut remotes = self.config().remotes().into_values();
-        let source = remotes.find(|r| r.partial && !self.odb().is_supplied());
+        let source = remotes.find(|r| r.partial && !self.odb().has_promisor());
         match (&error, source) {
             (RepoError::NotFound { what, .. }, Some(source)) if *what != Missing::Commit && !what.is_stored() => {
                 RepoError::user(

@@ -32,7 +32,7 @@ fn a_commit_on_top_of_what_nobody_here_has_seen_is_refused() {
     let first = p.commit("first").id;
     let second = moved(&p, "second");
     // The files are still the first version's, and unchanged.
-    assert_eq!(p.repo.files_of().expect("known"), Some(first));
+    assert_eq!(p.repo.work_tree_base().expect("known"), Some(first));
     assert_eq!(p.repo.status(&Silent).expect("status"), []);
     p.write("b.txt", b"mine");
     let error = p.try_commit("mine").expect_err("main has moved");
@@ -118,12 +118,12 @@ fn another_name_for_a_commit_does_not_make_files_that_are_not_here_deleted_ones(
     let tip = p.commit("first").id;
     // As in a clone of a part: HEAD has a version, and none of its files was written.
     std::fs::remove_file(p.path().join("a")).expect("removed");
-    p.repo.files_are_of_none();
+    p.repo.clear_work_tree_base();
     p.repo.create_branch("other", &tip, false).expect("made");
     let other = Head::Branch("other".to_owned());
     p.repo.attach(&other, Some(tip), &Silent).expect("switched");
     p.repo.rename_branch("other", "another", &Silent).expect("renamed");
-    assert_eq!(p.repo.files_of().expect("known"), None);
+    assert_eq!(p.repo.work_tree_base().expect("known"), None);
     p.write("b", b"2");
     let refused = p.try_commit("without a").expect_err("a would be gone");
     assert!(matches!(refused, RepoError::FilesOfAnother { base: None, .. }), "{refused}");

@@ -77,12 +77,12 @@ fn a_ref_does_not_move_once_the_lock_file_is_gone() {
     let dir = tempfile::TempDir::new().expect("temp dir");
     let (repo, _) = Repo::init(dir.path(), true, "main", Arc::new(CpuEngine::new())).expect("init");
     let held = repo.write_lock().expect("lock");
-    held.confirm().expect("it holds");
+    held.revalidate().expect("it holds");
     fs::remove_file(dir.path().join("gc.lock")).expect("remove");
-    assert!(matches!(held.confirm(), Err(RepoError::LockLost { .. })));
+    assert!(matches!(held.revalidate(), Err(RepoError::LockLost { .. })));
     let again = repo.write_lock().expect("lock");
-    again.confirm().expect("a new one holds");
-    assert!(matches!(held.confirm(), Err(RepoError::LockLost { .. })), "it is another file");
+    again.revalidate().expect("a new one holds");
+    assert!(matches!(held.revalidate(), Err(RepoError::LockLost { .. })), "it is another file");
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn versions(repo: &Repo) -> Versions {
                 out.extend_from_slice(bytes);
                 Ok(())
             };
-            repo.odb().pour(&e, &Silent, &mut sink).expect("pour");
+            repo.odb().stream_files(&e, &Silent, &mut sink).expect("pour");
             out
         };
         (id, repo.files(&id).expect("files").into_values().map(read).collect())

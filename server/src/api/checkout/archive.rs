@@ -41,10 +41,10 @@ impl Archive {
     ///
     /// # Errors
     /// Absent or damaged objects; whatever `sink` returns.
-    pub(super) fn pour(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
+    pub(super) fn stream_files(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
         for (path, entry) in &self.files {
             sink(&head(path, entry.size, entry.executable, self.mtime))?;
-            odb.pour(entry, &Silent, sink)?;
+            odb.stream_files(entry, &Silent, sink)?;
             let over = (entry.size % BLOCK) as usize;
             if over > 0 {
                 sink(&END[over..BLOCK as usize])?;

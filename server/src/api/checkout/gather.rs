@@ -72,7 +72,7 @@ impl Gathered {
     ///
     /// # Errors
     /// Absent or damaged objects; whatever `sink` returns.
-    pub(super) fn pour(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
+    pub(super) fn stream_files(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
         sink(&self.head)?;
         self.parts.iter().try_for_each(|e| Ok(e.stream(odb, &e.all(), sink)?))
     }

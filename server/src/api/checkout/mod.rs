@@ -89,10 +89,10 @@ impl Layout {
         }
     }
 
-    fn pour(&self, repo: &Repo, sink: stream::Sink<'_>) -> Result<()> {
+    fn stream_files(&self, repo: &Repo, sink: stream::Sink<'_>) -> Result<()> {
         match self {
-            Layout::Tar(a) => a.pour(repo.odb(), sink),
-            Layout::Safetensors(g) => g.pour(repo.odb(), sink),
+            Layout::Tar(a) => a.stream_files(repo.odb(), sink),
+            Layout::Safetensors(g) => g.stream_files(repo.odb(), sink),
         }
     }
 }
@@ -146,5 +146,5 @@ async fn checkout(
 
 async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
     let repo = reader.repo.clone();
-    stream::body(app, &reader.party, layout.len(), POUR, move |sink| layout.pour(&repo, sink)).await
+    stream::body(app, &reader.party, layout.len(), POUR, move |sink| layout.stream_files(&repo, sink)).await
 }

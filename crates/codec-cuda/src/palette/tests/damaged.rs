@@ -5,7 +5,7 @@ use crate::device::session::{Buffer, Lane, Session};
 use crate::device::{Driver, shim::Shim};
 use crate::job::{Decode, Encode};
 use crate::testing::{Noise, session};
-use mdl_codec::{CpuEngine, Dtype, Engine, Scheme, seams};
+use mdl_codec::{CpuEngine, Dtype, Engine, Scheme, engine_internals};
 use std::sync::Arc;
 
 /// Decodes on both; the device must not succeed where the processor fails, nor the other way round, nor differ.
@@ -64,7 +64,7 @@ fn nothing_but_tables_counts_and_compressed_bytes_goes_over_the_bus() {
     let c = family(Dtype::F32, 200_000, 16, 0, 1);
     let [raw, base] = [Some(&c.raw), c.base.as_ref()].map(|b| put(&session, b.unwrap(), 0));
     let job = Encode { dtype: c.dtype, raw: raw.view(), base: Some(base.view()), grand: None };
-    let sample = seams::sampled(c.dtype, &c.raw);
+    let sample = engine_internals::sampled(c.dtype, &c.raw);
     let traffic = shim.traffic();
     let (up, down) = (traffic.up(), traffic.down());
     let got = encode(&session, &[(job, sample)]).unwrap();

@@ -61,7 +61,7 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
         }
         assert_eq!(served.odb().has(&tree).expect("has"), sound, "{name}");
         let (_, fetched) = fresh();
-        fetched.take_in(&arrived(), &Silent).expect("old histories can be had");
+        fetched.receive_pack(&arrived(), &Silent).expect("old histories can be had");
         assert!(
             fetched.odb().has(&tree).expect("has") && fetched.odb().files(&tree).expect("files").contains_key(name)
         );

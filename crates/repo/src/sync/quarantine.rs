@@ -18,19 +18,19 @@ use std::{
 
 /// A pack in quarantine: its payloads are in a file, its footer and trailer in memory.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct PendingPack {
     pub path: PathBuf,
     pub payload_end: u64,
     pub tail: Vec<u8>,
     file: File,
 }
 
-impl Guest {
+impl PendingPack {
     /// # Errors
     /// The file cannot be opened.
-    pub fn new(path: &Path, payload_end: u64, tail: Vec<u8>) -> Result<Guest> {
+    pub fn new(path: &Path, payload_end: u64, tail: Vec<u8>) -> Result<PendingPack> {
         let file = File::open(path).map_err(failed(path))?;
-        Ok(Guest { path: path.to_owned(), payload_end, tail, file })
+        Ok(PendingPack { path: path.to_owned(), payload_end, tail, file })
     }
 
     fn len(&self) -> u64 {
@@ -61,11 +61,11 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub under: Arc<dyn Storage>,
-    pub guests: BTreeMap<Key, Guest>,
+    pub guests: BTreeMap<Key, PendingPack>,
 }
 
 impl Overlay {
-    pub fn new(under: Arc<dyn Storage>, guests: impl Iterator<Item = (PackId, Guest)>) -> Overlay {
+    pub fn new(under: Arc<dyn Storage>, guests: impl Iterator<Item = (PackId, PendingPack)>) -> Overlay {
         Overlay { under, guests: guests.map(|(id, guest)| (id.key(), guest)).collect() }
     }
 }

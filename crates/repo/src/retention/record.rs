@@ -148,7 +148,7 @@ pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut P
         }
         let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
         // Taking a mark away makes the contents reachable.
-        held.confirm()?;
+        held.revalidate()?;
         match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
             Swap::Done => return Ok(()),
             Swap::Lost(other) => found = other,

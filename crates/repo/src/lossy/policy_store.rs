@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// A policy that can be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shelved {
+pub struct StoredPolicy {
     /// Its name.
     pub name: String,
     /// The repository's own version; none: only the built-in one exists.
@@ -37,16 +37,16 @@ impl Repo {
     ///
     /// # Errors
     /// A policy that cannot be read; an I/O error.
-    pub fn policies(&self) -> Result<Vec<Shelved>> {
-        let mut all: Vec<Shelved> = Vec::new();
+    pub fn policies(&self) -> Result<Vec<StoredPolicy>> {
+        let mut all: Vec<StoredPolicy> = Vec::new();
         for (name, about, text) in BUILT_IN {
-            all.push(Shelved { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
+            all.push(StoredPolicy { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
         }
         for (name, id) in self.refs.list(POLICIES)? {
             let text = self.policy_text(&name, &id)?;
             match all.iter_mut().find(|p| p.name == name) {
                 Some(p) => (p.id, p.text) = (Some(id), text),
-                None => all.push(Shelved { name, id: Some(id), text, about: None }),
+                None => all.push(StoredPolicy { name, id: Some(id), text, about: None }),
             }
         }
         Ok(all)

@@ -12,7 +12,7 @@ use std::{path::PathBuf, time::Duration};
 /// What a lossy commit may try and lose.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Lossy commits")]
-pub struct Contract {
+pub struct LossyOptions {
     /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy,
     /// --quality, --progress and --eval every bit is kept; with one of the latter the policy is `lossy`.
     #[arg(long, value_name = "NAME|FILE")]
@@ -53,14 +53,14 @@ pub struct Contract {
 
 /// A policy with what measures candidates.
 #[derive(Debug)]
-pub struct Judged {
+pub struct LossyPlan {
     policy: Policy,
     evaluator: Option<CommandEvaluator>,
     direction: Direction,
     grads: Option<PathBuf>,
 }
 
-impl Judged {
+impl LossyPlan {
     /// As the repository takes it.
     pub fn request(&mut self) -> LossyRequest<'_> {
         LossyRequest {
@@ -77,14 +77,14 @@ impl Judged {
     }
 }
 
-impl Contract {
+impl LossyOptions {
     /// The version that training was restored from.
     pub fn resumed_from(&self, repo: &Repo) -> Result<Option<Id>> {
         Ok(self.resumed_from.as_ref().map(|rev| repo.resolve(rev)).transpose()?)
     }
 
     /// Policy and evaluator; none: every bit is kept.
-    pub fn judged(&self, repo: &Repo) -> Result<Option<Judged>> {
+    pub fn judged(&self, repo: &Repo) -> Result<Option<LossyPlan>> {
         let asked = self.quality.is_some() || self.progress.is_some() || self.eval.is_some();
         let name = match &self.policy {
             Some(name) => name.as_str(),
@@ -106,7 +106,7 @@ impl Contract {
         let timeout = Duration::from_secs(self.eval_timeout);
         let jobs = usize::from(self.eval_jobs);
         let evaluator = |command| CommandEvaluator::new(command, timeout).side_by_side(jobs);
-        Ok(Some(Judged {
+        Ok(Some(LossyPlan {
             policy,
             evaluator: self.eval.clone().map(evaluator),
             direction: if self.higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter },

@@ -139,7 +139,7 @@ impl Repo {
         let held = self.write_lock()?;
         self.odb().refresh();
         let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
-        self.rely_on(&held, tips.iter().copied())?;
+        self.pin(&held, tips.iter().copied())?;
         let whole = self.connect(&tips, partial, progress)?;
         self.unmark(&held, &whole)?;
         Ok(moves.iter().map(|m| self.receive_ref(&held, m, who, message)).collect())

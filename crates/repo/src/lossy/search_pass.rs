@@ -4,7 +4,7 @@
 //! ahead of it.
 
 use super::make::Choice;
-use super::trials::{Court, Trial};
+use super::trials::{Trial, TrialTable};
 use crate::RepoError;
 use mdl_codec::quant::Config;
 use mdl_codec::quant::search::{Gate, Guess};
@@ -26,17 +26,17 @@ impl From<RepoError> for Halt {
 }
 
 /// A pass.
-pub(crate) struct Hearing<'c, 'a> {
-    court: &'c mut Court<'a>,
+pub(crate) struct SearchPass<'c, 'a> {
+    court: &'c mut TrialTable<'a>,
     guesses: &'c [(Choice, Guess)],
     /// What the pass asked for, in order, and whether it asked for a verdict.
     asked: Vec<(Choice, bool)>,
 }
 
-impl<'c, 'a> Hearing<'c, 'a> {
+impl<'c, 'a> SearchPass<'c, 'a> {
     /// A pass on what is known; with guesses, one that is only to show what would be asked next.
-    pub fn new(court: &'c mut Court<'a>, guesses: &'c [(Choice, Guess)]) -> Hearing<'c, 'a> {
-        Hearing { court, guesses, asked: Vec::new() }
+    pub fn new(court: &'c mut TrialTable<'a>, guesses: &'c [(Choice, Guess)]) -> SearchPass<'c, 'a> {
+        SearchPass { court, guesses, asked: Vec::new() }
     }
 
     fn note(&mut self, choice: &Choice, verdict: bool) {

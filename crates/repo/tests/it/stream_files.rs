@@ -1,4 +1,4 @@
-//! Streamed files: `pour` gives the bytes that `restore` writes, for files of every make, and never ends well on wrong
+//! Streamed files: `stream_files` gives the bytes that `restore` writes, for files of every make, and never ends well on wrong
 //! bytes.
 
 use crate::support::{Noise, safetensors};
@@ -46,7 +46,7 @@ fn commit(repo: &Repo, files: &BTreeMap<String, Vec<u8>>) -> Id {
 
 fn poured(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    repo.odb().pour(entry, progress, &mut |bytes| {
+    repo.odb().stream_files(entry, progress, &mut |bytes| {
         out.extend_from_slice(bytes);
         Ok(())
     })?;
@@ -158,7 +158,7 @@ fn a_large_tensor_is_streamed_between_small_ones() {
     let mut largest = 0;
     let mut out = Vec::new();
     repo.odb()
-        .pour(entry, &Silent, &mut |part| {
+        .stream_files(entry, &Silent, &mut |part| {
             largest = largest.max(part.len());
             out.extend_from_slice(part);
             Ok(())
@@ -173,7 +173,7 @@ fn whoever_listens_may_end_it() {
     let (_, repo) = fresh();
     let id = commit(&repo, &[("m.safetensors".to_owned(), long())].into());
     let entry = &repo.files(&id).expect("files")["m.safetensors"];
-    let full = repo.odb().pour(entry, &Silent, &mut |_| Err(RepoError::user("full", "")));
+    let full = repo.odb().stream_files(entry, &Silent, &mut |_| Err(RepoError::user("full", "")));
     assert_eq!(full.expect_err("the sink's error").to_string(), "full");
     struct After(AtomicU64);
     impl Progress for After {

@@ -17,9 +17,9 @@ impl Repo {
     ///
     /// # Errors
     /// Damaged refs; an I/O error.
-    pub fn files_of(&self) -> Result<Option<Id>> {
+    pub fn work_tree_base(&self) -> Result<Option<Id>> {
         let tip = self.refs.head_commit()?;
-        let Some(seen) = self.refs.seen().and_then(|seen| seen.read()) else {
+        let Some(seen) = self.refs.work_tree_base().and_then(|seen| seen.read()) else {
             return Ok(tip);
         };
         if seen.contains(&tip) {
@@ -34,13 +34,13 @@ impl Repo {
     }
 
     /// Notes that the work tree's files were not taken from any version, whatever HEAD's is.
-    pub fn files_are_of_none(&self) {
-        self.files_are_of(None);
+    pub fn clear_work_tree_base(&self) {
+        self.set_work_tree_base(None);
     }
 
     /// Notes that the work tree's files are now those of a version.
-    pub(crate) fn files_are_of(&self, version: Option<Id>) {
-        self.refs.seen().inspect(|seen| seen.end(version));
+    pub(crate) fn set_work_tree_base(&self, version: Option<Id>) {
+        self.refs.work_tree_base().inspect(|seen| seen.end(version));
     }
 
     /// Refuses to go on from HEAD where another user moved its branch.
@@ -50,7 +50,7 @@ impl Repo {
     pub fn refuse_moved(&self) -> Result<()> {
         let head = self.refs.head()?;
         let tip = self.refs.tip(&head)?;
-        let seen = self.refs.seen().and_then(|seen| seen.read());
+        let seen = self.refs.work_tree_base().and_then(|seen| seen.read());
         match seen {
             Some(seen) if !seen.contains(&tip) => Err(RepoError::FilesOfAnother {
                 name: match head {

@@ -4,15 +4,15 @@
 use super::allocate::{self, Allocation, allocate};
 use super::bins::Shelves;
 use super::candidate::{Scratch, link_rest};
-use super::hearing::{Halt, Hearing};
-use super::keys::{Book, Family, Fixed, Moments};
 use super::make::{Choice, Made, Maker};
 use super::model::Model;
 use super::policy::Policy;
+use super::policy_toml::{Book, Family, Fixed, Moments};
 use super::record::{Quality, State, gate_text};
 use super::relatives::{self, Decoded};
+use super::search_pass::{Halt, SearchPass};
 use super::sensitivity::Sensitivity;
-use super::trials::{Court, Trial, describe};
+use super::trials::{Trial, TrialTable, describe};
 use super::{Evaluator, LossyRequest, moments};
 use crate::{
     RepoError, Result,
@@ -205,7 +205,7 @@ impl<'a> Setting<'a> {
         };
         let mut silent = Silent;
         // One candidate asks for nothing twice.
-        let mut court = Court::new(self.maker(0), scratch, &mut silent);
+        let mut court = TrialTable::new(self.maker(0), scratch, &mut silent);
         court.bytes(&choice)?;
         found.made = Some(court.take(&choice)?);
         found.trials = court.known().map(|(_, t)| t.clone()).collect();
@@ -231,12 +231,12 @@ impl<'a> Setting<'a> {
         let limit = self.policy.gate.limit(exact, &progress, direction);
         (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
         (found.exact, found.limit) = (Some(exact), Some(limit));
-        let mut court = Court::new(self.maker(relatives::BUDGET), scratch, evaluator);
+        let mut court = TrialTable::new(self.maker(relatives::BUDGET), scratch, evaluator);
         (court.exact, court.limit, court.direction) = (exact, limit, direction);
         let begin = found.state;
-        let walk = |hearing: &mut Hearing<'_, '_>| self.walk(hearing, begin.clone());
+        let walk = |hearing: &mut SearchPass<'_, '_>| self.walk(hearing, begin.clone());
         let (best, state) = loop {
-            let mut hearing = Hearing::new(&mut court, &[]);
+            let mut hearing = SearchPass::new(&mut court, &[]);
             match walk(&mut hearing) {
                 Ok(done) => {
                     found.trials = hearing.trials();
@@ -260,7 +260,7 @@ impl<'a> Setting<'a> {
     /// One search pass: the smallest candidate of all that pass, and where the next search begins.
     fn walk(
         &self,
-        hearing: &mut Hearing<'_, '_>,
+        hearing: &mut SearchPass<'_, '_>,
         mut state: State,
     ) -> std::result::Result<(Option<(u64, Choice)>, State), Halt> {
         let mut best: Option<(u64, Choice)> = None;

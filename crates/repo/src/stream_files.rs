@@ -26,7 +26,7 @@ impl Odb {
     ///
     /// # Errors
     /// Absent or damaged objects; whatever `sink` returns; `Stopped`. What was handed on is then not the file.
-    pub fn pour(
+    pub fn stream_files(
         &self,
         entry: &Entry,
         progress: &dyn Progress,
@@ -60,7 +60,7 @@ impl Odb {
             let (now, later) = rest.split_at(together(rest));
             rest = later;
             if now.len() == 1 && len_of(first) > LARGE {
-                skeleton.pour(first.offset, out)?;
+                skeleton.stream_files(first.offset, out)?;
                 let progress = out.progress;
                 self.tensor_in(first)?.stream(|bytes| {
                     go_on(progress, WHAT)?;
@@ -70,11 +70,11 @@ impl Odb {
             }
             let decoded: Vec<Vec<u8>> = now.par_iter().map(|t| self.tensor_in(t)?.read()).collect::<Result<_>>()?;
             for (t, bytes) in now.iter().zip(decoded) {
-                skeleton.pour(t.offset, out)?;
+                skeleton.stream_files(t.offset, out)?;
                 out.put(&bytes)?;
             }
         }
-        skeleton.pour(manifest.size, out)
+        skeleton.stream_files(manifest.size, out)
     }
 }
 
@@ -138,7 +138,7 @@ struct Skeleton<'a> {
 
 impl Skeleton<'_> {
     /// Fills the file up to a place.
-    fn pour(&mut self, until: u64, out: &mut Out<'_>) -> Result<()> {
+    fn stream_files(&mut self, until: u64, out: &mut Out<'_>) -> Result<()> {
         while out.poured < until {
             let left = self.bytes.get(self.at..).unwrap_or_default();
             if left.is_empty() {

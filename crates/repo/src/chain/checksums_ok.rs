@@ -22,9 +22,9 @@ const MOST: usize = 1 << 16;
 
 /// Payloads that this process has found to be what was written.
 #[derive(Debug, Default)]
-pub(crate) struct Sound(Mutex<HashSet<(PackId, Id)>>);
+pub(crate) struct ChecksumsOk(Mutex<HashSet<(PackId, Id)>>);
 
-impl Sound {
+impl ChecksumsOk {
     fn has(&self, key: &(PackId, Id)) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }

@@ -3,12 +3,12 @@
 //! Before a version is pruned everything that stays is looked for in the packs, by their footers: what cannot be shown
 //! to be there does not count as kept, and then nothing is pruned.
 
-mod gone;
+mod pruned_contents;
 mod record;
 mod rules;
 mod survey;
 
-pub(crate) use gone::gone;
+pub(crate) use pruned_contents::gone;
 pub(crate) use record::change;
 pub use record::{Pruned, PrunedMark};
 pub use rules::{BestMode, Choice, Facts, Retention};
@@ -185,7 +185,7 @@ impl Repo {
         }
         for id in &back {
             let c = self.odb.commit(id)?;
-            self.rely_on(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
+            self.pin(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
         }
         change(&held, &*self.storage, |p| p.keep(|id| !back.contains(id)))?;
         let version = |id: Id| Ok(PrunedVersion { commit: id, step: self.odb.commit(&id)?.step });

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// A promisor: fetches objects into a partial repository.
-pub trait Supplier: Send + Sync + Debug {
+pub trait Promisor: Send + Sync + Debug {
     /// Fetches these objects, and their delta bases, into the storage of the repository that asks.
     ///
     /// # Errors
@@ -20,7 +20,7 @@ pub trait Supplier: Send + Sync + Debug {
 
 impl Odb {
     /// From now on fetches missing objects from `supplier`.
-    pub fn supply_from(&mut self, supplier: Arc<dyn Supplier>) {
+    pub fn supply_from(&mut self, supplier: Arc<dyn Promisor>) {
         self.supplier = Some(supplier);
     }
 
@@ -35,7 +35,7 @@ impl Odb {
     }
 
     /// Whether there is a promisor to fetch missing objects.
-    pub(crate) fn is_supplied(&self) -> bool {
+    pub(crate) fn has_promisor(&self) -> bool {
         self.supplier.is_some()
     }
 
@@ -105,7 +105,7 @@ impl Odb {
     }
 
     /// Has the promisor, if there is one, fetch an object. Returns whether it was asked.
-    pub(super) fn supplied(&self, id: &Id) -> Result<bool> {
+    pub(super) fn fetch_from_promisor(&self, id: &Id) -> Result<bool> {
         let Some(supplier) = &self.supplier else {
             return Ok(false);
         };

@@ -5,7 +5,7 @@
 //! anew: the other side's chains differ from those here. New objects can only stand on new ones or on those that were
 //! here before, so chains still end.
 
-use super::overlay::{Guest, Overlay};
+use super::quarantine::{Overlay, PendingPack};
 use crate::{
     RepoError, Result,
     checkout::check_path,
@@ -60,12 +60,12 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `take_in`, for packs that a client pushes. Refuses new directories that hold names which must not get onto a
+    /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get onto a
     /// disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode
     /// to any number.
     ///
     /// # Errors
-    /// As `take_in`; `UnsafePath`; more bytes.
+    /// As `receive_pack`; `UnsafePath`; more bytes.
     pub fn take_in_pushed(&self, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, Some(most), progress)
     }
@@ -76,7 +76,7 @@ impl Repo {
     /// # Errors
     /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
     /// here: then nothing was stored. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
-    pub fn take_in(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+    pub fn receive_pack(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
         self.take(arrived, None, progress)
     }
 
@@ -117,7 +117,7 @@ impl Repo {
         let mut out = Vec::new();
         for a in arrived {
             let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
-            let guest = Guest::new(&a.path, size.len(), Vec::new())?;
+            let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
             let overlay = Overlay::new(self.storage.clone(), [(a.id, guest)].into_iter());
             let pack = Pack::open(&overlay, a.id)?;
             let mut records = Vec::new();
@@ -137,7 +137,7 @@ impl Repo {
         let mut guests = Vec::new();
         for f in fresh.iter().filter(|f| !f.records.is_empty()) {
             let (id, tail) = encode_tail(&f.records, f.payload_end);
-            guests.push((id, Guest::new(&f.path, f.payload_end, tail)?));
+            guests.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
         }
         let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
         let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.storage.clone(), guests.into_iter()));

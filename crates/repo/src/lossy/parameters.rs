@@ -1,9 +1,9 @@
 //! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
 //! (`Points`).
 
-use super::hearing::{Halt, Hearing};
-use super::keys::{BinsPolicy, Book};
 use super::make::Choice;
+use super::policy_toml::{BinsPolicy, Book};
+use super::search_pass::{Halt, SearchPass};
 use mdl_codec::quant::search::{Point, Trials};
 use mdl_codec::quant::{Config, Metric};
 
@@ -11,7 +11,7 @@ type Result<T> = std::result::Result<T, Halt>;
 
 /// The lattice's parameter as levels: level r is a step of 2^(-r * grid / 16).
 pub(crate) struct Steps<'h, 'c, 'a> {
-    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub hearing: &'h mut SearchPass<'c, 'a>,
     pub grid: i32,
     /// The last choice that passed.
     pub passed: Option<Choice>,
@@ -43,7 +43,7 @@ impl Trials<i32> for Steps<'_, '_, '_> {
 
 /// Numbers of bins as levels; on each the codebooks that the policy names, smallest candidate first.
 pub(crate) struct Rungs<'h, 'c, 'a> {
-    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub hearing: &'h mut SearchPass<'c, 'a>,
     pub policy: &'h BinsPolicy,
     /// The last choice that passed.
     pub passed: Option<Choice>,
@@ -101,7 +101,7 @@ impl Trials<i32> for Rungs<'_, '_, '_> {
 
 /// The paper's cube under one metric: bins, pruning, protection, and bins of embeddings.
 pub(crate) struct Points<'h, 'c, 'a> {
-    pub hearing: &'h mut Hearing<'c, 'a>,
+    pub hearing: &'h mut SearchPass<'c, 'a>,
     pub policy: &'h BinsPolicy,
     pub metric: Metric,
 }

@@ -3,7 +3,7 @@
 use crate::{fetch::receive, open, peer::Peer};
 use mdl_codec::Engine;
 use mdl_objects::Id;
-use mdl_repo::{Remote, Repo, RepoError, Result, Silent, Supplier, sync::Want};
+use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent, sync::Want};
 use std::{
     env,
     fmt::{self, Debug, Formatter},
@@ -12,14 +12,14 @@ use std::{
 };
 
 /// The promisor: the repository that has everything, reached when it is first needed.
-pub struct Lazy {
+pub struct RemotePromisor {
     repo: PathBuf,
     remote: Remote,
     engine: Arc<dyn Engine>,
     there: Mutex<Option<(Repo, Box<dyn Peer>)>>,
 }
 
-impl Debug for Lazy {
+impl Debug for RemotePromisor {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lazy").field("remote", &self.remote.url).finish_non_exhaustive()
     }
@@ -29,14 +29,17 @@ impl Debug for Lazy {
 pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
     let partial = repo.config().remotes().into_values().find(|r| r.partial);
     match (partial, repo.dir().map(PathBuf::from)) {
-        (Some(remote), Some(dir)) => {
-            repo.supplied_by(Arc::new(Lazy { repo: dir, remote, engine: engine.clone(), there: Mutex::default() }))
-        }
+        (Some(remote), Some(dir)) => repo.with_promisor(Arc::new(RemotePromisor {
+            repo: dir,
+            remote,
+            engine: engine.clone(),
+            there: Mutex::default(),
+        })),
         _ => repo,
     }
 }
 
-impl Supplier for Lazy {
+impl Promisor for RemotePromisor {
     fn supply(&self, ids: &[Id]) -> Result<()> {
         // One at a time: a thread that had to wait finds most of what it wanted here.
         let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,7 +58,7 @@ impl Supplier for Lazy {
     }
 }
 
-impl Lazy {
+impl RemotePromisor {
     /// Adds to the error which repository was asked.
     fn asked(&self, error: RepoError) -> RepoError {
         let url = &self.remote.url;

@@ -28,16 +28,16 @@ const PART: u64 = 8 << 20;
 
 /// A repository over a storage.
 #[derive(Debug)]
-pub struct Near {
+pub struct DirectPeer {
     repo: Repo,
     /// Where bundles are put together before they are stored.
     scratch: PathBuf,
 }
 
-impl Near {
+impl DirectPeer {
     /// A repository, with a local directory for bundles on their way there.
-    pub fn new(repo: Repo, scratch: &Path) -> Near {
-        Near { repo, scratch: scratch.to_owned() }
+    pub fn new(repo: Repo, scratch: &Path) -> DirectPeer {
+        DirectPeer { repo, scratch: scratch.to_owned() }
     }
 
     /// The repository.
@@ -66,7 +66,7 @@ impl Near {
     }
 }
 
-impl Peer for Near {
+impl Peer for DirectPeer {
     fn refs(&self) -> Result<Advertised> {
         let refs = self.repo.refs();
         let mut out = Advertised {
@@ -122,7 +122,7 @@ impl Peer for Near {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            self.repo.take_in(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            self.repo.receive_pack(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();

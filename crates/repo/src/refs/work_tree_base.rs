@@ -19,13 +19,13 @@ const MAX: usize = 8;
 /// The note: a file with a line for each commit that it may have been: that of the last whole move first, then those of
 /// moves that were begun since.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WorkTreeBase {
     path: PathBuf,
 }
 
-impl Seen {
-    pub fn new(path: PathBuf) -> Seen {
-        Seen { path }
+impl WorkTreeBase {
+    pub fn new(path: PathBuf) -> WorkTreeBase {
+        WorkTreeBase { path }
     }
 
     /// What it may have been (inner none: there was no commit); none: nothing is known.
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn both_ends_of_a_move_are_known_until_it_is_over() {
         let dir = tempfile::tempdir().expect("dir");
-        let seen = Seen::new(dir.path().join("base"));
+        let seen = WorkTreeBase::new(dir.path().join("base"));
         let (a, b) = (Some(Id::from_bytes([1; 32])), Some(Id::from_bytes([2; 32])));
         seen.begin(a);
         assert_eq!(seen.read(), None, "from the unknown");

@@ -20,7 +20,7 @@ const HEADER: &str = "mdl condemned 2";
 
 /// A pack's entry on the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sentence {
+pub(crate) struct DoomedPack {
     /// Whether its deletion was decided; else it waits for its grace to be over.
     pub going: bool,
     /// Which change of the list doomed it.
@@ -31,7 +31,7 @@ pub(crate) struct Sentence {
     pub grace_ms: i64,
 }
 
-impl Sentence {
+impl DoomedPack {
     /// When its grace is over.
     pub fn over_ms(&self) -> i64 {
         self.at_ms.saturating_add(self.grace_ms)
@@ -40,19 +40,19 @@ impl Sentence {
 
 /// The list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Condemned {
+pub(crate) struct DoomedPacks {
     /// Changes made to it so far.
     pub change: u64,
     /// Of the packs that were deleted, the latest change that had doomed one.
     pub deleted: u64,
-    pub packs: BTreeMap<PackId, Sentence>,
+    pub packs: BTreeMap<PackId, DoomedPack>,
 }
 
 /// The list, and the bytes it was read from, which a swap compares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     bytes: Option<Vec<u8>>,
-    pub list: Condemned,
+    pub list: DoomedPacks,
 }
 
 /// Reads the list; none is an empty one.
@@ -64,11 +64,11 @@ pub(crate) fn read(storage: &dyn Storage) -> Result<Seen> {
 }
 
 fn seen(bytes: Option<Vec<u8>>) -> Result<Seen> {
-    let list = bytes.as_deref().map_or(Ok(Condemned::default()), parse)?;
+    let list = bytes.as_deref().map_or(Ok(DoomedPacks::default()), parse)?;
     Ok(Seen { bytes, list })
 }
 
-fn parse(bytes: &[u8]) -> Result<Condemned> {
+fn parse(bytes: &[u8]) -> Result<DoomedPacks> {
     let bad = || {
         RepoError::corrupt(
             "the list of packs to delete (file `condemned`)",
@@ -95,13 +95,13 @@ fn pack(name: &str) -> Option<PackId> {
 }
 
 /// Names only: all of them go.
-fn parse_v1(body: &str) -> Option<Condemned> {
-    let gone = Sentence { going: true, change: 0, at_ms: 0, grace_ms: 0 };
+fn parse_v1(body: &str) -> Option<DoomedPacks> {
+    let gone = DoomedPack { going: true, change: 0, at_ms: 0, grace_ms: 0 };
     let packs = body.lines().map(|name| Some((pack(name)?, gone.clone())));
-    Some(Condemned { packs: packs.collect::<Option<_>>()?, ..Condemned::default() })
+    Some(DoomedPacks { packs: packs.collect::<Option<_>>()?, ..DoomedPacks::default() })
 }
 
-fn parse_v2(rest: &str) -> Option<Condemned> {
+fn parse_v2(rest: &str) -> Option<DoomedPacks> {
     let mut lines = rest.lines();
     let (change, deleted) = lines.next()?.split_once(' ')?;
     let entry = |line: &str| {
@@ -112,7 +112,7 @@ fn parse_v2(rest: &str) -> Option<Condemned> {
             "waits" => false,
             _ => return None,
         };
-        let sentence = Sentence {
+        let sentence = DoomedPack {
             going,
             change: words.next()?.parse().ok()?,
             at_ms: words.next()?.parse().ok()?,
@@ -120,7 +120,7 @@ fn parse_v2(rest: &str) -> Option<Condemned> {
         };
         words.next().is_none().then_some((name, sentence))
     };
-    Some(Condemned {
+    Some(DoomedPacks {
         change: change.parse().ok()?,
         deleted: deleted.parse().ok()?,
         packs: lines.map(entry).collect::<Option<_>>()?,
@@ -134,7 +134,7 @@ fn summed(mut text: String) -> Vec<u8> {
     text.into_bytes()
 }
 
-impl Condemned {
+impl DoomedPacks {
     fn bytes(&self) -> Vec<u8> {
         let mut text = format!("{HEADER}\n{} {}\n", self.change, self.deleted);
         for (pack, s) in &self.packs {
@@ -151,7 +151,7 @@ impl Seen {
     ///
     /// # Errors
     /// An I/O error: the list was replaced or it was not.
-    pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut Condemned)) -> Result<Option<Condemned>> {
+    pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut DoomedPacks)) -> Result<Option<DoomedPacks>> {
         let (done, _) = self.swap(storage, f)?;
         Ok(done)
     }
@@ -159,8 +159,8 @@ impl Seen {
     fn swap(
         &self,
         storage: &dyn Storage,
-        f: impl FnOnce(&mut Condemned),
-    ) -> Result<(Option<Condemned>, Option<Vec<u8>>)> {
+        f: impl FnOnce(&mut DoomedPacks),
+    ) -> Result<(Option<DoomedPacks>, Option<Vec<u8>>)> {
         let mut new = self.list.clone();
         f(&mut new);
         if new == self.list {
@@ -179,7 +179,7 @@ impl Seen {
 ///
 /// # Errors
 /// What `f` says; the list is damaged; an I/O error: then the change was made or it was not.
-pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut Condemned) -> Result<()>) -> Result<Condemned> {
+pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
     let mut found = read(storage)?;
     loop {
         let mut outcome = Ok(());
@@ -201,7 +201,7 @@ pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms:
         return Ok(());
     }
     change(storage, |list| {
-        let anew = Sentence { going: false, change: list.change + 1, at_ms: super::now_ms(), grace_ms };
+        let anew = DoomedPack { going: false, change: list.change + 1, at_ms: super::now_ms(), grace_ms };
         for pack in packs {
             let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
             if !old.going && old.over_ms() > anew.over_ms() {
@@ -250,8 +250,8 @@ mod tests {
     fn what_was_written_is_read_and_every_flipped_bit_is_seen() {
         let name = |i: u8| pack(&format!("{i:02x}").repeat(32)).expect("a name");
         let sentence =
-            |i: u8| Sentence { going: i % 2 == 1, change: u64::from(i), at_ms: 1000 + i64::from(i), grace_ms: 10 };
-        let list = Condemned { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), sentence(i))).collect() };
+            |i: u8| DoomedPack { going: i % 2 == 1, change: u64::from(i), at_ms: 1000 + i64::from(i), grace_ms: 10 };
+        let list = DoomedPacks { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), sentence(i))).collect() };
         let bytes = list.bytes();
         assert_eq!(parse(&bytes).expect("parse"), list);
         for i in 0..(bytes.len() - 1) * 8 {
