@@ -41,7 +41,7 @@ impl Odb {
                 if manifest.size != entry.size {
                     return Err(disagree(entry));
                 }
-                self.pour_parts(&manifest, &mut out)?;
+                self.stream_parts(&manifest, &mut out)?;
             }
             Mode::Tree => return Err(RepoError::user(format!("{} is a directory", entry.name), "name a file")),
         }
@@ -52,7 +52,7 @@ impl Odb {
         }
     }
 
-    fn pour_parts(&self, manifest: &Manifest, out: &mut Out<'_>) -> Result<()> {
+    fn stream_parts(&self, manifest: &Manifest, out: &mut Out<'_>) -> Result<()> {
         let mut skeleton = Skeleton { odb: self, chunks: manifest.skeleton.iter(), bytes: Vec::new(), at: 0 };
         let mut rest = manifest.tensors.as_slice();
         while let Some(first) = rest.first() {
