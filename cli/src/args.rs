@@ -16,7 +16,7 @@ version of main with the lowest loss. Best is the least of a metric whose name h
 wer, cer, rmse, mae, mse, nll, bpb, bpc, fid or kl, the greatest of one that holds acc, accuracy, f1, bleu, rouge, auc, map, \
 score, reward, psnr, ssim, iou or r2; for other names say @min or @max.
 
-Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 somebody else moved first, 5 damaged data, 6 input/output.
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 moved meanwhile, 5 damaged data, 6 input/output.
 
 A first version:
   mdl init

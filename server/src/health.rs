@@ -80,9 +80,7 @@ pub fn say_who_may(app: &App) -> Result<()> {
         let anonymous = said.scope().map_or("read what is open to all", Scope::name);
         tracing::info!(tokens, anonymous, "guarded, but for what --anonymous allows");
     } else if app.guard().is_open(app.tokens())? {
-        tracing::warn!(
-            "open: everything is allowed to everybody on this machine until there is a token (`mdl token create`)"
-        );
+        tracing::warn!("open: everyone on this machine may do everything until there is a token (`mdl token create`)");
     } else if !app.tokens().were_ever_made()? {
         return Err(unguarded(app));
     } else if tokens == 0 {
@@ -103,5 +101,5 @@ fn unguarded(app: &App) -> Problem {
         (None, true) => format!("{} by a proxy or another name", options.listen),
     };
     Problem::forbidden(format!("others can reach {way}, and there are no tokens"))
-        .hint("make one with `mdl token create`, or say what anybody may do with --anonymous none|read|write|admin")
+        .hint("make one with `mdl token create`, or say what callers without one may do with --anonymous none|read|write|admin")
 }

@@ -363,7 +363,7 @@ def report(data: dict[str, Any], args: Any) -> str:
     if "cold" not in data:
         return text
     text += prose(
-        f"Downloads that nobody asked for before: 64 at once over {REVISIONS} revisions, each a delta of "
+        f"Downloads of files that are not in the cache: 64 at once over {REVISIONS} revisions, each a delta of "
         f"the one before."
     )
     cold = data["cold"]

@@ -68,7 +68,7 @@ def test_a_server_that_had_tokens_never_opens_by_losing_them(root: Path, loss: s
 def test_the_first_token_guards_a_server_that_was_open(root: Path) -> None:
     with Server(root) as server:
         assert server.get(REPO).status == 200
-        assert "open: everything is allowed to everybody on this machine" in log_of(server)
+        assert "open: everyone on this machine may do everything" in log_of(server)
         token = create_token(root)
         lets_nobody_in(server)
         revoke(root, token)

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     prune_now: bool,
     /// The time of grace, in place of `gc.grace_hours` (seconds, or 30s, 5m, 2h, 7d). In an object store a commit that
-    /// takes more than half as long may have to begin anew, and with none at all nobody may write meanwhile.
+    /// takes more than half as long may have to begin anew, and with none at all there must be no other writer.
     #[arg(long, value_name = "TIME", value_parser = parse_age)]
     grace: Option<u64>,
 }

@@ -16,7 +16,7 @@ use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 /// (set HF_ENDPOINT), git-lfs, and pages to look at.
 ///
 /// As long as there never was a token and nothing but this machine can ask (a loopback address; no --public-url, --host
-/// or --trusted-proxy), everything is allowed to everybody on this machine. From the first token on (`mdl token
+/// or --trusted-proxy), everyone on this machine may do everything. From the first token on (`mdl token
 /// create`), those without one may only read repositories with the setting serve.anonymous_read, however many tokens
 /// are left. The log's first line says which it is.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub struct Args {
     /// Its key in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// What anybody without a token may do, everywhere.
+    /// What callers without a token may do, everywhere.
     #[arg(long, value_name = "SCOPE")]
     anonymous: Option<Who>,
     /// Memory for decoding and for what is asked for often.

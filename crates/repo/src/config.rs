@@ -27,7 +27,7 @@ pub const KNOWN: [(&str, &str, &str); 8] = [
     ),
     ("commit.follow_symlinks", "false", "commit what symbolic links point at instead of refusing them"),
     ("commit.on_full", "fail", "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`"),
-    ("serve.anonymous_read", "false", "`mdl serve` lets anybody read this repository, without a token"),
+    ("serve.anonymous_read", "false", "`mdl serve` lets callers without a token read this repository"),
 ];
 
 /// Another place of the same history.

@@ -189,9 +189,9 @@ fn of_another(name: &str, base: &Option<Id>, tip: &Option<Id>) -> String {
     let tip = tip.map(|id| id.short());
     match (base.map(|id| id.short()), tip) {
         (Some(base), Some(tip)) => {
-            format!("somebody else has moved {name} to {tip}; the files here are of {base}")
+            format!("{name} was moved to {tip} elsewhere; the files here are of {base}")
         }
-        (Some(base), None) => format!("somebody else has deleted {name}; the files here are of {base}"),
+        (Some(base), None) => format!("{name} was deleted elsewhere; the files here are of {base}"),
         (None, tip) => {
             let tip = tip.unwrap_or_else(|| "nothing".to_owned());
             format!("{name} is at {tip}, and the files here were not taken from it")

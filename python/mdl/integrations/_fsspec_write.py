@@ -203,7 +203,7 @@ def _target(repo: Repo, rev: str | None) -> tuple[str | None, str | None]:
         return None, head
     with contextlib.suppress(NotFoundError):
         repo.resolve(rev)
-        raise PermissionError(errno.EACCES, f"{rev} names a version, which nobody can write to: name a branch", rev)
+        raise PermissionError(errno.EACCES, f"{rev} names a version, which cannot be written to: name a branch", rev)
     # A new branch begins at HEAD's version.
     return rev, head
 

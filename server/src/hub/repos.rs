@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// `GET /api/whoami-v2`.
 pub(super) async fn who_am_i(caller: Caller) -> Result<Json<Value>> {
     let Caller::Bearer(token) = &caller else {
-        return Err(Problem::unauthorized("nobody is signed in"));
+        return Err(Problem::unauthorized("not signed in"));
     };
     let role = if token.scope == Scope::Read { "read" } else { "write" };
     Ok(Json(json!({

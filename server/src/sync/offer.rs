@@ -142,7 +142,7 @@ fn told(repo: &Repo, error: RepoError) -> Problem {
     tracing::warn!(%error, "cannot offer");
     let message = "the repository that was asked is a partial clone of another and lacks what is wanted";
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
-        .hint("ask whoever serves it where the whole one is, and clone from there")
+        .hint("ask its administrator where the whole one is, and clone from there")
 }
 
 /// Have tensors encoded to stand alone

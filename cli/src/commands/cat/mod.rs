@@ -59,7 +59,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return Err(CliError::usage("--json and bytes do not go to one output", "give -o FILE"));
     }
     if binary && args.output.is_none() && io::stdout().is_terminal() {
-        return Err(CliError::usage("bytes on a terminal help nobody", "give -o FILE, or pipe the output"));
+        return Err(CliError::usage("bytes are not for a terminal", "give -o FILE, or pipe the output"));
     }
     let (rev, path) = need_path(&args.file)?;
     let repo = context.repo()?;

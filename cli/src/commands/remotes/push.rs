@@ -110,7 +110,7 @@ fn refused(error: RepoError, remote: &str) -> CliError {
                 true => format!("see where it stands (`mdl ls-remote {remote}`)"),
                 false => format!("run `mdl fetch {remote}` and look at what came"),
             };
-            let hint = format!("somebody else moved it: {look}, then push again");
+            let hint = format!("it was moved meanwhile: {look}, then push again");
             CliError::hinted(error, hint)
         }
         // What is damaged may be here.

@@ -69,7 +69,7 @@ impl Address {
     pub fn authorize(&self, token: &str) -> Result<HeaderValue> {
         let allowed = self.loopback || self.base.scheme() == "https" || env::var(ALLOW).is_ok_and(|v| v == "1");
         if !allowed {
-            let message = format!("a token is not sent to {}: anybody on the way could read it", self.shown);
+            let message = format!("a token is not sent to {}: others on the way could read it", self.shown);
             return Err(RepoError::user(message, format!("use https, or set {ALLOW}=1 in a network that you trust")));
         }
         let mut value = HeaderValue::from_str(&format!("Bearer {token}"))

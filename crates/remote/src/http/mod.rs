@@ -119,7 +119,7 @@ impl HttpPeer {
             let asked: HashSet<&Id> = ids.iter().collect();
             let found: Vec<Id> = found.iter().map(|id| Id::from_bytes(*id)).collect();
             if !rest.is_empty() || found.iter().any(|id| !asked.contains(id)) {
-                return Err(nonsense("it lists ids that nobody asked about"));
+                return Err(nonsense("it lists ids that were not asked about"));
             }
             out.extend(found);
         }
