@@ -3,7 +3,7 @@
 use super::{Bad, Problem, problem};
 use crate::{
     Result,
-    pack::MAGIC,
+    pack::NO_MAGIC,
     progress::Progress,
     reach::{CHUNK, Catalog, Slot},
     storage::Storage,
@@ -13,11 +13,9 @@ use rayon::prelude::*;
 /// Reads everything once, a little at a time. Returns packs with a wrong beginning, and damaged copies of objects.
 pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Progress) -> (Vec<Problem>, Vec<Bad>) {
     let torn = catalog.packs.iter().filter_map(|shelf| {
-        let mut first = [0; MAGIC.len()];
-        let read = storage.read_at(&shelf.pack.id.key(), 0, &mut first);
-        let reason = match read {
-            Ok(()) if first == MAGIC => return None,
-            Ok(()) => "it does not begin as a pack does".to_owned(),
+        let reason = match shelf.pack.has_magic(storage) {
+            Ok(true) => return None,
+            Ok(false) => NO_MAGIC.to_owned(),
             Err(e) => e.to_string(),
         };
         Some(problem(shelf.pack.id.key().as_str(), reason))

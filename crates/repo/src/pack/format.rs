@@ -9,6 +9,8 @@ use std::{fmt, str::FromStr};
 
 pub(crate) const PACK_DIR: Prefix = Prefix::fixed("packs/");
 pub(crate) const MAGIC: [u8; 8] = *b"MDLPACK\n";
+/// What is wrong with a pack that begins otherwise.
+pub(crate) const NO_MAGIC: &str = "it does not begin as a pack does";
 /// Version of a pack no record of which names a grandparent, and of one that has such records.
 const PLAIN: u64 = 1;
 const WITH_GRAND: u64 = 2;

@@ -8,4 +8,4 @@ pub use format::{PackId, Record};
 pub use reader::Pack;
 pub use writer::{NewObject, PackWriter};
 
-pub(crate) use format::{MAGIC, PACK_DIR, decode_records, encode_records, encode_tail};
+pub(crate) use format::{MAGIC, NO_MAGIC, PACK_DIR, decode_records, encode_records, encode_tail};

@@ -1,6 +1,6 @@
 //! Opens packs: checks trailer and footer, finds records, reads payloads.
 
-use super::format::{PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer};
+use super::format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer};
 use crate::{Missing, RepoError, Result, storage::Storage};
 use mdl_objects::Id;
 
@@ -35,6 +35,16 @@ impl Pack {
         }
         let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;
         Ok(Pack { id, size, records, payload_end: offset })
+    }
+
+    /// Whether it begins as a pack does, which opening it does not read.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub(crate) fn has_magic(&self, storage: &dyn Storage) -> Result<bool> {
+        let mut first = [0; MAGIC.len()];
+        storage.read_at(&self.id.key(), 0, &mut first)?;
+        Ok(first == MAGIC)
     }
 
     /// Every record, sorted by id.

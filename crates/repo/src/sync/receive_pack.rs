@@ -12,7 +12,7 @@ use crate::{
     compact::encode_anew,
     fsck::{intact, sound},
     odb::Odb,
-    pack::{Pack, PackId, Record, encode_tail},
+    pack::{NO_MAGIC, Pack, PackId, Record, encode_tail},
     progress::{Progress, go_on},
     reach::{Catalog, Slot},
     repo::Repo,
@@ -120,6 +120,9 @@ impl Repo {
             let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
             let overlay = Overlay::new(self.storage.clone(), [(a.id, guest)].into_iter());
             let pack = Pack::open(&overlay, a.id)?;
+            if !pack.has_magic(&overlay)? {
+                return Err(RepoError::corrupt(format!("pack {}, as it arrived,", a.id), NO_MAGIC));
+            }
             let mut records = Vec::new();
             for r in pack.records() {
                 if seen.insert(r.id) && !self.odb().contains(&r.id)? {
