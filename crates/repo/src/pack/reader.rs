@@ -47,6 +47,14 @@ impl Pack {
         Ok(first == MAGIC)
     }
 
+    /// Whether payloads share bytes. No writer makes such a pack: from a small one, objects without end could be
+    /// checked, and copied one by one.
+    pub(crate) fn has_overlaps(&self) -> bool {
+        let mut ranges: Vec<(u64, u64)> = self.records.iter().map(|r| (r.offset, r.offset + r.len)).collect();
+        ranges.sort_unstable();
+        ranges.windows(2).any(|pair| pair[0].1 > pair[1].0)
+    }
+
     /// Every record, sorted by id.
     pub fn records(&self) -> &[Record] {
         &self.records

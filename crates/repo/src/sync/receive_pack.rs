@@ -120,8 +120,12 @@ impl Repo {
             let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
             let overlay = Overlay::new(self.storage.clone(), [(a.id, guest)].into_iter());
             let pack = Pack::open(&overlay, a.id)?;
+            let bad = |why| RepoError::corrupt(format!("pack {}, as it arrived,", a.id), why);
             if !pack.has_magic(&overlay)? {
-                return Err(RepoError::corrupt(format!("pack {}, as it arrived,", a.id), NO_MAGIC));
+                return Err(bad(NO_MAGIC));
+            }
+            if pack.has_overlaps() {
+                return Err(bad("its payloads overlap"));
             }
             let mut records = Vec::new();
             for r in pack.records() {
