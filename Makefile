@@ -3,12 +3,14 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test test-build test-wheel demo bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint-rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel test test-build test-wheel demo bench bench-failures bench-safety bench-serve bench-remotes \
+	bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint- \
+	rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 MDL := $(TARGET_DIR)/release/mdl
-# Test builds have no link-time optimisation: half the build time, and the wheel reuses most of the program's build.
+# Test builds have no link-time optimisation.
 TESTED := $(TARGET_DIR)/testing/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed

@@ -37,7 +37,8 @@ impl Change {
 /// The state of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to the work-tree base ([`Repo::work_tree_base`]: HEAD's version, unless another user moved it), by path.
+    /// Differences to the work-tree base ([`Repo::work_tree_base`]: HEAD's version, unless another user moved it), by
+    /// path.
     pub changes: Vec<(String, Change)>,
     /// Why some of its files cannot be committed.
     pub problems: Vec<RepoError>,

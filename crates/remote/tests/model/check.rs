@@ -1,5 +1,5 @@
-//! What holds after every step, and what is looked at now and then: versions come back bit for bit, the status is true, a check of
-//! everything finds nothing, and in a damaged copy it does.
+//! What holds after every step, and what is looked at now and then: versions come back bit for bit, the status is true,
+//! a check of everything finds nothing, and in a damaged copy it does.
 
 use crate::{
     files::{File, Files, Rng},

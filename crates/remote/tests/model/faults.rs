@@ -1,4 +1,5 @@
-//! What goes wrong at a chosen call of a storage, and a progress that lets a writer in, or stops, between two steps of a verb.
+//! What goes wrong at a chosen call of a storage, and a progress that lets a writer in, or stops, between two steps of
+//! a verb.
 
 use mdl_repo::{Progress, RepoError, Result};
 use std::{
@@ -166,7 +167,8 @@ impl Trigger {
     }
 }
 
-/// Progress that lets a writer in, or says that the work is not wanted any more, at the nth time it is told or asked something.
+/// Progress that lets a writer in, or says that the work is not wanted any more, at the nth time it is told or asked
+/// something.
 #[derive(Default)]
 pub struct Interruption {
     told: AtomicU64,

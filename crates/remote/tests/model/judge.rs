@@ -1,5 +1,5 @@
-//! Whether what a verb left is what it may have left: all of it where it was done, nothing where it was refused, and of each name
-//! and each file either where trouble cut it short.
+//! Whether what a verb left is what it may have left: all of it where it was done, nothing where it was refused, and of
+//! each name and each file either where trouble cut it short.
 
 use crate::{
     check::{Check, fail},

@@ -1,6 +1,6 @@
-//! Random histories of all verbs, with programs that write in between and faults, against a model of what must come back
-//! (docs/model-test.md). `MDL_MODEL_STEPS` says how many steps, `MDL_MODEL_SEED` which history alone, `MDL_MODEL_JOBS` how many run
-//! at once. A history that fails is made shorter by leaving steps out, and printed.
+//! Random histories of all verbs, with programs that write in between and faults, against a model of what must come
+//! back (docs/model-test.md). `MDL_MODEL_STEPS` says how many steps, `MDL_MODEL_SEED` which history alone,
+//! `MDL_MODEL_JOBS` how many run at once. A history that fails is made shorter by leaving steps out, and printed.
 
 mod check;
 mod checkouts;
@@ -129,7 +129,8 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// A reset that is cut after its files are written, and before the branch moves, leaves files of a version that nothing names.
+/// A reset that is cut after its files are written, and before the branch moves, leaves files of a version that nothing
+/// names.
 #[test]
 fn files_of_a_version_that_a_collection_took_are_told_from_files_of_a_version_that_is_there() {
     let step = |verb, trouble| Step { place: 0, verb, trouble };

@@ -81,7 +81,8 @@ pub struct Place {
     pub work: Option<Files>,
     /// The version that the files are noted to be of, which may be one that is gone.
     pub base: Option<Id>,
-    /// Whether that version's commit is gone: a move that was cut short left it without a name, and a collection took it.
+    /// Whether that version's commit is gone: a move that was cut short left it without a name, and a collection took
+    /// it.
     pub base_gone: bool,
     /// Versions whose contents must be there.
     pub alive: BTreeSet<Id>,

@@ -156,8 +156,8 @@ impl World {
         done.map(|()| at)
     }
 
-    /// A file is written to through a map, left alone until its state is remembered, and written to through the same map again. A
-    /// partial clone is given a file that its origin has and that has not come, which is then committed.
+    /// A file is written to through a map, left alone until its state is remembered, and written to through the same
+    /// map again. A partial clone is given a file that its origin has and that has not come, which is then committed.
     fn rest(&mut self, at: usize, w: &Write1) -> Check {
         if at == PARTIAL {
             self.write_unfetched();

@@ -1,5 +1,5 @@
-//! The repositories of a history on disk, the model beside each, and what is the same for every verb: trouble while it runs, and
-//! whether what is there afterwards is what may be there.
+//! The repositories of a history on disk, the model beside each, and what is the same for every verb: trouble while it
+//! runs, and whether what is there afterwards is what may be there.
 
 use crate::{
     check::{Check, fail, restore},

@@ -28,9 +28,9 @@ macro_rules! kinds {
 kinds! {
     Repository "repository", Revision "revision", Version "version", Branch "branch", Tag "tag",
     BranchOrTag "branch or tag", Commit "commit", Tree "tree", Manifest "manifest", Tensor "tensor", Blob "blob",
-    Object "object", File "file", StagedFile "staged file", StoredFile "stored file", Pack "pack", Directory "directory",
-    Checkpoint "checkpoint", Policy "policy", Setting "setting", Remote "remote", Session "session", Shard "shard",
-    Bucket "bucket", Path "path",
+    Object "object", File "file", StagedFile "staged file", StoredFile "stored file", Pack "pack",
+    Directory "directory", Checkpoint "checkpoint", Policy "policy", Setting "setting", Remote "remote",
+    Session "session", Shard "shard", Bucket "bucket", Path "path",
 }
 
 impl Missing {

@@ -1,11 +1,11 @@
 //! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and, by the policy's
 //! limits, good enough.
 //!
-//! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the repository. `model`
-//! lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds and codebooks.
-//! `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`), `trials` has it
-//! judged. `search` searches through the `families` and their parameters (`parameters`), each search pass a `search_pass` of what
-//! is known. `record` is what a commit remembers of all that.
+//! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the
+//! repository. `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds
+//! and codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`),
+//! `trials` has it judged. `search` searches through the `families` and their parameters (`parameters`), each search
+//! pass a `search_pass` of what is known. `record` is what a commit remembers of all that.
 
 mod allocate;
 mod bins;

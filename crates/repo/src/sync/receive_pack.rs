@@ -60,9 +60,9 @@ struct Fresh {
 }
 
 impl Repo {
-    /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get onto a
-    /// disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may decode
-    /// to any number.
+    /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
+    /// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
+    /// decode to any number.
     ///
     /// # Errors
     /// As `receive_pack`; `UnsafePath`; more bytes.

@@ -1,5 +1,5 @@
-//! Streamed files: `stream_files` gives the bytes that `restore` writes, for files of every make, and never ends well on wrong
-//! bytes.
+//! Streamed files: `stream_files` gives the bytes that `restore` writes, for files of every make, and never ends well
+//! on wrong bytes.
 
 use crate::support::{Noise, safetensors};
 use mdl_codec::CpuEngine;
