@@ -45,6 +45,7 @@ use crate::{
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
 pub use crate::layers::Rates;
@@ -107,7 +108,13 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(problem::Problem::internal)?;
     let served = runtime.block_on(async {
-        tokio::spawn(signals(app.clone()));
+        // Listened to before anything is served: a signal that comes earlier ends the process as it would any other.
+        // In between, tokio would take it and tell no task.
+        let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let [Ok(terminate), Ok(interrupt)] = signals else {
+            return Err(problem::Problem::internal("signals cannot be listened to"));
+        };
+        tokio::spawn(stop_on_signals(app.clone(), terminate, interrupt));
         serve(app, ready).await
     });
     // Blocking work that does not notice the shutdown is cut off: commits are crash-safe, so this loses nothing.
@@ -115,16 +122,11 @@ pub fn run(
     served
 }
 
-async fn signals(app: App) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        tracing::warn!("signals cannot be listened to");
-        return;
-    };
+async fn stop_on_signals(app: App, mut terminate: Signal, mut interrupt: Signal) {
     for again in [false, true] {
         tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
         if again {
             std::process::exit(130);

@@ -289,6 +289,12 @@ def test_it_says_so_when_it_runs_as_root(root: Path) -> None:
         assert ("runs as root" in logged(server)) == (os.getuid() == 0)
 
 
+def test_a_signal_is_heeded_from_the_first_moment_on(root: Path) -> None:
+    for _ in range(20):
+        server = Server(root).start()
+        assert server.stop() == 0, "it stops by itself, in order"
+
+
 # The sandbox
 
 

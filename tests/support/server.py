@@ -50,7 +50,7 @@ class Server:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        assert self.stop() == 0, f"the server ended badly\n{self.log and self.log.read_text()}"
 
     def start(self) -> Server:
         """Starts it and waits until it accepts connections."""
