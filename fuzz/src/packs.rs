@@ -162,6 +162,6 @@ fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> O
         logical,
     };
     pack.add(object, data).ok()?;
-    pack.finish(&repo.write_lock().ok()?).ok()?;
+    pack.finish(|_| Ok(())).ok()?;
     Some((repo, parsed.shape))
 }

@@ -43,7 +43,9 @@ pub fn receive(data: &[u8]) {
             Kind::Tensor => repo.odb().tensor(&record.id).and_then(|t| t.read()).map(drop),
             kind => repo.odb().read(&record.id, kind).map(drop),
         };
-        assert!(read.is_ok(), "taken in and not readable: {read:?}");
+        // Of an object that was here before a record is passed over, whatever kind it claims.
+        let was_here = || repo::open(&repo::storage(&repo::small().values)).and_then(|r| r.odb().contains(&record.id));
+        assert!(read.is_ok() || was_here().expect("the small repository"), "taken in and not readable: {read:?}");
     }
 }
 

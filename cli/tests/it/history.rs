@@ -26,7 +26,7 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();
     pack.add(object, &raw).unwrap();
     let held = repo.write_lock().unwrap();
-    pack.finish(&held).unwrap();
+    pack.finish(|id| held.check_publishable(id)).unwrap();
     let name = RefName::branch(branch).unwrap();
     let old = repo.refs().get(&name).unwrap();
     repo.refs().update(&held, &name, old, Some(id), &commit.author, "test").unwrap();

@@ -42,7 +42,7 @@ fn plant(s: &Sandbox, name: &str) {
     let commit = Commit { tree, message: "planted".to_owned(), ..main };
     let id = add(&mut pack, Kind::Commit, &commit.encode());
     let held = repo.write_lock().unwrap();
-    pack.finish(&held).unwrap();
+    pack.finish(|id| held.check_publishable(id)).unwrap();
     let branch = RefName::branch("old").unwrap();
     let before = repo.refs().get(&branch).unwrap();
     repo.refs().update(&held, &branch, before, Some(id), &commit.author, "test").unwrap();

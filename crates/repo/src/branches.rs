@@ -1,14 +1,15 @@
 //! Branches, tags, reset and merge: ref updates without new files.
 
 use crate::{
-    Missing, RepoError, Result,
     checkout::{CheckedOut, CheckoutOptions},
-    progress::Progress,
-    refs::{Head, RefName, check_ref_name},
     repo::Repo,
-    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind, Tag};
+use mdl_store::{
+    Missing, Progress, RepoError, Result,
+    refs::{Head, RefName, check_ref_name},
+    transaction::WriteTransaction,
+};
 
 /// What a merge did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +39,14 @@ impl Repo {
         let full = RefName::branch(name)?;
         let held = self.hold(at)?;
         self.refuse_pruned(at)?;
-        let old = self.refs.get(&full)?;
+        let old = self.refs().get(&full)?;
         if old.is_some() && !force {
             return Err(RepoError::user(format!("branch {name} exists"), "choose another name, or pass --force"));
         }
-        if force && self.refs.head()? == Head::Branch(name.to_owned()) {
+        if force && self.refs().head()? == Head::Branch(name.to_owned()) {
             return Err(RepoError::user(format!("you are on branch {name}"), "use `mdl reset` to move it"));
         }
-        self.refs.update(&held, &full, old, Some(*at), &self.config.signature(), "branch: created")
+        self.refs().update(&held, &full, old, Some(*at), &self.config.signature(), "branch: created")
     }
 
     /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns its last commit
@@ -60,8 +61,8 @@ impl Repo {
         let full = RefName::branch(name).map_err(|_| missing())?;
         // A collector that shortens the log at the same time would lose the line of the deletion.
         let held = self.write_lock()?;
-        let id = self.refs.get(&full)?.ok_or_else(missing)?;
-        if self.refs.head()? == Head::Branch(name.to_owned()) {
+        let id = self.refs().get(&full)?.ok_or_else(missing)?;
+        if self.refs().head()? == Head::Branch(name.to_owned()) {
             return Err(RepoError::user(format!("you are on branch {name}"), "switch to another branch first"));
         }
         if !force && !self.reached_by_others(&full, &id)? {
@@ -70,18 +71,18 @@ impl Repo {
                 "pass -D to delete it all the same",
             ));
         }
-        self.refs.update(&held, &full, Some(id), None, &self.config.signature(), "branch: deleted")?;
+        self.refs().update(&held, &full, Some(id), None, &self.config.signature(), "branch: deleted")?;
         Ok(id)
     }
 
     fn reached_by_others(&self, full: &str, id: &Id) -> Result<bool> {
         let mut starts = Vec::new();
-        for (name, at) in self.refs.list("refs/")? {
+        for (name, at) in self.refs().list("refs/")? {
             if format!("refs/{name}") != full {
                 starts.push(self.peel(&at)?);
             }
         }
-        if let Head::Detached(at) = self.refs.head()? {
+        if let Head::Detached(at) = self.refs().head()? {
             starts.push(at);
         }
         for step in self.history(&starts)? {
@@ -100,30 +101,30 @@ impl Repo {
         let _lock = self.lock_work_tree(progress)?;
         let who = self.config.signature();
         let held = self.write_lock()?;
-        let head = self.refs.head()?;
+        let head = self.refs().head()?;
         let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
         let missing = || RepoError::not_found(Missing::Branch, old);
         let full = RefName::branch(old).map_err(|_| missing())?;
         let message = format!("branch: renamed {old} to {new}");
-        match self.refs.get(&full)? {
+        match self.refs().get(&full)? {
             Some(id) => {
                 self.create_branch(new, &id, false)?;
                 if head == from {
-                    match self.refs.move_head(&held, &from, &to, &who, &message) {
+                    match self.refs().move_head(&held, &from, &to, &who, &message) {
                         // It has left the branch meanwhile: nothing to take along.
                         Err(RepoError::Conflict { .. }) => {}
                         moved => moved?,
                     }
                 }
-                self.refs.update(&held, &full, Some(id), None, &who, &message)
+                self.refs().update(&held, &full, Some(id), None, &who, &message)
             }
             // The branch a fresh repository is on has a name before it has a commit.
             None if head == from => {
                 // HEAD would get onto a branch whose files are not in the work tree.
-                if self.refs.get(&RefName::branch(new)?)?.is_some() {
+                if self.refs().get(&RefName::branch(new)?)?.is_some() {
                     return Err(RepoError::user(format!("branch {new} exists"), "choose another name"));
                 }
-                self.refs.move_head(&held, &from, &to, &who, &message)
+                self.refs().move_head(&held, &from, &to, &who, &message)
             }
             None => Err(missing()),
         }
@@ -135,13 +136,13 @@ impl Repo {
     /// A bad name; it exists and `force` is not given; an I/O error.
     pub fn create_tag(&self, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
         let full = RefName::tag(name)?;
-        let old = self.refs.get(&full)?;
+        let old = self.refs().get(&full)?;
         if old.is_some() && !force {
             return Err(RepoError::user(format!("tag {name} exists"), "choose another name, or pass --force"));
         }
         let who = self.config.signature();
         let transaction = WriteTransaction::begin(self)?;
-        self.odb.need(at, Missing::Commit)?;
+        self.odb().need(at, Missing::Commit)?;
         self.refuse_pruned(at)?;
         let id = match message {
             None => *at,
@@ -162,7 +163,7 @@ impl Repo {
     pub fn store_tag(&self, tag: &Tag) -> Result<Id> {
         check_ref_name(&tag.name)?;
         let transaction = WriteTransaction::begin(self)?;
-        self.odb.need(&tag.target, Missing::Commit)?;
+        self.odb().need(&tag.target, Missing::Commit)?;
         self.refuse_pruned(&tag.target)?;
         add_tag(&transaction, tag)
     }
@@ -175,8 +176,8 @@ impl Repo {
         let missing = || RepoError::not_found(Missing::Tag, name);
         let full = RefName::tag(name).map_err(|_| missing())?;
         let held = self.write_lock()?;
-        let id = self.refs.get(&full)?.ok_or_else(missing)?;
-        self.refs.update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
+        let id = self.refs().get(&full)?.ok_or_else(missing)?;
+        self.refs().update(&held, &full, Some(id), None, &self.config.signature(), "tag: deleted")?;
         Ok(id)
     }
 
@@ -188,12 +189,12 @@ impl Repo {
     pub fn reset(&self, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
         let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;
-        if self.refs.head_commit()? != Some(*commit) {
+        if self.refs().head_commit()? != Some(*commit) {
             self.refuse_pruned(commit)?;
         }
         // Before the checkout, which may take long: a commit made meanwhile must not be overridden.
-        let head = self.refs.head()?;
-        let from = self.refs.tip(&head)?;
+        let head = self.refs().head()?;
+        let from = self.refs().tip(&head)?;
         let done = if hard {
             let options = CheckoutOptions { only: Vec::new(), force: true };
             self.checkout_locked(&lock, commit, &head, &options, progress)?
@@ -205,10 +206,10 @@ impl Repo {
         match head {
             Head::Branch(name) => {
                 let full = RefName::branch(&name)?;
-                self.refs.update(&held, &full, from, Some(*commit), &who, &message)?;
+                self.refs().update(&held, &full, from, Some(*commit), &who, &message)?;
             }
             Head::Detached(_) => {
-                self.refs.move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
+                self.refs().move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
                 self.set_work_tree_base(Some(*commit));
             }
         }
@@ -223,8 +224,8 @@ impl Repo {
     pub fn merge(&self, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
         let lock = self.lock_work_tree(progress)?;
         let held = self.hold(commit)?;
-        let head = self.refs.head()?;
-        let from = self.refs.tip(&head)?;
+        let head = self.refs().head()?;
+        let from = self.refs().tip(&head)?;
         if let Some(from) = &from {
             if self.reaches(from, commit)? {
                 return Ok(Merged::UpToDate);
@@ -247,9 +248,9 @@ impl Repo {
         let message = format!("merge {label}: Fast-forward");
         match &head {
             Head::Branch(name) => {
-                self.refs.update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
+                self.refs().update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
             }
-            Head::Detached(_) => self.refs.move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
+            Head::Detached(_) => self.refs().move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
         }
         Ok(Merged::FastForward { from, to: *commit })
     }

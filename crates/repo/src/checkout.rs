@@ -7,12 +7,13 @@ mod replace;
 mod room;
 mod write;
 
-use crate::{Missing, RepoError, Result, progress::Progress, refs::Head, repo::Repo, tree::Files, work::WorkTreeLock};
+use crate::{repo::Repo, work::WorkTreeLock};
 pub use disk::check_path;
 use disk::{empties, ignores_case, on_disk, refuse_file_above, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::Read;
 use mdl_objects::{Entry, Id};
+use mdl_store::{Missing, Progress, RepoError, Result, object_db::Files, refs::Head};
 use room::need_room;
 use std::{
     collections::HashMap,
@@ -119,7 +120,7 @@ impl Repo {
             refuse_file_above(dir, rel, |_| false)?;
             let expected = match on_disk(&path, rel)? {
                 None => Expected::Absent,
-                Some(f) if !self.differs(&f, entry, &crate::Silent)? => {
+                Some(f) if !self.differs(&f, entry, &mdl_store::Silent)? => {
                     done.kept += 1;
                     continue;
                 }
@@ -178,7 +179,7 @@ impl Repo {
         let work = self.need_work()?.to_owned();
         let held = self.hold(commit)?;
         let target = self.files(commit)?;
-        let from = self.refs.head()?;
+        let from = self.refs().head()?;
         let current = match self.work_tree_base()? {
             Some(id) => self.files(&id)?,
             None => Files::new(),
@@ -195,7 +196,7 @@ impl Repo {
             let mut expected = if options.force { Expected::Anything } else { Expected::Absent };
             if let Some(f) = there {
                 // Most files of most switches are the same in both versions: ask the cheap question first.
-                if !self.differs(&f, entry, &crate::Silent)? {
+                if !self.differs(&f, entry, &mdl_store::Silent)? {
                     done.kept += 1;
                     continue;
                 }

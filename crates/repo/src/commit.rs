@@ -4,19 +4,21 @@
 //! kill between any two leaves the old version plus garbage for `gc`.
 
 use crate::{
-    RepoError, Result,
     contents::{Content, NewFile, check_names},
-    ingest::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed},
     lossy::{LossyRequest, Prepared, Quality, Trial},
-    progress::{Progress, go_on},
-    refs::{COMMITTED, HEADS, Head, RefName},
     repo::Repo,
     resume,
-    transaction::WriteTransaction,
-    tree::{Files, store},
     work::{FileState, Patience, WorkFile, WorkTreeLock, expose_writes, recall, remember, walk},
 };
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Resume, Signature, Summary};
+use mdl_store::{
+    Progress, RepoError, Result,
+    object_db::Files,
+    progress::go_on,
+    refs::{COMMITTED, HEADS, Head, RefName},
+    transaction::WriteTransaction,
+    write::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, store_trees},
+};
 use std::{
     collections::BTreeMap,
     fs,
@@ -222,11 +224,11 @@ impl Repo {
         source: &Path,
         list: &[WorkFile],
     ) -> Result<Prepared> {
-        self.odb.refresh();
+        self.odb().refresh();
         // `store` looks again; but candidates take long to make.
         let target = self.target_of(request, source)?;
         let parent = target.parent();
-        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        let commit = parent.map(|id| self.odb().commit(&id)).transpose()?;
         let parent = parent.zip(commit.as_ref());
         self.prepare(list, source, parent, request.resumed_from, lossy)
     }
@@ -268,8 +270,8 @@ impl Repo {
         }
         let relied_on = parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id));
         let mut pack = transaction.pack(relied_on)?;
-        let parent_commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
-        let old = parent_commit.as_ref().map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        let parent_commit = parent.map(|id| self.odb().commit(&id)).transpose()?;
+        let old = parent_commit.as_ref().map_or(Ok(Files::new()), |c| self.odb().files(&c.tree))?;
         if prepared.is_none() {
             // How little a reconstruction takes cannot be told from the versions before.
             self.need_room(list, parent_commit.as_ref())?;
@@ -280,7 +282,7 @@ impl Repo {
         };
         let sink = Sink::Pack(&mut pack);
         let mut ingest = Ingest {
-            odb: &self.odb,
+            odb: self.odb(),
             sink,
             policy,
             hints: prepared.map_or(&request.hints, |p| &p.hints),
@@ -293,13 +295,13 @@ impl Repo {
             refuse_other_modes(list)?;
         }
         progress.end();
-        let tree = store(&mut ingest, &files)?;
+        let tree = store_trees(&mut ingest, &files)?;
         let labelled = request.step.is_some() || request.epoch.is_some();
         let labelled = labelled || !request.metrics.is_empty() || request.allow_empty;
         // What a server notes for itself says nothing about the version.
         let labelled = labelled || request.meta.keys().any(|key| !key.starts_with(OWN));
         // Where a check found damage, the same files may be there to be stored again.
-        let labelled = labelled || self.odb.has_unreadable()?;
+        let labelled = labelled || self.odb().has_unreadable()?;
         if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {
             return Err(RepoError::user(
                 "nothing to commit: the files are what the branch holds",
@@ -320,7 +322,7 @@ impl Repo {
             report.errors(&p.errors);
         }
         let quality = prepared.map(|p| &p.quality);
-        let derive = || resume::derive(&self.odb, list, &files, quality);
+        let derive = || resume::derive(self.odb(), list, &files, quality);
         let resume = request.resume.map(|label| resume::given(label, quality)).or_else(derive);
         let made = Made { tree, parent, files: &files, report: &report, resume };
         let (commit, id) = finish(&mut ingest, request, self, &made, prepared)?;
@@ -332,8 +334,8 @@ impl Repo {
     }
 
     fn target(&self, branch: Option<&str>) -> Result<Target> {
-        let tip = |name: &str| self.refs.get(&RefName::branch(name)?);
-        match (branch, self.refs.head()?) {
+        let tip = |name: &str| self.refs().get(&RefName::branch(name)?);
+        match (branch, self.refs().head()?) {
             (None, Head::Detached(id)) => Ok(Target::Detached(id)),
             (None, Head::Branch(name)) => {
                 let tip = tip(&name)?;
@@ -341,7 +343,7 @@ impl Repo {
             }
             (Some(name), _) => {
                 let tip = tip(name)?;
-                let parent = if tip.is_some() { tip } else { self.refs.head_commit()? };
+                let parent = if tip.is_some() { tip } else { self.refs().head_commit()? };
                 Ok(Target::Branch { name: name.to_owned(), tip, parent })
             }
         }

@@ -1,12 +1,12 @@
 //! Settings: the repository's `config`, the user's own file, the environment.
 
-use crate::{
+use jiff::{Timestamp, tz::TimeZone};
+use mdl_objects::Signature;
+use mdl_store::{
     RepoError, Result,
     refs::check_ref_name,
     storage::{Key, Storage, Swap, without_forks},
 };
-use jiff::{Timestamp, tz::TimeZone};
-use mdl_objects::Signature;
 use std::{collections::BTreeMap, path::PathBuf};
 use toml::{Table, Value};
 
@@ -334,4 +334,9 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
         _ => "true or false",
     };
     Err(RepoError::usage(format!("{value:?} is no value for {key}"), format!("{wanted} is wanted, such as {example}")))
+}
+
+/// Whether the repository in a storage is partial. Settings that cannot be read say nothing of the kind.
+pub(crate) fn is_partial(storage: &dyn Storage) -> bool {
+    Config::load(storage).is_ok_and(|c| c.is_partial())
 }

@@ -1,16 +1,13 @@
 //! New files of a version: on disk, in memory, or stored before the commit.
 
-use crate::{
-    Missing, RepoError, Result,
-    ingest::{Ingest, Ingested, TensorReport},
-    lossy::Scratch,
-    odb::Odb,
-    repo::Repo,
-    source::Source,
-    work::WorkFile,
-};
+use crate::{lossy::Scratch, repo::Repo, work::WorkFile};
 use mdl_files::ReadAt;
 use mdl_objects::{Entry, Id, Mode, check_new_name};
+use mdl_store::{
+    Missing, RepoError, Result,
+    object_db::Odb,
+    write::{Ingest, Ingested, Source, TensorReport},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
@@ -246,7 +243,7 @@ impl Repo {
     /// Absent or damaged objects; an I/O error.
     pub fn stored_file(&self, entry: &Entry) -> Result<Stored> {
         let tensors = match entry.mode {
-            Mode::Manifest => self.odb.manifest(&entry.id)?.tensors.len() as u64,
+            Mode::Manifest => self.odb().manifest(&entry.id)?.tensors.len() as u64,
             _ => 0,
         };
         let (mode, id, size) = (entry.mode, entry.id, entry.size);

@@ -1,16 +1,9 @@
 //! Differences between two versions: per file, and per tensor how much moved and how far.
 
-use crate::{
-    RepoError, Result,
-    chain::TensorReader,
-    odb::Odb,
-    progress::{Progress, go_on},
-    repo::Repo,
-    status::Change,
-    values::to_f64,
-};
+use crate::{repo::Repo, status::Change};
 use mdl_codec::Dtype;
 use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef, ViewRef};
+use mdl_store::{Progress, RepoError, Result, object_db::Odb, progress::go_on, read::TensorReader, values::to_f64};
 use std::collections::BTreeMap;
 
 /// Names the operation in `Stopped` errors.
@@ -98,7 +91,7 @@ impl Repo {
             same_tensors: 0,
         };
         let tensors = |e: Option<&Entry>| -> Result<BTreeMap<String, Side>> {
-            Ok(manifest_of(&self.odb, e)?.map_or_else(BTreeMap::new, |m| sides(&m)))
+            Ok(manifest_of(self.odb(), e)?.map_or_else(BTreeMap::new, |m| sides(&m)))
         };
         let (old, new) = (tensors(before)?, tensors(after)?);
         let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();
@@ -133,7 +126,7 @@ impl Repo {
         if let (Some(a), Some(b)) = (a, b)
             && a.fits(b)
         {
-            let (a, b) = (self.odb.tensor(&a.tensor.id)?, self.odb.tensor(&b.tensor.id)?);
+            let (a, b) = (self.odb().tensor(&a.tensor.id)?, self.odb().tensor(&b.tensor.id)?);
             let sums = Sums::of(&a, &b, progress)?;
             diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
             if dtype != Dtype::Opaque {

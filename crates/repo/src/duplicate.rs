@@ -1,11 +1,13 @@
 //! Copies a repository from one storage into another: packs first, then refs.
 
 use crate::{
-    RepoError, Result, identity,
-    pack::PACK_DIR,
-    progress::Progress,
-    refs::REFS,
+    identity,
     repo::{FORMAT_KEY, Repo},
+};
+use mdl_store::{
+    Progress, RepoError, Result,
+    pack::PACK_DIR,
+    refs::REFS,
     storage::{Key, Storage, Stored},
 };
 

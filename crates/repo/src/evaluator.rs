@@ -1,6 +1,6 @@
 //! Runs the user's evaluator: a shell command that looks at a checkpoint and prints a number.
 
-use crate::Evaluator;
+use crate::lossy::Evaluator;
 use std::{
     io::Read,
     os::unix::process::CommandExt,

@@ -1,7 +1,8 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
-use crate::{Missing, RepoError, Result, repo::Repo};
+use crate::repo::Repo;
 use mdl_objects::{Commit, Id, MAX_MESSAGE};
+use mdl_store::{Missing, RepoError, Result};
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// A commit with its id.
@@ -101,7 +102,7 @@ impl Repo {
 impl History<'_> {
     fn push(&mut self, id: Id) -> Result<()> {
         if self.seen.insert(id) {
-            let commit = self.repo.odb.commit(&id)?;
+            let commit = self.repo.odb().commit(&id)?;
             self.heap.push((commit.author.time_ms, id));
             let kept = commit.said() <= MAX_MESSAGE;
             self.waiting.insert(id, kept.then_some(commit));
@@ -117,7 +118,7 @@ impl Iterator for History<'_> {
         let (_, id) = self.heap.pop()?;
         let commit = match self.waiting.remove(&id)? {
             Some(commit) => commit,
-            None => match self.repo.odb.commit(&id) {
+            None => match self.repo.odb().commit(&id) {
                 Ok(commit) => commit,
                 Err(e) => return Some(Err(e)),
             },

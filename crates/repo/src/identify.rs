@@ -1,15 +1,12 @@
 //! Computes the ids that a directory would have as a version, without storing it.
 
-use crate::{
-    RepoError, Result,
-    commit::ingest_cached,
-    ingest::{Hints, Ingest, Policy, Report, Sink},
-    progress::Progress,
-    repo::Repo,
-    tree::{Files, store},
-    work::walk,
-};
+use crate::{commit::ingest_cached, repo::Repo, work::walk};
 use mdl_objects::{Entry, Id};
+use mdl_store::{
+    Progress, RepoError, Result,
+    object_db::Files,
+    write::{Hints, Ingest, Policy, Report, Sink, store_trees},
+};
 use std::path::Path;
 
 impl Repo {
@@ -23,7 +20,7 @@ impl Repo {
         let list = walk(&source, self.config.follow_symlinks())?;
         let policy = Policy { max_depth: 0, allow_damaged: false };
         let mut ingest = Ingest {
-            odb: &self.odb,
+            odb: self.odb(),
             sink: Sink::Ids,
             policy,
             hints: &Hints::default(),
@@ -39,6 +36,6 @@ impl Repo {
             files.insert(f.rel.clone(), entry);
         }
         progress.end();
-        store(&mut ingest, &files)
+        store_trees(&mut ingest, &files)
     }
 }

@@ -1,9 +1,9 @@
 //! A repository's unique id: made once, kept in its own storage, and never sent: what a server keeps for one repository
 //! it must not show to the next one of the same name.
 
-use crate::{
+use crate::repo::{FORMAT_KEY, Repo};
+use mdl_store::{
     RepoError, Result,
-    repo::{FORMAT_KEY, Repo},
     storage::{Key, Storage, Swap},
 };
 use std::{fmt, fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
@@ -109,7 +109,7 @@ impl Repo {
         }
         let derived = self.dir().and_then(Identity::of_directory);
         let first = derived.map_or_else(Identity::random, Ok)?;
-        let found = match (load(&*self.storage, first), derived) {
+        let found = match (load(self.storage(), first), derived) {
             (Err(e), Some(derived)) if is_refused(&e) => derived,
             (found, _) => found?,
         };
@@ -122,7 +122,7 @@ impl Repo {
     /// An I/O error.
     pub(crate) fn derive_identity(&self) -> Result<()> {
         let derived = self.dir().and_then(Identity::of_directory);
-        if let (None, Some(derived)) = (self.storage.get(&KEY)?, derived) {
+        if let (None, Some(derived)) = (self.storage().get(&KEY)?, derived) {
             self.identity.get_or_init(|| derived);
         }
         Ok(())
@@ -132,8 +132,8 @@ impl Repo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::MemoryStorage;
     use mdl_codec::CpuEngine;
+    use mdl_store::storage::MemoryStorage;
     use std::{fs, sync::Arc};
 
     fn open(path: &Path) -> Repo {

@@ -1,7 +1,6 @@
 //! The repository: storage, packs, refs, index, transactions, checkout, compaction, garbage collection, fsck.
 
 mod branches;
-mod chain;
 mod checkout;
 mod commit;
 mod compact;
@@ -10,87 +9,65 @@ mod config;
 mod contents;
 mod diff;
 mod duplicate;
-mod elements;
-mod error;
 mod evaluator;
 mod fsck;
 mod gc;
-mod guard;
 mod history;
 mod identify;
 mod identity;
-mod index;
-mod ingest;
 mod listing;
 mod lossy;
 mod metrics;
 mod move_ref;
-mod odb;
-pub mod pack;
-mod payload;
-mod progress;
-mod range;
-mod reach;
-mod refs;
 mod repo;
-mod restore;
 mod resume;
 mod retention;
 mod revision;
 mod room;
 mod shards;
-mod source;
 mod stage;
 mod stats;
 mod status;
-pub mod storage;
-mod stream_files;
 pub mod sync;
-mod tensor;
-mod transaction;
-mod tree;
-mod values;
 mod verify;
 mod work;
 mod work_tree_base;
 
 pub use branches::Merged;
-pub use chain::TensorReader;
 pub use checkout::{CheckedOut, CheckoutOptions, check_path};
 pub use commit::{CommitRequest, Committed};
 pub use compact::{CompactOptions, CompactReport};
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
 pub use contents::{Content, NewFile, Stored};
 pub use diff::{FileDiff, TensorDiff};
-pub use elements::{Axis, Elements, Slice, most_shown, npy_header, safetensors_header, shape_of};
-pub use error::{ErrorKind, Missing, RepoError, Result};
 pub use evaluator::CommandEvaluator;
 pub use fsck::{Affected, FsckReport, Problem};
 pub use gc::{GcOptions, GcReport};
-pub use guard::WriteGuard;
 pub use history::{History, Listed, Step};
 pub use identity::Identity;
-pub use index::Digests;
-pub use ingest::{Hints, Report, TensorReport};
 pub use listing::{StoredTensor, format_name};
 pub use lossy::{
     BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, StoredPolicy,
     TensorTreatment, Trial,
 };
-pub use odb::{Location, Odb, Promisor};
-pub use progress::{Progress, Silent};
-pub use refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name};
 pub use repo::{DIR, Repo};
-pub use restore::WriteAt;
 pub use retention::{
     BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
 };
 pub use shards::{JoinRequest, Session, Shard, ShardRequest};
-pub use source::Source;
 pub use stats::{BranchStats, NameStats, Stats, TensorStats};
 pub use status::{Change, Survey};
-pub use tensor::TensorHeader;
-pub use tree::Files;
-pub use values::to_f64;
 pub use verify::{Difference, Verified};
 pub use work::{FileState, WorkTreeLock, remove as removal};
+
+pub use mdl_store::{
+    ErrorKind, Missing, Progress, RepoError, Result, Silent, Store,
+    lock::WriteGuard,
+    object_db::{Digests, Files, Location, Odb, Promisor},
+    pack::{self, TensorHeader},
+    read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
+    refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
+    storage,
+    values::to_f64,
+    write::{Hints, Report, Source, TensorReport},
+};

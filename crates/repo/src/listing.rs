@@ -1,8 +1,9 @@
 //! How the tensors of a file are stored, for listings.
 
-use crate::{Result, chain::TensorReader, repo::Repo};
+use crate::repo::Repo;
 use mdl_files::Format;
 use mdl_objects::{Kind, Manifest, TensorRef};
+use mdl_store::{Result, read::TensorReader};
 use serde::Serialize;
 use std::ops::Range;
 
@@ -66,8 +67,8 @@ impl Repo {
     }
 
     fn stored_tensor(&self, t: &TensorRef, name: String) -> Result<StoredTensor> {
-        let record = self.odb.find(&t.id, Kind::Tensor)?.record;
-        let reader = self.odb.tensor(&t.id)?;
+        let record = self.odb().find(&t.id, Kind::Tensor)?.record;
+        let reader = self.odb().tensor(&t.id)?;
         Ok(StoredTensor {
             storage: name != t.name,
             name,

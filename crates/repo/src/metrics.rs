@@ -1,6 +1,6 @@
 //! Metric selectors in revisions: `@best`, `@worst`, `@min`, `@max`.
 
-use crate::{RepoError, Result};
+use mdl_store::{RepoError, Result};
 
 /// Words in names of metrics that are better when lower. A few are looked for anywhere in a name; short ones would be
 /// found in other words ("fid" in "confidence").

@@ -1,11 +1,11 @@
 //! Moves one ref by its full name, as a remote client asks for it.
 
-use crate::{
+use crate::repo::Repo;
+use mdl_objects::{Id, Kind, Signature};
+use mdl_store::{
     Missing, RepoError, Result,
     refs::{HEADS, Head, RefName, TAGS, check_ref_name},
-    repo::Repo,
 };
-use mdl_objects::{Id, Kind, Signature};
 
 impl Repo {
     /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it is where it is
@@ -30,7 +30,7 @@ impl Repo {
         })?)?;
         // HEAD must not get onto a branch between the look and its deletion.
         let _lock = match new {
-            None => Some(self.lock_work_tree(&crate::Silent)?),
+            None => Some(self.lock_work_tree(&mdl_store::Silent)?),
             Some(_) => None,
         };
         let full = RefName::parse(name)?;
@@ -40,7 +40,7 @@ impl Repo {
             None => self.write_lock()?,
         };
         // Before anything is logged; the swap itself looks again.
-        let (name, found) = (name.to_owned(), self.refs.get(&full)?);
+        let (name, found) = (name.to_owned(), self.refs().get(&full)?);
         if found != expected {
             return Err(RepoError::Conflict { name, expected, found });
         }
@@ -50,18 +50,18 @@ impl Repo {
             None => self.check_deletion(branch)?,
         }
         let who = self.config.moved_by(who.as_ref());
-        self.refs.update(&held, &full, expected, new, &who, message)
+        self.refs().update(&held, &full, expected, new, &who, message)
     }
 
     fn check_target(&self, id: &Id, of_branch: bool) -> Result<()> {
-        let kind_of = |id: &Id| Ok::<_, RepoError>(self.odb.need(id, Missing::Commit)?.record.kind);
+        let kind_of = |id: &Id| Ok::<_, RepoError>(self.odb().need(id, Missing::Commit)?.record.kind);
         let refuse = |id: &Id, kind: Kind| {
             let message = format!("{} is a {kind}, not a commit", id.short());
             Err(RepoError::user(message, "name a commit"))
         };
         let commit = match kind_of(id)? {
             Kind::Commit => *id,
-            Kind::Tag if !of_branch => self.odb.tag(id)?.target,
+            Kind::Tag if !of_branch => self.odb().tag(id)?.target,
             kind => return refuse(id, kind),
         };
         match kind_of(&commit)? {
@@ -71,7 +71,7 @@ impl Repo {
     }
 
     fn check_deletion(&self, branch: Option<&str>) -> Result<()> {
-        match (self.refs.head()?, branch) {
+        match (self.refs().head()?, branch) {
             (Head::Branch(head), Some(branch)) if head == branch => Err(RepoError::user(
                 format!("HEAD is on branch {branch}"),
                 "it is the branch that everything starts from: delete another one",

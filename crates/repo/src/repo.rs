@@ -1,16 +1,20 @@
 //! The `Repo` handle: finds, makes and opens a repository.
 
 use crate::{
-    Missing, RepoError, Result,
     config::{Config, Remote},
-    identity::{self, Identity},
-    odb::{Odb, Promisor},
+    identity,
+    identity::Identity,
+};
+use mdl_codec::Engine;
+use mdl_store::{
+    Missing, RepoError, Result, Store,
+    object_db::{Odb, Promisor},
     refs::{HEADS, Refs, WorkTreeBase},
     storage::{Key, LocalStorage, Storage},
 };
-use mdl_codec::Engine;
 use std::{
     fs,
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -25,9 +29,7 @@ const FORMAT: &[u8] = b"mdl repository 1\n";
 /// A repository.
 #[derive(Debug)]
 pub struct Repo {
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) odb: Odb,
-    pub(crate) refs: Refs,
+    store: Store,
     pub(crate) config: Config,
     /// Read on first use.
     pub(crate) identity: OnceLock<Identity>,
@@ -45,6 +47,20 @@ fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
     storage.put(&FORMAT_KEY, FORMAT)
 }
 
+impl Deref for Repo {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl DerefMut for Repo {
+    fn deref_mut(&mut self) -> &mut Store {
+        &mut self.store
+    }
+}
+
 impl Repo {
     /// Makes a repository in `path/.mdl` (or, bare, in `path` itself); one that exists is opened and left as it is.
     /// Returns whether it was made.
@@ -52,7 +68,7 @@ impl Repo {
     /// # Errors
     /// An I/O error; a repository of a newer format.
     pub fn init(path: &Path, bare: bool, branch: &str, engine: Arc<dyn Engine>) -> Result<(Repo, bool)> {
-        crate::refs::check_ref_name(branch)?;
+        mdl_store::refs::check_ref_name(branch)?;
         let dir = if bare { path.to_owned() } else { path.join(DIR) };
         fs::create_dir_all(&dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
         let storage = LocalStorage::new(&dir);
@@ -156,7 +172,14 @@ impl Repo {
         odb.set_partial(config.is_partial());
         let mut refs = Refs::new(storage.clone());
         refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| WorkTreeBase::new(d.join(BASE))));
-        Ok(Repo { refs, storage, odb, config, identity: OnceLock::new(), waits_for_room: true, dir, work })
+        Ok(Repo {
+            store: Store::new(storage, odb, refs),
+            config,
+            identity: OnceLock::new(),
+            waits_for_room: true,
+            dir,
+            work,
+        })
     }
 
     /// Makes a repository in an empty storage.
@@ -194,7 +217,7 @@ impl Repo {
     /// # Errors
     /// The name could be no ref's.
     pub fn holding_head_by(mut self, name: &str) -> Result<Repo> {
-        self.refs.hold_head_by(name)?;
+        self.refs_mut().hold_head_by(name)?;
         Ok(self)
     }
 
@@ -204,7 +227,7 @@ impl Repo {
     pub fn from_elsewhere(mut self) -> Repo {
         self.work = None;
         self.waits_for_room = false;
-        self.refs.note_moves(None);
+        self.refs_mut().note_moves(None);
         self
     }
 
@@ -218,30 +241,15 @@ impl Repo {
     /// Does without the index for good (see [`Odb::forgo_index`]).
     #[must_use]
     pub fn without_index(mut self) -> Repo {
-        self.odb.forgo_index();
+        self.odb_mut().forgo_index();
         self
     }
 
     /// Sets the promisor from which missing objects of this partial repository are fetched when needed.
     #[must_use]
     pub fn with_promisor(mut self, supplier: Arc<dyn Promisor>) -> Repo {
-        self.odb.supply_from(supplier);
+        self.odb_mut().supply_from(supplier);
         self
-    }
-
-    /// The objects.
-    pub fn odb(&self) -> &Odb {
-        &self.odb
-    }
-
-    /// The refs.
-    pub fn refs(&self) -> &Refs {
-        &self.refs
-    }
-
-    /// The storage below.
-    pub fn storage(&self) -> &dyn Storage {
-        &*self.storage
     }
 
     /// The settings.
@@ -254,7 +262,7 @@ impl Repo {
     /// # Errors
     /// As [`Config::load`].
     pub fn stored_config(&self) -> Result<Config> {
-        Config::load(&*self.storage)
+        Config::load(self.storage())
     }
 
     /// Changes a setting of the repository.
@@ -262,7 +270,7 @@ impl Repo {
     /// # Errors
     /// As [`Config::set`].
     pub fn set_config(&mut self, key: &str, value: Option<&str>) -> Result<()> {
-        self.config.set(&*self.storage, key, value)
+        self.config.set(self.store.storage(), key, value)
     }
 
     /// Adds (or with `None` removes) a remote.
@@ -278,8 +286,9 @@ impl Repo {
     /// # Errors
     /// As [`Config::change_remote`].
     pub fn change_remote(&mut self, name: &str, f: &dyn Fn(Option<Remote>) -> Result<Option<Remote>>) -> Result<()> {
-        self.config.change_remote(&*self.storage, name, f)?;
-        self.odb.set_partial(self.config.is_partial());
+        self.config.change_remote(self.store.storage(), name, f)?;
+        let partial = self.config.is_partial();
+        self.odb_mut().set_partial(partial);
         Ok(())
     }
 
@@ -288,9 +297,9 @@ impl Repo {
     /// # Errors
     /// Damaged refs; an I/O error.
     pub fn head_branch(&self) -> Result<Option<String>> {
-        Ok(match self.refs.head()? {
-            crate::refs::Head::Branch(b) => Some(format!("{HEADS}{b}")),
-            crate::refs::Head::Detached(_) => None,
+        Ok(match self.refs().head()? {
+            mdl_store::refs::Head::Branch(b) => Some(format!("{HEADS}{b}")),
+            mdl_store::refs::Head::Detached(_) => None,
         })
     }
 }

@@ -9,12 +9,11 @@
 use crate::{
     contents::{Content, NewFile},
     lossy::Quality,
-    odb::Odb,
-    tree::Files,
 };
 use mdl_codec::quant::moments::moment_of;
 use mdl_files::{FileSource, scan};
 use mdl_objects::{Entry, Kind, Mode, Resume};
+use mdl_store::object_db::{Files, Odb};
 use std::path::Path;
 
 /// Endings of files that hold state; an `optimizer.yaml` says how it was set up.

@@ -1,12 +1,12 @@
 //! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
 //! `main@best(loss)`).
 
-use crate::{
-    Missing, RepoError, Result, metrics,
-    refs::{HEADS, Head, REMOTES, RefName, TAGS},
-    repo::Repo,
-};
+use crate::{metrics, repo::Repo};
 use mdl_objects::{Commit, Id, Kind};
+use mdl_store::{
+    Missing, RepoError, Result,
+    refs::{HEADS, Head, REMOTES, RefName, TAGS},
+};
 use std::iter;
 
 /// Commits that a walk for a step or a best metric looks at.
@@ -93,7 +93,7 @@ impl Repo {
     }
 
     fn parent(&self, rev: &str, id: &Id, n: usize) -> Result<Id> {
-        let commit = self.odb.commit(id)?;
+        let commit = self.odb().commit(id)?;
         let missing =
             || RepoError::not_found(Missing::Revision, format!("{rev} (commit {} has no such parent)", id.short()));
         commit.parents.get(n - 1).copied().ok_or_else(missing)
@@ -102,7 +102,7 @@ impl Repo {
     fn reflog_commit(&self, name: &str, n: usize) -> Result<Id> {
         // A deleted ref has a log by its full name; an invalid name is answered as one without moves.
         let full = self.full_ref(name)?.or_else(|| RefName::parse(name).ok());
-        let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs.reflog(&full))?;
+        let log = full.map_or_else(|| Ok(Vec::new()), |full| self.refs().reflog(&full))?;
         let missing =
             || RepoError::not_found(Missing::Revision, format!("{name}@{{{n}}} (the reflog has {} moves)", log.len()));
         let id = match n {
@@ -122,7 +122,7 @@ impl Repo {
         }
         let named = [HEADS, TAGS, REMOTES].map(|prefix| RefName::parse(&format!("{prefix}{name}")));
         for full in iter::once(RefName::parse(name)).chain(named).flatten() {
-            if self.refs.get(&full)?.is_some() {
+            if self.refs().get(&full)?.is_some() {
                 return Ok(Some(full));
             }
         }
@@ -131,17 +131,17 @@ impl Repo {
 
     fn resolve_name(&self, name: &str) -> Result<Id> {
         if name == "HEAD" {
-            return match self.refs.head_commit()? {
+            return match self.refs().head_commit()? {
                 Some(id) => Ok(id),
                 None => Err(RepoError::not_found(Missing::Version, "HEAD (its branch has no commits yet)")),
             };
         }
         if let Some(full) = self.full_ref(name)?
-            && let Some(id) = self.refs.get(&full)?
+            && let Some(id) = self.refs().get(&full)?
         {
             return self.peel(&id);
         }
-        if self.refs.head()? == Head::Branch(name.to_owned()) {
+        if self.refs().head()? == Head::Branch(name.to_owned()) {
             let why = format!("{name} (the branch has no commits yet)");
             return Err(RepoError::not_found(Missing::Version, why));
         }
@@ -161,7 +161,7 @@ impl Repo {
             let why = format!("{name} (an id wants at least {MIN_DIGITS} digits)");
             return Err(RepoError::not_found(Missing::Revision, why));
         }
-        let found = self.odb.ids_with_prefix(digits, 64)?;
+        let found = self.odb().ids_with_prefix(digits, 64)?;
         let mut commits: Vec<Id> = Vec::new();
         for (id, kind) in &found {
             if matches!(kind, Kind::Commit | Kind::Tag) {
@@ -185,9 +185,9 @@ impl Repo {
     /// # Errors
     /// Absent, or another kind of object; an I/O error.
     pub fn peel(&self, id: &Id) -> Result<Id> {
-        match self.odb.need(id, Missing::Commit)?.record.kind {
+        match self.odb().need(id, Missing::Commit)?.record.kind {
             Kind::Commit => Ok(*id),
-            Kind::Tag => Ok(self.odb.tag(id)?.target),
+            Kind::Tag => Ok(self.odb().tag(id)?.target),
             kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
         }
     }
@@ -212,7 +212,7 @@ impl Repo {
         let mut next = Some(from);
         for _ in 0..MAX_WALK {
             let Some(id) = next else { break };
-            let commit = self.odb.commit(&id)?;
+            let commit = self.odb().commit(&id)?;
             if let Some(s) = score(&commit)
                 && best.is_none_or(|(b, _)| s < b)
             {

@@ -1,14 +1,13 @@
 //! Disk space: looked for before files are stored, and waited for where `commit.on_full` says so.
 
 use crate::{
-    RepoError, Result,
     config::OnFull,
     contents::{Content, NewFile},
-    progress::Progress,
     repo::Repo,
     work::{FileState, recall},
 };
 use mdl_objects::{Commit, Summary};
+use mdl_store::{Progress, RepoError, Result};
 use std::{
     thread,
     time::{Duration, Instant},
@@ -70,7 +69,7 @@ impl Repo {
     /// # Errors
     /// An I/O error.
     pub fn room(&self) -> Result<Option<u64>> {
-        self.storage.room()
+        self.storage().room()
     }
 
     /// Looks whether there is room for files that come after a version, as far as can be told.
@@ -78,7 +77,7 @@ impl Repo {
     /// # Errors
     /// `NoRoom`; a file cannot be looked at; an I/O error.
     pub(crate) fn need_room(&self, files: &[NewFile], parent: Option<&Commit>) -> Result<()> {
-        let Some(free) = self.storage.room()? else {
+        let Some(free) = self.storage().room()? else {
             return Ok(());
         };
         let wanted = least(self.new_bytes(files)?, parent.map(|c| (&c.summary, c.parents.is_empty())));
@@ -113,7 +112,7 @@ impl Repo {
         files.iter().try_fold(0_u64, |sum, file| {
             let is_new = match &file.content {
                 Content::Stored(_) => false,
-                Content::Disk(path) => recall(&self.odb, path, &FileState::of(path)?).is_none(),
+                Content::Disk(path) => recall(self.odb(), path, &FileState::of(path)?).is_none(),
                 Content::Memory(_) => true,
             };
             Ok(if is_new { sum.saturating_add(file.size()?) } else { sum })

@@ -1,19 +1,21 @@
 //! Stores files ahead of their commit: each rank of a sharded save puts its own, one of them joins all into a version.
 
 use crate::{
-    ErrorKind, Result,
     commit::ingest_file,
     contents::{NewFile, Stored, check_names},
-    ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
-    progress::{Progress, go_on},
-    reach::Root,
     repo::Repo,
     shards::{open, seal},
-    storage::{Prefix, Storage},
-    transaction::WriteTransaction,
-    tree::Files,
 };
 use mdl_objects::Id;
+use mdl_store::{
+    ErrorKind, Progress, Result,
+    object_db::Files,
+    progress::go_on,
+    reachability::Root,
+    storage::{Prefix, Storage},
+    transaction::WriteTransaction,
+    write::{Hints, Ingest, Policy, Report, STORING, Sink},
+};
 use std::time::SystemTime;
 
 /// Prefix of the notes of objects kept for the time of grace.
@@ -34,14 +36,14 @@ impl Repo {
     fn stage_once(&self, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
         let transaction = WriteTransaction::begin(self)?;
         let parent = self.parent_of(branch)?;
-        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        let commit = parent.map(|id| self.odb().commit(&id)).transpose()?;
         self.need_room(files, commit.as_ref())?;
-        let old = commit.map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        let old = commit.map_or(Ok(Files::new()), |c| self.odb().files(&c.tree))?;
         let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
         let hints = Hints::default();
         let mut ingest = Ingest {
-            odb: &self.odb,
+            odb: self.odb(),
             sink: Sink::Pack(&mut pack),
             policy: Policy { max_depth: self.config.max_depth(), allow_damaged: false },
             hints: &hints,

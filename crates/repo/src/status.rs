@@ -1,15 +1,16 @@
 //! Differences between the work tree and a version.
 
 use crate::{
-    RepoError, Result,
     commit::ingest_cached,
-    ingest::{Hints, Ingest, Policy, Report, Sink},
-    progress::Progress,
     repo::Repo,
-    tree::Files,
     work::{WorkFile, survey},
 };
 use mdl_objects::Entry;
+use mdl_store::{
+    Progress, RepoError, Result,
+    object_db::Files,
+    write::{Hints, Ingest, Policy, Report, Sink},
+};
 use std::path::Path;
 
 /// How a file differs.
@@ -89,7 +90,7 @@ impl Repo {
         let policy = Policy { max_depth: 0, allow_damaged: true };
         let sink = Sink::Ids;
         let mut ingest =
-            Ingest { odb: &self.odb, sink, policy, hints: &Hints::default(), progress, report: Report::default() };
+            Ingest { odb: self.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };
         let found = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
         Ok((found.mode, found.id) != (e.mode, e.id))
     }

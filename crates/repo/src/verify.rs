@@ -1,8 +1,9 @@
 //! Compares a file on disk with a version of it, byte for byte.
 
-use crate::{Missing, RepoError, Result, progress::Progress, repo::Repo, restore::WriteAt};
+use crate::repo::Repo;
 use mdl_files::{FileSource, ReadAt};
 use mdl_objects::{Entry, Id};
+use mdl_store::{Missing, Progress, RepoError, Result, read::WriteAt};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -77,7 +78,7 @@ impl Repo {
         }
         progress.begin("comparing", entry.size);
         let compare = Compare { source: &source, path, first: AtomicU64::new(u64::MAX) };
-        self.odb.restore(entry, &compare, progress)?;
+        self.odb().restore(entry, &compare, progress)?;
         progress.end();
         let first = compare.first.into_inner();
         verified.difference = (first != u64::MAX).then_some(Difference::Byte(first));

@@ -4,12 +4,12 @@
 //! Without this, a commit made from a work tree after another user's push to its branch would silently put the old
 //! contents back on top.
 
-use crate::{
+use crate::repo::Repo;
+use mdl_objects::Id;
+use mdl_store::{
     RepoError, Result,
     refs::{HEADS, Head},
-    repo::Repo,
 };
-use mdl_objects::Id;
 use std::{fs, path::Path};
 
 impl Repo {
@@ -18,8 +18,8 @@ impl Repo {
     /// # Errors
     /// Damaged refs; an I/O error.
     pub fn work_tree_base(&self) -> Result<Option<Id>> {
-        let tip = self.refs.head_commit()?;
-        let Some(seen) = self.refs.work_tree_base().and_then(|seen| seen.read()) else {
+        let tip = self.refs().head_commit()?;
+        let Some(seen) = self.refs().work_tree_base().and_then(|seen| seen.read()) else {
             return Ok(tip);
         };
         if seen.contains(&tip) {
@@ -27,7 +27,7 @@ impl Repo {
         }
         match seen.first().copied().flatten() {
             // If the base was deleted meanwhile, its files can be compared with nothing.
-            Some(base) if self.odb.has(&base)? => Ok(Some(base)),
+            Some(base) if self.odb().has(&base)? => Ok(Some(base)),
             Some(_) => Ok(tip),
             None => Ok(None),
         }
@@ -40,7 +40,7 @@ impl Repo {
 
     /// Notes that the work tree's files are now those of a version.
     pub(crate) fn set_work_tree_base(&self, version: Option<Id>) {
-        self.refs.work_tree_base().inspect(|seen| seen.end(version));
+        self.refs().work_tree_base().inspect(|seen| seen.end(version));
     }
 
     /// Refuses to go on from HEAD where another user moved its branch.
@@ -48,9 +48,9 @@ impl Repo {
     /// # Errors
     /// `FilesOfAnother`; damaged refs; an I/O error.
     pub fn refuse_moved(&self) -> Result<()> {
-        let head = self.refs.head()?;
-        let tip = self.refs.tip(&head)?;
-        let seen = self.refs.work_tree_base().and_then(|seen| seen.read());
+        let head = self.refs().head()?;
+        let tip = self.refs().tip(&head)?;
+        let seen = self.refs().work_tree_base().and_then(|seen| seen.read());
         match seen {
             Some(seen) if !seen.contains(&tip) => Err(RepoError::FilesOfAnother {
                 name: match head {

@@ -51,7 +51,7 @@ fn many(repo: &Repo) -> Vec<Id> {
         ids.push(id);
     }
     let held = repo.write_lock().expect("a lock");
-    let info = pack.finish(&held).expect("a pack");
+    let info = pack.finish(|id| held.check_publishable(id)).expect("a pack");
     repo.odb().note_pack(info).expect("noted");
     ids
 }

@@ -1,6 +1,7 @@
 //! Paths of a version's files on disk, and what is there now.
 
-use crate::{RepoError, Result, restore::Temporary, tree::Files, work::WorkFile};
+use crate::work::WorkFile;
+use mdl_store::{RepoError, Result, object_db::Files, read::restore::Temporary};
 use std::{
     collections::HashMap,
     fs, io,

@@ -1,13 +1,12 @@
 //! Moves HEAD, after a checkout or without one.
 
-use crate::{
-    RepoError, Result,
-    guard::WriteGuard,
-    progress::Progress,
-    refs::{HEADS, Head},
-    repo::Repo,
-};
+use crate::repo::Repo;
 use mdl_objects::Id;
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::WriteGuard,
+    refs::{HEADS, Head},
+};
 
 fn place(head: &Head) -> String {
     match head {
@@ -27,12 +26,12 @@ impl Repo {
             Head::Branch(_) => self.write_lock()?,
             Head::Detached(id) => self.hold(id)?,
         };
-        if self.refs.head()? == *head {
+        if self.refs().head()? == *head {
             return Ok(());
         }
         self.refuse_another_tip(head, seen)?;
         let message = format!("checkout: moving to {}", place(head));
-        self.refs.set_head(&held, head, &self.config.signature(), &message)
+        self.refs().set_head(&held, head, &self.config.signature(), &message)
     }
 
     pub(super) fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
@@ -42,14 +41,14 @@ impl Repo {
         }
         self.refuse_another_tip(head, Some(*commit))?;
         let message = format!("checkout: moving to {}", place(head));
-        self.refs.move_head(held, from, head, &self.config.signature(), &message)?;
+        self.refs().move_head(held, from, head, &self.config.signature(), &message)?;
         self.set_work_tree_base(Some(*commit));
         Ok(())
     }
 
     /// HEAD must not get onto a branch that was deleted, or whose files are not in the work tree.
     fn refuse_another_tip(&self, head: &Head, expected: Option<Id>) -> Result<()> {
-        let found = self.refs.tip(head)?;
+        let found = self.refs().tip(head)?;
         match head {
             Head::Branch(name) if found != expected => {
                 Err(RepoError::Conflict { name: format!("{HEADS}{name}"), expected, found })

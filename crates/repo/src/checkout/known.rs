@@ -1,13 +1,15 @@
 //! Tells whether bytes on disk are in a version, so that overwriting them loses nothing.
 
 use crate::{
-    RepoError, Result,
-    ingest::{Hints, Ingest, Policy, Report, Sink},
-    refs::Head,
     repo::Repo,
     work::{FileState, WorkFile},
 };
 use mdl_objects::{Entry, Id, Mode};
+use mdl_store::{
+    RepoError, Result,
+    refs::Head,
+    write::{Hints, Ingest, Policy, Report, Sink},
+};
 use std::{
     collections::{HashMap, HashSet},
     fs,
@@ -35,9 +37,9 @@ impl Repo {
     /// The object that a file is, whatever the stat cache says; none if it is written to meanwhile.
     pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
         let policy = Policy { max_depth: 0, allow_damaged: true };
-        let (sink, progress) = (Sink::Ids, &crate::Silent);
+        let (sink, progress) = (Sink::Ids, &mdl_store::Silent);
         let mut ingest =
-            Ingest { odb: &self.odb, sink, policy, hints: &Hints::default(), progress, report: Report::default() };
+            Ingest { odb: self.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };
         // No state tells of it: it moves the inode's time, as links do.
         let executable = is_executable(path)?;
         let (state, told) = FileState::exposed(path)?;
@@ -87,10 +89,10 @@ impl Repo {
     /// Commits that refs and HEAD point at.
     fn tips(&self) -> Result<Vec<Id>> {
         let mut tips = Vec::new();
-        for (_, id) in self.refs.list("refs/")? {
+        for (_, id) in self.refs().list("refs/")? {
             tips.push(self.peel(&id)?);
         }
-        if let Head::Detached(id) = self.refs.head()? {
+        if let Head::Detached(id) = self.refs().head()? {
             tips.push(id);
         }
         Ok(tips)
@@ -103,7 +105,7 @@ impl Repo {
             if !seen.insert(id) {
                 continue;
             }
-            for e in self.odb.tree(&id)?.entries {
+            for e in self.odb().tree(&id)?.entries {
                 if e.mode == Mode::Tree {
                     stack.push(e.id);
                 } else {

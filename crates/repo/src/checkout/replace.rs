@@ -1,8 +1,11 @@
 //! Replaces or removes a file, only if it is still the one that was looked at. A file is exchanged first and looked at
 //! then, when no name leads to it any more; what was written to meanwhile comes back under its name.
 
-use super::{Expected, known::Read};
-use crate::{RepoError, Result, restore::Temporary, work::FileState};
+use crate::{
+    checkout::{Expected, known::Read},
+    work::FileState,
+};
+use mdl_store::{RepoError, Result, read::restore::Temporary};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,

@@ -1,8 +1,8 @@
 //! Disk space for a checkout: looked for before the first file is replaced, so that a full disk does not leave the work
 //! tree between two versions.
 
-use super::{Expected, Job, write::batches};
-use crate::{RepoError, Result};
+use crate::checkout::{Expected, Job, write::batches};
+use mdl_store::{RepoError, Result};
 use std::{
     fs,
     os::unix::fs::MetadataExt,

@@ -2,12 +2,15 @@
 //! directories. Files are written in batches under temporary names, each synced on a thread of its own while the next
 //! is decoded.
 
-use super::{
-    CheckedOut, Expected, Job,
-    disk::{make_dirs, remove_empty},
-    replace::{Outcome, is_same, place, take_away},
+use crate::{
+    checkout::{
+        CheckedOut, Expected, Job,
+        disk::{make_dirs, remove_empty},
+        replace::{Outcome, is_same, place, take_away},
+    },
+    repo::Repo,
 };
-use crate::{RepoError, Result, progress::Progress, repo::Repo, restore::Temporary};
+use mdl_store::{Progress, RepoError, Result, read::restore::Temporary};
 use std::{
     collections::BTreeSet,
     fs::File,
@@ -98,7 +101,7 @@ impl Repo {
         done: &mut CheckedOut,
         progress: &dyn Progress,
     ) -> Result<()> {
-        self.odb.prefetch_files(jobs.iter().map(|j| j.entry))?;
+        self.odb().prefetch_files(jobs.iter().map(|j| j.entry))?;
         progress.begin("checking out", jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add));
         for batch in batches(jobs) {
             let written = self.write_batch(batch, root, progress)?;
@@ -122,7 +125,7 @@ impl Repo {
                 if let Some(dir) = job.path.parent() {
                     make_dirs(dir, root)?;
                 }
-                let (new, file) = self.odb.restore_beside(job.entry, &job.path, progress)?;
+                let (new, file) = self.odb().restore_beside(job.entry, &job.path, progress)?;
                 written.push((new, scope.spawn(move || file.sync_all())));
             }
             let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {

@@ -1,11 +1,11 @@
 //! Merges packs: chooses which ones, writes the new ones, and says when the old ones may go.
 
-use crate::{
-    Result,
-    guard::WriteGuard,
+use mdl_store::{
+    Progress, Result,
+    lock::WriteGuard,
     pack::{PackId, PackWriter},
-    progress::{Progress, go_on},
-    reach::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
+    progress::go_on,
+    reachability::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
     storage::Storage,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -100,7 +100,7 @@ pub(super) fn write(
         let depth = depth(catalog, &moved, slot, &mut depths);
         copy(catalog, storage, slot, depth, &mut writer, progress)?;
     }
-    writer.finish(held).map(Some)
+    writer.finish(|id| held.check_publishable(id)).map(Some)
 }
 
 /// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two
@@ -135,7 +135,7 @@ pub(super) fn redundant(catalog: &Catalog, packs: &BTreeSet<PackId>) -> BTreeSet
         let depth = elsewhere.entry(r.id).or_insert(r.depth);
         *depth = r.depth.min(*depth);
     }
-    let is_covered = |r: &crate::pack::Record| elsewhere.get(&r.id).is_some_and(|d| *d <= r.depth);
+    let is_covered = |r: &mdl_store::pack::Record| elsewhere.get(&r.id).is_some_and(|d| *d <= r.depth);
     let covered = going.iter().filter(|s| s.pack.records().iter().all(is_covered));
     covered.map(|s| s.pack.id).collect()
 }

@@ -8,13 +8,17 @@ mod merge;
 mod rebase;
 
 use crate::{
-    RepoError, Result,
-    gc::{beside_collectors, doomed, millis},
-    pack::PackId,
-    progress::{Progress, go_on},
-    reach::Catalog,
+    config::is_partial,
+    gc::{beside_collectors, millis},
     repo::Repo,
     retention,
+};
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::doomed,
+    pack::PackId,
+    progress::go_on,
+    reachability::{Catalog, roots},
     storage::Stored,
 };
 use rebase::Rebase;
@@ -72,7 +76,7 @@ impl Repo {
         let mut report = beside_collectors(self, || self.shorten(options, progress))?;
         if !options.dry_run {
             beside_collectors(self, || self.merge_packs(progress))?;
-            let catalog = Catalog::read_spared(&*self.storage, larger_first)?;
+            let catalog = Catalog::read_spared(self.storage(), is_partial(self.storage()), larger_first)?;
             report.packs_after = catalog.packs.len() as u64;
             report.bytes_after = catalog.bytes();
         }
@@ -80,11 +84,11 @@ impl Repo {
     }
 
     fn shorten(&self, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         let held = self.write_lock()?;
-        self.odb.reopen();
-        let roots = self.roots(Some(i64::MIN))?.complete()?;
-        let catalog = sound(Catalog::read(storage, larger_first)?)?;
+        self.odb().reopen();
+        let roots = roots(self.refs(), Some(i64::MIN))?.complete()?;
+        let catalog = sound(Catalog::read(storage, is_partial(storage), larger_first)?)?;
         go_on(progress, WHAT)?;
         // Pruned versions that are still whole are read like all others until a collection takes them.
         let record = self.pruned()?;
@@ -96,14 +100,14 @@ impl Repo {
         let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), self.config.max_depth())?;
         if !options.dry_run && !plan.jobs.is_empty() {
             progress.begin("encoding tensors anew", plan.logical(&catalog));
-            for pack in plan.carry_out(&held, &catalog, &self.odb, progress)? {
-                self.odb.note_pack(pack)?;
+            for pack in plan.carry_out(&held, &catalog, self.odb(), progress)? {
+                self.odb().note_pack(pack)?;
             }
             progress.end();
         }
         // What is doomed is replaced already.
         let spared = catalog.condemned().next().is_some();
-        let spared = spared.then(|| Catalog::read_spared(storage, larger_first).and_then(sound));
+        let spared = spared.then(|| Catalog::read_spared(storage, is_partial(storage), larger_first).and_then(sound));
         let spared = spared.transpose()?;
         let packs = spared.as_ref().unwrap_or(&catalog);
         let groups = merge::plan(packs);
@@ -126,7 +130,7 @@ impl Repo {
 
     /// One group after the other, so that no more than one merged pack's length of space is needed.
     fn merge_packs(&self, progress: &dyn Progress) -> Result<()> {
-        let mut tries = Catalog::read_spared(&*self.storage, larger_first)?.packs.len();
+        let mut tries = Catalog::read_spared(self.storage(), is_partial(self.storage()), larger_first)?.packs.len();
         while self.merge_group(progress)? && tries > 0 {
             tries -= 1;
         }
@@ -135,11 +139,11 @@ impl Repo {
 
     /// Merges the first group there is; false if there is none.
     fn merge_group(&self, progress: &dyn Progress) -> Result<bool> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         go_on(progress, WHAT)?;
         let (old, fresh) = {
             let held = self.write_lock()?;
-            let catalog = sound(Catalog::read_spared(storage, larger_first)?)?;
+            let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
             let Some(group) = merge::plan(&catalog).into_iter().next() else {
                 return Ok(false);
             };
@@ -152,7 +156,7 @@ impl Repo {
         // A merge that was cut off may have had the same outcome: what was just written is not deleted.
         let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
         let alone = storage.lock_exclusive()?;
-        let catalog = sound(Catalog::read_spared(storage, larger_first)?)?;
+        let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
         let gone = merge::redundant(&catalog, &old);
         alone.check()?;
         if storage.excludes() {
@@ -160,7 +164,7 @@ impl Repo {
         } else {
             doomed::condemn(storage, &gone, millis(self.grace(None)))?;
         }
-        self.odb.reopen();
+        self.odb().reopen();
         Ok(!gone.is_empty())
     }
 }

@@ -3,20 +3,19 @@
 //! A tensor encoded anew has no base, or one further down its own chain, and states one more than that one's depth:
 //! less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
-use crate::{
-    RepoError, Result,
-    chain::TensorReader,
-    guard::WriteGuard,
-    odb::Odb,
-    pack::{NewObject, PackId, PackWriter},
-    progress::{Progress, go_on},
-    reach::{Catalog, Gone, Marks, OnDamage, Root, references},
-    refs::HEADS,
-    storage::Storage,
-    tensor::TensorHeader,
-};
 use mdl_codec::Encoded;
 use mdl_objects::{Id, Kind, tensor_hasher};
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::WriteGuard,
+    object_db::{Odb, references},
+    pack::{NewObject, PackId, PackWriter, TensorHeader},
+    progress::go_on,
+    reachability::{Catalog, Gone, Marks, OnDamage, Root},
+    read::TensorReader,
+    refs::HEADS,
+    storage::Storage,
+};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -50,7 +49,7 @@ impl Rebase {
         max_depth: u8,
     ) -> Result<Rebase> {
         let reachable = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
-        let named = match pruned.len() {
+        let named = match pruned.count() {
             0 => None,
             _ => Some(marked(catalog, storage, roots, Marks::of_names(catalog, pruned))?),
         };
@@ -141,13 +140,13 @@ impl Rebase {
             let base = foot.map(|f| catalog.best_record(f));
             encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
-                packs.push(pack.finish(held)?);
+                packs.push(pack.finish(|id| held.check_publishable(id))?);
             } else {
                 writer = Some(pack);
             }
         }
         if let Some(pack) = writer {
-            packs.push(pack.finish(held)?);
+            packs.push(pack.finish(|id| held.check_publishable(id))?);
         }
         Ok(packs)
     }

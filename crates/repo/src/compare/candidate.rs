@@ -1,12 +1,14 @@
 //! Writes a checkpoint's files with a reconstruction in place of its tensors.
 
-use super::Checkpoint;
-use crate::{RepoError, Result};
+use crate::compare::Checkpoint;
 use mdl_codec::baselines::State;
 use mdl_files::Format;
-use std::fs::{self, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use mdl_store::{RepoError, Result};
+use std::{
+    fs::{self, OpenOptions},
+    io::{Seek, SeekFrom, Write},
+    path::Path,
+};
 
 /// Writes all files below `folder`, which is there and empty.
 pub(super) fn write(checkpoint: &Checkpoint, state: &State, folder: &Path) -> Result<()> {

@@ -1,13 +1,16 @@
 //! Checkpoint files in memory.
 
-use crate::{Missing, RepoError, Result};
-use mdl_codec::Dtype;
-use mdl_codec::baselines::Tensor;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::moments::moment_of;
+use mdl_codec::{
+    Dtype,
+    baselines::Tensor,
+    quant::{Values, moments::moment_of},
+};
 use mdl_files::{FileSource, Format, ReadAt, scan};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use mdl_store::{Missing, RepoError, Result};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
 /// One version: a file, or all files below a directory.
 #[derive(Debug)]

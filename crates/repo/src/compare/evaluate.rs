@@ -1,8 +1,11 @@
 //! Runs the command that says how good a checkpoint is.
 
-use super::{Checkpoint, candidate};
-use crate::{CommandEvaluator, RepoError, Result};
+use crate::{
+    compare::{Checkpoint, candidate},
+    evaluator::CommandEvaluator,
+};
 use mdl_codec::baselines::State;
+use mdl_store::{RepoError, Result};
 use std::{fs, path::PathBuf, time::Duration};
 
 /// A shell command.

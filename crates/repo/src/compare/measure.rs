@@ -1,10 +1,12 @@
 //! Measures one compression system on one checkpoint.
 
-use super::Checkpoint;
-use crate::{RepoError, Result};
-use mdl_codec::Dtype;
-use mdl_codec::baselines::{State, System};
-use mdl_codec::quant::Values;
+use crate::compare::Checkpoint;
+use mdl_codec::{
+    Dtype,
+    baselines::{State, System},
+    quant::Values,
+};
+use mdl_store::{RepoError, Result};
 use std::time::Instant;
 
 /// What came out.

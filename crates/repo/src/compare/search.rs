@@ -1,8 +1,8 @@
 //! Finds a system's smallest encoding within an error bound.
 
-use super::{Checkpoint, Measured, measure};
-use crate::{RepoError, Result};
+use crate::compare::{Checkpoint, Measured, measure};
 use mdl_codec::baselines::{State, ladder, system};
+use mdl_store::{RepoError, Result};
 
 /// The system at its coarsest level whose relative L2 error is at most `most`; `None` where not even the finest is. The
 /// ladder is searched by halving, errors taken to fall along it; the level that is returned was measured.

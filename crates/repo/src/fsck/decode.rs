@@ -3,17 +3,16 @@
 //! Tensors are taken by families: a chain root and all its deltas, decoded segment by segment down the tree, so that
 //! each payload is decoded once however long the chains are, and few segments are in memory.
 
-use super::{Bad, is_node};
-use crate::{
-    RepoError, Result,
-    error::bad_encoding,
-    odb::Odb,
-    progress::Progress,
-    reach::{Catalog, Slot, references},
-    tensor::{TensorHeader, segment_len},
-};
+use crate::fsck::{Bad, is_node};
 use mdl_codec::{Dtype, Relatives, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
+use mdl_store::{
+    Progress, RepoError, Result,
+    error::bad_encoding,
+    object_db::{Odb, references},
+    pack::{TensorHeader, segment_len},
+    reachability::{Catalog, Slot},
+};
 use rayon::prelude::*;
 use std::collections::HashMap;
 

@@ -7,17 +7,16 @@ mod trace;
 pub(crate) use decode::check as sound;
 pub(crate) use packs::intact;
 
-use crate::{
-    ErrorKind, RepoError, Result,
-    odb::unreadable::{self, Unreadable},
-    pack::Record,
-    progress::{Progress, go_on},
-    reach::{Catalog, Root, Slot},
-    refs::{COMMITTED, REMOTES},
-    repo::Repo,
-    retention::{self, Pruned},
-};
+use crate::{config::is_partial, repo::Repo, retention, retention::Pruned};
 use mdl_objects::{Id, Kind};
+use mdl_store::{
+    ErrorKind, Progress, RepoError, Result,
+    object_db::{unreadable, unreadable::Unreadable},
+    pack::Record,
+    progress::go_on,
+    reachability::{Catalog, Root, Slot, roots},
+    refs::{COMMITTED, REMOTES},
+};
 use serde::{Serialize, Serializer};
 use std::collections::{HashMap, HashSet};
 use trace::Trace;
@@ -95,12 +94,12 @@ impl Repo {
     /// # Errors
     /// The packs or refs cannot be listed; `Stopped`.
     pub fn fsck(&self, quick: bool, progress: &dyn Progress) -> Result<FsckReport> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         // Collectors stay out (a storage that cannot be locked cannot be collected either). Roots come first: whatever
         // they reach is in a pack that is listed afterwards.
         let _guard = storage.lock_shared().ok();
-        let roots = self.roots(Some(i64::MIN))?;
-        let catalog = Catalog::read(storage, |_| ())?;
+        let roots = roots(self.refs(), Some(i64::MIN))?;
+        let catalog = Catalog::read(storage, is_partial(storage), |_| ())?;
         let mut problems: Vec<Problem> = Vec::new();
         for (key, e) in &catalog.damaged {
             problems.push(problem(key.clone(), e));
@@ -120,7 +119,7 @@ impl Repo {
             let damaged: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
             let all = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p));
             let sound = all.filter(|s| !damaged.contains(s)).collect();
-            bad.extend(decode::check(&catalog, &self.odb, sound, progress));
+            bad.extend(decode::check(&catalog, self.odb(), sound, progress));
             progress.end();
             go_on(progress, WHAT)?;
         }
@@ -140,7 +139,7 @@ impl Repo {
             // Contents of a pruned version that a collection deleted are no damage; as long as it deleted none, all
             // must be there.
             let gone = retention::gone(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
-            let mut trace = Trace::new(&catalog, &self.odb, by_object, unreadable, &mut problems, progress);
+            let mut trace = Trace::new(&catalog, self.odb(), by_object, unreadable, &mut problems, progress);
             trace.gone = gone;
             // Objects that a remote was seen to have come first: they need not be here.
             let (noted, others): (Vec<&Root>, Vec<&Root>) = roots.all.iter().partition(|r| r.name.starts_with(REMOTES));
@@ -156,7 +155,7 @@ impl Repo {
         }
         Ok(FsckReport {
             packs: (catalog.packs.len() + catalog.damaged.len()) as u64,
-            objects: catalog.len() as u64,
+            objects: catalog.count() as u64,
             bytes: catalog.bytes(),
             not_fetched,
             problems,
@@ -167,8 +166,8 @@ impl Repo {
 impl Repo {
     /// Commits that were made in this repository, as far as its logs know.
     fn made_here(&self) -> HashSet<Id> {
-        let names = self.refs.logged().unwrap_or_default();
-        let logs = names.iter().filter_map(|name| self.refs.reflog(name).ok());
+        let names = self.refs().logged().unwrap_or_default();
+        let logs = names.iter().filter_map(|name| self.refs().reflog(name).ok());
         let made = logs.flatten().filter(|e| e.message.starts_with(COMMITTED));
         made.filter_map(|e| e.new).collect()
     }
@@ -183,7 +182,7 @@ impl Repo {
             let not_read: HashSet<Slot> = bad.iter().map(|b| b.slot).collect();
             let mut wanted = catalog.with_chains(&earlier);
             wanted.retain(|s| !not_read.contains(s));
-            unread.extend(self::unread(catalog, &decode::check(catalog, &self.odb, wanted, progress)));
+            unread.extend(self::unread(catalog, &decode::check(catalog, self.odb(), wanted, progress)));
         }
         let still = earlier.into_iter().filter(|s| unread.contains(s));
         still.map(|s| catalog.name(s)).collect()
@@ -214,7 +213,7 @@ fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap
     // By the copy that a reader takes for their delta base.
     let mut dependents: HashMap<Slot, Vec<Slot>> = HashMap::new();
     if !bad.is_empty() {
-        for best in (0..catalog.len() as u32).map(|n| catalog.best(n)) {
+        for best in (0..catalog.count() as u32).map(|n| catalog.best(n)) {
             let record = catalog.record(best);
             for below in record.relatives().filter_map(|b| catalog.find(&b)) {
                 let taken = catalog.below(below, record.depth).unwrap_or(catalog.best(below));

@@ -1,11 +1,10 @@
 //! Fsck of packs: each pack's first bytes and the checksum of every payload.
 
-use super::{Bad, Problem, problem};
-use crate::{
-    Result,
-    pack::NO_MAGIC,
-    progress::Progress,
-    reach::{CHUNK, Catalog, Slot},
+use crate::fsck::{Bad, Problem, problem};
+use mdl_store::{
+    Progress, Result,
+    pack::{CHUNK, NO_MAGIC},
+    reachability::{Catalog, Slot},
     storage::Storage,
 };
 use rayon::prelude::*;

@@ -3,15 +3,15 @@
 
 mod look;
 
-use super::{Affected, Problem, problem};
-use crate::{
-    error::bad_object,
-    odb::Odb,
-    progress::Progress,
-    reach::{Catalog, Gone, Root, kind_of, references},
-};
+use crate::fsck::{Affected, Problem, problem};
 use mdl_codec::Dtype;
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tree};
+use mdl_store::{
+    Progress,
+    error::bad_object,
+    object_db::{Odb, kind_of, references},
+    reachability::{Catalog, Gone, Root},
+};
 use std::{
     collections::{HashMap, HashSet},
     rc::Rc,

@@ -4,27 +4,25 @@
 //! doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object readable, and
 //! the next writer finishes.
 
-pub(crate) mod doomed;
 mod phases;
 mod plan;
 
 pub(crate) use phases::beside_collectors;
 
-use crate::{
-    RepoError, Result, error,
-    guard::WriteGuard,
+use crate::{config::is_partial, repo::Repo, retention, shards, stage};
+use mdl_store::{
+    Progress, RepoError, Result, Silent, error,
+    lock::{WriteGuard, doomed, now_ms},
     pack::{PackId, PackWriter},
-    progress::{Progress, Silent, go_on},
-    reach::{Catalog, Gone, Marks, Root, copy},
-    repo::Repo,
-    retention, shards, stage,
+    progress::go_on,
+    reachability::{Catalog, Gone, Marks, Root, copy, roots},
     storage::Storage,
 };
 use plan::{Plan, far_future, horizon, live, packed_len};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 const HOUR_MS: i64 = 3600 * 1000;
@@ -102,20 +100,20 @@ impl Repo {
     /// tree or manifest: then nothing is deleted, since what lies behind is unknown. An I/O error. `Stopped`:
     /// garbage is left, as much as there was or less.
     pub fn gc(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        if !self.storage.excludes() {
+        if !self.storage().excludes() {
             return self.gc_in_phases(options, progress);
         }
-        let storage = &*self.storage;
+        let storage = self.storage();
         let alone = WriteGuard::alone(storage.lock_exclusive()?);
         if !options.dry_run {
             doomed::finish(storage)?;
         }
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
-        let roots = self.roots(since)?.complete()?;
+        let roots = roots(self.refs(), since)?.complete()?;
         let horizon = horizon(options, self.grace(options.grace));
         // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an
         // earlier collection left is smaller than what it came from.
-        let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
+        let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
@@ -125,7 +123,7 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         let mut report = foretell(&catalog, &plan);
-        report.pruned = gone.len() as u64;
+        report.pruned = gone.count() as u64;
         report.dry_run = options.dry_run;
         // What dead uploads left goes first: it makes room for the rest.
         report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
@@ -161,8 +159,8 @@ impl Repo {
 
     /// Drops moves that are too old, or that name what is about to be deleted.
     fn expire(&self, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
-        for name in self.refs.logged()? {
-            self.refs.keep_log(&name, &|e| match since {
+        for name in self.refs().logged()? {
+            self.refs().keep_log(&name, &|e| match since {
                 Some(oldest) => e.who.time_ms >= oldest,
                 None => e.old.iter().chain(&e.new).all(|id| kept.has_id(catalog, id)),
             })?;
@@ -182,20 +180,20 @@ impl Repo {
         held.revalidate()?;
         self.expire(since, catalog, &plan.kept)?;
         let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
-        doomed::delete(&*self.storage, &first.collect())?;
+        doomed::delete(self.storage(), &first.collect())?;
         self.replace(held, catalog, plan, progress)?;
         // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-        retention::change(held, &*self.storage, |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+        retention::change(held, self.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
     }
 
     /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
     fn make_room(&self, catalog: &Catalog, plan: &Plan) -> Result<bool> {
-        let roots = self.roots(Some(i64::MIN))?.complete()?;
-        let Some(p) = plan.lone(catalog, &*self.storage, &roots)? else {
+        let roots = roots(self.refs(), Some(i64::MIN))?.complete()?;
+        let Some(p) = plan.lone(catalog, self.storage(), &roots)? else {
             return Ok(false);
         };
-        self.storage.delete(&catalog.packs[p].pack.id.key())?;
-        self.odb.reopen();
+        self.storage().delete(&catalog.packs[p].pack.id.key())?;
+        self.odb().reopen();
         Ok(true)
     }
 
@@ -204,8 +202,8 @@ impl Repo {
         let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
         held.revalidate()?;
         // A rewrite that an earlier collection was cut off after may have had the same outcome.
-        doomed::delete(&*self.storage, &old.filter(|id| !fresh.contains(id)).collect())?;
-        self.odb.reopen();
+        doomed::delete(self.storage(), &old.filter(|id| !fresh.contains(id)).collect())?;
+        self.odb().reopen();
         Ok(())
     }
 
@@ -234,13 +232,13 @@ impl Repo {
         pack: usize,
         progress: &dyn Progress,
     ) -> Result<PackId> {
-        let mut writer = PackWriter::new(&*self.storage)?;
+        let mut writer = PackWriter::new(self.storage())?;
         for slot in live(catalog, &plan.kept, pack) {
             go_on(progress, WHAT)?;
             let depth = catalog.record(slot).depth;
-            copy(catalog, &*self.storage, slot, depth, &mut writer, progress)?;
+            copy(catalog, self.storage(), slot, depth, &mut writer, progress)?;
         }
-        writer.finish(held)
+        writer.finish(|id| held.check_publishable(id))
     }
 }
 
@@ -271,7 +269,7 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
     GcReport {
         packs_before: catalog.packs.len() as u64,
         packs_after: (catalog.packs.len() - plan.delete.len()) as u64,
-        objects_before: catalog.len() as u64,
+        objects_before: catalog.count() as u64,
         objects_after: plan.kept.count() as u64,
         bytes_before: before,
         bytes_after: before - gone + plan.rewrite.iter().map(new).sum::<u64>(),
@@ -317,10 +315,4 @@ pub(crate) fn hours_ago(hours: u64) -> i64 {
 /// A span in milliseconds.
 pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// Now, in milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }

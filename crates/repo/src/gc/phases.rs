@@ -5,20 +5,26 @@
 //! very list that the packs were sorted by, so that of two collectors, or of a collector and a writer that takes a pack
 //! off the list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
 
-use super::{
-    GcOptions, GcReport, WHAT, days_ago,
-    doomed::{self, DoomedPack, DoomedPacks},
-    foretell, millis, noted, now_ms,
-    plan::{Plan, horizon, live},
-    refuse_damaged,
-};
 use crate::{
-    RepoError, Result, guard,
-    pack::PackId,
-    progress::{Progress, go_on},
-    reach::{Catalog, Gone, Marks, OnDamage, Root},
+    config::is_partial,
+    gc::{
+        GcOptions, GcReport, WHAT, days_ago, foretell, millis, noted,
+        plan::{Plan, horizon, live},
+        refuse_damaged,
+    },
     repo::Repo,
     retention,
+};
+use mdl_store::{
+    Progress, RepoError, Result, lock,
+    lock::{
+        doomed,
+        doomed::{DoomedPack, DoomedPacks},
+        now_ms,
+    },
+    pack::PackId,
+    progress::go_on,
+    reachability::{Catalog, Gone, Marks, OnDamage, Root, roots},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,11 +43,11 @@ pub(crate) fn beside_collectors<T>(repo: &Repo, f: impl Fn() -> Result<T>) -> Re
         let gone = matches!(e, RepoError::NotFound { what, .. } if what.is_stored());
         gone || matches!(e, RepoError::Overtaken)
     };
-    let mut tries = if repo.storage.excludes() { 1 } else { TRIES };
+    let mut tries = if repo.storage().excludes() { 1 } else { TRIES };
     loop {
         tries -= 1;
         match f() {
-            Err(e) if tries > 0 && overtaken(&e) => repo.odb.reopen(),
+            Err(e) if tries > 0 && overtaken(&e) => repo.odb().reopen(),
             done => return done,
         }
     }
@@ -61,7 +67,7 @@ impl Repo {
 
     /// Deletes what was doomed long enough ago, and dooms what is garbage now.
     fn round(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         let held = self.write_lock()?;
         if !options.dry_run {
             self.take_up()?;
@@ -69,10 +75,10 @@ impl Repo {
         // First the time, then the refs, then the packs: what a writer in time did to either is seen.
         let (now, grace) = (now_ms(), self.grace(options.grace));
         let since = (!options.prune_now).then(|| days_ago(self.config.reflog_days()));
-        let roots = self.roots(since)?.complete()?;
+        let roots = roots(self.refs(), since)?.complete()?;
         let horizon = horizon(options, grace);
         let noted = noted(storage, horizon)?;
-        let mut catalog = Catalog::read(storage, |s| (s.modified <= horizon, s.size))?;
+        let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
         refuse_damaged(&mut catalog)?;
         go_on(progress, WHAT)?;
         progress.begin("looking for garbage", 0);
@@ -84,7 +90,7 @@ impl Repo {
         progress.end();
         go_on(progress, WHAT)?;
         let mut report = forecast(&catalog, &plan, &going);
-        report.pruned = gone.len() as u64;
+        report.pruned = gone.count() as u64;
         report.dry_run = options.dry_run;
         report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
         report.bytes_freed = sum(&catalog, &going) + report.upload_bytes;
@@ -99,7 +105,7 @@ impl Repo {
         let waiting = waiting(&catalog, &plan, &going);
         let old = old.chain(waiting).map(|p| catalog.packs[p].pack.id);
         doomed::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
-        self.odb.reopen();
+        self.odb().reopen();
         Ok(report)
     }
 
@@ -109,7 +115,7 @@ impl Repo {
         let (spare, going): (BTreeSet<PackId>, BTreeSet<PackId>) =
             (plan.spare.iter().map(id).collect(), going.iter().map(id).collect());
         let now = now_ms();
-        let decided = catalog.seen.replace(&*self.storage, |list| {
+        let decided = catalog.seen.replace(self.storage(), |list| {
             list.packs.retain(|p, _| !spare.contains(p));
             for (_, s) in list.packs.iter_mut().filter(|(p, _)| going.contains(p)) {
                 (s.going, s.at_ms) = (true, now);
@@ -120,9 +126,9 @@ impl Repo {
 
     /// Goes on with what another collector had decided to delete, once that one can no longer be at it.
     fn take_up(&self) -> Result<()> {
-        let seen = doomed::read(&*self.storage)?;
+        let seen = doomed::read(self.storage())?;
         let now = now_ms();
-        let decided = seen.replace(&*self.storage, |list| {
+        let decided = seen.replace(self.storage(), |list| {
             let left = |s: &&mut DoomedPack| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
             list.packs.values_mut().filter(left).for_each(|s| s.at_ms = now);
         })?;
@@ -142,9 +148,9 @@ impl Repo {
             if s.grace_ms > 0 && now_ms().saturating_sub(at_ms) > s.grace_ms / 4 {
                 return Err(RepoError::Overtaken);
             }
-            self.storage.delete(&pack.key())?;
+            self.storage().delete(&pack.key())?;
         }
-        doomed::change(&*self.storage, |list| {
+        doomed::change(self.storage(), |list| {
             for pack in packs.keys() {
                 if let Some(s) = list.packs.get(pack).filter(|s| mine(s)).cloned() {
                     list.deleted = list.deleted.max(s.change);
@@ -167,13 +173,13 @@ impl Repo {
         }
         let mut kept = Marks::new(catalog, gone);
         for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-            kept.mark(catalog, &*self.storage, (root.id, None), OnDamage::Refuse)?;
+            kept.mark(catalog, self.storage(), (root.id, None), OnDamage::Refuse)?;
         }
         let all = catalog.condemned().map(|(p, _)| p);
         let reached = all.filter(|p| !live(catalog, &kept, *p).is_empty());
         let packs: BTreeSet<PackId> = reached.map(|p| catalog.packs[p].pack.id).collect();
         if !packs.is_empty() {
-            self.odb.avoid(&guard::spare(&*self.storage, &packs)?);
+            self.odb().avoid(&lock::spare(self.storage(), &packs)?);
         }
         Ok(())
     }

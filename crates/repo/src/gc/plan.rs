@@ -1,11 +1,11 @@
 //! Plans a garbage collection: what is kept and which packs go.
 
-use super::{GcOptions, WHAT};
-use crate::{
-    Result,
+use crate::gc::{GcOptions, WHAT};
+use mdl_store::{
+    Progress, Result,
     pack::Record,
-    progress::{Progress, go_on},
-    reach::{Catalog, Gone, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
+    progress::go_on,
+    reachability::{Catalog, Gone, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
     storage::Storage,
 };
 use std::{

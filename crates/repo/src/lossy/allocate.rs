@@ -5,10 +5,12 @@
 //! sensitivity^(-1/3) (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that
 //! moves makes every delta larger.
 
-use super::model::{Model, Part};
-use super::sensitivity::{Sensitivity, widen};
-use crate::Result;
+use crate::lossy::{
+    model::{Model, Part},
+    sensitivity::{Sensitivity, widen},
+};
 use mdl_codec::quant::lattice::{Lattice, Params};
+use mdl_store::Result;
 use std::collections::BTreeMap;
 
 /// By the weight's label: its lattice at the parameter's zero, without a seed.

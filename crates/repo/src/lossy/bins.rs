@@ -3,13 +3,18 @@
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
 //! everywhere but in embeddings).
 
-use super::make::values_of;
-use super::model::{Model, Part};
-use super::policy_toml::Book;
-use super::{refused, sensitivity::Sensitivity};
-use crate::Result;
-use mdl_codec::quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of};
-use mdl_codec::{CodecError, Engine};
+use crate::lossy::{
+    make::values_of,
+    model::{Model, Part},
+    policy_toml::Book,
+    refused,
+    sensitivity::Sensitivity,
+};
+use mdl_codec::{
+    CodecError, Engine,
+    quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of},
+};
+use mdl_store::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
@@ -211,8 +216,7 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mdl_codec::quant::rest;
-    use mdl_codec::{CpuEngine, Dtype};
+    use mdl_codec::{CpuEngine, Dtype, quant::rest};
 
     #[test]
     fn sketches_that_are_kept_give_what_reading_again_gives() {

@@ -2,8 +2,8 @@
 //!
 //! Files that no candidate changes are symbolic links to where they are.
 
-use super::model::Container;
-use crate::{RepoError, Result, repo::Repo, storage::nonce, work::WorkFile};
+use crate::{lossy::model::Container, repo::Repo, work::WorkFile};
+use mdl_store::{RepoError, Result, storage::nonce};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},

@@ -1,13 +1,17 @@
 //! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
-use super::make::Choice;
-use super::parameters::{Points, Rungs, Steps};
-use super::policy_toml::{BinsPolicy, BinsSearch, Family};
-use super::record::State;
-use super::search::Setting;
-use super::search_pass::{Halt, SearchPass};
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood};
+use crate::lossy::{
+    make::Choice,
+    parameters::{Points, Rungs, Steps},
+    policy_toml::{BinsPolicy, BinsSearch, Family},
+    record::State,
+    search::Setting,
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Metric,
+    search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood},
+};
 
 type Result<T> = std::result::Result<T, Halt>;
 

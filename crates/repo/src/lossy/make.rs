@@ -1,24 +1,29 @@
 //! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and
 //! the bytes that storing them would take.
 
-use super::allocate::Allocation;
-use super::bins::{Books, Shelves, needs_gradients};
-use super::candidate::{Draft, Scratch, link_rest};
-use super::model::{Model, Part};
-use super::policy_toml::Book;
-use super::refused;
-use super::relatives::Decoded;
-use super::sensitivity::Sensitivity;
 use crate::{
-    Result,
-    ingest::{Bases, Hints, below, measure},
-    odb::Odb,
+    lossy::{
+        allocate::Allocation,
+        bins::{Books, Shelves, needs_gradients},
+        candidate::{Draft, Scratch, link_rest},
+        model::{Model, Part},
+        policy_toml::Book,
+        refused,
+        relatives::Decoded,
+        sensitivity::Sensitivity,
+    },
     work::WorkFile,
 };
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::{Config, Deviation, Role, Values};
-use mdl_codec::{CodecError, Dtype};
+use mdl_codec::{
+    CodecError, Dtype,
+    quant::{Config, Deviation, Role, Values, lattice::Lattice},
+};
 use mdl_objects::tensor_id;
+use mdl_store::{
+    Result,
+    object_db::Odb,
+    write::{Bases, Hints, below, measure},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,

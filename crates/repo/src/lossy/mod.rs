@@ -37,8 +37,8 @@ pub(crate) use search::Prepared;
 
 pub use mdl_codec::quant::search::{Direction, Gate};
 
-use crate::RepoError;
 use mdl_codec::CodecError;
+use mdl_store::RepoError;
 use std::path::{Path, PathBuf};
 
 /// Measures checkpoints.

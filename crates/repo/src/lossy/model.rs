@@ -3,17 +3,24 @@
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*:
 //! the name and shape that roles, rules and matrices go by.
 
-use super::policy::{Policy, Verdict};
-use super::policy_toml::Moments;
 use crate::{
-    RepoError, Result,
+    lossy::{
+        policy::{Policy, Verdict},
+        policy_toml::Moments,
+    },
     repo::Repo,
     work::{WorkFile, walk},
 };
-use mdl_codec::Dtype;
-use mdl_codec::quant::moments::{Moment, moment_of};
-use mdl_codec::quant::{Role, stays_lossless};
+use mdl_codec::{
+    Dtype,
+    quant::{
+        Role,
+        moments::{Moment, moment_of},
+        stays_lossless,
+    },
+};
 use mdl_files::{Extent, FileSource, Layout, ReadAt, ScanError, scan};
+use mdl_store::{RepoError, Result};
 use std::path::Path;
 
 /// The moment that a tensor is by its name, and the name without the part that says so: that of its weight, or of its

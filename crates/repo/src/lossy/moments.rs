@@ -1,14 +1,20 @@
 //! Quantises optimizer moments as a policy says.
 
-use super::candidate::Draft;
-use super::model::{Model, Part, Treatment, moment};
-use super::policy_toml::Moments;
-use super::refused;
-use crate::{Result, ingest::Hints};
-use mdl_codec::Engine;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::moments::{Bits, Moment, STEP, quantise, quantise_pair};
+use crate::lossy::{
+    candidate::Draft,
+    model::{Model, Part, Treatment, moment},
+    policy_toml::Moments,
+    refused,
+};
+use mdl_codec::{
+    Engine,
+    quant::{
+        Values,
+        lattice::Lattice,
+        moments::{Bits, Moment, STEP, quantise, quantise_pair},
+    },
+};
+use mdl_store::{Result, write::Hints};
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},

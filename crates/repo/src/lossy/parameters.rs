@@ -1,11 +1,15 @@
 //! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
 //! (`Points`).
 
-use super::make::Choice;
-use super::policy_toml::{BinsPolicy, Book};
-use super::search_pass::{Halt, SearchPass};
-use mdl_codec::quant::search::{Point, Trials};
-use mdl_codec::quant::{Config, Metric};
+use crate::lossy::{
+    make::Choice,
+    policy_toml::{BinsPolicy, Book},
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Config, Metric,
+    search::{Point, Trials},
+};
 
 type Result<T> = std::result::Result<T, Halt>;
 

@@ -3,11 +3,10 @@
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
 //! was made under it.
 
-use super::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
-use crate::{RepoError, Result};
+use crate::lossy::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use globset::{GlobBuilder, GlobMatcher};
-use mdl_codec::quant::search::Gate;
-use mdl_codec::quant::{Config, Role};
+use mdl_codec::quant::{Config, Role, search::Gate};
+use mdl_store::{RepoError, Result};
 
 /// The default policy.
 pub const DEFAULT: &str = "lossy";
@@ -177,8 +176,7 @@ fn rule(name: &str, text: &RuleText) -> Result<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy_toml::BinsSearch;
-    use super::*;
+    use super::{super::policy_toml::BinsSearch, *};
 
     #[test]
     fn what_is_built_in_is_sound() {

@@ -1,14 +1,16 @@
 //! Stored policies: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in the reflog
 //! and what a commit was made under is never guessed.
 
-use super::policy::{BUILT_IN, Policy};
 use crate::{
-    Missing, RepoError, Result,
-    refs::{POLICIES, RefName},
+    lossy::policy::{BUILT_IN, Policy},
     repo::Repo,
-    transaction::WriteTransaction,
 };
 use mdl_objects::{Id, Kind};
+use mdl_store::{
+    Missing, RepoError, Result,
+    refs::{POLICIES, RefName},
+    transaction::WriteTransaction,
+};
 use std::path::Path;
 
 /// A policy that can be named.
@@ -42,7 +44,7 @@ impl Repo {
         for (name, about, text) in BUILT_IN {
             all.push(StoredPolicy { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
         }
-        for (name, id) in self.refs.list(POLICIES)? {
+        for (name, id) in self.refs().list(POLICIES)? {
             let text = self.policy_text(&name, &id)?;
             match all.iter_mut().find(|p| p.name == name) {
                 Some(p) => (p.id, p.text) = (Some(id), text),
@@ -53,7 +55,7 @@ impl Repo {
     }
 
     fn policy_text(&self, name: &str, id: &Id) -> Result<String> {
-        let bytes = self.odb.read(id, Kind::Blob)?;
+        let bytes = self.odb().read(id, Kind::Blob)?;
         String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
     }
 
@@ -76,9 +78,9 @@ impl Repo {
         let missing = || RepoError::not_found(Missing::Policy, name);
         let full = of_policy(base).map_err(|_| missing())?;
         let id = match back.ok_or_else(missing)? {
-            0 => self.refs.get(&full)?,
+            0 => self.refs().get(&full)?,
             n => {
-                let log = self.refs.reflog(&full)?;
+                let log = self.refs().reflog(&full)?;
                 Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
             }
         };
@@ -103,7 +105,7 @@ impl Repo {
         }
         Policy::parse(name, text)?;
         let transaction = WriteTransaction::begin(self)?;
-        let old = self.refs.get(&full)?;
+        let old = self.refs().get(&full)?;
         let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
         if old != Some(id) {
             let who = self.config.signature();
@@ -120,8 +122,8 @@ impl Repo {
         let missing = || RepoError::not_found(Missing::Policy, name);
         let held = self.write_lock()?;
         let full = of_policy(name).map_err(|_| missing())?;
-        let old = self.refs.get(&full)?.ok_or_else(missing)?;
+        let old = self.refs().get(&full)?.ok_or_else(missing)?;
         let who = self.config.signature();
-        self.refs.update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
+        self.refs().update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
     }
 }

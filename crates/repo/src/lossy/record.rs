@@ -1,10 +1,10 @@
 //! The quality record of a commit: the policy, what was measured, and where the next search begins, so that any clone
 //! goes on from it.
 
-use super::bins::Books;
-use crate::{RepoError, Result};
+use crate::lossy::bins::Books;
 use mdl_codec::quant::search::{Gate, Progress};
 use mdl_objects::Commit;
+use mdl_store::{RepoError, Result};
 use serde::{Deserialize, Serialize};
 
 /// The record (docs/format.md, "Quality record"): JSON, so that later versions can add to it.

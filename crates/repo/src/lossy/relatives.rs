@@ -3,8 +3,8 @@
 //! The parent's tensor and its own base are the same for all candidates of a search, and the end of a chain: decoded
 //! for each candidate they would make a commit dearer with every commit before it.
 
-use super::model::Part;
-use crate::ingest::Pair;
+use crate::lossy::model::Part;
+use mdl_store::write::Pair;
 use std::{collections::HashMap, sync::Arc};
 
 /// Bytes that are kept decoded in one search; what does not fit is decoded anew for each candidate.
@@ -42,8 +42,7 @@ impl Decoded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Treatment;
-    use super::*;
+    use super::{super::model::Treatment, *};
     use mdl_codec::Dtype;
     use mdl_files::Extent;
 

@@ -1,28 +1,33 @@
 //! The search of one commit: both quantiser families against the gate, the smaller one that passes wins; where none
 //! does the commit is lossless.
 
-use super::allocate::{self, Allocation, allocate};
-use super::bins::Shelves;
-use super::candidate::{Scratch, link_rest};
-use super::make::{Choice, Made, Maker};
-use super::model::Model;
-use super::policy::Policy;
-use super::policy_toml::{Book, Family, Fixed, Moments};
-use super::record::{Quality, State, gate_text};
-use super::relatives::{self, Decoded};
-use super::search_pass::{Halt, SearchPass};
-use super::sensitivity::Sensitivity;
-use super::trials::{Trial, TrialTable, describe};
-use super::{Evaluator, LossyRequest, moments};
 use crate::{
-    RepoError, Result,
-    ingest::{Bases, Hints, bases_of},
-    odb::Odb,
+    lossy::{
+        Evaluator, LossyRequest, allocate,
+        allocate::{Allocation, allocate},
+        bins::Shelves,
+        candidate::{Scratch, link_rest},
+        make::{Choice, Made, Maker},
+        model::Model,
+        moments,
+        policy::Policy,
+        policy_toml::{Book, Family, Fixed, Moments},
+        record::{Quality, State, gate_text},
+        relatives,
+        relatives::Decoded,
+        search_pass::{Halt, SearchPass},
+        sensitivity::Sensitivity,
+        trials::{Trial, TrialTable, describe},
+    },
     repo::Repo,
-    tree::Files,
     work::{FileState, WorkFile},
 };
 use mdl_objects::{Commit, Id, Kind};
+use mdl_store::{
+    RepoError, Result,
+    object_db::{Files, Odb},
+    write::{Bases, Hints, bases_of},
+};
 use std::{
     collections::{BTreeMap, HashMap},
     path::{Path, PathBuf},
@@ -94,13 +99,13 @@ impl Repo {
         let states = list.iter().map(state).collect::<Result<_>>()?;
         let model = Model::scan(list, policy)?;
         let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
-        let files = parent.map_or(Ok(Files::new()), |(_, c)| self.odb.files(&c.tree))?;
-        let entry = |c: &super::model::Container| bases_of(&self.odb, files.get(&c.file.rel));
+        let files = parent.map_or(Ok(Files::new()), |(_, c)| self.odb().files(&c.tree))?;
+        let entry = |c: &super::model::Container| bases_of(self.odb(), files.get(&c.file.rel));
         let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
         let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
         let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
         let known = match parent {
-            Some((_, c)) if state.allocation => kept_allocation(&self.odb, c, &model)?,
+            Some((_, c)) if state.allocation => kept_allocation(self.odb(), c, &model)?,
             _ => Allocation::new(),
         };
         if let Some(id) = resumed {
@@ -109,7 +114,7 @@ impl Repo {
         let scratch = Scratch::new(self)?;
         let before = match policy.moments {
             Moments::Exact => moments::Replaced::default(),
-            spec => moments::replace(self.odb.engine(), &model, &scratch.fresh("moments")?, spec)?,
+            spec => moments::replace(self.odb().engine(), &model, &scratch.fresh("moments")?, spec)?,
         };
         let allocation = if policy.families.contains(&Family::Lattice) {
             allocate(&model, &sensitivity, &known, policy.lattice.allocation)?
@@ -117,7 +122,7 @@ impl Repo {
             known
         };
         let setting = Setting {
-            odb: &self.odb,
+            odb: self.odb(),
             policy,
             model: &model,
             list,

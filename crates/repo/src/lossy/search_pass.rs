@@ -3,11 +3,15 @@
 //! A pass sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
 //! ahead of it.
 
-use super::make::Choice;
-use super::trials::{Trial, TrialTable};
-use crate::RepoError;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::search::{Gate, Guess};
+use crate::lossy::{
+    make::Choice,
+    trials::{Trial, TrialTable},
+};
+use mdl_codec::quant::{
+    Config,
+    search::{Gate, Guess},
+};
+use mdl_store::RepoError;
 
 /// Why a pass ends early.
 #[derive(Debug)]

@@ -1,13 +1,17 @@
 //! Trials of candidates: each is made, sized and judged once, several side by side where the evaluator can.
 
-use super::Evaluator;
-use super::candidate::Scratch;
-use super::make::{Choice, Made, Maker};
-use super::policy_toml::Book;
-use super::search_pass::{Halt, SearchPass};
-use crate::Result;
-use mdl_codec::quant::search::{Direction, Gate, ahead};
-use mdl_codec::quant::{Deviation, Metric};
+use crate::lossy::{
+    Evaluator,
+    candidate::Scratch,
+    make::{Choice, Made, Maker},
+    policy_toml::Book,
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Deviation, Metric,
+    search::{Direction, Gate, ahead},
+};
+use mdl_store::Result;
 use std::path::Path;
 
 /// Candidates made on a guess, only for their size, for each that the evaluator measures side by side.

@@ -14,15 +14,18 @@ pub use record::{Pruned, PrunedMark};
 pub use rules::{BestMode, Choice, Facts, Retention};
 
 use crate::{
-    RepoError, Result,
+    config::is_partial,
     fsck::hex,
-    gc::{days_ago, freed_by, hours_ago, now_ms},
-    guard::WriteGuard,
+    gc::{days_ago, freed_by, hours_ago},
     history::Step,
-    reach::{Catalog, Gone, Marks, OnDamage},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind};
+use mdl_store::{
+    RepoError, Result,
+    lock::{WriteGuard, now_ms},
+    reachability::{Catalog, Gone, Marks, OnDamage, roots},
+};
 use serde::Serialize;
 use survey::Survey;
 
@@ -89,10 +92,10 @@ impl Repo {
         // Collectors stay out, so that what is looked for now is there when the record says what may go. A dry run does
         // without a lock where there is none to be had.
         let held = match options.dry_run {
-            true => self.storage.lock_shared().ok().map(WriteGuard::alone),
+            true => self.storage().lock_shared().ok().map(WriteGuard::alone),
             false => Some(self.write_lock()?),
         };
-        self.odb.refresh();
+        self.odb().refresh();
         let pruned = self.pruned()?;
         let survey = self.survey_versions(branch, rules, &pruned, hours_ago(self.config.grace_hours()))?;
         let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
@@ -103,16 +106,16 @@ impl Repo {
         (report.freed_bytes, report.base_bytes) = self.weigh(&kept, &go, &pruned)?;
         if let Some(held) = held.filter(|_| !options.dry_run) {
             let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone() };
-            change(&held, &*self.storage, |p| p.add(go.iter().map(|s| s.id), &mark))?;
+            change(&held, self.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
         }
         Ok(report)
     }
 
     /// Makes sure that what stays is there, and adds up what goes, and what stays only as a delta base.
     fn weigh(&self, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
-        let storage = &*self.storage;
-        let roots = self.roots(Some(days_ago(self.config.reflog_days())))?.complete()?;
-        let mut catalog = Catalog::read(storage, |s| s.size)?;
+        let storage = self.storage();
+        let roots = roots(self.refs(), Some(days_ago(self.config.reflog_days())))?.complete()?;
+        let mut catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
         if let Some((key, e)) = catalog.damaged.pop() {
             return Err(RepoError::corrupt(key, format!("{e}; nothing was pruned, since it may hold what is to stay")));
         }
@@ -135,7 +138,7 @@ impl Repo {
         // Parents first, so that the version that is named is the one that lacks something.
         for step in kept.iter().rev() {
             let start = (step.id, Some(Kind::Commit));
-            let marked = all.mark(catalog, &*self.storage, start, OnDamage::Refuse);
+            let marked = all.mark(catalog, self.storage(), start, OnDamage::Refuse);
             marked.map_err(|e| incomplete(step, e))?;
         }
         if !all.iter().any(|n| catalog.is_unreadable(catalog.best(n))) {
@@ -143,7 +146,7 @@ impl Repo {
         }
         for step in kept.iter().rev() {
             let mut own = Marks::new(catalog, gone);
-            own.mark(catalog, &*self.storage, (step.id, None), OnDamage::Refuse)?;
+            own.mark(catalog, self.storage(), (step.id, None), OnDamage::Refuse)?;
             if let Some(n) = own.iter().find(|n| catalog.is_unreadable(catalog.best(*n))) {
                 let record = catalog.best_record(n);
                 let what = format!("{} {}", record.kind, record.id.short());
@@ -160,7 +163,7 @@ impl Repo {
     pub fn undo_prune(&self, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
         // Collectors stay out: what is there now is there when it is held on to again.
         let held = self.write_lock()?;
-        self.odb.refresh();
+        self.odb().refresh();
         let pruned = self.pruned()?;
         let wanted = match versions {
             Some(ids) => ids.to_vec(),
@@ -184,11 +187,11 @@ impl Repo {
             ));
         }
         for id in &back {
-            let c = self.odb.commit(id)?;
+            let c = self.odb().commit(id)?;
             self.pin(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
         }
-        change(&held, &*self.storage, |p| p.keep(|id| !back.contains(id)))?;
-        let version = |id: Id| Ok(PrunedVersion { commit: id, step: self.odb.commit(&id)?.step });
+        change(&held, self.storage(), |p| p.keep(|id| !back.contains(id)))?;
+        let version = |id: Id| Ok(PrunedVersion { commit: id, step: self.odb().commit(&id)?.step });
         back.into_iter().map(version).collect()
     }
 }

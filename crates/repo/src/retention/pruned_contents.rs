@@ -1,16 +1,15 @@
 //! Pruned versions in reachability walks: whose contents need not be there, and the files of a version or why there are
 //! none.
 
-use super::record::Pruned;
-use crate::{
-    RepoError, Result,
-    reach::{Catalog, Gone, Root},
-    refs::POLICIES,
-    repo::Repo,
-    storage::Storage,
-    tree::Files,
-};
+use crate::{repo::Repo, retention::record::Pruned};
 use mdl_objects::{Commit, Id, Kind, Tag};
+use mdl_store::{
+    RepoError, Result,
+    object_db::Files,
+    reachability::{Catalog, Gone, Root},
+    refs::POLICIES,
+    storage::Storage,
+};
 use std::collections::HashSet;
 
 /// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
@@ -43,7 +42,7 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
         let tag = catalog.find(&root.id).filter(|n| catalog.best_record(*n).kind == Kind::Tag);
         if let Some(n) = tag {
             let bytes = catalog.content(storage, catalog.best(n))?;
-            out.insert(Tag::decode(&bytes).map_err(crate::error::bad_object(&root.id))?.target);
+            out.insert(Tag::decode(&bytes).map_err(mdl_store::error::bad_object(&root.id))?.target);
         }
     }
     Ok(out)
@@ -69,8 +68,8 @@ impl Repo {
     /// # Errors
     /// `Pruned` where a collection has taken what it held; absent or damaged objects; an I/O error.
     pub fn files(&self, commit: &Id) -> Result<Files> {
-        let tree = self.odb.commit(commit)?.tree;
-        self.odb.files(&tree).map_err(|e| self.explain(commit, e))
+        let tree = self.odb().commit(commit)?.tree;
+        self.odb().files(&tree).map_err(|e| self.explain(commit, e))
     }
 
     /// Says of something that a version lacks that the version was pruned, if it was.
@@ -94,9 +93,9 @@ impl Repo {
 
     /// Whether something that a commit points at directly is not there.
     pub(crate) fn lacks_contents(&self, commit: &Id) -> Result<bool> {
-        let c = self.odb.commit(commit)?;
+        let c = self.odb().commit(commit)?;
         for id in std::iter::once(&c.tree).chain(&c.report).chain(&c.side) {
-            if !self.odb.has(id)? {
+            if !self.odb().has(id)? {
                 return Ok(true);
             }
         }

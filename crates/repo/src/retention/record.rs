@@ -3,14 +3,13 @@
 //! One key for all: pruning many versions is one step, a reader needs one read, and a writer that loses a swap reads
 //! again and makes the same change to what is there now, so that no change is lost.
 
-use crate::{
+use crate::repo::Repo;
+use mdl_objects::Id;
+use mdl_store::{
     RepoError, Result,
-    gc::now_ms,
-    guard::WriteGuard,
-    repo::Repo,
+    lock::{WriteGuard, now_ms},
     storage::{Key, Storage, Swap},
 };
-use mdl_objects::Id;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -162,7 +161,7 @@ impl Repo {
     /// # Errors
     /// The record is damaged or newer than this program; an I/O error.
     pub fn pruned(&self) -> Result<Pruned> {
-        let bytes = self.storage.get(&KEY)?;
+        let bytes = self.storage().get(&KEY)?;
         bytes.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)
     }
 }

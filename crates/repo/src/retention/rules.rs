@@ -2,7 +2,8 @@
 //!
 //! The rules have the names and meanings of Orbax' preservation policies.
 
-use crate::{RepoError, Result, metrics::End};
+use crate::metrics::End;
+use mdl_store::{RepoError, Result};
 use serde::{Deserialize, Serialize};
 use std::{
     cmp::Ordering,

@@ -1,13 +1,15 @@
 //! Surveys versions and why each is kept: rules branch by branch, names, other branches, resumed runs.
 
-use super::{Retention, record::Pruned, rules::Facts};
 use crate::{
-    Missing, RepoError, Result,
     history::Step,
-    refs::{HEADS, Head, POLICIES, TAGS},
     repo::Repo,
+    retention::{Retention, record::Pruned, rules::Facts},
 };
 use mdl_objects::{Commit, Id};
+use mdl_store::{
+    Missing, RepoError, Result,
+    refs::{HEADS, Head, POLICIES, TAGS},
+};
 use std::collections::HashMap;
 
 /// The versions that a pruning looks at.
@@ -37,7 +39,7 @@ impl Repo {
         fresh_since: i64,
     ) -> Result<Survey> {
         rules.check()?;
-        let tips = self.refs.list(HEADS)?;
+        let tips = self.refs().list(HEADS)?;
         if let Some(name) = branch.filter(|b| tips.iter().all(|(n, _)| n != b)) {
             return Err(RepoError::not_found(Missing::Branch, name));
         }
@@ -76,7 +78,7 @@ impl Repo {
     /// Versions that a ref or HEAD points at.
     fn named_versions(&self) -> Result<Vec<(Id, String)>> {
         let mut out = Vec::new();
-        for (name, id) in self.refs.list("refs/")? {
+        for (name, id) in self.refs().list("refs/")? {
             let full = format!("refs/{name}");
             if full.starts_with(POLICIES) {
                 continue;
@@ -88,7 +90,7 @@ impl Repo {
             };
             out.push((self.peel(&id)?, reason));
         }
-        if let Head::Detached(id) = self.refs.head()? {
+        if let Head::Detached(id) = self.refs().head()? {
             out.push((id, "HEAD".to_owned()));
         }
         Ok(out)

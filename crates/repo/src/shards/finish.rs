@@ -1,32 +1,34 @@
 //! Finishes a session: moves the ref to the commit that was decided on, for itself or for a finisher that died, and
 //! notes it in the state.
 
-use super::{
-    Keys,
-    join::JoinRequest,
-    state::{Decision, Seen, id},
-};
 use crate::{
-    ErrorKind, RepoError, Result,
     commit::{Committed, Target},
-    ingest::Report,
-    refs::{Head, RefName},
     repo::Repo,
-    transaction::WriteTransaction,
+    shards::{
+        Keys,
+        join::JoinRequest,
+        state::{Decision, Seen, id},
+    },
 };
 use mdl_objects::{Commit, Id, Kind};
+use mdl_store::{
+    ErrorKind, RepoError, Result,
+    refs::{Head, RefName},
+    transaction::WriteTransaction,
+    write::Report,
+};
 
 impl Repo {
     /// Finishes what a `join` has decided. None: it was given up, or the session is another one by now.
     pub(super) fn finish(&self, keys: &Keys, request: &JoinRequest) -> Result<Option<Committed>> {
         // No collector may take the commit before the ref holds it; and what it left is read with it kept out.
         let transaction = WriteTransaction::begin(self)?;
-        let seen = Seen::read(&*self.storage, keys)?;
+        let seen = Seen::read(self.storage(), keys)?;
         let Some(decision) = seen.state.decided.clone() else {
             return Ok(None);
         };
         let commit = id(&decision.commit)?;
-        let found = self.odb.commit(&commit)?;
+        let found = self.odb().commit(&commit)?;
         let target = target(&decision)?;
         match self.settle(&transaction, keys, &seen, &decision, &target, &found, request) {
             // The `join` that decided was too late. This one is not.
@@ -58,17 +60,17 @@ impl Repo {
             {
                 // After an I/O error the move may have happened: the next finisher looks.
                 if is_refusal(&e) {
-                    seen.swap(&*self.storage, keys, seen.reopened())?;
+                    seen.swap(self.storage(), keys, seen.reopened())?;
                 }
                 return Err(e);
             }
         }
         let settled = Decision { settled: true, ..decision.clone() };
         // An error here would say that nothing happened. If it stays unsaid, the ref and its log say it.
-        if let Ok(Some(_)) = seen.swap(&*self.storage, keys, seen.deciding(settled)) {
+        if let Ok(Some(_)) = seen.swap(self.storage(), keys, seen.deciding(settled)) {
             // No longer read, and long. What stays is swept.
             for rank in (0..).take(decision.shards.len()) {
-                let _ = keys.rank(rank).and_then(|key| self.storage.delete(&key));
+                let _ = keys.rank(rank).and_then(|key| self.storage().delete(&key));
             }
         }
         Ok(())
@@ -80,19 +82,19 @@ impl Repo {
         let (at, log) = match &decision.branch {
             Some(branch) => {
                 let name = RefName::branch(branch)?;
-                (self.refs.get(&name)?, name)
+                (self.refs().get(&name)?, name)
             }
-            None => match self.refs.head()? {
+            None => match self.refs().head()? {
                 Head::Detached(at) => (Some(at), RefName::HEAD),
                 Head::Branch(_) => (None, RefName::HEAD),
             },
         };
-        Ok(at == Some(commit) || self.refs.reflog(&log)?.iter().any(|e| e.new == Some(commit)))
+        Ok(at == Some(commit) || self.refs().reflog(&log)?.iter().any(|e| e.new == Some(commit)))
     }
 
     fn told(&self, id: Id, commit: Commit, decision: Decision) -> Committed {
         // What is told is what is there: a version that was pruned since has no report any more.
-        let report = commit.report.and_then(|id| self.odb.read(&id, Kind::Blob).ok());
+        let report = commit.report.and_then(|id| self.odb().read(&id, Kind::Blob).ok());
         let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
         Committed {
             id,

@@ -1,18 +1,16 @@
 //! Joins the shards of a session's ranks into one version.
 
-use super::{
-    Keys,
-    record::Record,
-    state::{Decision, Seen},
-};
 use crate::{
-    Missing, RepoError, Result,
     commit::{CommitRequest, Committed, Target, Written},
     contents::{Content, NewFile, Stored, check_names},
-    progress::Progress,
     repo::Repo,
-    storage::Storage,
+    shards::{
+        Keys,
+        record::Record,
+        state::{Decision, Seen},
+    },
 };
+use mdl_store::{Missing, Progress, RepoError, Result, storage::Storage};
 use std::{
     collections::{BTreeMap, btree_map},
     path::Path,
@@ -45,7 +43,7 @@ impl Repo {
     /// and others as in `commit`. Whatever the error, the call may be made again.
     pub fn join_shards(&self, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
         let keys = Keys::of(&request.session)?;
-        let storage = &*self.storage;
+        let storage = self.storage();
         if request.ranks == 0 {
             return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
         }
@@ -81,18 +79,18 @@ impl Repo {
     ) -> Result<Option<Committed>> {
         let (written, shards) = match self.joined(keys, request, progress) {
             // What was to be joined may have been joined, and be gone, meanwhile.
-            Err(_) if Seen::read(&*self.storage, keys)?.state != seen.state => return Ok(None),
+            Err(_) if Seen::read(self.storage(), keys)?.state != seen.state => return Ok(None),
             done => done?,
         };
         // After the branch was read, which the decision says it stands at: it cannot get onto it unseen any more.
         for lost in &seen.state.given_up {
             if self.has_moved(lost)? {
-                seen.swap(&*self.storage, keys, seen.deciding(lost.clone()))?;
+                seen.swap(self.storage(), keys, seen.deciding(lost.clone()))?;
                 return Ok(None);
             }
         }
         let decision = decision(&written, shards);
-        let Some(decided) = seen.swap(&*self.storage, keys, seen.deciding(decision.clone()))? else {
+        let Some(decided) = seen.swap(self.storage(), keys, seen.deciding(decision.clone()))? else {
             return Ok(None);
         };
         self.settle(&written.transaction, keys, &decided, &decision, &written.target, &written.commit, request)?;
@@ -116,7 +114,7 @@ impl Repo {
 
     /// What the ranks have put, if all have.
     fn records(&self, keys: &Keys, request: &JoinRequest) -> Result<Records> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         refuse_strangers(storage, keys, request)?;
         let (mut missing, mut checks) = (Vec::new(), Vec::new());
         let mut all: BTreeMap<String, (u32, Stored)> = BTreeMap::new();
@@ -149,9 +147,9 @@ impl Repo {
 
     /// Names the ranks whose files are gone. The commit looks again, when no collector can run.
     fn refuse_collected(&self, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
-        self.odb.refresh();
+        self.odb().refresh();
         for (rel, (rank, stored)) in all {
-            if stored.find(&self.odb)?.is_none() {
+            if stored.find(self.odb())?.is_none() {
                 return Err(RepoError::not_found(
                     Missing::Shard,
                     format!("{rel} of rank {rank}: it was collected; let the rank put again"),

@@ -1,12 +1,15 @@
 //! Lists sessions and how far each is.
 
-use super::{
-    Keys, SHARDS, parts,
-    record::Record,
-    state::{Decision, Seen, id},
+use crate::{
+    repo::Repo,
+    shards::{
+        Keys, SHARDS, parts,
+        record::Record,
+        state::{Decision, Seen, id},
+    },
 };
-use crate::{Result, repo::Repo};
 use mdl_objects::Id;
+use mdl_store::Result;
 use std::collections::BTreeMap;
 
 /// A session of a sharded commit.
@@ -35,7 +38,7 @@ impl Repo {
     /// A damaged record; an I/O error.
     pub fn sessions(&self) -> Result<Vec<Session>> {
         let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for key in self.storage.keys(&SHARDS)? {
+        for key in self.storage().keys(&SHARDS)? {
             if let Some((session, name)) = parts(&key) {
                 found.entry(session).or_default().extend(name.parse::<u32>().ok());
             }
@@ -45,14 +48,14 @@ impl Repo {
 
     fn session(&self, name: String, mut ranks: Vec<u32>) -> Result<Session> {
         let keys = Keys::of(&name)?;
-        if let Some(decided) = Seen::read(&*self.storage, &keys)?.state.decided {
+        if let Some(decided) = Seen::read(self.storage(), &keys)?.state.decided {
             return self.finished(name, &decided);
         }
         ranks.sort_unstable();
         let mut session = Session { name, ..Session::default() };
         for rank in ranks {
             // One that is gone was joined or swept meanwhile.
-            let Some((record, _)) = Record::read(&*self.storage, &keys, rank)? else {
+            let Some((record, _)) = Record::read(self.storage(), &keys, rank)? else {
                 continue;
             };
             session.ranks.push(rank);
@@ -67,7 +70,7 @@ impl Repo {
     fn finished(&self, name: String, decided: &Decision) -> Result<Session> {
         let commit = id(&decided.commit)?;
         // Deleted since, and collected, or not: that the session is finished stays true.
-        let found = self.odb.commit(&commit).ok();
+        let found = self.odb().commit(&commit).ok();
         let summary = found.as_ref().map(|c| c.summary).unwrap_or_default();
         Ok(Session {
             name,

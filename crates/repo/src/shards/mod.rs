@@ -38,7 +38,7 @@ pub use put::{Shard, ShardRequest};
 pub(crate) use record::{open, seal};
 pub(crate) use sweep::{roots, sweep};
 
-use crate::{
+use mdl_store::{
     RepoError, Result,
     refs::check_ref_name,
     storage::{Key, Prefix},

@@ -1,24 +1,26 @@
 //! Stores a rank's files like those of a commit, then writes its record.
 
-use super::{
-    Keys,
-    record::{Record, check},
-    state::{Decision, Seen},
-};
 use crate::{
-    RepoError, Result,
     commit::ingest_file,
     contents::{NewFile, Stored, check_names},
-    gc::now_ms,
-    ingest::{Hints, Ingest, Policy, Report, STORING, Sink},
-    pack::PackId,
-    progress::{Progress, go_on},
     repo::Repo,
-    transaction::WriteTransaction,
-    tree::Files,
+    shards::{
+        Keys,
+        record::{Record, check},
+        state::{Decision, Seen},
+    },
     work::walk,
 };
 use mdl_objects::Id;
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::now_ms,
+    object_db::Files,
+    pack::PackId,
+    progress::go_on,
+    transaction::WriteTransaction,
+    write::{Hints, Ingest, Policy, Report, STORING, Sink},
+};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// The files of a rank, and where they go.
@@ -89,7 +91,7 @@ impl Repo {
         let files = self.shard_files(request)?;
         // No collector may run between the look-ups ("is it stored already?") and the record.
         let transaction = WriteTransaction::begin(self)?;
-        if let Some(d) = &Seen::read(&*self.storage, keys)?.state.decided {
+        if let Some(d) = &Seen::read(self.storage(), keys)?.state.decided {
             return Err(too_late(request, d));
         }
         let parent = match request.parent {
@@ -139,12 +141,12 @@ impl Repo {
         parent: Option<Id>,
         progress: &dyn Progress,
     ) -> Result<Put> {
-        let commit = parent.map(|id| self.odb.commit(&id)).transpose()?;
+        let commit = parent.map(|id| self.odb().commit(&id)).transpose()?;
         self.need_room(files, commit.as_ref())?;
-        let old = commit.map_or(Ok(Files::new()), |c| self.odb.files(&c.tree))?;
+        let old = commit.map_or(Ok(Files::new()), |c| self.odb().files(&c.tree))?;
         let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
         let mut ingest = Ingest {
-            odb: &self.odb,
+            odb: self.odb(),
             sink: Sink::Pack(&mut pack),
             policy: Policy { max_depth: self.config.max_depth(), allow_damaged: request.allow_damaged },
             hints: &request.hints,
@@ -172,12 +174,12 @@ impl Repo {
     /// Makes sure that the `join` that finishes the session has read this record, or is going to.
     fn note_put(&self, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
         loop {
-            let seen = Seen::read(&*self.storage, keys)?;
+            let seen = Seen::read(self.storage(), keys)?;
             match &seen.state.decided {
                 Some(d) if d.shards.get(request.rank as usize).is_some_and(|c| c == check) => return Ok(()),
                 Some(d) => return Err(too_late(request, d)),
                 None if seen.is_untouched() => return Ok(()),
-                None if seen.swap(&*self.storage, keys, seen.renewed())?.is_some() => return Ok(()),
+                None if seen.swap(self.storage(), keys, seen.renewed())?.is_some() => return Ok(()),
                 None => {}
             }
         }

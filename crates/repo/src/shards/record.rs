@@ -1,8 +1,8 @@
 //! The record of a rank: its files and what storing them took.
 
-use super::Keys;
-use crate::{RepoError, Result, contents::Stored, storage::Storage};
+use crate::{contents::Stored, shards::Keys};
 use mdl_objects::Id;
+use mdl_store::{RepoError, Result, storage::Storage};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 

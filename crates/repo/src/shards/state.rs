@@ -1,14 +1,14 @@
 //! The state of a session, its one deciding key: still collecting, or which commit it became.
 
-use super::{
+use crate::shards::{
     Keys,
     record::{open, seal},
 };
-use crate::{
+use mdl_objects::Id;
+use mdl_store::{
     RepoError, Result,
     storage::{Storage, Swap},
 };
-use mdl_objects::Id;
 use serde::{Deserialize, Serialize};
 use std::{
     hash::{BuildHasher, RandomState},

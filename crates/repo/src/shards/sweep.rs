@@ -1,10 +1,10 @@
 //! Sweeps old sessions: records keep what they name for the time of grace, and then go, whether they were joined or
 //! not.
 
-use super::{Keys, SHARDS, STATE, parts, record::Record};
-use crate::{
+use crate::shards::{Keys, SHARDS, STATE, parts, record::Record};
+use mdl_store::{
     ErrorKind, Result,
-    reach::Root,
+    reachability::Root,
     storage::{Key, Storage},
 };
 use std::{collections::BTreeMap, time::SystemTime};

@@ -1,16 +1,16 @@
 //! Adds up objects for `stats`.
 
-use super::{BranchStats, NameStats, Stats};
-use crate::{
-    Result,
-    ingest::scheme_name,
-    odb::Odb,
-    progress::{Progress, go_on},
-    reach::{Catalog, Gone, Marks, OnDamage, Root},
-    refs::HEADS,
-};
+use crate::stats::{BranchStats, NameStats, Stats};
 use mdl_codec::scheme_of;
 use mdl_objects::{Commit, Id, Kind, Tag, Tree};
+use mdl_store::{
+    Progress, Result,
+    object_db::Odb,
+    progress::go_on,
+    reachability::{Catalog, Gone, Marks, OnDamage, Root},
+    refs::HEADS,
+    write::scheme_name,
+};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -139,7 +139,7 @@ impl<'a> Gather<'a> {
         let mut kinds: BTreeMap<Kind, Sum> = BTreeMap::new();
         let mut tensors = Vec::new();
         let mut reached = 0;
-        for n in 0..self.catalog.len() as u32 {
+        for n in 0..self.catalog.count() as u32 {
             let r = self.catalog.best_record(n);
             out.unique_bytes = out.unique_bytes.saturating_add(r.logical);
             if !marks.has(n) {
@@ -188,7 +188,7 @@ impl<'a> Gather<'a> {
         for (offset, _) in &header.segments {
             let mut first = [0];
             at.pack.payload_range(self.odb.storage(), &at.record, *offset, &mut first)?;
-            schemes.push(scheme_of(&first).map_err(crate::error::bad_encoding(&at.record.id))?);
+            schemes.push(scheme_of(&first).map_err(mdl_store::error::bad_encoding(&at.record.id))?);
         }
         Ok(scheme_name(schemes.into_iter()))
     }

@@ -3,8 +3,12 @@
 mod gather;
 mod names;
 
-use crate::{Result, progress::Progress, reach::Catalog, repo::Repo};
+use crate::{config::is_partial, repo::Repo};
 use gather::Gather;
+use mdl_store::{
+    Progress, Result,
+    reachability::{Catalog, roots},
+};
 use serde::Serialize;
 
 /// Tensors that are listed, the largest in storage first.
@@ -103,17 +107,17 @@ impl Repo {
     /// # Errors
     /// Refs that make no sense; an I/O error; `Stopped`.
     pub fn stats(&self, progress: &dyn Progress) -> Result<Stats> {
-        let storage = &*self.storage;
+        let storage = self.storage();
         let _guard = storage.lock_shared().ok();
-        let roots = self.roots(None)?.complete()?;
-        let catalog = Catalog::read(storage, |_| ())?;
-        progress.begin("adding up objects", catalog.len() as u64);
-        let mut gather = Gather::new(&catalog, &self.odb, progress);
+        let roots = roots(self.refs(), None)?.complete()?;
+        let catalog = Catalog::read(storage, is_partial(storage), |_| ())?;
+        progress.begin("adding up objects", catalog.count() as u64);
+        let mut gather = Gather::new(&catalog, self.odb(), progress);
         let mut out = Stats {
             packs: catalog.packs.len() as u64,
-            objects: catalog.len() as u64,
+            objects: catalog.count() as u64,
             stored_bytes: catalog.bytes(),
-            index: self.odb.with_index(|index| index.packs()).is_some(),
+            index: self.odb().with_index(|index| index.packs()).is_some(),
             damaged_packs: catalog.damaged.len() as u64,
             ..Stats::default()
         };

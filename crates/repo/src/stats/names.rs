@@ -1,11 +1,11 @@
 //! Statistics by file path and by tensor name, over all versions.
 
-use super::{
+use crate::stats::{
     Stats, TOP, TensorStats,
     gather::{Gather, Sum},
 };
-use crate::reach::Root;
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode};
+use mdl_store::reachability::Root;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashSet},

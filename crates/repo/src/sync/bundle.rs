@@ -3,8 +3,8 @@
 //! The same objects make the same bundle, byte for byte, on both sides and every time, so that a transfer that was cut
 //! off can be resumed.
 
-use super::missing::Needed;
-use crate::pack::{MAGIC, PackId, Record, encode_tail};
+use crate::sync::missing::Needed;
+use mdl_store::pack::{MAGIC, PackId, Record, encode_tail};
 use std::ops::Range;
 
 /// Where the bytes of a piece of a bundle are.

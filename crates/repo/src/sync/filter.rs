@@ -1,7 +1,7 @@
 //! A filter of the files and tensors of a version that a transfer takes: `FILE` or `FILE:TENSOR`, both as globs.
 
-use crate::{RepoError, Result};
 use globset::{GlobBuilder, GlobMatcher};
+use mdl_store::{RepoError, Result};
 
 /// A choice of files and tensors. Of a file that is chosen by some of its tensors only those are wanted, and not what
 /// lies between them.

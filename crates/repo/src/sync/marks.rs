@@ -1,12 +1,8 @@
 //! Marks of pruned versions, taken over and lifted when versions arrive.
 
-use crate::{
-    Result,
-    guard::WriteGuard,
-    repo::Repo,
-    retention::{self, PrunedMark},
-};
+use crate::{repo::Repo, retention, retention::PrunedMark};
 use mdl_objects::{Id, Kind};
+use mdl_store::{Result, lock::WriteGuard};
 use std::collections::HashSet;
 
 impl Repo {

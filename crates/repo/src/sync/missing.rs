@@ -1,11 +1,11 @@
 //! Picks from a plan the objects that the receiver is missing.
 
-use super::plan::Plan;
-use crate::{
+use crate::sync::plan::Plan;
+use mdl_objects::Id;
+use mdl_store::{
     RepoError, Result,
     pack::{PackId, Record},
 };
-use mdl_objects::Id;
 use std::collections::{HashMap, HashSet};
 
 /// Of a tensor whose chain would come along with it, the chain may be this much longer than its root (in quarters of

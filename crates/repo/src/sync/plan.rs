@@ -1,12 +1,12 @@
 //! A transfer plan: the objects that one side offers, and where in its packs their encoded bytes are. Specified in
 //! docs/protocol.md, "Plans".
 
-use crate::{
+use crate::retention::PrunedMark;
+use mdl_objects::Id;
+use mdl_store::{
     RepoError, Result,
     pack::{PackId, Record, decode_records, encode_records},
-    retention::PrunedMark,
 };
-use mdl_objects::Id;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 8] = *b"MDLPLAN\n";

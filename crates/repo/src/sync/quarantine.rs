@@ -1,7 +1,7 @@
 //! Quarantine: a storage overlay with received packs in it, so that objects are read and checked before they are
 //! stored.
 
-use crate::{
+use mdl_store::{
     RepoError, Result,
     pack::PackId,
     storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},

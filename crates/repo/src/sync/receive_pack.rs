@@ -5,20 +5,22 @@
 //! anew: the other side's chains differ from those here. New objects can only stand on new ones or on those that were
 //! here before, so chains still end.
 
-use super::quarantine::{Overlay, PendingPack};
 use crate::{
-    RepoError, Result,
     checkout::check_path,
     compact::encode_anew,
     fsck::{intact, sound},
-    odb::Odb,
-    pack::{NO_MAGIC, Pack, PackId, Record, encode_tail},
-    progress::{Progress, go_on},
-    reach::{Catalog, Slot},
     repo::Repo,
-    transaction::WriteTransaction,
+    sync::quarantine::{Overlay, PendingPack},
 };
 use mdl_objects::{Id, Kind};
+use mdl_store::{
+    Progress, RepoError, Result,
+    object_db::Odb,
+    pack::{NO_MAGIC, Pack, PackId, Record, encode_tail},
+    progress::go_on,
+    reachability::{Catalog, Slot},
+    transaction::WriteTransaction,
+};
 use std::{
     collections::{HashMap, HashSet},
     fs,
@@ -118,7 +120,7 @@ impl Repo {
         for a in arrived {
             let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
             let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
-            let overlay = Overlay::new(self.storage.clone(), [(a.id, guest)].into_iter());
+            let overlay = Overlay::new(self.shared_storage(), [(a.id, guest)].into_iter());
             let pack = Pack::open(&overlay, a.id)?;
             let bad = |why| RepoError::corrupt(format!("pack {}, as it arrived,", a.id), why);
             if !pack.has_magic(&overlay)? {
@@ -147,7 +149,7 @@ impl Repo {
             guests.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
         }
         let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
-        let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.storage.clone(), guests.into_iter()));
+        let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.shared_storage(), guests.into_iter()));
         let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         packs.extend(self.packs_below(fresh)?);
         let catalog = Catalog::of(self.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
@@ -161,7 +163,7 @@ impl Repo {
         let all = catalog.with_chains(&new);
         let logical = all.iter().map(|s| catalog.record(*s).logical).fold(0, u64::saturating_add);
         progress.begin("decoding what arrived", logical);
-        let odb = Odb::new(overlay, self.odb.shared_engine(), None);
+        let odb = Odb::new(overlay, self.odb().shared_engine(), None);
         let wrong = sound(&catalog, &odb, all, progress);
         progress.end();
         go_on(progress, WHAT)?;

@@ -1,18 +1,20 @@
 //! Negotiation: selects the objects of the wanted versions that the other side does not have.
 
-use super::{
-    filter::Only,
-    plan::{Offer, Plan},
-};
 use crate::{
-    Missing, RepoError, Result,
-    odb::Location,
-    pack::{PackId, Record},
-    progress::{Progress, go_on},
     repo::Repo,
     retention::PrunedMark,
+    sync::{
+        filter::Only,
+        plan::{Offer, Plan},
+    },
 };
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode};
+use mdl_store::{
+    Missing, Progress, RepoError, Result,
+    object_db::Location,
+    pack::{PackId, Record},
+    progress::go_on,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Names the operation in `Stopped` errors.

@@ -1,15 +1,16 @@
 //! Encodes tensors without a base, for a receiver that lacks their bases.
 
-use super::plan::{Offer, Plan};
 use crate::{
-    Result,
     compact::encode_anew,
-    pack::{Pack, PackWriter},
-    progress::Progress,
     repo::Repo,
-    storage::Storage,
+    sync::plan::{Offer, Plan},
 };
 use mdl_objects::Id;
+use mdl_store::{
+    Progress, Result,
+    pack::{Pack, PackWriter},
+    storage::Storage,
+};
 
 impl Repo {
     /// Writes a pack with these tensors, none of them a difference, into `to`, and says what is in it.
@@ -28,7 +29,7 @@ impl Repo {
             encode_anew(self.odb(), *id, None, &mut writer, progress)?;
         }
         let held = self.write_lock()?;
-        let pack = Pack::open(to, writer.finish(&held)?)?;
+        let pack = Pack::open(to, writer.finish(|id| held.check_publishable(id))?)?;
         let offer = Offer { pack: pack.id, named: pack.records().to_vec(), below: Vec::new() };
         Ok(Plan { offers: vec![offer], pruned: Vec::new() })
     }

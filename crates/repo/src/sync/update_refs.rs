@@ -1,13 +1,13 @@
 //! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
-use crate::{
-    RepoError, Result,
-    guard::WriteGuard,
-    progress::{Progress, go_on},
-    refs::{HEADS, REMOTES, RefName, TAGS},
-    repo::Repo,
-};
+use crate::repo::Repo;
 use mdl_objects::{Id, Kind, Mode, Signature};
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::WriteGuard,
+    progress::go_on,
+    refs::{HEADS, REMOTES, RefName, TAGS},
+};
 use std::collections::HashSet;
 
 /// Names the operation in `Stopped` errors.

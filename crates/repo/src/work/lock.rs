@@ -1,7 +1,8 @@
 //! The lock of a work tree: one command at a time changes its files or where HEAD points, or takes its files for a
 //! commit.
 
-use crate::{RepoError, Result, progress::Progress, repo::Repo};
+use crate::repo::Repo;
+use mdl_store::{Progress, RepoError, Result};
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Seek, Write},

@@ -2,7 +2,7 @@
 //! clean, and at no later one until the page was written out: so pages are written out before a file's state is relied
 //! on.
 
-use crate::{RepoError, Result};
+use mdl_store::{RepoError, Result};
 use rustix::fs::fstatfs;
 use std::{
     fs::{File, OpenOptions},

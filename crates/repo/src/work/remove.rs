@@ -1,8 +1,8 @@
 //! Removes a directory or file that was compared with a version: file by file, and only what was compared. Whatever
 //! else turns up stays, and comes back under its name.
 
-use super::stat::FileState;
-use crate::{RepoError, Result};
+use crate::work::stat::FileState;
+use mdl_store::{RepoError, Result};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,

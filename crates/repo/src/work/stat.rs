@@ -1,9 +1,9 @@
 //! The stat cache: a file that looks as it did need not be hashed again. Nor are files whose times do not tell of
 //! writes through memory maps (`pages`).
 
-use super::pages::{Patience, expose_writes};
-use crate::{RepoError, Result, ingest::Ingested, odb::Odb};
+use crate::work::pages::{Patience, expose_writes};
 use mdl_objects::{Mode, Reader, Writer};
+use mdl_store::{RepoError, Result, object_db::Odb, write::Ingested};
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -131,11 +131,10 @@ pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingeste
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        Progress, Repo,
-        commit::ingest_cached,
-        ingest::{Hints, Ingest, Policy, Report, Sink},
-        work::WorkFile,
+    use crate::{commit::ingest_cached, repo::Repo, work::WorkFile};
+    use mdl_store::{
+        Progress,
+        write::{Hints, Ingest, Policy, Report, Sink},
     };
     use std::{sync::Arc, thread::sleep, time::Duration};
 
@@ -177,7 +176,7 @@ mod tests {
             return;
         }
         assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
-        ingest(&repo, &f, &crate::Silent);
+        ingest(&repo, &f, &mdl_store::Silent);
         assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");
     }
 

@@ -1,9 +1,9 @@
 //! Lists the files below a directory that a commit takes.
 
-use super::remove::REMOVING;
-use crate::{Missing, RepoError, Result, repo::DIR};
+use crate::{repo::DIR, work::remove::REMOVING};
 use ignore::WalkBuilder;
 use mdl_objects::check_new_name;
+use mdl_store::{Missing, RepoError, Result};
 use std::{
     ffi::OsStr,
     fs,

@@ -2,8 +2,7 @@
 
 use crate::support::{Place, place};
 use mdl_codec::CpuEngine;
-use mdl_repo::RefName;
-use mdl_repo::{Change, CheckoutOptions, CommitRequest, ErrorKind, Head, Repo, RepoError, Silent};
+use mdl_repo::{Change, CheckoutOptions, CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Silent};
 use std::sync::Arc;
 
 fn main_branch() -> Head {

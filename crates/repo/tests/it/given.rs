@@ -1,9 +1,8 @@
 //! Commits of files that are not on disk: held in memory, or staged before.
 
 use crate::support::{engine, place};
-use mdl_repo::RefName;
 use mdl_repo::{
-    CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, Source, Stored,
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, Source, Stored,
     storage::{LocalStorage, Prefix},
 };
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 use crate::support::{Place, place};
 use mdl_objects::Id;
-use mdl_repo::RefName;
-use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, Silent};
+use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, RefName, Silent};
 
 fn step(p: &Place, step: u64, loss: f64) -> Id {
     p.write("f", format!("{step}").as_bytes());

@@ -2,9 +2,8 @@
 
 use crate::support::{Place, place};
 use mdl_objects::{Id, Kind, Signature};
-use mdl_repo::RefName;
 use mdl_repo::{
-    CommitRequest, Direction, ErrorKind, GcOptions, LossyRequest, PruneOptions, RepoError, Retention, Silent,
+    CommitRequest, Direction, ErrorKind, GcOptions, LossyRequest, PruneOptions, RefName, RepoError, Retention, Silent,
 };
 
 const MAIN: &str = "refs/heads/main";

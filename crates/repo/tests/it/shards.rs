@@ -3,13 +3,9 @@
 use crate::support::{Noise, engine, safetensors};
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, Committed, Content, ErrorKind, GcOptions, JoinRequest, NewFile, Progress, Repo, Result, Shard,
-    ShardRequest, Silent,
-    storage::{Fault, FaultStorage, LocalStorage, MemoryStorage, Storage},
-};
-use mdl_repo::{
-    RefName,
-    storage::{Key, Prefix},
+    CommitRequest, Committed, Content, ErrorKind, GcOptions, JoinRequest, NewFile, Progress, RefName, Repo, Result,
+    Shard, ShardRequest, Silent,
+    storage::{Fault, FaultStorage, Key, LocalStorage, MemoryStorage, Prefix, Storage},
 };
 use std::{sync::Arc, thread};
 use tempfile::TempDir;

@@ -2,10 +2,9 @@
 
 use crate::support::{Noise, engine, safetensors};
 use mdl_objects::Id;
-use mdl_repo::storage::Prefix;
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, Progress, Repo, RepoError, Result, Silent,
-    storage::{MemoryStorage, Storage},
+    storage::{MemoryStorage, Prefix, Storage},
 };
 use std::{
     collections::BTreeMap,

@@ -4,10 +4,9 @@
 use crate::support::{Noise, safetensors};
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
-use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
     CommitRequest, Content, NewFile, Progress, Repo, RepoError, Result, Silent, WriteAt,
-    storage::{MemoryStorage, Storage},
+    storage::{Key, MemoryStorage, Prefix, Storage},
 };
 use proptest::{collection::vec, prelude::*};
 use std::{

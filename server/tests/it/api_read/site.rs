@@ -96,7 +96,7 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     commit.parents = vec![*like];
     let id = add(Kind::Commit, commit.encode());
     let held = repo.write_lock().expect("a lock");
-    repo.odb().note_pack(pack.finish(&held).expect("a pack")).expect("noted");
+    repo.odb().note_pack(pack.finish(|id| held.check_publishable(id)).expect("a pack")).expect("noted");
     id
 }
 

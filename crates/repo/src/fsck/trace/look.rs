@@ -1,8 +1,8 @@
 //! Looks up single objects for the reference check and records problems: what each is, and where it shows.
 
-use super::{Affected, MAX_AFFECTED, Trace, problem};
-use crate::{RepoError, Result};
+use crate::fsck::trace::{Affected, MAX_AFFECTED, Trace, problem};
 use mdl_objects::{Id, Kind, TensorRef};
+use mdl_store::{RepoError, Result};
 
 impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.

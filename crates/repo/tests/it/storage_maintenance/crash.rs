@@ -2,11 +2,9 @@
 
 use super::setup::*;
 use mdl_objects::Id;
-use mdl_repo::RefName;
-use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
-    Repo, Result, Silent,
-    storage::{Fault, FaultStorage, MemoryStorage, Storage},
+    RefName, Repo, Result, Silent,
+    storage::{Fault, FaultStorage, Key, MemoryStorage, Prefix, Storage},
 };
 use std::sync::Arc;
 

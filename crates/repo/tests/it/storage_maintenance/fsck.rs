@@ -2,10 +2,9 @@
 
 use super::setup::*;
 use mdl_objects::Id;
-use mdl_repo::storage::Key;
 use mdl_repo::{
     Repo, Silent,
-    storage::{MemoryStorage, Storage},
+    storage::{Key, MemoryStorage, Storage},
 };
 
 #[test]

@@ -1,8 +1,10 @@
 //! Garbage collection: what goes, what stays, what is refused.
 
 use super::setup::*;
-use mdl_repo::{ErrorKind, GcOptions, Silent, storage::Storage};
-use mdl_repo::{RefName, storage::Key};
+use mdl_repo::{
+    ErrorKind, GcOptions, RefName, Silent,
+    storage::{Key, Storage},
+};
 
 #[test]
 fn a_repository_without_garbage_is_left_alone() {

@@ -3,9 +3,8 @@
 
 use super::setup::*;
 use mdl_objects::Id;
-use mdl_repo::RefName;
 use mdl_repo::{
-    CommitRequest, ErrorKind, Head, Repo, RepoError, Result, Silent,
+    CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Result, Silent,
     storage::{MemoryStorage, Storage},
 };
 use std::{

@@ -230,7 +230,7 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
             let len = (header.len() as u32).to_le_bytes();
             let mut pack = PackWriter::new(repo.storage()).expect("pack");
             pack.add(object, &[whole.as_slice(), &header, &len].concat()).expect("add");
-            pack.finish(&repo.write_lock().expect("lock")).expect("finish");
+            pack.finish(|_| Ok(())).expect("finish");
         }
         let repo = open(copy);
         assert!(repo.odb().tensor(&own).is_err());

@@ -2,8 +2,7 @@
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;
-use mdl_repo::RefName;
-use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, NewFile, Repo, Silent, storage::MemoryStorage};
+use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, storage::MemoryStorage};
 use std::{sync::Arc, time::Duration};
 
 const ZERO: Duration = Duration::ZERO;
@@ -146,7 +145,7 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
     collect(&at(&storage), GRACE);
-    pack.finish(&slow).expect("in time");
+    pack.finish(|id| slow.check_publishable(id)).expect("in time");
     pass(&storage, GRACE);
     // Another relies on that pack alone: the one below must not go before this has been doomed for a while, too.
     let other = at(&storage);

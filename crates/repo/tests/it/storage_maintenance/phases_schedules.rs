@@ -3,9 +3,8 @@
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Signature, Summary, Tree};
-use mdl_repo::RefName;
 use mdl_repo::{
-    Repo, Silent, WriteGuard,
+    RefName, Repo, Silent, WriteGuard,
     pack::{NewObject, PackWriter},
     storage::MemoryStorage,
 };
@@ -93,7 +92,7 @@ fn publish(m: &mut Making) -> mdl_repo::Result<()> {
     };
     m.commit = Some(add(m, Kind::Commit, &commit.encode()));
     match m.pack.take() {
-        Some(pack) if !pack.is_empty() => pack.finish(&m.held).map(drop),
+        Some(pack) if !pack.is_empty() => pack.finish(|id| m.held.check_publishable(id)).map(drop),
         _ => Ok(()),
     }
 }

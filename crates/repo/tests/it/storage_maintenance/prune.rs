@@ -2,11 +2,9 @@
 
 use super::{crash::sweep, setup::*};
 use mdl_objects::Id;
-use mdl_repo::RefName;
-use mdl_repo::storage::Key;
 use mdl_repo::{
-    CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, Repo, RepoError, Result, Retention, Silent,
-    storage::{LocalStorage, MemoryStorage, Storage},
+    CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention, Silent,
+    storage::{Key, LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
 use tempfile::TempDir;

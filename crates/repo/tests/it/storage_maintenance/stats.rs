@@ -1,8 +1,10 @@
 //! Statistics: the numbers add up.
 
 use super::setup::*;
-use mdl_repo::storage::Prefix;
-use mdl_repo::{Silent, storage::Storage};
+use mdl_repo::{
+    Silent,
+    storage::{Prefix, Storage},
+};
 
 #[test]
 fn the_numbers_add_up() {

@@ -2,10 +2,9 @@
 //! readable: time passes by moving what the list says into the past.
 
 use super::setup::*;
-use mdl_repo::storage::{Key, Prefix};
 use mdl_repo::{
     GcOptions, GcReport, Repo, Result, Silent,
-    storage::{Guard, MemoryStorage, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, MemoryStorage, Prefix, Storage, Stored, Swap, Upload},
 };
 use std::time::Duration;
 

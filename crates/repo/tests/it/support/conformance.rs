@@ -1,7 +1,6 @@
 //! What every storage promises: one suite for this crate's storages and for those of `mdl-remote`.
 
-use mdl_repo::storage::{Key, Prefix};
-use mdl_repo::storage::{Storage, Swap};
+use mdl_repo::storage::{Key, Prefix, Storage, Swap};
 use std::{thread, time::Duration};
 
 /// All promises of the trait, on a storage that is empty.

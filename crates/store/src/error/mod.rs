@@ -1,0 +1,384 @@
+//! Errors of a repository, sorted by what the user can do about them.
+
+mod missing;
+
+pub use missing::Missing;
+
+use mdl_codec::CodecError;
+use mdl_files::ScanError;
+use mdl_objects::{Id, ObjectError};
+use std::{io, path::PathBuf};
+use thiserror::Error;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, RepoError>;
+
+/// What the user can do about an error (exit codes 1 to 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request is refused.
+    User,
+    /// The request makes no sense as it is written.
+    Usage,
+    /// A thing that was named does not exist.
+    NotFound,
+    /// Another writer moved first.
+    Conflict,
+    /// Stored data is damaged.
+    Corrupt,
+    /// An I/O error (such as a full or read-only disk).
+    Io,
+}
+
+/// Errors of repositories.
+#[derive(Debug, Error)]
+pub enum RepoError {
+    /// The request is refused; the hint says what to do.
+    #[error("{message}")]
+    User {
+        /// What is wrong.
+        message: String,
+        /// What the user may do; may be empty.
+        hint: String,
+    },
+    /// The request makes no sense as it is written; the hint says how it is written.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong.
+        message: String,
+        /// How to write it; may be empty.
+        hint: String,
+    },
+    /// Nothing has this name.
+    #[error("{what} not found: {name}")]
+    NotFound {
+        /// The kind of thing that was looked for.
+        what: Missing,
+        /// Its name.
+        name: String,
+    },
+    /// The version was pruned, and a collection has taken its contents.
+    #[error("version {} was pruned on {} (kept were: {rules}), and its contents are gone", commit.short(), day(*time_ms))]
+    Pruned {
+        /// The version.
+        commit: Id,
+        /// When: milliseconds since 1970.
+        time_ms: i64,
+        /// The rules none of which kept it, in words.
+        rules: String,
+    },
+    /// The caller cancelled it.
+    #[error("{what} was stopped; nothing is lost")]
+    Stopped {
+        /// What was going on, such as "the commit".
+        what: &'static str,
+    },
+    /// A ref is not where it was expected.
+    #[error("{name} moved meanwhile (expected {}, found {})", show(.expected), show(.found))]
+    Conflict {
+        /// The ref.
+        name: String,
+        /// What the caller had seen.
+        expected: Option<Id>,
+        /// What is there.
+        found: Option<Id>,
+    },
+    /// Another writer has moved the branch that this work tree is on.
+    #[error("{}", of_another(name, .base, .tip))]
+    FilesOfAnother {
+        /// The branch, by its short name; HEAD if it is on none.
+        name: String,
+        /// The version that the files were taken from or committed as.
+        base: Option<Id>,
+        /// The branch's present commit.
+        tip: Option<Id>,
+    },
+    /// A branch would leave commits behind.
+    #[error("{name} would not move forward: {} is not in the history of {}", old.short(), new.short())]
+    NotForward {
+        /// The branch.
+        name: String,
+        /// The branch's present commit.
+        old: Id,
+        /// The commit it was to move to.
+        new: Id,
+    },
+    /// A collector may be about to delete objects that the caller relied on: they have to be looked up again.
+    #[error("a collection went on meanwhile; nothing was committed")]
+    Overtaken,
+    /// The file of a lock was deleted while the lock was held: other processes were not kept out.
+    #[error("the lock {} was deleted while it was held; nothing was changed", path.display())]
+    LockLost {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file was written to while it was read.
+    #[error("{file} changed while it was read")]
+    FileChanged {
+        /// Its name in the version.
+        file: String,
+    },
+    /// Files would be replaced or removed whose bytes are in no version.
+    #[error("these files have changes that are not committed:{}", some_of(files))]
+    FilesInTheWay {
+        /// Their names in the version.
+        files: Vec<String>,
+    },
+    /// A file was written to between the look at it and its turn to be replaced or removed.
+    #[error("{file} was written to meanwhile and is left as it is{}; HEAD has not moved", put_aside(aside))]
+    FileKept {
+        /// Its name in the version.
+        file: String,
+        /// Its present name, if another file took its own.
+        aside: Option<PathBuf>,
+    },
+    /// Two files of a version would be one on this file system.
+    #[error("{one} and {other} are one name on this file system, which does not tell upper from lower case")]
+    OneName {
+        /// A name in the version.
+        one: String,
+        /// Another.
+        other: String,
+    },
+    /// Stored bytes are not what was written.
+    #[error("{what} is damaged: {reason}")]
+    Corrupt {
+        /// The object, pack or file.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A checkpoint file is damaged.
+    #[error("{}: {source}", path.display())]
+    Scan {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ScanError,
+    },
+    /// A version holds a file that must not get onto a disk: an older program, or another one, made it.
+    #[error("{path:?} is not written to a disk: {reason}")]
+    UnsafePath {
+        /// Its path in the version.
+        path: String,
+        /// Why not.
+        reason: ObjectError,
+    },
+    /// A new version or tag has a field longer than its limit.
+    #[error("nothing was made: {0}")]
+    TooLong(ObjectError),
+    /// There is less room on the disk than a new version takes at least.
+    #[error("the disk has room for {} more, and this would take at least {}", bytes(*free), bytes(*wanted))]
+    NoRoom {
+        /// Bytes that it would take at least.
+        wanted: u64,
+        /// Bytes that there is room for.
+        free: u64,
+    },
+    /// An I/O error.
+    #[error("{context}: {source}")]
+    Io {
+        /// What was being done.
+        context: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn of_another(name: &str, base: &Option<Id>, tip: &Option<Id>) -> String {
+    let tip = tip.map(|id| id.short());
+    match (base.map(|id| id.short()), tip) {
+        (Some(base), Some(tip)) => {
+            format!("{name} was moved to {tip} elsewhere; the files here are of {base}")
+        }
+        (Some(base), None) => format!("{name} was deleted elsewhere; the files here are of {base}"),
+        (None, tip) => {
+            let tip = tip.unwrap_or_else(|| "nothing".to_owned());
+            format!("{name} is at {tip}, and the files here were not taken from it")
+        }
+    }
+}
+
+fn some_of(files: &[String]) -> String {
+    let listed = files.iter().take(10).map(|file| format!("\n  {file}"));
+    let more = files.len().checked_sub(11).map(|n| format!("\n  and {} more", n + 1));
+    listed.chain(more).collect()
+}
+
+fn put_aside(aside: &Option<PathBuf>) -> String {
+    let place = aside.as_ref().map(|path| format!(", now as {}", path.display()));
+    place.unwrap_or_default()
+}
+
+fn show(id: &Option<Id>) -> String {
+    id.map_or_else(|| "nothing".to_owned(), |id| id.short())
+}
+
+/// `2026-11-21 12:30 UTC`
+fn day(time_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(time_ms);
+    time.map_or_else(|_| format!("{time_ms} ms"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
+}
+
+impl RepoError {
+    /// Whether the disk has no room for what was to be written.
+    pub fn is_full(&self) -> bool {
+        match self {
+            RepoError::NoRoom { .. } => true,
+            RepoError::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
+    /// The request is refused.
+    pub fn user(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+        RepoError::User { message: message.into(), hint: hint.into() }
+    }
+
+    /// The request makes no sense as it is written.
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+        RepoError::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    /// Nothing has this name.
+    pub fn not_found(what: impl Into<Missing>, name: impl ToString) -> RepoError {
+        RepoError::NotFound { what: what.into(), name: name.to_string() }
+    }
+
+    /// Stored bytes are damaged.
+    pub fn corrupt(what: impl ToString, reason: impl ToString) -> RepoError {
+        RepoError::Corrupt { what: what.to_string(), reason: reason.to_string() }
+    }
+
+    /// Turns a system error into one that says what was being done.
+    pub fn io(context: impl ToString) -> impl FnOnce(io::Error) -> RepoError {
+        let context = context.to_string();
+        move |source| RepoError::Io { context, source }
+    }
+
+    /// The same error for another thread or caller that it concerns.
+    pub(crate) fn repeat(&self) -> RepoError {
+        match self {
+            RepoError::NotFound { what, name } => RepoError::not_found(*what, name),
+            RepoError::Pruned { commit, time_ms, rules } => {
+                RepoError::Pruned { commit: *commit, time_ms: *time_ms, rules: rules.clone() }
+            }
+            RepoError::Stopped { what } => RepoError::Stopped { what },
+            RepoError::Overtaken => RepoError::Overtaken,
+            RepoError::Corrupt { what, reason } => RepoError::corrupt(what, reason),
+            RepoError::Io { context, source } => {
+                RepoError::Io { context: context.clone(), source: io::Error::new(source.kind(), source.to_string()) }
+            }
+            other => RepoError::user(other.to_string(), other.hint().unwrap_or_default()),
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            RepoError::User { .. }
+            | RepoError::Stopped { .. }
+            | RepoError::FileChanged { .. }
+            | RepoError::FilesInTheWay { .. }
+            | RepoError::OneName { .. }
+            | RepoError::UnsafePath { .. }
+            | RepoError::TooLong(_) => ErrorKind::User,
+            RepoError::Usage { .. } => ErrorKind::Usage,
+            RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
+            RepoError::Conflict { .. }
+            | RepoError::FilesOfAnother { .. }
+            | RepoError::NotForward { .. }
+            | RepoError::LockLost { .. }
+            | RepoError::FileKept { .. }
+            | RepoError::Overtaken => ErrorKind::Conflict,
+            RepoError::Corrupt { .. } => ErrorKind::Corrupt,
+            RepoError::Scan { source: ScanError::Damaged { .. }, .. } => ErrorKind::User,
+            RepoError::Scan { source: ScanError::Io(_), .. } => ErrorKind::Io,
+            RepoError::NoRoom { .. } | RepoError::Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    /// A next step for the user, if there is one to give.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
+            RepoError::NotFound { what: Missing::Bucket, .. } => "create the bucket first, or correct its name".to_owned(),
+            RepoError::Pruned { .. } => {
+                "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
+                    .to_owned()
+            }
+            RepoError::NotForward { .. } => {
+                "get what is there first (`mdl pull`), or force the move (`mdl push --force-with-lease`)".to_owned()
+            }
+            RepoError::FilesOfAnother { name, base, tip } => match (base, tip) {
+                (Some(base), None) => format!(
+                    "`mdl switch -c NAME {}` goes on from what the files are of",
+                    base.short()
+                ),
+                _ => format!(
+                    "`mdl checkout {name}` takes what is there (--force: over changes too); `mdl reset {name}` keeps the files as \
+                     they are, for the next commit to put on top"
+                ),
+            },
+            RepoError::UnsafePath { .. } => {
+                "the version's other files can be checked out by their names".to_owned()
+            }
+            RepoError::Overtaken => "try again".to_owned(),
+            RepoError::LockLost { .. } => {
+                "try again; a lock ends with the process that holds it, and its file is never to be deleted".to_owned()
+            }
+            RepoError::FileChanged { .. } => {
+                "commit once the writer is done, or write to a temporary name and rename".to_owned()
+            }
+            RepoError::FilesInTheWay { .. } => "commit them first".to_owned(),
+            RepoError::OneName { .. } => "check out one of the two alone, or on another file system".to_owned(),
+            RepoError::FileKept { .. } => {
+                "the status says which files are of which version; once this file is committed or moved away, the same command \
+                 goes on"
+                    .to_owned()
+            }
+            RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
+            RepoError::Corrupt { .. } => {
+                "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()
+            }
+            RepoError::Scan {
+                source: ScanError::Damaged { .. },
+                ..
+            } => {
+                "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
+            }
+            full if full.is_full() => {
+                "nothing was lost: free some space (`mdl gc` may help) and run the command again; \
+                 with `mdl config commit.on_full wait` commits wait for room"
+                    .to_owned()
+            }
+            _ => return None,
+        };
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+/// `3 MiB`
+fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let fits = |unit: &usize| n >> (10 * unit) < 10_000;
+    let unit = (0..UNITS.len()).find(fits).unwrap_or(UNITS.len() - 1);
+    format!("{} {}", n >> (10 * unit), UNITS[unit])
+}
+
+/// Whether there is no more room, on the disk or for this user.
+pub fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Ties an object's parse error to the object.
+pub fn bad_object(id: &Id) -> impl FnOnce(ObjectError) -> RepoError {
+    let what = format!("object {}", id.short());
+    move |e| RepoError::corrupt(what, e)
+}
+
+/// Ties a decoder's error to the object.
+pub fn bad_encoding(id: &Id) -> impl FnOnce(CodecError) -> RepoError {
+    let what = format!("object {}", id.short());
+    move |e| RepoError::corrupt(what, e)
+}

@@ -1,0 +1,361 @@
+//! The object database: finds an object in whichever pack has it and gives back its verified content.
+
+mod checksums_ok;
+mod digests;
+mod index;
+mod lookup;
+mod promisor;
+pub mod references;
+mod tree;
+pub mod unreadable;
+
+pub(crate) use checksums_ok::ChecksumsOk;
+pub use index::Digests;
+pub(crate) use index::{Hint, Index, PackSet};
+pub use references::{kind_of, references};
+pub use tree::Files;
+pub(crate) use tree::{MAX_PATHS, Room};
+
+use crate::{
+    Missing, RepoError, Result,
+    error::bad_object,
+    pack::{
+        NewObject, Pack, PackId, PackWriter, Record,
+        payload::{content, wrap},
+    },
+    storage::Storage,
+};
+use lookup::{IndexState, State};
+use mdl_codec::Engine;
+use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+pub use promisor::Promisor;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+/// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.
+const OVERTAKEN: u32 = 8;
+
+/// Where a copy of an object is.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The pack.
+    pub pack: Arc<Pack>,
+    /// The record in it.
+    pub record: Record,
+}
+
+/// All objects of a repository.
+#[derive(Debug)]
+pub struct Odb {
+    storage: Arc<dyn Storage>,
+    engine: Arc<dyn Engine>,
+    index_dir: Option<PathBuf>,
+    state: Mutex<State>,
+    supplier: Option<Arc<dyn Promisor>>,
+    /// Whether objects that are not here may be at another repository.
+    partial: bool,
+    pub(crate) sound: ChecksumsOk,
+}
+
+impl Odb {
+    /// Objects in `storage`, encoded and decoded by `engine`; `index_dir` is where the disposable index may live.
+    pub fn new(storage: Arc<dyn Storage>, engine: Arc<dyn Engine>, index_dir: Option<PathBuf>) -> Odb {
+        Odb {
+            storage,
+            engine,
+            index_dir,
+            state: Mutex::default(),
+            supplier: None,
+            partial: false,
+            sound: ChecksumsOk::default(),
+        }
+    }
+
+    /// The storage below.
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// The engine, to be shared.
+    pub fn shared_engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
+    /// Does without an index for good: in a forked child, where the threads that sled counts on are the parent's.
+    pub fn forgo_index(&mut self) {
+        self.index_dir = None;
+        self.release_index();
+    }
+
+    /// Lets other processes have the index. It is opened again when needed.
+    pub fn release_index(&self) {
+        self.lock().index = IndexState::Closed;
+    }
+
+    /// Runs `f` with the index, if it can be opened.
+    pub fn with_index<T>(&self, f: impl FnOnce(&Index) -> Option<T>) -> Option<T> {
+        let mut state = self.lock();
+        self.open_index(&mut state).ok()?;
+        match &state.index {
+            IndexState::Open(index) => f(index),
+            _ => None,
+        }
+    }
+
+    /// Forgets which packs exist, so that the next look-up lists them anew.
+    pub fn refresh(&self) {
+        let mut state = self.lock();
+        state.listed = false;
+        state.all = None;
+    }
+
+    /// As `refresh`, after packs were replaced: the index is opened anew too when it is next needed.
+    pub fn reopen(&self) {
+        self.release_index();
+        self.refresh();
+    }
+
+    /// Runs `f`, and again if a pack that it read has been replaced since packs were listed: several collections may
+    /// come and go during a slow read.
+    pub fn retry_on_repack<T>(&self, f: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..OVERTAKEN {
+            match f() {
+                Err(RepoError::NotFound { what, .. }) if what.is_stored() => self.reopen(),
+                done => return done,
+            }
+        }
+        f()
+    }
+
+    /// Where an object is: of several copies the one with the fewest deltas to follow.
+    ///
+    /// # Errors
+    /// An I/O error. An object in a pack that cannot be read counts as absent.
+    pub fn locate(&self, id: &Id) -> Result<Option<Location>> {
+        self.search(&mut self.lock(), id)
+    }
+
+    /// As `locate`, but an object that is not there is an error: that of a pack that cannot be read, if there is one.
+    ///
+    /// # Errors
+    /// Absent; damaged packs; an I/O error.
+    pub fn need(&self, id: &Id, what: Missing) -> Result<Location> {
+        match self.need_here(id, what) {
+            // Of a partial repository: the promisor may fetch it.
+            Err(RepoError::NotFound { .. }) if self.fetch_from_promisor(id)? => self.need_here(id, what),
+            found => found,
+        }
+    }
+
+    fn need_here(&self, id: &Id, what: Missing) -> Result<Location> {
+        let mut state = self.lock();
+        match self.search(&mut state, id)? {
+            Some(found) => Ok(found),
+            None => Err(Odb::unread(&state).unwrap_or_else(|| RepoError::not_found(what, id))),
+        }
+    }
+
+    /// Whether the packs known when they were last listed have an object: what a writer asks for every new object.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn contains(&self, id: &Id) -> Result<bool> {
+        Ok(self.stored(id)?.is_some())
+    }
+
+    /// As `contains`, of an object of a kind.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn contains_kind(&self, id: &Id, kind: Kind) -> Result<bool> {
+        Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
+    }
+
+    /// Where an object is, if it need not be stored again: a copy that a check could not read, or in a pack that is
+    /// doomed, does not count.
+    fn stored(&self, id: &Id) -> Result<Option<Location>> {
+        let mut state = self.lock();
+        let found = match self.look(&mut state, id)? {
+            Some(l) if state.condemned.packs.contains_key(&l.pack.id) => self.look_among_spared(&mut state, id),
+            found => found,
+        };
+        Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
+    }
+
+    /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that
+    /// is only ever stored after its tensors, in the same pack, and gc keeps them together. In a partial one a
+    /// manifest comes without them.
+    ///
+    /// # Errors
+    /// A damaged manifest; an I/O error.
+    pub fn contains_file(&self, mode: Mode, id: &Id) -> Result<bool> {
+        if !self.contains_kind(id, kind_of(mode))? {
+            return Ok(false);
+        }
+        if !self.partial || mode != Mode::Manifest {
+            return Ok(true);
+        }
+        let manifest = self.manifest(id)?;
+        let blobs = manifest.skeleton.iter().map(|c| c.id);
+        for part in blobs.chain(manifest.tensors.iter().map(|t| t.id)) {
+            if !self.contains(&part)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a check found copies that cannot be read: then no short cut says what is stored.
+    ///
+    /// # Errors
+    /// The packs cannot be listed.
+    pub fn has_unreadable(&self) -> Result<bool> {
+        let mut state = self.lock();
+        self.list(&mut state)?;
+        Ok(!state.unreadable.is_empty())
+    }
+
+    /// Whether the repository has an object.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn has(&self, id: &Id) -> Result<bool> {
+        Ok(self.locate(id)?.is_some())
+    }
+
+    /// Where an object of a kind is.
+    ///
+    /// # Errors
+    /// There is none, or it is of another kind; a pack that may hold it cannot be read.
+    pub fn find(&self, id: &Id, kind: Kind) -> Result<Location> {
+        let found = self.need(id, kind.into())?;
+        if found.record.kind == kind {
+            Ok(found)
+        } else {
+            Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind)))
+        }
+    }
+
+    /// Canonical bytes of an object that is no tensor, verified against its id.
+    ///
+    /// # Errors
+    /// Absent, damaged, or an I/O error.
+    pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
+        self.retry_on_repack(|| self.read_once(id, kind))
+    }
+
+    fn read_once(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
+        let Location { pack, record } = self.find(id, kind)?;
+        content(&*self.storage, &pack, &record)
+    }
+
+    /// A commit. Commits are remembered in the index, so that walking history opens few packs.
+    ///
+    /// # Errors
+    /// Absent, damaged, or an I/O error.
+    pub fn commit(&self, id: &Id) -> Result<Commit> {
+        let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
+        let bytes = match cached {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = self.read(id, Kind::Commit)?;
+                self.with_index(|index| {
+                    index.put_commit(id, &bytes);
+                    Some(())
+                });
+                bytes
+            }
+        };
+        Commit::decode(&bytes).map_err(bad_object(id))
+    }
+
+    /// A tree.
+    ///
+    /// # Errors
+    /// Absent, damaged, or an I/O error.
+    pub fn tree(&self, id: &Id) -> Result<Tree> {
+        Tree::decode(&self.read(id, Kind::Tree)?).map_err(bad_object(id))
+    }
+
+    /// A manifest.
+    ///
+    /// # Errors
+    /// Absent, damaged, or an I/O error.
+    pub fn manifest(&self, id: &Id) -> Result<Manifest> {
+        Manifest::decode(&self.read(id, Kind::Manifest)?).map_err(bad_object(id))
+    }
+
+    /// An annotated tag.
+    ///
+    /// # Errors
+    /// Absent, damaged, or an I/O error.
+    pub fn tag(&self, id: &Id) -> Result<Tag> {
+        Tag::decode(&self.read(id, Kind::Tag)?).map_err(bad_object(id))
+    }
+
+    /// Ids (of any kind) that begin with these hex digits, at most `limit`.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<(Id, Kind)>> {
+        let Some((low, high)) = prefix_range(prefix) else {
+            return Ok(Vec::new());
+        };
+        let ids = match self.with_index(|index| index.ids_from(&low, &high, limit)) {
+            Some(ids) => ids,
+            None => {
+                let mut state = self.lock();
+                self.list(&mut state)?;
+                let all = self.read_all(&mut state);
+                let (low, high) = (Id::from_bytes(low), Id::from_bytes(high));
+                let mut ids: Vec<Id> = all.into_keys().filter(|id| *id >= low && *id <= high).collect();
+                ids.sort();
+                ids.truncate(limit);
+                ids
+            }
+        };
+        ids.into_iter().filter_map(|id| self.locate(&id).transpose().map(|l| l.map(|l| (id, l.record.kind)))).collect()
+    }
+
+    /// Tells the database of a pack that was just written.
+    ///
+    /// # Errors
+    /// The pack cannot be opened.
+    pub fn note_pack(&self, id: PackId) -> Result<()> {
+        let mut state = self.lock();
+        let pack = self.load(&mut state, id)?;
+        state.all = None;
+        if let IndexState::Open(index) = &state.index
+            && index.add_pack(&pack).is_none()
+        {
+            state.index = IndexState::Absent;
+        }
+        Ok(())
+    }
+}
+
+fn prefix_range(prefix: &str) -> Option<([u8; 32], [u8; 32])> {
+    if prefix.is_empty() || prefix.len() > 64 || prefix.bytes().any(|b| b.is_ascii_uppercase()) {
+        return None;
+    }
+    let end = |fill: &str| format!("{prefix}{}", fill.repeat(64 - prefix.len())).parse::<Id>().ok();
+    Some((*end("0")?.as_bytes(), *end("f")?.as_bytes()))
+}
+
+/// Adds an object that is no tensor to a pack, unless the repository or the pack has it.
+pub(crate) fn add_object(odb: &Odb, pack: &mut PackWriter, kind: Kind, content: &[u8]) -> Result<Id> {
+    let id = Id::of(kind, content);
+    if pack.get(&id).is_none() && !odb.contains(&id)? {
+        let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: content.len() as u64 };
+        let payload = wrap(content);
+        pack.add(object, &payload)?;
+    }
+    Ok(id)
+}

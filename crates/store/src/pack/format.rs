@@ -1,0 +1,223 @@
+//! Pack encoding: records, footer, trailer.
+
+use crate::{
+    RepoError, Result,
+    storage::{Key, Prefix},
+};
+use mdl_objects::{Id, Kind};
+use std::{fmt, str::FromStr};
+
+/// Where packs are in a storage.
+pub const PACK_DIR: Prefix = Prefix::fixed("packs/");
+/// The first bytes of a pack, and its last.
+pub const MAGIC: [u8; 8] = *b"MDLPACK\n";
+/// What is wrong with a pack that begins otherwise.
+pub const NO_MAGIC: &str = "it does not begin as a pack does";
+/// Version of a pack no record of which names a grandparent, and of one that has such records.
+const PLAIN: u64 = 1;
+const WITH_GRAND: u64 = 2;
+/// In the byte of a record's kind: a grandparent follows the base.
+const GRAND: u8 = 0x80;
+/// footer offset, footer length, footer hash, version, magic.
+pub(super) const TRAILER_LEN: usize = 8 + 8 + 32 + 8 + 8;
+/// A record without a base.
+const RECORD_MIN: usize = 32 + 1 + 1 + 8 + 8 + 8 + 16;
+
+/// Name of a pack: BLAKE3-256 of its footer, which holds a checksum of every payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PackId(pub(crate) [u8; 32]);
+
+impl PackId {
+    /// The pack of this name.
+    pub fn from_bytes(name: [u8; 32]) -> PackId {
+        PackId(name)
+    }
+
+    /// Its name.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The storage key of this pack.
+    pub fn key(&self) -> Key {
+        PACK_DIR.hashed(&Id::from_bytes(self.0), ".pack")
+    }
+
+    /// The pack with this storage key, if it is one.
+    pub fn from_key(key: &str) -> Option<PackId> {
+        let name = key.strip_prefix(PACK_DIR.as_str())?.strip_suffix(".pack")?;
+        Id::from_str(name).ok().map(|id| PackId(*id.as_bytes()))
+    }
+}
+
+impl fmt::Display for PackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Id::from_bytes(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for PackId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Id::from_bytes(self.0))
+    }
+}
+
+/// Where and how one object is stored in a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The object.
+    pub id: Id,
+    /// The object's kind.
+    pub kind: Kind,
+    /// Deltas to follow, through base or grandparent, to a payload without a base; 0 if this one has none.
+    pub depth: u8,
+    /// The delta base of this payload; present exactly where `depth` is not 0.
+    pub base: Option<Id>,
+    /// The base's own base at the time (the grandparent), where this payload needs it too; only with a base.
+    pub grand: Option<Id>,
+    /// Offset of the payload in the pack.
+    pub offset: u64,
+    /// Length of the payload.
+    pub len: u64,
+    /// Length of the decoded object in bytes.
+    pub logical: u64,
+    /// First 16 bytes of the payload's BLAKE3.
+    pub check: [u8; 16],
+}
+
+impl Record {
+    /// The delta bases of this payload.
+    pub fn relatives(&self) -> impl Iterator<Item = Id> + use<> {
+        self.base.into_iter().chain(self.grand)
+    }
+}
+
+/// The version of a pack with these records: the oldest that can hold them.
+pub(super) fn version(records: &[Record]) -> u64 {
+    if records.iter().any(|r| r.grand.is_some()) { WITH_GRAND } else { PLAIN }
+}
+
+/// Checksum of a payload.
+pub(crate) fn checksum(payload: &[u8]) -> [u8; 16] {
+    shorten(&blake3::hash(payload))
+}
+
+/// The 16 bytes of a hash that records keep.
+pub(crate) fn shorten(hash: &blake3::Hash) -> [u8; 16] {
+    let mut out = [0; 16];
+    out.copy_from_slice(&hash.as_bytes()[..16]);
+    out
+}
+
+/// Records, in ascending order of their ids, as they are sent: a footer.
+pub fn encode_records(records: &[Record]) -> Vec<u8> {
+    encode_footer(records)
+}
+
+/// Records that were sent; none if they make no sense.
+pub fn decode_records(bytes: &[u8]) -> Option<Vec<Record>> {
+    decode_footer(bytes, WITH_GRAND, u64::MAX)
+}
+
+pub(super) fn encode_footer(records: &[Record]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + records.len() * (RECORD_MIN + 32));
+    out.extend_from_slice(&(records.len() as u64).to_le_bytes());
+    for r in records {
+        out.extend_from_slice(r.id.as_bytes());
+        out.push(r.kind.code() | if r.grand.is_some() { GRAND } else { 0 });
+        out.push(r.depth);
+        out.extend_from_slice(&r.offset.to_le_bytes());
+        out.extend_from_slice(&r.len.to_le_bytes());
+        out.extend_from_slice(&r.logical.to_le_bytes());
+        out.extend_from_slice(&r.check);
+        r.relatives().for_each(|id| out.extend_from_slice(id.as_bytes()));
+    }
+    out
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl Cursor<'_> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+/// Parses the footer of a pack of this version; `payload_end` is where the payloads end in the file.
+pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Option<Vec<Record>> {
+    let mut c = Cursor(bytes);
+    let n = usize::try_from(c.u64()?).ok()?;
+    if n > bytes.len() / RECORD_MIN {
+        return None;
+    }
+    let mut records: Vec<Record> = Vec::with_capacity(n);
+    for _ in 0..n {
+        let record = decode_record(&mut c, version)?;
+        let inside = record.offset >= MAGIC.len() as u64
+            && record.offset.checked_add(record.len).is_some_and(|end| end <= payload_end);
+        if !inside || records.last().is_some_and(|last| last.id >= record.id) {
+            return None;
+        }
+        records.push(record);
+    }
+    c.0.is_empty().then_some(records)
+}
+
+fn decode_record(c: &mut Cursor<'_>, version: u64) -> Option<Record> {
+    let id = Id::from_bytes(c.array()?);
+    let [kind, depth] = c.array()?;
+    let has_grand = version == WITH_GRAND && kind & GRAND != 0;
+    let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
+    let (offset, len, logical, check) = (c.u64()?, c.u64()?, c.u64()?, c.array()?);
+    let base = if depth > 0 { Some(Id::from_bytes(c.array()?)) } else { None };
+    let grand = if has_grand { Some(Id::from_bytes(c.array()?)) } else { None };
+    let fits = (base.is_none() || kind == Kind::Tensor) && (grand.is_none() || base.is_some());
+    fits.then_some(Record { id, kind, depth, base, grand, offset, len, logical, check })
+}
+
+/// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.
+pub fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
+    let mut tail = encode_footer(records);
+    let (id, trailer) = encode_trailer(version(records), payload_end, &tail);
+    tail.extend_from_slice(&trailer);
+    (id, tail)
+}
+
+pub(super) fn encode_trailer(version: u64, footer_offset: u64, footer: &[u8]) -> (PackId, Vec<u8>) {
+    let id = PackId(*blake3::hash(footer).as_bytes());
+    let mut out = Vec::with_capacity(TRAILER_LEN);
+    out.extend_from_slice(&footer_offset.to_le_bytes());
+    out.extend_from_slice(&(footer.len() as u64).to_le_bytes());
+    out.extend_from_slice(&id.0);
+    out.extend_from_slice(&version.to_le_bytes());
+    out.extend_from_slice(&MAGIC);
+    (id, out)
+}
+
+/// Version, footer's offset and length, after checking the trailer of pack `id` in a file of `size` bytes.
+pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(u64, u64, usize)> {
+    let bad = |why: &str| RepoError::corrupt(format!("pack {id}"), why);
+    let mut c = Cursor(trailer);
+    let parse = |c: &mut Cursor<'_>| Some((c.u64()?, c.u64()?, c.array::<32>()?, c.u64()?, c.array::<8>()?));
+    let (offset, len, hash, version, magic) = parse(&mut c).ok_or_else(|| bad("truncated"))?;
+    if magic != MAGIC {
+        return Err(bad("no pack trailer at its end"));
+    }
+    if version != PLAIN && version != WITH_GRAND {
+        return Err(bad(&format!("pack version {version} is not one this program reads")));
+    }
+    if hash != id.0 {
+        return Err(bad("its name is not the hash of its footer"));
+    }
+    let end = offset.checked_add(len).and_then(|n| n.checked_add(TRAILER_LEN as u64));
+    match usize::try_from(len) {
+        Ok(n) if end == Some(size) => Ok((version, offset, n)),
+        _ => Err(bad("footer and file size disagree")),
+    }
+}

@@ -1,0 +1,54 @@
+//! Copies encoded payloads from pack to pack, verified on the way.
+
+use crate::{
+    Progress, RepoError, Result,
+    pack::{NewObject, PackWriter},
+    reachability::catalog::{Catalog, Slot},
+    storage::Storage,
+};
+
+use crate::pack::CHUNK;
+
+/// Copies one copy of an object into a pack being written, as one of depth `depth`.
+///
+/// # Errors
+/// The stored bytes changed; an I/O error. The pack being written is then of no more use.
+pub fn copy(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    slot: Slot,
+    depth: u8,
+    into: &mut PackWriter,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let record = catalog.record(slot);
+    let pack = &catalog.packs[slot.pack as usize].pack;
+    if into.get(&record.id).is_some() {
+        return Ok(());
+    }
+    let mut buffer = vec![0; record.len.min(CHUNK) as usize];
+    let mut at = 0;
+    while at < record.len {
+        let n = (record.len - at).min(CHUNK) as usize;
+        pack.payload_range(storage, record, at, &mut buffer[..n])?;
+        into.append(&buffer[..n])?;
+        at += n as u64;
+        progress.advance(n as u64);
+    }
+    into.place(NewObject {
+        id: record.id,
+        kind: record.kind,
+        depth,
+        base: record.base,
+        grand: record.grand,
+        logical: record.logical,
+    });
+    // The writer hashed what it was given: that must be what was once written.
+    match into.get(&record.id) {
+        Some(new) if new.check == record.check => Ok(()),
+        _ => Err(RepoError::corrupt(
+            format!("{} {} in pack {}", record.kind, record.id.short(), pack.id),
+            "stored bytes changed",
+        )),
+    }
+}

@@ -1,0 +1,178 @@
+//! Marks reachable objects: from commits to tensors, and from tensors to their delta bases.
+
+use crate::{
+    RepoError, Result,
+    object_db::references,
+    reachability::catalog::{Catalog, Slot},
+    storage::Storage,
+};
+use mdl_objects::{Commit, Id, Kind};
+use std::{collections::HashSet, sync::Arc};
+
+/// What to do where the walk cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// Fail: what lies behind would be taken for unreachable.
+    Refuse,
+    /// Go on: the start was not promised to be complete.
+    PassOver,
+}
+
+/// Pruned commits whose contents need not be kept: a walk follows them to their parents only.
+#[derive(Clone, Debug, Default)]
+pub struct Gone(Arc<HashSet<Id>>);
+
+impl From<HashSet<Id>> for Gone {
+    fn from(ids: HashSet<Id>) -> Gone {
+        Gone(Arc::new(ids))
+    }
+}
+
+impl Gone {
+    /// Whether a commit is one of them.
+    pub fn has(&self, id: &Id) -> bool {
+        self.0.contains(id)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// These, and more.
+    pub fn with(&self, more: impl Iterator<Item = Id>) -> Gone {
+        self.0.iter().copied().chain(more).collect::<HashSet<Id>>().into()
+    }
+}
+
+/// A set of objects of a catalog.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    marked: Vec<bool>,
+    gone: Gone,
+    bases: bool,
+}
+
+/// Fields of a commit that a newer version wrote may point at objects: whatever in them is an id here is taken for one.
+fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
+    let Ok(commit) = (if kind == Kind::Commit {
+        Commit::decode(bytes)
+    } else {
+        return Vec::new();
+    }) else {
+        return Vec::new();
+    };
+    let fields = commit.unknown.iter().map(|(_, b)| b.as_slice());
+    let windows = fields.flat_map(|b| b.windows(32));
+    windows.filter_map(|w| w.try_into().ok().map(Id::from_bytes)).collect()
+}
+
+impl Marks {
+    /// An empty set. `gone`: commits whose contents are skipped.
+    pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
+        Marks { marked: vec![false; catalog.count()], gone: gone.clone(), bases: true }
+    }
+
+    /// An empty set, for marking what versions name without delta bases.
+    pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
+        Marks { bases: false, ..Marks::new(catalog, gone) }
+    }
+
+    /// Whether an object is marked.
+    pub fn has(&self, n: u32) -> bool {
+        self.marked.get(n as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether an object that may not exist is marked.
+    pub fn has_id(&self, catalog: &Catalog, id: &Id) -> bool {
+        catalog.find(id).is_some_and(|n| self.has(n))
+    }
+
+    /// Numbers of all marked objects.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.marked.len() as u32).filter(|n| self.has(*n))
+    }
+
+    /// Number of marked objects.
+    pub fn count(&self) -> usize {
+        self.marked.iter().filter(|m| **m).count()
+    }
+
+    /// Marks an object and everything that it needs. `kind` none: any.
+    ///
+    /// # Errors
+    /// With `Refuse`: an absent or damaged object. An I/O error.
+    pub fn mark(
+        &mut self,
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        start: (Id, Option<Kind>),
+        on_damage: OnDamage,
+    ) -> Result<()> {
+        let mut stack = vec![start];
+        while let Some((id, kind)) = stack.pop() {
+            let Some(n) = catalog.find(&id) else {
+                let elsewhere = catalog.partial && kind != Some(Kind::Commit);
+                if on_damage == OnDamage::Refuse && !elsewhere {
+                    let what = kind.map_or("object", Kind::name);
+                    return Err(RepoError::corrupt(format!("{what} {}", id.short()), "missing"));
+                }
+                continue;
+            };
+            if std::mem::replace(&mut self.marked[n as usize], true) {
+                continue;
+            }
+            match self.behind(catalog, storage, n, kind) {
+                Ok(next) => stack.extend(next),
+                Err(e) if on_damage == OnDamage::Refuse || matches!(e, RepoError::Io { .. }) => return Err(e),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a copy that stays where it is: its object, and the bases of this very copy.
+    ///
+    /// # Errors
+    /// An I/O error.
+    pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
+        let record = catalog.record(slot);
+        for id in std::iter::once(record.id).chain(record.relatives()) {
+            self.mark(catalog, storage, (id, None), OnDamage::PassOver)?;
+        }
+        Ok(())
+    }
+
+    fn behind(
+        &self,
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        n: u32,
+        kind: Option<Kind>,
+    ) -> Result<Vec<(Id, Option<Kind>)>> {
+        let record = catalog.best_record(n);
+        if let Some(wanted) = kind.filter(|k| *k != record.kind) {
+            let what = format!("object {}", record.id.short());
+            return Err(RepoError::corrupt(what, format!("it is a {}, not a {wanted}", record.kind)));
+        }
+        match record.kind {
+            Kind::Blob => Ok(Vec::new()),
+            Kind::Tensor if !self.bases => Ok(Vec::new()),
+            Kind::Tensor => {
+                let leaned_on = catalog.leaned_on(n).map(|s| catalog.record(s));
+                let relatives = [record].into_iter().chain(leaned_on).flat_map(|r| r.relatives());
+                Ok(relatives.map(|b| (b, Some(Kind::Tensor))).collect())
+            }
+            kind => {
+                let bytes = catalog.content(storage, catalog.best(n))?;
+                let firm = references(kind, &record.id, &bytes)?;
+                if self.gone.has(&record.id) {
+                    let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
+                    return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+                }
+                let guessed = guesses(kind, &bytes).into_iter().filter(|id| catalog.find(id).is_some());
+                Ok(firm.into_iter().map(|(id, k)| (id, Some(k))).chain(guessed.map(|id| (id, None))).collect())
+            }
+        }
+    }
+}
