@@ -118,6 +118,10 @@ pub fn tensor(data: &[u8]) {
     }
     assert!(reader.read().is_err(), "a tensor under an id that is not its own");
     let id = tensor_id(dtype, &shape, &bytes);
+    if relatives.contains(&Some(id)) {
+        // Made to be its own base: what is stored under that id below is the base.
+        return;
+    }
     let (repo, _) = forge(data, id, relatives, Some(len)).expect("as before");
     let reader = repo.odb().tensor(&id).expect("as before");
     assert!(reader.read().is_ok_and(|b| b == bytes), "a tensor is not read under its id");
