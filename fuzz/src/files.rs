@@ -84,13 +84,13 @@ pub fn ingest(data: &[u8]) {
         allow_damaged: kind & 0x80 != 0,
         ..CommitRequest::default()
     };
-    let Ok(committed) = repo.commit(&request, &Silent) else {
+    let Ok(committed) = mdl_repo::commit(&repo, &request, &Silent) else {
         return;
     };
-    let files = repo.files(&committed.id).expect("what was committed is listed");
+    let files = mdl_repo::files(&repo, &committed.id).expect("what was committed is listed");
     let entry = files.get(name).expect("the file is in its version");
     let back = repo.odb().read_range(entry, 0, entry.size).expect("what was committed is read");
     assert!(back == data, "a file came back changed");
-    let report = repo.fsck(true, &Silent).expect("a check");
+    let report = mdl_repo::fsck(&repo, true, &Silent).expect("a check");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }

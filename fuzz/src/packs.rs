@@ -47,7 +47,7 @@ pub fn pack(data: &[u8]) {
             assert!(Id::of(record.kind, bytes) == record.id, "not what its id says");
         }
     }
-    repo.fsck(true, &Silent).expect("a check of damage is no failure");
+    mdl_repo::fsck(&repo, true, &Silent).expect("a check of damage is no failure");
     // One byte of one payload, without mending anything.
     let Some(at) = pack.records().first().map(|r| r.offset + r.len / 2) else {
         return;

@@ -29,9 +29,9 @@ pub fn receive(data: &[u8]) {
     let path = DIR.get_or_init(scratch).path().join(format!("{}.part", std::process::id()));
     fs::write(&path, data).expect("a file");
     let arrived = [Arrived { id, path: path.clone() }];
-    let taken = repo.take_in_pushed(&arrived, MOST, &Silent);
+    let taken = mdl_repo::take_in_pushed(&repo, &arrived, MOST, &Silent);
     let _ = fs::remove_file(&path);
-    let report = repo.fsck(true, &Silent).expect("a check");
+    let report = mdl_repo::fsck(&repo, true, &Silent).expect("a check");
     assert!(report.problems.is_empty(), "what was taken in is damaged: {:?}", report.problems);
     let Ok(taken) = taken else { return };
     assert!(taken.packs <= 1 && taken.bytes <= data.len() as u64);

@@ -47,10 +47,10 @@ pub fn records(data: &[u8]) {
     let Ok(mut repo) = repo::open(&storage) else { return };
     read(&repo);
     for deep in [false, true] {
-        let _ = repo.fsck(deep, &Silent);
+        let _ = mdl_repo::fsck(&repo, deep, &Silent);
     }
     let dry = GcOptions { dry_run: true, prune_now: true, grace: None };
-    let _ = repo.gc(&dry, &Silent);
+    let _ = mdl_repo::gc(&repo, &dry, &Silent);
     again(&mut repo);
     let after = repo::open(&storage).map(|repo| read(&repo));
     assert!(after.is_ok(), "what a program wrote it does not read: {:?}", after.err());
@@ -73,12 +73,12 @@ fn read(repo: &Repo) {
         }
     }
     for text in ["HEAD", "main", "t", "main@{1}", "main~1", "main@step=1", "main@best(loss)", "@{0}"] {
-        let _ = repo.resolve(text);
+        let _ = mdl_repo::resolve(repo, text);
     }
-    if let Ok(pruned) = repo.pruned() {
+    if let Ok(pruned) = mdl_repo::pruned(repo) {
         assert!(pruned.iter().all(|(id, mark)| pruned.get(id) == Some(mark)));
     }
-    let _ = repo.sessions();
+    let _ = mdl_repo::sessions(repo);
     let _ = repo.identity();
     let config = repo.config();
     let _ = (config.get("user.name"), config.max_depth(), config.is_partial());

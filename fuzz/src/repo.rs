@@ -40,7 +40,7 @@ pub(crate) fn small() -> &'static Small {
     SMALL.get_or_init(|| {
         let (storage, repo) = fresh();
         let versions = [0u8, 1].map(|version| commit(&repo, version));
-        repo.create_tag("t", &versions[0], Some("a tag"), false).expect("a tag");
+        mdl_repo::create_tag(&repo, "t", &versions[0], Some("a tag"), false).expect("a tag");
         let all = Prefix::parse("packs/").expect("a prefix");
         let mut keys: Vec<Key> = storage.list(&all).expect("keys").into_iter().map(|s| s.key).collect();
         for name in ["format", "HEAD", "config", "refs/heads/main", "refs/tags/t", "logs/HEAD", "identity"] {
@@ -61,7 +61,7 @@ pub fn small_packs() -> Vec<Vec<u8>> {
 pub fn small_plan() -> Vec<u8> {
     let repo = open(&storage(&small().values)).expect("the small repository");
     let want = Want { tips: small().versions.to_vec(), ..Want::default() };
-    let plan = repo.offer(&want, &Silent).expect("a plan");
+    let plan = mdl_repo::offer(&repo, &want, &Silent).expect("a plan");
     plan.encode().expect("bytes")
 }
 
@@ -102,5 +102,5 @@ fn commit(repo: &Repo, version: u8) -> Id {
         metrics: BTreeMap::from([("loss".to_owned(), 0.5)]),
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent).expect("a commit").id
+    mdl_repo::commit(repo, &request, &Silent).expect("a commit").id
 }

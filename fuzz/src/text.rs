@@ -74,7 +74,7 @@ fn ref_name(text: &str) {
 fn revision(text: &str) {
     static REPO: OnceLock<mdl_repo::Repo> = OnceLock::new();
     let repo = REPO.get_or_init(|| repo::open(&repo::storage(&repo::small().values)).expect("a repository"));
-    if let Ok(id) = repo.resolve(text) {
+    if let Ok(id) = mdl_repo::resolve(repo, text) {
         assert!(repo::small().versions.contains(&id), "a revision that is no version");
     }
 }

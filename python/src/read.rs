@@ -25,7 +25,7 @@ type Wanted = (String, String, usize, usize, Py<PyAny>);
 
 impl Repo {
     fn tree(&self, rev: &str) -> Outcome<Files> {
-        self.inner.files(&self.id(rev)?)
+        mdl_repo::files(&self.inner, &self.id(rev)?)
     }
 
     fn entry(&self, rev: &str, path: &str) -> Outcome<Entry> {
@@ -47,7 +47,7 @@ impl Repo {
     fn show<'py>(&self, py: Python<'py>, rev: &str) -> PyResult<Bound<'py, PyDict>> {
         let (id, commit, pruned) = free(py, || {
             let id = self.id(rev)?;
-            Ok((id, self.inner.odb().commit(&id)?, self.inner.pruned()?))
+            Ok((id, self.inner.odb().commit(&id)?, mdl_repo::pruned(&self.inner)?))
         })?;
         show::commit(py, &id, &commit, &pruned)
     }
@@ -56,8 +56,8 @@ impl Repo {
     fn log<'py>(&self, py: Python<'py>, revs: Vec<String>, limit: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let (steps, pruned) = free(py, || {
             let starts = revs.iter().map(|r| self.id(r)).collect::<Outcome<Vec<_>>>()?;
-            let steps = self.inner.history(&starts)?.take(limit).collect::<Outcome<Vec<_>>>()?;
-            Ok((steps, self.inner.pruned()?))
+            let steps = mdl_repo::history(&self.inner, &starts)?.take(limit).collect::<Outcome<Vec<_>>>()?;
+            Ok((steps, mdl_repo::pruned(&self.inner)?))
         })?;
         steps.iter().map(|s| show::commit(py, &s.id, &s.commit, &pruned)).collect()
     }
@@ -148,7 +148,7 @@ impl Repo {
     fn diff<'py>(&self, py: Python<'py>, a: &str, b: &str) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let found = free(py, || {
             let (a, b) = (self.id(a)?, self.id(b)?);
-            on(Priority::Waiting, || self.inner.diff(&a, &b, &Silent))
+            on(Priority::Waiting, || mdl_repo::diff(&self.inner, &a, &b, &Silent))
         })?;
         found.iter().map(|f| show::file_diff(py, f)).collect()
     }

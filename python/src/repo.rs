@@ -57,7 +57,7 @@ struct Contract {
 
 impl Contract {
     fn request<'a>(&self, repo: &mdl_repo::Repo) -> Outcome<LossyRequest<'a>> {
-        let mut policy = repo.policy(&self.policy)?;
+        let mut policy = mdl_repo::policy(repo, &self.policy)?;
         if let Some(gate) = self.quality.map(Gate::Epsilon).or(self.progress.map(Gate::Progress)) {
             policy.gate = gate;
         }
@@ -89,7 +89,7 @@ impl Repo {
         files: Option<Vec<NewFile>>,
         source: Option<PathBuf>,
     ) -> Outcome<CommitRequest> {
-        let resumed_from = said.resumed_from.as_ref().map(|rev| self.inner.resolve(rev)).transpose()?;
+        let resumed_from = said.resumed_from.as_ref().map(|rev| mdl_repo::resolve(&self.inner, rev)).transpose()?;
         Ok(CommitRequest {
             source,
             files,
@@ -119,7 +119,7 @@ impl Repo {
     }
 
     pub(crate) fn id(&self, rev: &str) -> Outcome<Id> {
-        self.inner.resolve(rev)
+        mdl_repo::resolve(&self.inner, rev)
     }
 }
 
@@ -157,7 +157,7 @@ impl Repo {
         free(py, || {
             let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
             std::fs::create_dir_all(&dir).map_err(failed)?;
-            on(Priority::Waiting, || self.inner.copy_to(&LocalStorage::new(&dir), &Silent))
+            on(Priority::Waiting, || mdl_repo::copy_to(&self.inner, &LocalStorage::new(&dir), &Silent))
         })
     }
 
@@ -189,7 +189,7 @@ impl Repo {
 
     /// Bytes that may still be written; None where the medium does not tell.
     fn room(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        free(py, || self.inner.room())
+        free(py, || mdl_repo::room(&self.inner))
     }
 
     /// Commits files, or a directory, without loss.
@@ -205,7 +205,7 @@ impl Repo {
         let priority = if said.background { Priority::Background } else { Priority::Waiting };
         let done = free(py, || {
             let request = self.wanted(&said, files, source)?;
-            on(priority, || self.inner.commit(&request, &Silent))
+            on(priority, || mdl_repo::commit(&self.inner, &request, &Silent))
         })?;
         self.told(py, &done)
     }
@@ -226,7 +226,7 @@ impl Repo {
         let commit = |evaluator: Option<&mut dyn Evaluator>| {
             let mut lossy = contract.request(&self.inner)?;
             lossy.evaluator = evaluator;
-            self.inner.commit_lossy(&request, &mut lossy, &Silent)
+            mdl_repo::commit_lossy(&self.inner, &request, &mut lossy, &Silent)
         };
         let done = match evaluate {
             Some(function) => judged(py, function, |evaluator| commit(Some(evaluator)))?,
@@ -237,21 +237,22 @@ impl Repo {
 
     /// Name and text of the policy with this name, or in the file with this path.
     fn policy(&self, py: Python<'_>, name: &str) -> PyResult<(String, String)> {
-        free(py, || self.inner.policy(name).map(|p| (p.name, p.text)))
+        free(py, || mdl_repo::policy(&self.inner, name).map(|p| (p.name, p.text)))
     }
 
     /// Stores files ahead of their commit; what comes back is for `File.stored`.
     #[pyo3(signature = (files, branch=None))]
     fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
         let files = new_files(&files)?;
-        let stored = free(py, || on(Priority::Waiting, || self.inner.stage(&files, branch.as_deref(), &Silent)))?;
+        let stored =
+            free(py, || on(Priority::Waiting, || mdl_repo::stage(&self.inner, &files, branch.as_deref(), &Silent)))?;
         let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
         stored.iter().map(|s| text(s).map_err(|e| raise(py, &e))).collect()
     }
 
     /// The files of a version as `stage` tells of them: name, words.
     fn stored(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, String)>> {
-        let stored = free(py, || self.inner.stored(&self.id(rev)?))?;
+        let stored = free(py, || mdl_repo::stored(&self.inner, &self.id(rev)?))?;
         let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
         stored.iter().map(|(rel, s)| Ok((rel.clone(), text(s).map_err(|e| raise(py, &e))?))).collect()
     }
@@ -279,26 +280,26 @@ impl Repo {
             all.into_iter()
                 .map(|(name, id)| {
                     let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
-                    Ok((short, self.inner.peel(&id)?.to_hex()))
+                    Ok((short, mdl_repo::peel(&self.inner, &id)?.to_hex()))
                 })
                 .collect()
         })
     }
 
     fn create_branch(&self, py: Python<'_>, name: &str, at: &str, force: bool) -> PyResult<()> {
-        free(py, || self.inner.create_branch(name, &self.id(at)?, force))
+        free(py, || mdl_repo::create_branch(&self.inner, name, &self.id(at)?, force))
     }
 
     fn delete_branch(&self, py: Python<'_>, name: &str, force: bool) -> PyResult<()> {
-        free(py, || self.inner.delete_branch(name, force, &Silent).map(drop))
+        free(py, || mdl_repo::delete_branch(&self.inner, name, force, &Silent).map(drop))
     }
 
     fn create_tag(&self, py: Python<'_>, name: &str, at: &str, message: Option<&str>, force: bool) -> PyResult<()> {
-        free(py, || self.inner.create_tag(name, &self.id(at)?, message, force).map(drop))
+        free(py, || mdl_repo::create_tag(&self.inner, name, &self.id(at)?, message, force).map(drop))
     }
 
     fn delete_tag(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        free(py, || self.inner.delete_tag(name).map(drop))
+        free(py, || mdl_repo::delete_tag(&self.inner, name).map(drop))
     }
 
     /// Writes a version's files below a directory; returns how many were written, and how many bytes.
@@ -313,7 +314,7 @@ impl Repo {
         free(py, || {
             let id = self.id(rev)?;
             let options = CheckoutOptions { only, force };
-            let done = on(Priority::Waiting, || self.inner.checkout_to(&id, &to, &options, &Silent))?;
+            let done = on(Priority::Waiting, || mdl_repo::checkout_to(&self.inner, &id, &to, &options, &Silent))?;
             Ok((done.written, done.bytes))
         })
     }
@@ -329,7 +330,7 @@ impl Repo {
         let bad = |e: serde_json::Error| RepoError::usage(format!("no rules of retention: {e}"), "see mdl.retention");
         let report = free(py, || {
             let rules: Retention = serde_json::from_str(rules).map_err(bad)?;
-            on(Priority::Waiting, || self.inner.prune(branch, &rules, &PruneOptions { dry_run }))
+            on(Priority::Waiting, || mdl_repo::prune(&self.inner, branch, &rules, &PruneOptions { dry_run }))
         })?;
         show::pruning(py, &report)
     }
@@ -338,7 +339,7 @@ impl Repo {
     fn undo_prune(&self, py: Python<'_>, revs: Option<Vec<String>>) -> PyResult<Vec<String>> {
         free(py, || {
             let ids = revs.map(|r| r.iter().map(|rev| self.id(rev)).collect::<Outcome<Vec<Id>>>()).transpose()?;
-            let back = self.inner.undo_prune(ids.as_deref())?;
+            let back = mdl_repo::undo_prune(&self.inner, ids.as_deref())?;
             Ok(back.iter().map(|v| v.commit.to_hex()).collect())
         })
     }

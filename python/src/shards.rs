@@ -37,7 +37,7 @@ impl Repo {
                 allow_empty: true,
                 ..ShardRequest::default()
             };
-            let done = on(Priority::Waiting, || self.inner.put_shard(&request, &Silent))?;
+            let done = on(Priority::Waiting, || mdl_repo::put_shard(&self.inner, &request, &Silent))?;
             self.inner.odb().release_index();
             Ok(done)
         })?;
@@ -56,7 +56,7 @@ impl Repo {
         let files = new_files(&files)?;
         let done = free(py, || {
             let request = JoinRequest { session, ranks, commit: self.wanted(&said, Some(files), None)? };
-            on(Priority::Waiting, || self.inner.join_shards(&request, &Silent))
+            on(Priority::Waiting, || mdl_repo::join_shards(&self.inner, &request, &Silent))
         })?;
         self.told(py, &done)
     }
@@ -64,7 +64,7 @@ impl Repo {
     /// The sessions there are: name, ranks that have put, the commit if it is finished.
     fn sessions(&self, py: Python<'_>) -> PyResult<Vec<Session>> {
         free(py, || -> Outcome<_> {
-            let all = self.inner.sessions()?;
+            let all = mdl_repo::sessions(&self.inner)?;
             Ok(all.into_iter().map(|s| (s.name, s.ranks, s.commit.map(|id| id.to_hex()))).collect())
         })
     }

@@ -401,13 +401,13 @@ fn run(repo: &Repo, progress: &Watch) -> std::result::Result<Value, RepoError> {
         return Err(RepoError::Stopped { what: "the job" });
     }
     match new.kind {
-        JobKind::Compact => Ok(json!(repo.compact(&CompactOptions { dry_run }, progress)?)),
+        JobKind::Compact => Ok(json!(mdl_repo::compact(repo, &CompactOptions { dry_run }, progress)?)),
         JobKind::Gc => {
             let options = GcOptions { dry_run, prune_now: new.prune_now, grace: None };
-            Ok(json!(repo.gc(&options, progress)?))
+            Ok(json!(mdl_repo::gc(repo, &options, progress)?))
         }
         JobKind::Fsck => {
-            let mut r = repo.fsck(new.quick, progress)?;
+            let mut r = mdl_repo::fsck(repo, new.quick, progress)?;
             let found = r.problems.len();
             r.problems.truncate(PROBLEMS);
             r.problems.iter_mut().for_each(|p| p.affected.truncate(PLACES));

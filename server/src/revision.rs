@@ -10,7 +10,7 @@ use mdl_repo::{HEADS, Repo, RepoError, TAGS};
 /// # Errors
 /// It means nothing, or more than one thing; damaged objects; an I/O error.
 pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
-    let error = match repo.resolve(rev) {
+    let error = match mdl_repo::resolve(repo, rev) {
         Ok(id) => return Ok(id),
         Err(e @ (RepoError::NotFound { .. } | RepoError::Usage { .. })) => e,
         Err(e) => return Err(e.into()),
@@ -21,7 +21,7 @@ pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
         (_, Some(n)) => Some(format!("HEAD@step={n}")),
         _ => [HEADS, TAGS].iter().find_map(|p| rev.strip_prefix(p)).map(str::to_owned),
     };
-    let found = other.map(|other| repo.resolve(&other));
+    let found = other.map(|other| mdl_repo::resolve(repo, &other));
     match found {
         Some(Ok(id)) => Ok(id),
         _ => Err(Problem::from(error).code("RevisionNotFound")),

@@ -73,8 +73,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bool) -> Result<()> {
     mdl_repo::check_ref_name(name)?;
-    let id = repo.resolve(start)?;
-    repo.create_branch(name, &id, force)?;
+    let id = mdl_repo::resolve(repo, start)?;
+    mdl_repo::create_branch(repo, name, &id, force)?;
     if context.global.json {
         return context.json(&json!({"branch": name, "commit": id.to_hex()}));
     }
@@ -85,7 +85,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bo
 }
 
 fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()> {
-    repo.rename_branch(old, new, &context.bars)?;
+    mdl_repo::rename_branch(repo, old, new, &context.bars)?;
     if context.global.json {
         return context.json(&json!({"branch": new, "was": old}));
     }
@@ -96,7 +96,9 @@ fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
-    super::changes::delete_each(context, "branch", names, |name, bars| Ok(repo.delete_branch(name, force, bars)?))
+    super::changes::delete_each(context, "branch", names, |name, bars| {
+        Ok(mdl_repo::delete_branch(repo, name, force, bars)?)
+    })
 }
 
 /// A branch: local, or remote-tracking.
@@ -125,7 +127,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
     let branches = rows(repo, patterns, args)?;
     let is_current = |r: &Row| r.remote.is_none() && head == Head::Branch(r.name.clone());
     if context.global.json {
-        let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, repo.pruned()?);
+        let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, mdl_repo::pruned(repo)?);
         for r in &branches {
             let c = repo.odb().commit(&r.id)?;
             let commit = entry::json(&r.id, &c, pruned.get(&r.id), labels.of(&r.id));

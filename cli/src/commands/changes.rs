@@ -27,7 +27,7 @@ pub struct FileChange {
 pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {
-        Some(p) => repo.files(p)?,
+        Some(p) => mdl_repo::files(repo, p)?,
         None => Files::new(),
     };
     let change = |name, mode_only| FileChange { name, mode_only };
@@ -97,10 +97,10 @@ pub fn left_behind(repo: &Repo, before: &Head) -> Result<Option<String>> {
     let mut tips: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
     for (_, id) in repo.refs().list(HEADS)?.into_iter().chain(repo.refs().list(TAGS)?) {
         // An unreadable ref keeps nothing; its damage is for fsck to report.
-        tips.extend(repo.peel(&id).ok());
+        tips.extend(mdl_repo::peel(repo, &id).ok());
     }
     let mut kept = HashSet::new();
-    for step in repo.history(&tips)? {
+    for step in mdl_repo::history(repo, &tips)? {
         let id = step?.id;
         if id == *last {
             return Ok(None);
@@ -108,7 +108,7 @@ pub fn left_behind(repo: &Repo, before: &Head) -> Result<Option<String>> {
         kept.insert(id);
     }
     let mut lost = 0;
-    for step in repo.history(&[*last])? {
+    for step in mdl_repo::history(repo, &[*last])? {
         lost += u64::from(!kept.contains(&step?.id));
     }
     let (short, message) = (last.short(), repo.odb().commit(last)?.message);

@@ -42,17 +42,17 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let commit = repo.resolve(&args.rev)?;
+    let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let options = CheckoutOptions { only: args.only.clone(), force: args.force };
     let before = repo.refs().head()?;
     let (moved, to) = if let Some(dir) = &args.to {
-        (files(repo.checkout_to(&commit, dir, &options, &context.bars)?), Some(dir.clone()))
+        (files(mdl_repo::checkout_to(&repo, &commit, dir, &options, &context.bars)?), Some(dir.clone()))
     } else if args.only.is_empty() {
         let branch = branch_tip(&repo, &args.rev)?.map(|_| args.rev.clone());
         let head = branch.map_or(Head::Detached(commit), Head::Branch);
         (move_head(&repo, &commit, &head, args.force, &context.bars)?, None)
     } else {
-        (files(repo.checkout(&commit, &before, &options, &context.bars)?), None)
+        (files(mdl_repo::checkout(&repo, &commit, &before, &options, &context.bars)?), None)
     };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);

@@ -63,8 +63,8 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         ..said
     };
     let done = match args.contract.judged(&repo)? {
-        Some(mut judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars)?,
-        None => repo.commit(&request, &context.bars)?,
+        Some(mut judged) => mdl_repo::commit_lossy(&repo, &request, &mut judged.request(), &context.bars)?,
+        None => mdl_repo::commit(&repo, &request, &context.bars)?,
     };
     tell(context, &repo, &request, &done)
 }

@@ -24,7 +24,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let options = CompactOptions { dry_run: args.dry_run };
-    let r = repo.compact(&options, &context.bars)?;
+    let r = mdl_repo::compact(&repo, &options, &context.bars)?;
     if context.global.json {
         return context.json(&json!(r));
     }

@@ -32,8 +32,8 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let (a, b) = (repo.resolve(&args.a)?, repo.resolve(&args.b)?);
-    let files = repo.diff(&a, &b, &context.bars)?;
+    let (a, b) = (mdl_repo::resolve(&repo, &args.a)?, mdl_repo::resolve(&repo, &args.b)?);
+    let files = mdl_repo::diff(&repo, &a, &b, &context.bars)?;
     if context.global.json {
         let files: Vec<Value> = files.iter().map(file_json).collect();
         return context.json(&json!({"a": a.to_hex(), "b": b.to_hex(), "files": files}));

@@ -31,7 +31,7 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let report = repo.fsck(args.quick, &context.bars)?;
+    let report = mdl_repo::fsck(&repo, args.quick, &context.bars)?;
     if context.global.json {
         context.json(&json!({
             "ok": report.problems.is_empty(),

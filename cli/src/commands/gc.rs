@@ -38,7 +38,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let options =
         GcOptions { dry_run: args.dry_run, prune_now: args.prune_now, grace: args.grace.map(Duration::from_secs) };
-    let r = repo.gc(&options, &context.bars)?;
+    let r = mdl_repo::gc(&repo, &options, &context.bars)?;
     if context.global.json {
         return context.json(&json!(r));
     }

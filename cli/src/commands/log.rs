@@ -43,12 +43,12 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let starts = if args.all { every_ref(&repo)? } else { vec![repo.resolve(&args.rev)?] };
-    let notes = Notes { labels: Labels::read(&repo)?, pruned: repo.pruned()? };
+    let starts = if args.all { every_ref(&repo)? } else { vec![mdl_repo::resolve(&repo, &args.rev)?] };
+    let notes = Notes { labels: Labels::read(&repo)?, pruned: mdl_repo::pruned(&repo)? };
     let limit = args.limit.unwrap_or(usize::MAX);
     if context.global.json {
         let mut list = Vec::new();
-        for step in repo.history(&starts)?.take(limit) {
+        for step in mdl_repo::history(&repo, &starts)?.take(limit) {
             let Step { id, commit } = step?;
             list.push(entry::json(&id, &commit, notes.pruned.get(&id), notes.labels.of(&id)));
         }
@@ -57,7 +57,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if args.graph {
         return graph(context, &ordered(&repo, &starts)?, limit, &notes, args.oneline);
     }
-    for (n, step) in repo.history(&starts)?.take(limit).enumerate() {
+    for (n, step) in mdl_repo::history(&repo, &starts)?.take(limit).enumerate() {
         let lines = lines(context, &step?, &notes, args.oneline);
         if n > 0 && !args.oneline {
             writeln!(context.out)?;
@@ -73,7 +73,7 @@ fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
     let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
     for prefix in [HEADS, TAGS] {
         for (_, id) in repo.refs().list(prefix)? {
-            starts.push(repo.peel(&id)?);
+            starts.push(mdl_repo::peel(repo, &id)?);
         }
     }
     Ok(starts)
@@ -96,7 +96,7 @@ fn lines(context: &Context, step: &Step, notes: &Notes, oneline: bool) -> Vec<St
 
 /// All commits, newest first, but none before all its children, whatever the clocks said: lanes need that.
 fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
-    let steps = repo.history(starts)?.collect::<mdl_repo::Result<Vec<Step>>>()?;
+    let steps = mdl_repo::history(repo, starts)?.collect::<mdl_repo::Result<Vec<Step>>>()?;
     let place: HashMap<Id, usize> = steps.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
     let parents = |s: &Step| s.commit.parents.iter().filter_map(|p| place.get(p).copied()).collect::<Vec<_>>();
     let mut children = vec![0usize; steps.len()];

@@ -80,7 +80,7 @@ impl LossyPlan {
 impl LossyOptions {
     /// The version that training was restored from.
     pub fn resumed_from(&self, repo: &Repo) -> Result<Option<Id>> {
-        Ok(self.resumed_from.as_ref().map(|rev| repo.resolve(rev)).transpose()?)
+        Ok(self.resumed_from.as_ref().map(|rev| mdl_repo::resolve(repo, rev)).transpose()?)
     }
 
     /// Policy and evaluator; none: every bit is kept.
@@ -91,7 +91,7 @@ impl LossyOptions {
             None if asked => DEFAULT,
             None => return Ok(None),
         };
-        let mut policy = repo.policy(name)?;
+        let mut policy = mdl_repo::policy(repo, name)?;
         for (option, part) in [("--quality", self.quality), ("--progress", self.progress)] {
             if part.is_some_and(|p| !(0.0..=1e6).contains(&p)) {
                 return Err(CliError::usage(format!("{option} wants a fraction from 0 up"), ""));

@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (commit, path) = what(&repo, args)?;
-    let files = repo.files(&commit)?;
+    let files = mdl_repo::files(&repo, &commit)?;
     let one = path.as_deref().is_some_and(|p| files.contains_key(p));
     let files = select(files, path.as_deref())?;
     if context.global.json {
@@ -67,13 +67,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 fn what(repo: &Repo, args: &Args) -> Result<(Id, Option<String>)> {
     let (rev, inner) = split_path(&args.rev);
     let path = args.path.as_deref().or(inner).map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
-    match repo.resolve(rev) {
+    match mdl_repo::resolve(repo, rev) {
         Ok(id) => Ok((id, path.map(str::to_owned))),
         Err(error) => {
             let head = repo.refs().head_commit()?.filter(|_| args.path.is_none() && inner.is_none());
             if let Some(id) = head {
                 let name = rev.trim_end_matches('/');
-                let files = repo.files(&id)?;
+                let files = mdl_repo::files(repo, &id)?;
                 if select(files, Some(name)).is_ok() {
                     return Ok((id, Some(name.to_owned())));
                 }
@@ -120,7 +120,7 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
     let heads = ["tensor", "dtype", "shape", "bytes", "stored", "ratio", "scheme", "depth"];
     table.row(heads.map(|h| context.paint.dim(h)));
     let names = manifest.listed_names();
-    for s in repo.tensors_of(manifest)? {
+    for s in mdl_repo::tensors_of(repo, manifest)? {
         let (bytes, stored) = (size(s.logical_bytes), size(s.stored_bytes));
         let ratio = ratio(s.logical_bytes, s.stored_bytes);
         let head = [visible(&s.name), s.dtype.to_owned(), shape(&s.shape), bytes, stored, ratio];
@@ -140,7 +140,7 @@ fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
     let (mut tensors, mut views) = (Vec::new(), Vec::new());
     if let Some(m) = &manifest {
         let names = m.listed_names();
-        tensors = repo.tensors_of(m)?;
+        tensors = mdl_repo::tensors_of(repo, m)?;
         views = m.views.iter().map(|v| view_json(&names, v)).collect();
     }
     Ok(json!({

@@ -21,8 +21,8 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let commit = repo.resolve(&args.rev)?;
-    let merged = repo.merge(&commit, &args.rev, &context.bars).map_err(unforced)?;
+    let commit = mdl_repo::resolve(&repo, &args.rev)?;
+    let merged = mdl_repo::merge(&repo, &commit, &args.rev, &context.bars).map_err(unforced)?;
     if context.global.json {
         return context.json(&match merged {
             Merged::UpToDate => {

@@ -47,7 +47,7 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         resumed_from: args.contract.resumed_from(&repo)?,
         ..CommitRequest::default()
     };
-    let (quality, mut trials) = repo.plan(&request, &mut judged.request())?;
+    let (quality, mut trials) = mdl_repo::plan(&repo, &request, &mut judged.request())?;
     trials.sort_by_key(|t| t.bytes);
     if context.global.json {
         let trials: Vec<Value> = trials.iter().map(trial_json).collect();

@@ -67,7 +67,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     match &args.verb {
         Verb::List => list(context, &repo),
         Verb::Show { name } => {
-            let policy = repo.policy(name)?;
+            let policy = mdl_repo::policy(&repo, name)?;
             if context.global.json {
                 return context.json(&json!({"name": policy.name, "text": policy.text}));
             }
@@ -76,7 +76,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Verb::Edit { name, from } => edit(context, &repo, name, from.as_deref()),
         Verb::Test { name, path } => test(context, &repo, name, path.as_deref()),
         Verb::Remove { name } => {
-            repo.remove_policy(name)?;
+            mdl_repo::remove_policy(&repo, name)?;
             if context.global.json {
                 return context.json(&json!({"removed": name}));
             }
@@ -86,7 +86,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn list(context: &mut Context, repo: &Repo) -> Result<()> {
-    let all = repo.policies()?;
+    let all = mdl_repo::policies(repo)?;
     if context.global.json {
         let json: Vec<Value> = all.iter().map(shelved_json).collect();
         return context.json(&json!({"policies": json}));
@@ -117,10 +117,10 @@ fn shelved_json(p: &StoredPolicy) -> Value {
 }
 
 fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path::Path>) -> Result<()> {
-    let old = match repo.policy(name) {
+    let old = match mdl_repo::policy(repo, name) {
         Ok(policy) => policy.text,
         // A new one begins as the default.
-        Err(RepoError::NotFound { .. }) => repo.policy(mdl_repo::DEFAULT)?.text,
+        Err(RepoError::NotFound { .. }) => mdl_repo::policy(repo, mdl_repo::DEFAULT)?.text,
         Err(e) => return Err(e.into()),
     };
     let text = match from {
@@ -138,7 +138,7 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path:
             editor::edited(repo, "POLICY_EDIT.toml", &old, "no editor can be asked", hint)?
         }
     };
-    let id = repo.set_policy(name, &text)?;
+    let id = mdl_repo::set_policy(repo, name, &text)?;
     if context.global.json {
         return context.json(&json!({"name": name, "id": id.to_hex()}));
     }
@@ -149,9 +149,9 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path:
 }
 
 fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path::Path>) -> Result<()> {
-    let policy: Policy = repo.policy(name)?;
+    let policy: Policy = mdl_repo::policy(repo, name)?;
     let tensors = match path {
-        Some(path) => repo.treatments(&policy, path)?,
+        Some(path) => mdl_repo::treatments(&policy, path)?,
         None => Vec::new(),
     };
     if context.global.json {

@@ -110,7 +110,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let rules = rules(args)?;
     let repo = context.repo()?;
     let options = PruneOptions { dry_run: args.dry_run };
-    let report = repo.prune(args.branch.as_deref(), &rules, &options)?;
+    let report = mdl_repo::prune(&repo, args.branch.as_deref(), &rules, &options)?;
     if context.global.json {
         return context.json(&report);
     }
@@ -169,8 +169,8 @@ fn list(context: &mut Context, lines: impl ExactSizeIterator<Item = String>) -> 
 
 fn undo(context: &mut Context, revs: &[String]) -> Result<()> {
     let repo = context.repo()?;
-    let ids = revs.iter().map(|r| repo.resolve(r)).collect::<mdl_repo::Result<Vec<Id>>>()?;
-    let back = repo.undo_prune((!ids.is_empty()).then_some(&ids))?;
+    let ids = revs.iter().map(|r| mdl_repo::resolve(&repo, r)).collect::<mdl_repo::Result<Vec<Id>>>()?;
+    let back = mdl_repo::undo_prune(&repo, (!ids.is_empty()).then_some(&ids))?;
     if context.global.json {
         return context.json(&json!({"restored": back}));
     }

@@ -28,7 +28,7 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let full = match repo.full_ref(&args.name)? {
+    let full = match mdl_repo::full_ref(&repo, &args.name)? {
         Some(full) => full,
         // A deleted branch still has its log.
         None => {

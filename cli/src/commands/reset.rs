@@ -24,8 +24,8 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let commit = repo.resolve(&args.rev)?;
-    let done = repo.reset(&commit, args.hard, &context.bars)?;
+    let commit = mdl_repo::resolve(&repo, &args.rev)?;
+    let done = mdl_repo::reset(&repo, &commit, args.hard, &context.bars)?;
     if context.global.json {
         let branch = repo.head_branch()?.map(|b| b.trim_start_matches(mdl_repo::HEADS).to_owned());
         return context.json(&json!({

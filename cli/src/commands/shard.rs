@@ -97,14 +97,14 @@ fn put(context: &mut Context, args: Put) -> Result<()> {
         session: args.session,
         rank: args.rank,
         paths: args.paths,
-        parent: args.parent.map(|rev| repo.resolve(&rev)).transpose()?,
+        parent: args.parent.map(|rev| mdl_repo::resolve(&repo, &rev)).transpose()?,
         branch: args.branch,
         allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         ..ShardRequest::default()
     };
-    let done = repo.put_shard(&request, &context.bars)?;
+    let done = mdl_repo::put_shard(&repo, &request, &context.bars)?;
     if context.global.json {
         return context.json(&json!({
             "session": done.session,
@@ -137,7 +137,7 @@ fn join(context: &mut Context, args: Join) -> Result<()> {
     // The finisher runs unattended: it opens no editor.
     let unsaid = || Err(CliError::usage("no message is given", "say what this version is with -m TEXT or --step N"));
     let request = JoinRequest { session: args.session, ranks: args.ranks, commit: args.said.request(unsaid)? };
-    let done = repo.join_shards(&request, &context.bars)?;
+    let done = mdl_repo::join_shards(&repo, &request, &context.bars)?;
     let commit = repo.odb().commit(&done.id)?;
     tell(context, &request, &done, &commit)
 }
@@ -177,7 +177,7 @@ fn said_otherwise(request: &CommitRequest, commit: &Commit) -> bool {
 }
 
 fn list(context: &mut Context) -> Result<()> {
-    let sessions = context.repo()?.sessions()?;
+    let sessions = mdl_repo::sessions(&context.repo()?)?;
     if context.global.json {
         let all: Vec<Value> = sessions.iter().map(document).collect();
         return context.json(&json!({ "sessions": all }));

@@ -26,7 +26,7 @@ impl Labels {
         }
         for (name, id) in repo.refs().list(TAGS)? {
             // A tag whose commit is damaged must not hide all the others.
-            if let Ok(id) = repo.peel(&id) {
+            if let Ok(id) = mdl_repo::peel(repo, &id) {
                 labels.add(id, format!("tag: {name}"));
             }
         }
@@ -78,10 +78,10 @@ pub struct Moved {
 /// Points HEAD at a commit and checks its files out into the work tree. If HEAD is at that commit already, changed
 /// files are no conflict: they stay, as in git.
 pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<Moved> {
-    if !force && repo.work_tree_base()? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
-        let changes = repo.status(progress)?;
+    if !force && mdl_repo::work_tree_base(repo)? == Some(*commit) && repo.refs().head_commit()? == Some(*commit) {
+        let changes = mdl_repo::status(repo, progress)?;
         if changes.iter().any(|c| c.1 == Change::Modified) {
-            repo.attach(head, Some(*commit), progress)?;
+            mdl_repo::attach(repo, head, Some(*commit), progress)?;
             return Ok(Moved {
                 files: CheckedOut::default(),
                 changed: changes.into_iter().filter(|c| c.1 != Change::Added).collect(),
@@ -89,7 +89,7 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
         }
     }
     let options = CheckoutOptions { only: Vec::new(), force };
-    let files = repo.checkout(commit, head, &options, progress)?;
+    let files = mdl_repo::checkout(repo, commit, head, &options, progress)?;
     Ok(Moved { files, changed: Vec::new() })
 }
 

@@ -35,15 +35,15 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let id = repo.resolve(&args.rev)?;
+    let id = mdl_repo::resolve(&repo, &args.rev)?;
     let commit = repo.odb().commit(&id)?;
     let tag = annotated(&repo, &args.rev)?;
     let labels = Labels::read(&repo)?;
-    let pruned = repo.pruned()?;
+    let pruned = mdl_repo::pruned(&repo)?;
     let pruned = pruned.get(&id);
     // Where a collection has taken the contents of the version or of its parent, there is nothing to compare.
-    let collected = repo.is_collected(&id)?;
-    let parent = commit.parents.first().map(|p| repo.is_collected(p)).transpose()?;
+    let collected = mdl_repo::is_collected(&repo, &id)?;
+    let parent = commit.parents.first().map(|p| mdl_repo::is_collected(&repo, p)).transpose()?;
     let known = !collected && parent != Some(true);
     let report = if collected { Report::default() } else { report(&repo, &commit)? };
     let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
@@ -79,7 +79,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 /// The annotated tag that a revision names, if it does.
 fn annotated(repo: &Repo, rev: &str) -> Result<Option<Tag>> {
-    let id = match repo.full_ref(rev)? {
+    let id = match mdl_repo::full_ref(repo, rev)? {
         Some(full) if full != "HEAD" => repo.refs().get(&full)?,
         Some(_) => None,
         None => rev.parse::<Id>().ok(),

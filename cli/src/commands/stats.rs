@@ -25,7 +25,7 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let stats = repo.stats(&context.bars)?;
+    let stats = mdl_repo::stats(&repo, &context.bars)?;
     if context.global.json {
         return context.json(&stats);
     }

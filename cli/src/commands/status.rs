@@ -22,7 +22,7 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let Survey { changes, problems } = repo.survey(args.follow_symlinks, &context.bars)?;
+    let Survey { changes, problems } = mdl_repo::survey(&repo, args.follow_symlinks, &context.bars)?;
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let modes = modes_only(&repo, &changes)?;
     let (head, commit) = (repo.refs().head()?, repo.refs().head_commit()?);
@@ -37,7 +37,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&json!({
             "branch": branch,
             "commit": commit.map(|id| id.to_hex()),
-            "files_of": repo.work_tree_base()?.map(|id| id.to_hex()),
+            "files_of": mdl_repo::work_tree_base(&repo)?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
             "files": files.collect::<Vec<_>>(),
             "problems": problems,
@@ -66,16 +66,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 /// Changed files whose bytes are those of the version: only the executable bit differs.
 fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<String>> {
     let mut found = HashSet::new();
-    let (Some(id), Some(work)) = (repo.work_tree_base()?, repo.work()) else {
+    let (Some(id), Some(work)) = (mdl_repo::work_tree_base(repo)?, repo.work()) else {
         return Ok(found);
     };
-    let files = repo.files(&id)?;
+    let files = mdl_repo::files(repo, &id)?;
     for (path, _) in changes.iter().filter(|c| c.1 == Change::Modified) {
         let file = work.join(path);
         let is_executable = std::fs::metadata(&file).is_ok_and(|m| m.permissions().mode() & 0o100 != 0);
         let entry = files.get(path).filter(|e| e.executable != is_executable);
         if let Some(entry) = entry
-            && repo.file_equals(&file, entry, &Silent)?
+            && mdl_repo::file_equals(repo, &file, entry, &Silent)?
         {
             found.insert(path.clone());
         }
@@ -107,7 +107,7 @@ fn show(
     if unborn {
         writeln!(context.out, "No commits yet")?;
     }
-    if let Err(moved @ RepoError::FilesOfAnother { .. }) = repo.refuse_moved() {
+    if let Err(moved @ RepoError::FilesOfAnother { .. }) = mdl_repo::refuse_moved(repo) {
         writeln!(context.out, "{}", paint.yellow(&format!("{moved}:")))?;
         writeln!(context.out, "  {}", moved.hint().unwrap_or_default())?;
     }

@@ -72,7 +72,7 @@ fn go(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         Some(tip) => move_head(repo, &tip, &Head::Branch(name.clone()), args.force, &context.bars),
         // The branch of a repository without commits.
         None if repo.refs().head()? == Head::Branch(name.clone()) => Ok(Moved::default()),
-        None if repo.resolve(name).is_ok() => Err(refused(
+        None if mdl_repo::resolve(repo, name).is_ok() => Err(refused(
             format!("{name} is a revision but not a branch"),
             format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one"),
         )),
@@ -85,12 +85,12 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
     mdl_repo::check_ref_name(&args.branch)?;
     let present = repo.refs().head_commit()?;
     let start: Option<Id> = match &args.start {
-        Some(rev) => Some(repo.resolve(rev)?),
+        Some(rev) => Some(mdl_repo::resolve(repo, rev)?),
         None => present,
     };
     let Some(start) = start else {
         // Without commits there is nothing to branch from: the first commit will make the branch.
-        repo.attach(&head, None, &context.bars)?;
+        mdl_repo::attach(repo, &head, None, &context.bars)?;
         return Ok(Moved::default());
     };
     if branch_tip(repo, &args.branch)?.is_some() {
@@ -98,13 +98,13 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         return Err(refused(format!("branch {} exists", args.branch), hint));
     }
     if Some(start) == present {
-        repo.create_branch(&args.branch, &start, false)?;
-        repo.attach(&head, present, &context.bars)?;
+        mdl_repo::create_branch(repo, &args.branch, &start, false)?;
+        mdl_repo::attach(repo, &head, present, &context.bars)?;
         return Ok(Moved::default());
     }
-    repo.create_branch(&args.branch, &start, false)?;
+    mdl_repo::create_branch(repo, &args.branch, &start, false)?;
     move_head(repo, &start, &head, args.force, &context.bars).inspect_err(|_| {
         // A refusal leaves nothing behind; the error that matters is the one that was met.
-        let _ = repo.delete_branch(&args.branch, true, &context.bars);
+        let _ = mdl_repo::delete_branch(repo, &args.branch, true, &context.bars);
     })
 }

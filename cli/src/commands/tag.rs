@@ -58,8 +58,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args) -> Result<()> {
     mdl_repo::check_ref_name(name)?;
-    let commit = repo.resolve(rev)?;
-    repo.create_tag(name, &commit, args.message.as_deref(), args.force)?;
+    let commit = mdl_repo::resolve(repo, rev)?;
+    mdl_repo::create_tag(repo, name, &commit, args.message.as_deref(), args.force)?;
     if context.global.json {
         return context.json(&json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()}));
     }
@@ -70,7 +70,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args
 }
 
 fn delete(context: &mut Context, repo: &Repo, names: &[&str]) -> Result<()> {
-    delete_each(context, "tag", names, |name, _| Ok(repo.delete_tag(name)?))
+    delete_each(context, "tag", names, |name, _| Ok(mdl_repo::delete_tag(repo, name)?))
 }
 
 /// The tag object behind a ref; none for a light tag.
@@ -89,7 +89,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
             table.row([name.clone()]);
             continue;
         }
-        let (tag, commit) = (object(repo, id)?, repo.peel(id)?);
+        let (tag, commit) = (object(repo, id)?, mdl_repo::peel(repo, id)?);
         let text = match &tag {
             Some(tag) => tag.message.clone(),
             None => repo.odb().commit(&commit)?.message,

@@ -28,8 +28,8 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (rev, inner) = split_path(&args.rev);
-    let commit = repo.resolve(rev)?;
-    let found = repo.verify(&args.file, &commit, inner, &context.bars)?;
+    let commit = mdl_repo::resolve(&repo, rev)?;
+    let found = mdl_repo::verify(&repo, &args.file, &commit, inner, &context.bars)?;
     let (size, byte) = match found.difference {
         Some(Difference::Size(n)) => (Some(n), None),
         Some(Difference::Byte(n)) => (None, Some(n)),

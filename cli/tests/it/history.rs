@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// histories that have some must be drawn.
 fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     let repo = Repo::open(&s.work(), Arc::new(CpuEngine::new())).unwrap();
-    let parents: Vec<Id> = parents.iter().map(|p| repo.resolve(p).unwrap()).collect();
+    let parents: Vec<Id> = parents.iter().map(|p| mdl_repo::resolve(&repo, p).unwrap()).collect();
     let mut commit: Commit = repo.odb().commit(&parents[0]).unwrap();
     commit.author.time_ms += 1_000;
     (commit.parents, commit.message) = (parents, message.to_owned());

@@ -22,7 +22,7 @@ fn add(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
 /// Puts a version on branch `old` that has what main has, and a directory of this name with the file `config` in it.
 fn plant(s: &Sandbox, name: &str) {
     let repo = Repo::open(&s.work(), Arc::new(CpuEngine::new())).unwrap();
-    let main: Commit = repo.odb().commit(&repo.resolve("main").unwrap()).unwrap();
+    let main: Commit = repo.odb().commit(&mdl_repo::resolve(&repo, "main").unwrap()).unwrap();
     let mut pack = PackWriter::new(repo.storage()).unwrap();
     let text = b"[core]\n\tfsmonitor = \"touch harm\"\n";
     let entry = |name: &str, mode: Mode, id: Id| Entry {

@@ -135,7 +135,7 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
     fs::write(&path, format!("{place}\n")).map_err(failed("write", &path))?;
     let repo = attached(work, engine)?;
     if joined.is_none() {
-        repo.clear_work_tree_base();
+        mdl_repo::clear_work_tree_base(&repo);
     }
     Ok((repo, made))
 }

@@ -85,7 +85,7 @@ impl Peer for DirectPeer {
     }
 
     fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        self.repo.offer(want, progress)
+        mdl_repo::offer(&self.repo, want, progress)
     }
 
     fn offer_whole(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<Plan>> {
@@ -102,7 +102,7 @@ impl Peer for DirectPeer {
     }
 
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {
-        self.repo.held_of(commits)
+        mdl_repo::held_of(&self.repo, commits)
     }
 
     fn bundle_bytes(&self) -> u64 {
@@ -122,7 +122,7 @@ impl Peer for DirectPeer {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            self.repo.receive_pack(&arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            mdl_repo::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();
@@ -130,11 +130,11 @@ impl Peer for DirectPeer {
     }
 
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
-        self.repo.receive_pruned(pruned)
+        mdl_repo::receive_pruned(&self.repo, pruned)
     }
 
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
-        self.repo.receive_refs(moves, false, None, message, &mdl_repo::Silent)
+        mdl_repo::receive_refs(&self.repo, moves, false, None, message, &mdl_repo::Silent)
     }
 }
 

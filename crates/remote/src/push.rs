@@ -85,7 +85,7 @@ fn send_and_move(
         // What is being sent must stay.
         let _guard = repo.write_lock()?;
         repo.odb().refresh();
-        let plan = repo.offer(want, progress)?;
+        let plan = mdl_repo::offer(repo, want, progress)?;
         let pruned = plan.pruned.clone();
         send(repo, peer, plan, progress, out)?;
         if !pruned.is_empty() {
@@ -140,7 +140,7 @@ impl Anew {
         let dir =
             TempDir::new_in(partial_pack::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
         let storage = LocalStorage::new(dir.path());
-        let offered = repo.offer_whole(tensors, &storage, progress)?;
+        let offered = mdl_repo::offer_whole(repo, tensors, &storage, progress)?;
         let anew = Anew { packs: offered.offers.iter().map(|o| o.pack).collect(), storage, _dir: dir };
         Ok((anew, offered))
     }
@@ -180,7 +180,7 @@ fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>
         let hint = "tags do not move unless forced (--force)";
         return Ok(Some(RepoError::user(message, hint)));
     }
-    if repo.odb().has(&old)? && repo.reaches(&new, &old)? {
+    if repo.odb().has(&old)? && mdl_repo::reaches(repo, &new, &old)? {
         return Ok(None);
     }
     let name = made.name.strip_prefix(HEADS).unwrap_or(&made.name).to_owned();
@@ -193,7 +193,7 @@ fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Resul
     let mut out = Vec::new();
     for (_, id) in &there.refs {
         if repo.odb().has(id)? {
-            out.push(repo.peel(id)?);
+            out.push(mdl_repo::peel(repo, id)?);
         }
     }
     out.sort();
@@ -202,8 +202,8 @@ fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Resul
         return Ok(out);
     }
     // Another client has moved refs there; what they stand on may be ours.
-    let starts = tips.iter().map(|t| repo.peel(t)).collect::<Result<Vec<Id>>>()?;
-    let mut history = repo.history(&starts)?;
+    let starts = tips.iter().map(|t| mdl_repo::peel(repo, t)).collect::<Result<Vec<Id>>>()?;
+    let mut history = mdl_repo::history(repo, &starts)?;
     loop {
         let batch = history.by_ref().take(BATCH).map(|s| s.map(|s| s.id));
         let batch = batch.collect::<Result<Vec<Id>>>()?;

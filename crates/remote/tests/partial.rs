@@ -34,7 +34,7 @@ fn shallow(from: &Place, tip: Id) -> Place {
         branch: None,
     };
     to.repo.set_remote("origin", Some(&remote)).expect("remote");
-    to.repo.move_ref(MAIN, None, Some(tip), None, "clone").expect("moved");
+    mdl_repo::move_ref(&to.repo, MAIN, None, Some(tip), None, "clone").expect("moved");
     to
 }
 
@@ -48,7 +48,7 @@ fn many(place: &Place, versions: u64) -> Vec<Id> {
         place.write("a/other.safetensors", &model(&named[..7]));
         place.write("step.txt", v.to_string().as_bytes());
         let request = CommitRequest { message: v.to_string(), ..CommitRequest::default() };
-        place.repo.commit(&request, &Silent).expect("commit").id
+        mdl_repo::commit(&place.repo, &request, &Silent).expect("commit").id
     };
     (0..versions).map(one).collect()
 }
@@ -88,9 +88,9 @@ fn what_a_partial_clone_lacks_is_brought_in_few_steps_when_it_is_pushed_elsewher
     let asked = asked.load(Ordering::SeqCst);
     assert!(asked <= 5, "asked {asked} times");
     let there = Repo::open(third.dir.path(), engine()).expect("open");
-    ids.iter().for_each(|id| assert_eq!(there.files(id).expect("files").len(), 3));
+    ids.iter().for_each(|id| assert_eq!(mdl_repo::files(&there, id).expect("files").len(), 3));
     assert_eq!(files(&there, &ids[0]), files(&whole.repo, &ids[0]));
-    assert_eq!(there.fsck(false, &Silent).expect("fsck").problems, []);
+    assert_eq!(mdl_repo::fsck(&there, false, &Silent).expect("fsck").problems, []);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_partial_repository_says_where_the_rest_is() {
     let second = shallow(&clone, ids[2]);
     assert_eq!(files(&second.repo, &ids[2]), files(&whole.repo, &ids[2]));
     let lazy = completed(Repo::open(second.dir.path(), engine()).expect("open"), &engine());
-    let e = lazy.files(&ids[0]).expect_err("it is further away");
+    let e = mdl_repo::files(&lazy, &ids[0]).expect_err("it is further away");
     let shown = format!("{e} {}", e.hint().unwrap_or_default());
     assert!(shown.contains(&clone.dir.path().display().to_string()), "{shown}");
     assert!(shown.contains(&format!("clone from {url}")), "{shown}");
@@ -132,8 +132,10 @@ fn what_the_place_that_was_asked_lacks_too_is_said_with_its_name() {
     };
     repo.set_remote("origin", Some(&remote)).expect("remote");
     let repo = completed(repo, &engine());
-    for e in [repo.files(&ids[0]).expect_err("nowhere"), repo.offer(&want(ids[2], None), &Silent).expect_err("nowhere")]
-    {
+    for e in [
+        mdl_repo::files(&repo, &ids[0]).expect_err("nowhere"),
+        mdl_repo::offer(&repo, &want(ids[2], None), &Silent).expect_err("nowhere"),
+    ] {
         assert_eq!(e.kind(), ErrorKind::NotFound);
         assert!(e.to_string().contains(&format!("asked {}", remote.url)), "{e}");
     }

@@ -27,9 +27,9 @@ fn send(from: &Place, to: &Place, name: &str, new: Option<Id>) -> Result<Pushed>
 /// Lets go of all versions but the newest ones, for good.
 fn thin(place: &Place, keep: u64) {
     let rules = Retention::LatestN { n: keep };
-    place.repo.prune(None, &rules, &PruneOptions::default()).expect("prune");
-    place.repo.compact(&CompactOptions::default(), &Silent).expect("compact");
-    place.repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::prune(&place.repo, None, &rules, &PruneOptions::default()).expect("prune");
+    mdl_repo::compact(&place.repo, &CompactOptions::default(), &Silent).expect("compact");
+    mdl_repo::gc(&place.repo, &NOW, &Silent).expect("gc");
 }
 
 fn mark(time_ms: i64) -> PrunedMark {
@@ -37,7 +37,7 @@ fn mark(time_ms: i64) -> PrunedMark {
 }
 
 fn is_clean(repo: &Repo) {
-    assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems, []);
+    assert_eq!(mdl_repo::fsck(repo, false, &Silent).expect("fsck").problems, []);
 }
 
 /// Another handle: what this one has seen before a collection says nothing.
@@ -49,7 +49,7 @@ fn again(place: &Place) -> Repo {
 type Held = (Id, Vec<(String, Vec<u8>)>);
 
 fn is_whole(place: &Place, like: &[Held]) {
-    place.repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&place.repo, &NOW, &Silent).expect("gc");
     let repo = again(place);
     like.iter().for_each(|(id, all)| assert_eq!(&files(&repo, id), all, "{id}"));
     is_clean(&repo);
@@ -61,15 +61,15 @@ fn a_pruned_history_is_pushed_with_its_marks() {
     let ids = here.train(6);
     thin(&here, 2);
     send(&here, &there, MAIN, Some(ids[5])).expect("push");
-    let known: Vec<Id> = there.repo.pruned().expect("record").iter().map(|(id, _)| *id).collect();
+    let known: Vec<Id> = mdl_repo::pruned(&there.repo).expect("record").iter().map(|(id, _)| *id).collect();
     assert!(known.len() == 4 && ids[..4].iter().all(|id| known.contains(id)));
     for id in &ids[4..] {
         assert_eq!(files(&here.repo, id), files(&there.repo, id));
     }
-    let gone = again(&there).files(&ids[0]).expect_err("pruned");
+    let gone = mdl_repo::files(&again(&there), &ids[0]).expect_err("pruned");
     assert!(gone.to_string().contains("latest 2"), "{gone}");
     is_clean(&there.repo);
-    there.repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&there.repo, &NOW, &Silent).expect("gc");
     // The next one is a push as any other.
     let ids = here.train(7);
     send(&here, &there, MAIN, Some(ids[6])).expect("push");
@@ -87,12 +87,12 @@ fn what_another_has_pruned_and_we_hold_stays_ours() {
     // us.
     let ids: Vec<Id> = ids.into_iter().chain(ours.train(5)).collect();
     let held: Vec<_> = ids.iter().map(|id| (*id, files(&ours.repo, id))).collect();
-    let want = Want { tips: vec![ids[9]], haves: ours.repo.haves(512).expect("haves"), ..Want::default() };
+    let want = Want { tips: vec![ids[9]], haves: mdl_repo::haves(&ours.repo, 512).expect("haves"), ..Want::default() };
     let plan = near(&theirs).offer(&want, &Silent).expect("plan");
     assert!(!plan.pruned.is_empty(), "the test is about marks");
     receive(&ours.repo, &near(&theirs), want, &Silent).expect("received");
     is_whole(&ours, &held);
-    assert_eq!(ours.repo.pruned().expect("record").iter().count(), 0);
+    assert_eq!(mdl_repo::pruned(&ours.repo).expect("record").iter().count(), 0);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_mark_counts_only_for_what_is_not_here_and_nothing_holds() {
     let nobody = Id::from_bytes([7; 32]);
     let marks: Vec<_> = ids.iter().chain([&nobody]).map(|id| (*id, mark(1))).collect();
     near(&here).note_pruned(&marks).expect("noted");
-    assert_eq!(here.repo.pruned().expect("record").iter().count(), 0);
+    assert_eq!(mdl_repo::pruned(&here.repo).expect("record").iter().count(), 0);
     is_whole(&here, &held);
 }
 
@@ -114,10 +114,10 @@ fn what_comes_whole_later_is_no_longer_marked() {
     send(&whole, &thinned, MAIN, Some(ids[4])).expect("push");
     thin(&thinned, 1);
     send(&thinned, &there, "refs/heads/a", Some(ids[4])).expect("push");
-    assert_eq!(there.repo.pruned().expect("record").iter().count(), 4);
+    assert_eq!(mdl_repo::pruned(&there.repo).expect("record").iter().count(), 4);
     send(&thinned, &there, "refs/heads/a", None).expect("deleted");
     send(&whole, &there, MAIN, Some(ids[4])).expect("push");
-    assert_eq!(again(&there).pruned().expect("record").iter().count(), 0);
+    assert_eq!(mdl_repo::pruned(&again(&there)).expect("record").iter().count(), 0);
     let held: Vec<_> = ids.iter().map(|id| (*id, files(&whole.repo, id))).collect();
     is_whole(&there, &held);
 }
@@ -128,9 +128,9 @@ fn what_was_pruned_here_stays_pruned_when_others_push_it() {
     let ids = here.train(4);
     send(&here, &there, MAIN, Some(ids[3])).expect("push");
     let rules = Retention::LatestN { n: 1 };
-    there.repo.prune(None, &rules, &PruneOptions::default()).expect("prune");
+    mdl_repo::prune(&there.repo, None, &rules, &PruneOptions::default()).expect("prune");
     send(&here, &there, "refs/heads/b", Some(ids[3])).expect("push");
-    assert_eq!(there.repo.pruned().expect("record").iter().count(), 3);
+    assert_eq!(mdl_repo::pruned(&there.repo).expect("record").iter().count(), 3);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn want(tip: Id) -> Want {
 
 /// Deltas between the deepest tensor that a version names and one stored whole.
 fn depth_of(repo: &Repo, tip: Id) -> u8 {
-    let plan = repo.offer(&want(tip), &Silent).expect("plan");
+    let plan = mdl_repo::offer(repo, &want(tip), &Silent).expect("plan");
     plan.offers.iter().flat_map(|o| &o.named).map(|r| r.depth).max().unwrap_or(0)
 }
 
@@ -34,7 +34,7 @@ fn pack_bytes(repo: &Repo) -> u64 {
 }
 
 fn is_clean(repo: &Repo) {
-    let report = repo.fsck(false, &Silent).expect("fsck");
+    let report = mdl_repo::fsck(repo, false, &Silent).expect("fsck");
     assert_eq!(report.problems, []);
 }
 
@@ -138,13 +138,13 @@ fn chains_of_two_sides_that_were_stored_differently_still_end() {
     receive(&to.repo, &peer, want(ids[4]), &Silent).expect("received");
     note(&to.repo, ORIGIN, None, ids[4]);
     // The tip's tensors are whole now on one side, and far down their chains on the other.
-    from.repo.compact(&CompactOptions::default(), &Silent).expect("compact");
+    mdl_repo::compact(&from.repo, &CompactOptions::default(), &Silent).expect("compact");
     let peer = near(&from);
     receive(&to.repo, &peer, want(ids[8]), &Silent).expect("received");
     note(&to.repo, ORIGIN, Some(ids[4]), ids[8]);
     same(&from, &to, &ids);
     is_clean(&to.repo);
-    to.repo.compact(&CompactOptions::default(), &Silent).expect("compact");
+    mdl_repo::compact(&to.repo, &CompactOptions::default(), &Silent).expect("compact");
     is_clean(&to.repo);
     same(&from, &to, &ids);
 }
@@ -168,5 +168,5 @@ fn a_tensor_far_down_a_chain_comes_whole_where_the_other_side_can_make_it_so() {
     assert!(2 * got.carried < with_chain.carried, "{} and {}", got.carried, with_chain.carried);
     // Older commits are there, their contents are not.
     to.repo.odb().commit(&ids[0]).expect("commit");
-    to.repo.files(&ids[0]).expect_err("no contents");
+    mdl_repo::files(&to.repo, &ids[0]).expect_err("no contents");
 }

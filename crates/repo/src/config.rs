@@ -10,6 +10,8 @@ use mdl_store::{
 use std::{collections::BTreeMap, path::PathBuf};
 use toml::{Table, Value};
 
+/// The key that makes a storage a repository.
+pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
 const KEY: Key = Key::fixed("config");
 /// The table of other places.
 const REMOTE: &str = "remote";

@@ -1,7 +1,7 @@
 //! A repository's unique id: made once, kept in its own storage, and never sent: what a server keeps for one repository
 //! it must not show to the next one of the same name.
 
-use crate::repo::{FORMAT_KEY, Repo};
+use crate::config::FORMAT_KEY;
 use mdl_store::{
     RepoError, Result,
     storage::{Key, Storage, Swap},
@@ -97,41 +97,33 @@ fn is_refused(error: &RepoError) -> bool {
     matches!(error, RepoError::Io { source, .. } if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
 }
 
-impl Repo {
-    /// The repository's identity. One from before there were identities is given one, now and for good; one that cannot
-    /// be written to has the same each time as long as its files stay where they are.
-    ///
-    /// # Errors
-    /// The identity is damaged; an I/O error, or refuses where nothing else tells the repository from others.
-    pub fn identity(&self) -> Result<Identity> {
-        if let Some(known) = self.identity.get() {
-            return Ok(*known);
-        }
-        let derived = self.dir().and_then(Identity::of_directory);
-        let first = derived.map_or_else(Identity::random, Ok)?;
-        let found = match (load(self.storage(), first), derived) {
-            (Err(e), Some(derived)) if is_refused(&e) => derived,
-            (found, _) => found?,
-        };
-        Ok(*self.identity.get_or_init(|| found))
+/// The identity of the repository in a storage. One from before there were identities is given one, now and for good;
+/// one that cannot be written to has the same each time as long as the files of its directory stay where they are.
+///
+/// # Errors
+/// The identity is damaged; an I/O error, or refuses where nothing else tells the repository from others.
+pub(crate) fn identify(storage: &dyn Storage, dir: Option<&Path>) -> Result<Identity> {
+    let derived = dir.and_then(Identity::of_directory);
+    let first = derived.map_or_else(Identity::random, Ok)?;
+    match (load(storage, first), derived) {
+        (Err(e), Some(derived)) if is_refused(&e) => Ok(derived),
+        (found, _) => found,
     }
+}
 
-    /// Uses the directory's identity where none is stored, so that none is written.
-    ///
-    /// # Errors
-    /// An I/O error.
-    pub(crate) fn derive_identity(&self) -> Result<()> {
-        let derived = self.dir().and_then(Identity::of_directory);
-        if let (None, Some(derived)) = (self.storage().get(&KEY)?, derived) {
-            self.identity.get_or_init(|| derived);
-        }
-        Ok(())
-    }
+/// The directory's identity where none is stored, so that none is written.
+///
+/// # Errors
+/// An I/O error.
+pub(crate) fn derive(storage: &dyn Storage, dir: Option<&Path>) -> Result<Option<Identity>> {
+    let stored = storage.get(&KEY)?;
+    Ok(dir.filter(|_| stored.is_none()).and_then(Identity::of_directory))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::repo::Repo;
     use mdl_codec::CpuEngine;
     use mdl_store::storage::MemoryStorage;
     use std::{fs, sync::Arc};

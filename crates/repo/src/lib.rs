@@ -3,62 +3,54 @@
 mod branches;
 mod checkout;
 mod commit;
-mod compact;
 pub mod compare;
 mod config;
-mod contents;
-mod diff;
-mod duplicate;
 mod evaluator;
-mod fsck;
-mod gc;
 mod history;
-mod identify;
 mod identity;
-mod listing;
 mod lossy;
-mod metrics;
-mod move_ref;
+mod maintenance;
+mod pruned;
 mod repo;
-mod resume;
-mod retention;
-mod revision;
-mod room;
+mod sealed;
 mod shards;
-mod stage;
-mod stats;
-mod status;
 pub mod sync;
-mod verify;
-mod work;
-mod work_tree_base;
+mod work_tree;
 
-pub use branches::Merged;
-pub use checkout::{CheckedOut, CheckoutOptions, check_path};
-pub use commit::{CommitRequest, Committed};
-pub use compact::{CompactOptions, CompactReport};
+pub use branches::{
+    Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
+};
+pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
+pub use commit::{
+    CommitRequest, Committed, Content, NewFile, Stored, commit, commit_lossy, identify, plan, room, stage, stored,
+    stored_file,
+};
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
-pub use contents::{Content, NewFile, Stored};
-pub use diff::{FileDiff, TensorDiff};
 pub use evaluator::CommandEvaluator;
-pub use fsck::{Affected, FsckReport, Problem};
-pub use gc::{GcOptions, GcReport};
-pub use history::{History, Listed, Step};
+pub use history::{
+    Change, Difference, FileDiff, History, Listed, Step, StoredTensor, TensorDiff, Verified, diff, format_name,
+    full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
+};
 pub use identity::Identity;
-pub use listing::{StoredTensor, format_name};
 pub use lossy::{
     BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, StoredPolicy,
-    TensorTreatment, Trial,
+    TensorTreatment, Trial, policies, policy, remove_policy, set_policy, treatments,
 };
+pub use maintenance::{
+    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FsckReport, GcOptions, GcReport,
+    KeptVersion, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, compact,
+    copy_to, fsck, gc, prune, stats, undo_prune,
+};
+pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
 pub use repo::{DIR, Repo};
-pub use retention::{
-    BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, Pruned, PrunedMark, PrunedVersion, Retention,
+pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
+pub use sync::{
+    connected, haves, held_of, offer, offer_whole, receive_pack, receive_pruned, receive_refs, take_in_pushed,
 };
-pub use shards::{JoinRequest, Session, Shard, ShardRequest};
-pub use stats::{BranchStats, NameStats, Stats, TensorStats};
-pub use status::{Change, Survey};
-pub use verify::{Difference, Verified};
-pub use work::{FileState, WorkTreeLock, remove as removal};
+pub use work_tree::{
+    FileState, Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved,
+    remove as removal, status, survey, work_tree_base,
+};
 
 pub use mdl_store::{
     ErrorKind, Missing, Progress, RepoError, Result, Silent, Store,

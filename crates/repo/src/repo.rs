@@ -1,7 +1,7 @@
 //! The `Repo` handle: finds, makes and opens a repository.
 
 use crate::{
-    config::{Config, Remote},
+    config::{Config, FORMAT_KEY, Remote},
     identity,
     identity::Identity,
 };
@@ -21,7 +21,6 @@ use std::{
 
 /// Name of the repository's directory in a work tree.
 pub const DIR: &str = ".mdl";
-pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
 /// File beside a work tree with its base version.
 const BASE: &str = "base";
 const FORMAT: &[u8] = b"mdl repository 1\n";
@@ -84,7 +83,7 @@ impl Repo {
         }
         let repo = Repo::open(path, engine)?;
         if fresh {
-            repo.set_work_tree_base(None);
+            repo.refs().work_tree_base().inspect(|note| note.end(None));
         }
         Ok((repo, fresh))
     }
@@ -103,7 +102,9 @@ impl Repo {
     /// As `open`.
     pub fn open_with_index(path: &Path, engine: Arc<dyn Engine>, index: PathBuf) -> Result<Repo> {
         let repo = Repo::open_at(path, engine, Some(index))?;
-        repo.derive_identity()?;
+        if let Some(derived) = identity::derive(repo.storage(), repo.dir())? {
+            repo.identity.get_or_init(|| derived);
+        }
         Ok(repo)
     }
 
@@ -250,6 +251,18 @@ impl Repo {
     pub fn with_promisor(mut self, supplier: Arc<dyn Promisor>) -> Repo {
         self.odb_mut().supply_from(supplier);
         self
+    }
+
+    /// The repository's identity (see [`Identity`]).
+    ///
+    /// # Errors
+    /// The identity is damaged, or cannot be stored where nothing else tells the repository from others; an I/O error.
+    pub fn identity(&self) -> Result<Identity> {
+        if let Some(known) = self.identity.get() {
+            return Ok(*known);
+        }
+        let found = identity::identify(self.storage(), self.dir())?;
+        Ok(*self.identity.get_or_init(|| found))
     }
 
     /// The settings.

@@ -104,7 +104,7 @@ async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<Di
         let b = revision::resolve(repo, query.b.as_deref().unwrap_or("HEAD"))?;
         let files = match query.files {
             true => by_file(repo, &a, &b)?,
-            false => repo.diff(&a, &b, watch)?.into_iter().map(FileInfo::from).collect(),
+            false => mdl_repo::diff(repo, &a, &b, watch)?.into_iter().map(FileInfo::from).collect(),
         };
         let (files, left_out) = bounded(files);
         Ok(Json(DiffInfo { a: a.to_hex(), b: b.to_hex(), files, left_out }))
@@ -114,7 +114,7 @@ async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<Di
 
 /// The files that differ, by path.
 fn by_file(repo: &Repo, a: &Id, b: &Id) -> Result<Vec<FileInfo>> {
-    let (before, after) = (repo.files(a)?, repo.files(b)?);
+    let (before, after) = (mdl_repo::files(repo, a)?, mdl_repo::files(repo, b)?);
     let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
     paths.sort_unstable();
     paths.dedup();

@@ -131,11 +131,11 @@ impl Notes {
         }
         for (name, id) in repo.refs().list(TAGS)? {
             // A tag whose commit is damaged must not hide all the others.
-            if let Ok(id) = repo.peel(&id) {
+            if let Ok(id) = mdl_repo::peel(repo, &id) {
                 labels.entry(id).or_default().push(format!("tag: {name}"));
             }
         }
-        Ok(Notes { labels, pruned: repo.pruned()? })
+        Ok(Notes { labels, pruned: mdl_repo::pruned(repo)? })
     }
 
     /// A commit as it is sent in a list.

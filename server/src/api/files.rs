@@ -22,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     let commit = revision::resolve(repo, rev)?;
     let missing = || RepoError::not_found(Missing::File, path);
-    let entry = repo.files(&commit)?.remove(path).ok_or_else(missing)?;
+    let entry = mdl_repo::files(repo, &commit)?.remove(path).ok_or_else(missing)?;
     Ok((commit, entry))
 }
 

@@ -125,7 +125,7 @@ pub(super) fn tensors(
     places: Range<usize>,
     errors: &Errors,
 ) -> Result<Vec<TensorInfo>> {
-    let stored = repo.tensors_in(manifest, places.clone())?;
+    let stored = mdl_repo::tensors_in(repo, manifest, places.clone())?;
     let own = manifest.tensors.iter().skip(places.start);
     let info = |(t, own): (StoredTensor, &mdl_objects::TensorRef)| TensorInfo {
         error: errors.get(path, &own.name),

@@ -70,7 +70,7 @@ async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Result<Json<L
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
         let after = query.after.as_deref().map(super::id).transpose()?;
         let notes = Notes::read(repo)?;
-        let (steps, next) = repo.log_page(&starts(repo, &query)?, after.as_ref(), (limit, PAGE_BYTES))?;
+        let (steps, next) = mdl_repo::log_page(repo, &starts(repo, &query)?, after.as_ref(), (limit, PAGE_BYTES))?;
         let commits = steps.into_iter().map(|s| notes.listed(s)).collect();
         let next = next.map(|id| id.to_hex());
         Ok(Json(LogPage { commits, next }))
@@ -92,7 +92,7 @@ fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
     let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
     for prefix in [HEADS, TAGS] {
         for (_, id) in repo.refs().list(prefix)? {
-            starts.push(repo.peel(&id)?);
+            starts.push(mdl_repo::peel(repo, &id)?);
         }
     }
     Ok(starts)

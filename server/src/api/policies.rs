@@ -69,7 +69,7 @@ struct ListQuery {
 async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<PolicyPage>> {
     work(move || {
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let mut all = access.repo.policies()?;
+        let mut all = mdl_repo::policies(&access.repo)?;
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all.retain(|p| query.after.as_ref().is_none_or(|after| p.name > *after));
         let next = all.get(limit).and_then(|_| all.get(limit - 1)).map(|p| p.name.clone());

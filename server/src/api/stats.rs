@@ -101,7 +101,7 @@ struct TensorInfo {
 )]
 async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
     let party = access.party();
-    heavy(&app, &party, move |watch| Ok(Json(StatsInfo::from(access.repo.stats(watch)?)))).await
+    heavy(&app, &party, move |watch| Ok(Json(StatsInfo::from(mdl_repo::stats(&access.repo, watch)?)))).await
 }
 
 impl From<Stats> for StatsInfo {

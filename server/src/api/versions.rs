@@ -128,7 +128,7 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
-    let mut all = repo.files(&id)?;
+    let mut all = mdl_repo::files(repo, &id)?;
     let path = query.path.as_deref().map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
     if let Some(path) = path {
         let dir = format!("{path}/");

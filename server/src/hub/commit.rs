@@ -97,7 +97,7 @@ impl Job {
                 allow_damaged: true,
                 ..CommitRequest::default()
             };
-            match (repo.commit(&request, &Silent), tip) {
+            match (mdl_repo::commit(repo, &request, &Silent), tip) {
                 (Ok(done), _) => {
                     self.app.metrics().commits.inc();
                     self.access.moved(&self.app, &full, tip, Some(done.id));
@@ -133,7 +133,7 @@ impl Job {
     fn files(&self, tip: Option<Id>) -> Result<Files> {
         let repo = &self.access.repo;
         let mut files = Files::new();
-        for (rel, stored) in tip.map(|id| repo.stored(&id)).transpose()?.unwrap_or_default() {
+        for (rel, stored) in tip.map(|id| mdl_repo::stored(repo, &id)).transpose()?.unwrap_or_default() {
             let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
             files.insert(rel, file);
         }
@@ -189,7 +189,7 @@ impl Job {
             })?;
         let content = match found.place {
             Place::Raw(path) => Content::Disk(path),
-            Place::Version(entry) => Content::Stored(self.access.repo.stored_file(&entry)?),
+            Place::Version(entry) => Content::Stored(mdl_repo::stored_file(&self.access.repo, &entry)?),
         };
         Ok((content, found.size))
     }

@@ -135,7 +135,7 @@ pub(super) async fn list(
     let repo = access.repo;
     let (start, items, more) = work(move || {
         let start = revision::resolve(&repo, &at.rev)?;
-        let mut steps = repo.history(&[start])?.skip(first);
+        let mut steps = mdl_repo::history(&repo, &[start])?.skip(first);
         let (mut items, mut left) = (Vec::new(), PAGE_BYTES);
         // One more than fits, to know whether there is a next page.
         while let Some(step) = steps.next().transpose()? {

@@ -103,7 +103,7 @@ pub(super) async fn create_branch(
             return Err(Problem::conflict(format!("branch {:?} exists already", at.branch)));
         }
         let start = revision::resolve(repo, new.starting_point.as_deref().unwrap_or("HEAD"))?;
-        repo.move_ref(&full, None, Some(start), mover(&access), "branch: made over HTTP")?;
+        mdl_repo::move_ref(repo, &full, None, Some(start), mover(&access), "branch: made over HTTP")?;
         access.moved(&app, &full, None, Some(start));
         Ok(())
     })
@@ -130,7 +130,7 @@ async fn delete(app: App, access: Access, prefix: &'static str, name: String) ->
         let now = access.repo.refs().get(&full)?;
         let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
         let who = mover(&access);
-        access.repo.move_ref(&full, Some(now), None, who, "deleted over HTTP")?;
+        mdl_repo::move_ref(&access.repo, &full, Some(now), None, who, "deleted over HTTP")?;
         access.moved(&app, &full, Some(now), None);
         Ok(())
     })
@@ -152,9 +152,9 @@ pub(super) async fn create_tag(
         }
         let target = revision::resolve(repo, &at.rev)?;
         let held = match new.message.as_deref().filter(|m| !m.is_empty()) {
-            Some(message) => repo.create_tag(&new.tag, &target, Some(message), false)?,
+            Some(message) => mdl_repo::create_tag(repo, &new.tag, &target, Some(message), false)?,
             None => {
-                repo.move_ref(&full, None, Some(target), mover(&access), "tag: made over HTTP")?;
+                mdl_repo::move_ref(repo, &full, None, Some(target), mover(&access), "tag: made over HTTP")?;
                 target
             }
         };

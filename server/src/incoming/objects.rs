@@ -198,7 +198,7 @@ mod tests {
             }]),
             ..CommitRequest::default()
         };
-        let id = repo.commit(&request, &Silent).expect("a commit").id;
+        let id = mdl_repo::commit(&repo, &request, &Silent).expect("a commit").id;
         let objects = app.incoming().objects();
         let is_raw = |oid: &str| {
             let found = objects.find(&key, &repo, oid)?;
@@ -210,7 +210,7 @@ mod tests {
 
         let mut hashes = Hashes::new(4);
         hashes.update(b"held");
-        app.content().remember(&repo, &repo.files(&id).expect("files")["x"], hashes.finish());
+        app.content().remember(&repo, &mdl_repo::files(&repo, &id).expect("files")["x"], hashes.finish());
         objects.sweep_older(&app, KEEP, None);
         assert!(is_raw(&held) == Some(true) && has_room(), "what a version holds is not counted");
         let busy = app.commit_lock().lock(key.clone()).await;

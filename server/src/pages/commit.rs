@@ -54,14 +54,14 @@ struct File {
 fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
-    let collected = repo.is_collected(&id)?;
+    let collected = mdl_repo::is_collected(repo, &id)?;
     let parent_gone = match commit.parents.first() {
-        Some(parent) => repo.is_collected(parent)?,
+        Some(parent) => mdl_repo::is_collected(repo, parent)?,
         None => false,
     };
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
-        pruned: repo.pruned()?.get(&id).cloned(),
+        pruned: mdl_repo::pruned(repo)?.get(&id).cloned(),
         files: (!collected && !parent_gone).then(|| files(repo, &commit)).transpose()?,
         // A record of a newer program must not hide the rest.
         quality: Quality::of(&commit).ok().flatten(),
@@ -75,7 +75,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
 fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {
-        Some(parent) => repo.files(parent)?,
+        Some(parent) => mdl_repo::files(repo, parent)?,
         None => Files::new(),
     };
     let same = |a: &Entry, b: &Entry| (a.mode, a.id, a.executable) == (b.mode, b.id, b.executable);

@@ -245,8 +245,8 @@ fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option
 }
 
 fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Comparison> {
-    let files = repo.diff(a, b, progress)?;
-    let after = repo.files(b)?;
+    let files = mdl_repo::diff(repo, a, b, progress)?;
+    let after = mdl_repo::files(repo, b)?;
     let mut same = Vec::new();
     for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
         let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {

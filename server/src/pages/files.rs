@@ -43,7 +43,7 @@ fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
         Ok(None) => Err(Problem::not_found("file", text::name(path)).code("EntryNotFound")),
         // Of a version that was pruned, listing its files says so.
         Err(RepoError::NotFound { what, name }) => {
-            repo.files(&id)?;
+            mdl_repo::files(repo, &id)?;
             Err(RepoError::NotFound { what, name }.into())
         }
         Err(e) => Err(e.into()),
@@ -93,7 +93,7 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
         }
         let tree = match repo.odb().tree(&entry.id) {
             Err(RepoError::NotFound { what, name }) => {
-                repo.files(&commit)?;
+                mdl_repo::files(&repo, &commit)?;
                 return Err(RepoError::NotFound { what, name }.into());
             }
             other => other?,
@@ -190,7 +190,7 @@ struct Tensor {
 /// Describes how one tensor is stored: read by itself, so that a damaged one does not hide the others.
 fn stored(repo: &Repo, tensor: &TensorRef) -> Option<(u64, &'static str, u8)> {
     let alone = Manifest { format: 0, size: 0, skeleton: Vec::new(), tensors: vec![tensor.clone()], views: Vec::new() };
-    let found = repo.tensors_of(&alone).ok()?.pop()?;
+    let found = mdl_repo::tensors_of(repo, &alone).ok()?.pop()?;
     Some((found.stored_bytes, found.scheme, found.depth))
 }
 

@@ -107,7 +107,7 @@ impl Log {
 
     fn page(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>, limit: usize) -> Result<Log> {
         let (starts, mut lanes) = starts(repo, from, names, all, after)?;
-        let mut history = repo.history(&starts)?;
+        let mut history = mdl_repo::history(repo, &starts)?;
         let mut rows = Vec::with_capacity(limit);
         for step in history.by_ref().take(limit) {
             let step = step?;
@@ -120,7 +120,7 @@ impl Log {
             let ids: Vec<String> = std::iter::once(&last).chain(lanes.waiting()).map(Id::to_hex).collect();
             ids.join(".")
         });
-        Ok(Log { rows, labels: names.labels(), pruned: repo.pruned()?, next })
+        Ok(Log { rows, labels: names.labels(), pruned: mdl_repo::pruned(repo)?, next })
     }
 
     /// Whether there are more.

@@ -30,7 +30,7 @@ impl Names {
         };
         let peeled = |prefix| -> Result<Vec<(String, Id)>> {
             let listed = repo.refs().list(prefix)?.into_iter().take(MAX);
-            Ok(listed.filter_map(|(name, id)| Some((name, repo.peel(&id).ok()?))).collect())
+            Ok(listed.filter_map(|(name, id)| Some((name, mdl_repo::peel(repo, &id).ok()?))).collect())
         };
         let mut branches = peeled(HEADS)?;
         branches.sort_by_key(|(name, _)| (Some(name) != head.as_ref(), name.clone()));

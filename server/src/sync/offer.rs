@@ -100,7 +100,7 @@ fn answer(plan: &Plan) -> Result<Response> {
 /// Refuses tips that are no commits, before the walk.
 fn look(repo: &Repo, tips: &[Id]) -> Result<()> {
     for tip in tips {
-        let commit = repo.peel(tip)?;
+        let commit = mdl_repo::peel(repo, tip)?;
         repo.odb().find(&commit, Kind::Commit)?;
     }
     Ok(())
@@ -126,7 +126,7 @@ async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
     heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
         look(&access.repo, &want.tips)?;
-        let plan = access.repo.offer(&want, watch);
+        let plan = mdl_repo::offer(&access.repo, &want, watch);
         answer(&plan.map_err(|e| told(&access.repo, e))?)
     })
     .await

@@ -169,7 +169,7 @@ fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<Sy
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
     let serving = Serving(app.clone());
-    let done = repo.receive_refs(moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
+    let done = mdl_repo::receive_refs(repo, moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
     let mut refs = Vec::with_capacity(moves.len());
     for ((m, before), done) in moves.iter().zip(before).zip(done) {
         if done.is_ok() && before != m.new {

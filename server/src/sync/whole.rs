@@ -38,7 +38,7 @@ impl Whole {
     pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
         let storage = self.of(app, &access.key()?);
         state::make(storage.root())?;
-        let plan = access.repo.offer_whole(ids, &storage, progress)?;
+        let plan = mdl_repo::offer_whole(&access.repo, ids, &storage, progress)?;
         let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
         let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);

@@ -44,7 +44,7 @@ impl Fixture {
     /// The files of the branch's tip, with their bytes.
     fn files(&self) -> Vec<(String, Vec<u8>)> {
         let repo = self.repo();
-        let files = repo.files(&self.tip()).expect("files");
+        let files = mdl_repo::files(&repo, &self.tip()).expect("files");
         let read = |(path, entry): (&String, &mdl_objects::Entry)| {
             let mut bytes = Vec::new();
             let mut take = |part: &[u8]| {
@@ -60,7 +60,7 @@ impl Fixture {
     fn commits(&self) -> usize {
         let repo = self.repo();
         let tip = repo.refs().head_commit().expect("refs");
-        repo.history(&tip.into_iter().collect::<Vec<_>>()).expect("history").count()
+        mdl_repo::history(&repo, &tip.into_iter().collect::<Vec<_>>()).expect("history").count()
     }
 
     fn clean(&self) {
@@ -120,7 +120,7 @@ async fn every_form_gives_the_bytes_back() {
     made(&send(&f.app, form_request(Body::from_stream(stream::iter(pieces)))).await);
     assert_eq!(f.files(), vec![("model.safetensors".into(), two), ("run.sh".into(), b"#!".to_vec())]);
     let tip = f.tip();
-    assert!(f.repo().files(&tip).expect("files")["run.sh"].executable);
+    assert!(mdl_repo::files(&f.repo(), &tip).expect("files")["run.sh"].executable);
 
     let answer =
         ask(&f.app, "POST", "/commits", Some(json!({"message": "4", "base": "parent", "remove": ["run.sh"]}))).await;

@@ -91,7 +91,7 @@ proptest! {
             assert_eq!(left(&root), 0);
             let repo = app.registry().open(&name("ada/gpt")).expect("the repository");
             let tip = repo.refs().head_commit().expect("refs").expect("a commit");
-            let files = repo.files(&tip).expect("files");
+            let files = mdl_repo::files(&repo, &tip).expect("files");
             let mut stored = Vec::new();
             let mut take = |part: &[u8]| {
                 stored.extend_from_slice(part);

@@ -68,9 +68,9 @@ fn fill(repo: &Repo) -> Vec<Id> {
             v => format!("version {v}"),
         };
         let branch = (version % 3 == 2).then_some("side");
-        ids.push(repo.commit(&request(version, &message, branch), &Silent).expect("a commit").id);
+        ids.push(mdl_repo::commit(repo, &request(version, &message, branch), &Silent).expect("a commit").id);
     }
-    repo.create_tag("v1'<b>", &ids[3], Some(EVIL), false).expect("a tag");
+    mdl_repo::create_tag(repo, "v1'<b>", &ids[3], Some(EVIL), false).expect("a tag");
     ids
 }
 
@@ -248,7 +248,7 @@ async fn history_comes_in_pages_that_miss_nothing() {
             branch: (n % 4 == 3).then(|| "side".to_owned()),
             ..CommitRequest::default()
         };
-        commits.push(repo.commit(&request, &Silent).expect("a commit").id.to_hex());
+        commits.push(mdl_repo::commit(&repo, &request, &Silent).expect("a commit").id.to_hex());
     }
     drop(repo);
     let app = root.app(root.options());
@@ -420,7 +420,7 @@ async fn authors_are_shown_as_text() {
     let repo = root.repo("ada/gpt");
     let author = Signature { name: EVIL.to_owned(), email: EVIL.to_owned(), time_ms: i64::MAX, utc_offset_min: 0 };
     let request = CommitRequest { author: Some(author), ..request(0, "m", None) };
-    let id = repo.commit(&request, &Silent).expect("a commit").id;
+    let id = mdl_repo::commit(&repo, &request, &Silent).expect("a commit").id;
     drop(repo);
     let app = root.app(root.options());
     let router = router(&app, &Rates::new(None));

@@ -63,7 +63,7 @@ fn want(tip: Id) -> Want {
 }
 
 fn clean(repo: &Repo) {
-    assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems, []);
+    assert_eq!(mdl_repo::fsck(repo, false, &Silent).expect("fsck").problems, []);
 }
 
 fn pack_bytes(repo: &Repo) -> u64 {
@@ -157,7 +157,7 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
         };
         peer.read(&bundle.pieces(0..bundle.size), &mut write).expect("read");
         let arrived = mdl_repo::sync::Arrived { id: bundle.id, path };
-        there.receive_pack(&[arrived], &Silent).expect("sound");
+        mdl_repo::receive_pack(&there, &[arrived], &Silent).expect("sound");
     }
     assert_eq!(mdl_remote::lacking_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));
@@ -172,7 +172,7 @@ fn tensors(repo: &Repo, commit: &Id) -> Vec<Id> {
 
 /// Bundles with all of a version.
 fn bundles(repo: &Repo, tip: Id) -> Vec<Bundle> {
-    let plan = repo.offer(&want(tip), &Silent).expect("plan");
+    let plan = mdl_repo::offer(repo, &want(tip), &Silent).expect("plan");
     let all = plan.ids().collect();
     plan.needed(&all).expect("needed").bundles(1 << 30)
 }
@@ -236,7 +236,7 @@ fn of_clients_that_move_one_ref_at_once_one_wins() {
     let tips: Vec<Id> = (1..9)
         .map(|n| {
             let id = commit(&here, &version(n), "a try", n);
-            here.move_ref(MAIN, Some(id), Some(base), None, "back").expect("back");
+            mdl_repo::move_ref(&here, MAIN, Some(id), Some(base), None, "back").expect("back");
             id
         })
         .collect();
@@ -432,10 +432,10 @@ async fn requests_that_make_no_sense_are_refused_with_words() {
 /// Lets go of all versions but the newest ones, for good.
 fn thin(repo: &Repo, n: u64) {
     let options = PruneOptions::default();
-    repo.prune(None, &Retention::LatestN { n }, &options).expect("prune");
-    repo.compact(&CompactOptions::default(), &Silent).expect("compact");
+    mdl_repo::prune(repo, None, &Retention::LatestN { n }, &options).expect("prune");
+    mdl_repo::compact(repo, &CompactOptions::default(), &Silent).expect("compact");
     let now = GcOptions { dry_run: false, prune_now: true, grace: None };
-    repo.gc(&now, &Silent).expect("gc");
+    mdl_repo::gc(repo, &now, &Silent).expect("gc");
 }
 
 #[test]
@@ -447,7 +447,8 @@ fn a_pruned_history_is_pushed_and_a_mark_takes_nothing_from_the_server() {
     let peer = live.peer(Some(&live.token("eve", Scope::Write)));
     push(&here, &peer, &[wish(MAIN, ids[4])], "push", &Silent).expect("push");
     let there = served_repo(&live);
-    let marked = |repo: &Repo| repo.pruned().expect("record").iter().map(|(id, _)| *id).collect::<HashSet<Id>>();
+    let marked =
+        |repo: &Repo| mdl_repo::pruned(repo).expect("record").iter().map(|(id, _)| *id).collect::<HashSet<Id>>();
     assert_eq!(marked(&there), marked(&here));
     assert_eq!(marked(&there).len(), 3);
     assert_eq!(files(&there, &ids[4]), files(&here, &ids[4]));

@@ -80,7 +80,7 @@ async fn ten_thousand_versions_are_listed_in_bounded_pages_by_every_face() {
         std::fs::create_dir_all(dir.join(kind)).expect("a directory");
         std::fs::write(dir.join(kind).join(format!("x{n:05}")), format!("{}\n", id.to_hex())).expect("a ref");
     }
-    let stopped = repo.stats(&Impatient::default());
+    let stopped = mdl_repo::stats(&repo, &Impatient::default());
     assert!(matches!(stopped, Err(RepoError::Stopped { .. })), "totals go on though nobody waits");
     drop(repo);
     let app = root.app(root.options());

@@ -63,7 +63,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let (rev, path) = need_path(&args.file)?;
     let repo = context.repo()?;
-    let commit = repo.resolve(rev)?;
+    let commit = mdl_repo::resolve(&repo, rev)?;
     let manifest = manifest(&repo, &commit, path)?;
     let elements = Elements::find(&manifest, &args.tensor, path)?;
     let axes = match &args.slice {
@@ -95,7 +95,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
-    let files = repo.files(commit)?;
+    let files = mdl_repo::files(repo, commit)?;
     let entry = files.get(path.trim_matches('/')).ok_or_else(|| not_found(Missing::File, path))?;
     if entry.mode != Mode::Manifest {
         let hint = format!("`mdl checkout REV --only '{path}' --to DIR` brings the file back");

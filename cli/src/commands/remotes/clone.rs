@@ -91,11 +91,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let done = match tip.filter(|_| files) {
         Some(tip) => {
             let options = CheckoutOptions::default();
-            repo.checkout(&tip, &Head::Branch(branch.clone()), &options, &context.bars)?
+            mdl_repo::checkout(&repo, &tip, &Head::Branch(branch.clone()), &options, &context.bars)?
         }
         None => {
             // The next commit of what will be here must not take all that is not for deleted.
-            repo.clear_work_tree_base();
+            mdl_repo::clear_work_tree_base(&repo);
             CheckedOut::default()
         }
     };
@@ -144,7 +144,7 @@ fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
     for pattern in only {
         left.push((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
     }
-    for (path, entry) in repo.files(tip)? {
+    for (path, entry) in mdl_repo::files(repo, tip)? {
         let tensors = match entry.mode {
             Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors,
             _ => Vec::new(),

@@ -40,7 +40,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let tip = repo.refs().get(&noted)?;
     let tip =
         tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}"))))?;
-    let merged = repo.merge(&tip, &format!("{name}/{branch}"), &context.bars).map_err(unforced)?;
+    let merged = mdl_repo::merge(&repo, &tip, &format!("{name}/{branch}"), &context.bars).map_err(unforced)?;
     if context.global.json {
         let (result, from) = match merged {
             Merged::UpToDate => ("up_to_date", None),

@@ -34,7 +34,7 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
     if let Some((rev, name)) = text.split_once(':') {
         return renamed(repo, rev, name);
     }
-    let held = repo.full_ref(text)?.filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
+    let held = mdl_repo::full_ref(repo, text)?.filter(|f| f.starts_with(HEADS) || f.starts_with(TAGS));
     let held = match held {
         Some(held) => held,
         None if text == "HEAD" => repo
@@ -65,12 +65,12 @@ fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
         }
         _ => {}
     }
-    let id = match repo.full_ref(rev)? {
+    let id = match mdl_repo::full_ref(repo, rev)? {
         // An annotated tag stays one.
         Some(held) if held.starts_with(TAGS) => repo.refs().get(&held)?,
         _ => None,
     };
-    let id = id.map_or_else(|| repo.resolve(rev), Ok)?;
+    let id = id.map_or_else(|| mdl_repo::resolve(repo, rev), Ok)?;
     let full = match name.starts_with("refs/") {
         true => name.to_owned(),
         false => format!("{HEADS}{name}"),

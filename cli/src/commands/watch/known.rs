@@ -33,7 +33,7 @@ impl Known {
             return Ok(());
         }
         self.by_name.clear();
-        for step in repo.history(tip.as_slice())? {
+        for step in mdl_repo::history(repo, tip.as_slice())? {
             let Step { id, commit } = step?;
             self.add(id, &commit);
         }

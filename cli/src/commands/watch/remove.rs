@@ -48,7 +48,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
         return Ok(Some(why));
     }
     let tip = repo.refs().get(&RefName::branch(branch)?)?;
-    if !tip.is_some_and(|tip| repo.reaches(&tip, commit).is_ok_and(|yes| yes)) {
+    if !tip.is_some_and(|tip| mdl_repo::reaches(repo, &tip, commit).is_ok_and(|yes| yes)) {
         return Ok(Some(format!("branch {branch} does not hold its version any more")));
     }
     match remove_compared(&found.path, &compared)? {
@@ -60,7 +60,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
 
 /// Returns a file of the original that the version does not hold, at any depth.
 fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Result<Option<String>> {
-    let files = repo.files(commit)?;
+    let files = mdl_repo::files(repo, commit)?;
     let name = |rel: &String| {
         if rel.is_empty() { found.name.clone() } else { rel.clone() }
     };
@@ -98,12 +98,12 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
         }
         if lossy.is_some() {
             repo.odb().restore(entry, &Nowhere, &context.bars)?;
-        } else if repo.verify(&found.file(rel), id, Some(rel), &context.bars)?.difference.is_some() {
+        } else if mdl_repo::verify(repo, &found.file(rel), id, Some(rel), &context.bars)?.difference.is_some() {
             return Ok(Some(format!("{rel} is not what its version holds")));
         }
     }
     match lossy {
-        Some(tree) if repo.identify(&found.path, &context.bars)?.to_hex() != *tree => {
+        Some(tree) if mdl_repo::identify(repo, &found.path, &context.bars)?.to_hex() != *tree => {
             Ok(Some("it changed since it was committed".to_owned()))
         }
         _ => Ok(None),
@@ -144,7 +144,7 @@ fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compare
             "" => (aside.to_owned(), name),
             rel => (aside.join(rel), rel),
         };
-        if repo.verify(&path, id, Some(inner), &context.bars)?.difference.is_some() {
+        if mdl_repo::verify(repo, &path, id, Some(inner), &context.bars)?.difference.is_some() {
             return Ok(false);
         }
     }

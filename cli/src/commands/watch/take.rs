@@ -61,7 +61,7 @@ impl Watch {
         let mut judged = self.contract.judged(repo)?;
         let mut tree = None;
         if judged.is_some() || !self.known.of(&found.name).is_empty() {
-            tree = Some(repo.identify(&found.path, &context.bars)?);
+            tree = Some(mdl_repo::identify(repo, &found.path, &context.bars)?);
         }
         if let Some(id) = tree.and_then(|tree| self.known.with(&found.name, &tree)) {
             return Ok(Taken::Known(id));
@@ -74,8 +74,8 @@ impl Watch {
         let done = loop {
             tries += 1;
             let done = match &mut judged {
-                Some(judged) => repo.commit_lossy(&request, &mut judged.request(), &context.bars),
-                None => repo.commit(&request, &context.bars),
+                Some(judged) => mdl_repo::commit_lossy(repo, &request, &mut judged.request(), &context.bars),
+                None => mdl_repo::commit(repo, &request, &context.bars),
             };
             match done {
                 Err(RepoError::Conflict { .. } | RepoError::Overtaken) if tries < TRIES => {}

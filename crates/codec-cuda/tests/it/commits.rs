@@ -86,7 +86,7 @@ fn file(source: Arc<dyn Source>) -> NewFile {
 
 fn commit(repo: &Repo, file: NewFile) -> Committed {
     let request = CommitRequest { files: Some(vec![file]), message: "a step".to_owned(), ..CommitRequest::default() };
-    repo.commit(&request, &Silent).expect("commit")
+    mdl_repo::commit(repo, &request, &Silent).expect("commit")
 }
 
 struct Noise(u64);
@@ -141,13 +141,13 @@ fn versions_from_a_device_are_those_from_the_host() {
         // Not only the same tensors: stored in the same way, in as many bytes.
         assert_eq!(a.summary.stored_bytes, b.summary.stored_bytes, "step {step}");
     }
-    let report = over_there.fsck(false, &Silent).expect("fsck");
+    let report = mdl_repo::fsck(&over_there, false, &Silent).expect("fsck");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     // What a device wrote, the host reads.
     let again = Repo::open(dir.path(), engine()).expect("open");
-    let all = again.resolve("main").expect("revision");
+    let all = mdl_repo::resolve(&again, "main").expect("revision");
     let out = TempDir::new().expect("temp dir");
-    again.checkout_to(&all, out.path(), &Default::default(), &Silent).expect("checkout");
+    mdl_repo::checkout_to(&again, &all, out.path(), &Default::default(), &Silent).expect("checkout");
     let read = std::fs::read(out.path().join("model.safetensors")).expect("file");
     let Content::Memory(right) = here(&model(3, 60_000)).content else { panic!("in memory") };
     let mut bytes = vec![0; right.size() as usize];
@@ -196,7 +196,7 @@ fn a_device_without_room_is_done_without() {
             let (a, b) = (commit(&host.repo, here(&tensors)), commit(&repo, there(&device, &tensors)));
             assert_eq!(a.summary.stored_bytes, b.summary.stored_bytes, "step {step}, {memory} bytes");
         }
-        assert!(repo.fsck(false, &Silent).expect("fsck").problems.is_empty());
+        assert!(mdl_repo::fsck(&repo, false, &Silent).expect("fsck").problems.is_empty());
     }
 }
 

@@ -55,16 +55,16 @@ fn what_a_device_quantises_is_what_the_host_does() {
                 p.write(FILE, &file);
                 p.write(".mdlignore", b"g.safetensors\n");
                 p.write("g.safetensors", &Model { noise: Noise(step), ..Model::new() }.bytes());
-                p.repo.set_policy(name, text).expect("a policy");
+                mdl_repo::set_policy(&p.repo, name, text).expect("a policy");
                 let mut judge =
                     Distance { exact: file.clone(), loss: 2.0 - 0.01 * step as f64, weight: 1.0, seen: Vec::new() };
                 let mut lossy = LossyRequest {
-                    policy: p.repo.policy(name).expect("a policy"),
+                    policy: mdl_repo::policy(&p.repo, name).expect("a policy"),
                     evaluator: Some(&mut judge),
                     direction: Direction::LowerIsBetter,
                     grads: Some(p.path().join("g.safetensors")),
                 };
-                let done = p.repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("commit");
+                let done = mdl_repo::commit_lossy(&p.repo, &request(step), &mut lossy, &Silent).expect("commit");
                 let seen: Vec<Vec<u8>> = judge.seen.into_iter().map(|(_, file)| file).collect();
                 (done, seen)
             });
@@ -83,7 +83,7 @@ fn what_a_device_quantises_is_what_the_host_does() {
             }
             model.train();
         }
-        let report = places[1].repo.fsck(false, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&places[1].repo, false, &Silent).expect("fsck");
         assert!(report.problems.is_empty(), "{:?}", report.problems);
     }
     assert_eq!(device.failures(), 0, "the processor did the device's work");

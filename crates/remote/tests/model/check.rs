@@ -22,7 +22,7 @@ pub fn fail<T>(what: impl Into<String>) -> Check<T> {
 /// All files of a version, through the library's own reading.
 pub fn restore(repo: &Repo, id: &Id) -> mdl_repo::Result<Files> {
     let mut out = Files::new();
-    for (rel, entry) in repo.files(id)? {
+    for (rel, entry) in mdl_repo::files(repo, id)? {
         let mut bytes = Vec::new();
         repo.odb().stream_files(&entry, &Silent, &mut |part| {
             bytes.extend_from_slice(part);
@@ -46,7 +46,7 @@ fn comes_back(known: &Known, repo: &Repo, id: &Id) -> Check {
 /// The same by way of a checkout into a new directory.
 fn comes_back_on_disk(known: &Known, repo: &Repo, id: &Id, root: &Path) -> Check {
     let dir = TempDir::new_in(root).map_err(|e| e.to_string())?;
-    let done = repo.checkout_to(id, dir.path(), &CheckoutOptions::default(), &Silent);
+    let done = mdl_repo::checkout_to(repo, id, dir.path(), &CheckoutOptions::default(), &Silent);
     done.map_err(|e| format!("version {} cannot be checked out: {e}", id.short()))?;
     let (found, odd) = crate::files::read_all(dir.path());
     match odd.is_empty() && found == known.files(id) {
@@ -82,7 +82,7 @@ impl World {
         if !place.work_tree_base().is_none_or(|base| place.can_read(&self.known, &base)) {
             return Ok(());
         }
-        let status = self.real(at).repo.status(&Silent).map_err(|e| format!("status: {e}"))?;
+        let status = mdl_repo::status(&self.real(at).repo, &Silent).map_err(|e| format!("status: {e}"))?;
         let said: Vec<(String, &str)> = status.into_iter().map(|(rel, change)| (rel, change.name())).collect();
         let is = self.place(at).changes(&self.known);
         match said == is {
@@ -99,7 +99,7 @@ impl World {
                 continue;
             };
             real.reopen().map_err(|e| format!("cannot be opened: {e}"))?;
-            let report = real.repo.fsck(false, &Silent).map_err(|e| format!("fsck: {e}"))?;
+            let report = mdl_repo::fsck(&real.repo, false, &Silent).map_err(|e| format!("fsck: {e}"))?;
             if !report.problems.is_empty() {
                 return fail(format!("place {at}: fsck finds {:#?}", report.problems));
             }
@@ -144,7 +144,7 @@ impl World {
         bytes[i] ^= 1 << rng.below(8);
         fs::write(path, bytes).map_err(|e| e.to_string())?;
         let repo = Real::open(copy.path(), real.bare, Setup::default()).map_err(|e| e.to_string())?.repo;
-        let report = repo.fsck(false, &Silent).map_err(|e| format!("fsck of a damaged copy: {e}"))?;
+        let report = mdl_repo::fsck(&repo, false, &Silent).map_err(|e| format!("fsck of a damaged copy: {e}"))?;
         if report.problems.is_empty() {
             return fail(format!("fsck misses a flipped bit at {i} of {}", path.display()));
         }

@@ -14,13 +14,13 @@ use std::collections::BTreeSet;
 
 /// `shared::move_head` of the program: where HEAD's version is the one that is wanted, changed files stay.
 fn move_head(repo: &Repo, to: &Id, head: &Head, force: bool, progress: &dyn Progress) -> Result<()> {
-    if !force && repo.work_tree_base()? == Some(*to) && repo.refs().head_commit()? == Some(*to) {
-        let changes = repo.status(progress)?;
+    if !force && mdl_repo::work_tree_base(repo)? == Some(*to) && repo.refs().head_commit()? == Some(*to) {
+        let changes = mdl_repo::status(repo, progress)?;
         if changes.iter().any(|(_, c)| c.name() == "modified") {
-            return repo.attach(head, Some(*to), progress);
+            return mdl_repo::attach(repo, head, Some(*to), progress);
         }
     }
-    repo.checkout(to, head, &options(None, force), progress).map(drop)
+    mdl_repo::checkout(repo, to, head, &options(None, force), progress).map(drop)
 }
 
 fn options(only: Option<&str>, force: bool) -> CheckoutOptions {
@@ -51,7 +51,9 @@ impl World {
         let name = files::NAMES[name];
         let expect = |known: &Known, place: &Place| place.checkout(known, to, Some(name), force);
         let head = self.place(at).head.clone();
-        let verb = |repo: &Repo, p: &dyn Progress| repo.checkout(&to, &head, &options(Some(name), force), p).map(drop);
+        let verb = |repo: &Repo, p: &dyn Progress| {
+            mdl_repo::checkout(repo, &to, &head, &options(Some(name), force), p).map(drop)
+        };
         self.act(at, trouble, force, &expect, verb).map(drop)
     }
 
@@ -72,7 +74,7 @@ impl World {
         let refused = !force && target.iter().any(lost);
         let sure = place.can_read(&self.known, &to) && !files_collide(&self.out, &target) && !place.partial;
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self.real(at).repo.checkout_to(&to, &dir, &options(None, force), &rig.progress);
+        let result = mdl_repo::checkout_to(&self.real(at).repo, &to, &dir, &options(None, force), &rig.progress);
         let beside = self.unrig(rig, trouble)?;
         let (now, odd) = files::read_all(&dir);
         let was = std::mem::replace(&mut self.out, now.clone());
@@ -140,17 +142,17 @@ impl World {
         };
         let verb = |repo: &Repo, p: &dyn Progress| {
             let Some(start) = start else {
-                return repo.attach(&head, None, p);
+                return mdl_repo::attach(repo, &head, None, p);
             };
             if repo.refs().get(&RefName::branch(name)?)?.is_some() {
                 return Err(RepoError::user("it exists", ""));
             }
-            repo.create_branch(name, &start, false)?;
+            mdl_repo::create_branch(repo, name, &start, false)?;
             if Some(start) == present {
-                return repo.attach(&head, present, p);
+                return mdl_repo::attach(repo, &head, present, p);
             }
             move_head(repo, &start, &head, force, p).inspect_err(|_| {
-                let _ = repo.delete_branch(name, true, p);
+                let _ = mdl_repo::delete_branch(repo, name, true, p);
             })
         };
         self.act(at, trouble, force, &expect, verb).map(drop)
@@ -172,7 +174,7 @@ impl World {
             false if hard => place.checkout(known, to, None, true).map(|p| p.advance(to)),
             false => Expect::done(place.clone().advance(to)),
         };
-        let verb = |repo: &Repo, p: &dyn Progress| repo.reset(&to, hard, p).map(drop);
+        let verb = |repo: &Repo, p: &dyn Progress| mdl_repo::reset(repo, &to, hard, p).map(drop);
         self.act(at, trouble, hard, &expect, verb).map(drop)
     }
 }

@@ -103,7 +103,7 @@ impl World {
         let parent = tip.or(before.tip());
         let moves_head = request.branch.is_none() || name == before.head_ref();
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self.real(at).repo.commit(&request, &rig.progress).map(|done| done.id);
+        let result = mdl_repo::commit(&self.real(at).repo, &request, &rig.progress).map(|done| done.id);
         let beside = self.unrig(rig, trouble)?;
         let now = self.observe(at)?;
         let at_now = name.as_ref().map_or(now.tip(), |name| now.refs.get(name).copied());

@@ -23,7 +23,7 @@ impl World {
                 false => Expect::done(place.clone().set(&full(name), Some(to))),
             }
         };
-        let verb = |repo: &Repo, _: &dyn Progress| repo.create_branch(name, &to, force);
+        let verb = |repo: &Repo, _: &dyn Progress| mdl_repo::create_branch(repo, name, &to, force);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
@@ -41,7 +41,7 @@ impl World {
                 false => Expect::done(after),
             }
         };
-        let verb = |repo: &Repo, p: &dyn Progress| repo.delete_branch(name, force, p).map(drop);
+        let verb = |repo: &Repo, p: &dyn Progress| mdl_repo::delete_branch(repo, name, force, p).map(drop);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
@@ -62,7 +62,7 @@ impl World {
             }
             Expect::done(after)
         };
-        let verb = |repo: &Repo, p: &dyn Progress| repo.rename_branch(from, to, p);
+        let verb = |repo: &Repo, p: &dyn Progress| mdl_repo::rename_branch(repo, from, to, p);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
@@ -82,7 +82,7 @@ impl World {
         self.serial += 1;
         let text = annotated.then(|| format!("tag {}", self.serial));
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self.real(at).repo.create_tag(name, &to, text.as_deref(), force);
+        let result = mdl_repo::create_tag(&self.real(at).repo, name, &to, text.as_deref(), force);
         let beside = self.unrig(rig, trouble)?;
         let now = self.observe(at)?.refs.get(&full_tag(name)).copied();
         let new = now.filter(|_| now != was).or(result.as_ref().ok().copied()).unwrap_or(to);
@@ -109,7 +109,7 @@ impl World {
             false => Expect::Refused,
             true => Expect::done(place.clone().set(&full_tag(name), None)),
         };
-        let verb = |repo: &Repo, _: &dyn Progress| repo.delete_tag(name).map(drop);
+        let verb = |repo: &Repo, _: &dyn Progress| mdl_repo::delete_tag(repo, name).map(drop);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
@@ -133,7 +133,8 @@ impl World {
         let mut rules = vec![Retention::LatestN { n: latest }];
         rules.extend(every.map(|n| Retention::EveryNSteps { n }));
         let rules = Retention::Any { rules };
-        let verb = |repo: &Repo, _: &dyn Progress| repo.prune(name, &rules, &PruneOptions::default()).map(drop);
+        let verb =
+            |repo: &Repo, _: &dyn Progress| mdl_repo::prune(repo, name, &rules, &PruneOptions::default()).map(drop);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 }

@@ -58,7 +58,7 @@ impl World {
         let was = stamp(&dir);
         let rig = self.rig(trouble, at, None, &dir);
         let repo = &self.real(at).repo;
-        let result = repo.commit(&request, &rig.progress);
+        let result = mdl_repo::commit(repo, &request, &rig.progress);
         let beside = self.unrig(rig, trouble)?;
         let tip = before.refs.get(&full(name)).copied();
         let parent = tip.or(before.tip());
@@ -121,12 +121,12 @@ impl World {
             ShardRequest { session: session.clone(), rank, files: in_memory(&files), ..ShardRequest::default() };
         let mut result = Ok(());
         if stage {
-            let staged = self.real(at).repo.stage(&request.files, None, &mdl_repo::Silent);
+            let staged = mdl_repo::stage(&self.real(at).repo, &request.files, None, &mdl_repo::Silent);
             match staged {
                 Err(e) => result = Err(e),
                 Ok(stored) => {
                     // A collection in between, which the time of grace holds off.
-                    let gc = self.real(at).repo.gc(&GcOptions::default(), &mdl_repo::Silent);
+                    let gc = mdl_repo::gc(&self.real(at).repo, &GcOptions::default(), &mdl_repo::Silent);
                     gc.map_err(|e| format!("gc between stage and put: {e}"))?;
                     let one = |(stored, new): (mdl_repo::Stored, &NewFile)| NewFile {
                         content: Content::Stored(stored),
@@ -138,7 +138,7 @@ impl World {
         }
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, None, &dir);
-        let result = result.and_then(|()| self.real(at).repo.put_shard(&request, &rig.progress).map(drop));
+        let result = result.and_then(|()| mdl_repo::put_shard(&self.real(at).repo, &request, &rig.progress).map(drop));
         let beside = self.unrig(rig, trouble)?;
         let unsure = self.place(at).shards.get(&session).is_some_and(|s| s.unsure);
         let done = result.is_ok();
@@ -179,12 +179,12 @@ impl World {
         let whole = (0..ranks).all(|r| shards.ranks.contains_key(&r)) && shards.ranks.len() == ranks as usize;
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, None, &dir);
-        let mut result = self.real(at).repo.join_shards(&request, &rig.progress).map(|done| done.id);
+        let mut result = mdl_repo::join_shards(&self.real(at).repo, &request, &rig.progress).map(|done| done.id);
         let beside = self.unrig(rig, trouble)?;
         let retried = whole && beside.fault && result.is_err();
         if retried {
             // Whatever the error, the call may be made again.
-            let again = self.real(at).repo.join_shards(&request, &mdl_repo::Silent);
+            let again = mdl_repo::join_shards(&self.real(at).repo, &request, &mdl_repo::Silent);
             result = again.map(|done| done.id);
         }
         let mut files = files;

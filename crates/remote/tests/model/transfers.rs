@@ -123,9 +123,9 @@ impl World {
                 outcome?;
             }
             match partial {
-                true => repo.clear_work_tree_base(),
+                true => mdl_repo::clear_work_tree_base(repo),
                 false => {
-                    repo.checkout(&tip, &head, &CheckoutOptions::default(), progress)?;
+                    mdl_repo::checkout(repo, &tip, &head, &CheckoutOptions::default(), progress)?;
                 }
             }
             Ok(())

@@ -19,7 +19,7 @@ impl World {
             _ if place.pruned.contains(&to) => Expect::Refused,
             _ => place.checkout(known, to, None, false).map(|p| p.advance(to)),
         };
-        let verb = |repo: &Repo, p: &dyn Progress| repo.merge(&to, "it", p).map(drop);
+        let verb = |repo: &Repo, p: &dyn Progress| mdl_repo::merge(repo, &to, "it", p).map(drop);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
@@ -32,7 +32,7 @@ impl World {
         let before = self.place(at).clone();
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self.real(at).repo.gc(&options, &rig.progress).map(drop);
+        let result = mdl_repo::gc(&self.real(at).repo, &options, &rig.progress).map(drop);
         let beside = self.unrig(rig, trouble)?;
         let left = match how {
             Collect::Plain => before.clone(),
@@ -54,14 +54,14 @@ impl World {
 
     pub fn compact(&mut self, at: usize, trouble: Trouble) -> Check {
         let expect = |_: &Known, place: &Place| Expect::done(place.clone()).unless(!place.partial);
-        let verb = |repo: &Repo, p: &dyn Progress| repo.compact(&CompactOptions::default(), p).map(drop);
+        let verb = |repo: &Repo, p: &dyn Progress| mdl_repo::compact(repo, &CompactOptions::default(), p).map(drop);
         self.act(at, trouble, false, &expect, verb).map(drop)
     }
 
     pub fn fsck(&mut self, at: usize, quick: bool, trouble: Trouble) -> Check {
         let mut problems = Vec::new();
         let verb = |repo: &Repo, p: &dyn Progress| {
-            problems = repo.fsck(quick, p)?.problems;
+            problems = mdl_repo::fsck(repo, quick, p)?.problems;
             Ok(())
         };
         let expect = |_: &Known, place: &Place| Expect::done(place.clone());
@@ -74,7 +74,7 @@ impl World {
 
     pub fn undo(&mut self, at: usize, version: Option<usize>, trouble: Trouble) -> Check {
         let before = self.place(at).clone();
-        let marks = self.real(at).repo.pruned().map_err(|e| e.to_string())?;
+        let marks = mdl_repo::pruned(&self.real(at).repo).map_err(|e| e.to_string())?;
         let last = marks.iter().map(|(_, mark)| mark.time_ms).max();
         let all: Vec<Id> = before.pruned.iter().copied().collect();
         let one = version.and_then(|n| n.checked_rem(all.len())).map(|n| vec![all[n]]);
@@ -85,7 +85,7 @@ impl World {
         let mut back = BTreeSet::new();
         let dir = self.real(at).dir.clone();
         let rig = self.rig(trouble, at, None, &dir);
-        let result = self.real(at).repo.undo_prune(one.as_deref()).map(|done| {
+        let result = mdl_repo::undo_prune(&self.real(at).repo, one.as_deref()).map(|done| {
             back.extend(done.iter().map(|p| p.commit));
         });
         let beside = self.unrig(rig, trouble)?;

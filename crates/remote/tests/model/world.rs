@@ -152,15 +152,15 @@ impl World {
         now.refs = real.repo.refs().list("refs/").map_err(said)?.into_iter().collect();
         now.refs = now.refs.into_iter().map(|(name, id)| (format!("refs/{name}"), id)).collect();
         now.head = real.repo.refs().head().map_err(said)?;
-        now.pruned = real.repo.pruned().map_err(said)?.iter().map(|(id, _)| *id).collect();
+        now.pruned = mdl_repo::pruned(&real.repo).map_err(said)?.iter().map(|(id, _)| *id).collect();
         if model.work.is_some() {
-            now.base = match real.repo.refuse_moved() {
+            now.base = match mdl_repo::refuse_moved(&real.repo) {
                 Err(RepoError::FilesOfAnother { base, .. }) => base,
                 other => other.map(|()| now.tip()).map_err(said)?,
             };
             let has = |id: Id| real.repo.odb().has(&id).map_err(said);
             now.base_gone = !now.base.map_or(Ok(true), has)?;
-            let files_of = real.repo.work_tree_base().map_err(said)?;
+            let files_of = mdl_repo::work_tree_base(&real.repo).map_err(said)?;
             if files_of != now.work_tree_base() {
                 return fail(format!("files of {files_of:?} are noted as of {:?}", now.base));
             }

@@ -80,7 +80,7 @@ impl Place {
 
     pub fn commit(&self, message: &str) -> Id {
         let request = CommitRequest { message: message.to_owned(), ..CommitRequest::default() };
-        self.repo.commit(&request, &Silent).expect("commit").id
+        mdl_repo::commit(&self.repo, &request, &Silent).expect("commit").id
     }
 
     /// Commits `n` versions of a model that trains a little each time.
@@ -109,7 +109,7 @@ impl Place {
 /// Files of a version, by way of a checkout elsewhere.
 pub fn files(repo: &Repo, id: &Id) -> Vec<(String, Vec<u8>)> {
     let out = TempDir::new().expect("temp dir");
-    repo.checkout_to(id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
+    mdl_repo::checkout_to(repo, id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
     let mut found = Vec::new();
     read_all(out.path(), &mut found);
     found.sort();
@@ -167,7 +167,7 @@ impl Peer for Flaky {
     fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>> {
         match self.whole {
             // As a server does, but with the pack among the repository's own.
-            true => self.inner.repo().offer_whole(tensors, self.inner.repo().storage(), progress).map(Some),
+            true => mdl_repo::offer_whole(self.inner.repo(), tensors, self.inner.repo().storage(), progress).map(Some),
             false => Ok(None),
         }
     }

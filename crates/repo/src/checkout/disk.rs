@@ -1,6 +1,6 @@
 //! Paths of a version's files on disk, and what is there now.
 
-use crate::work::WorkFile;
+use crate::work_tree::WorkFile;
 use mdl_store::{RepoError, Result, object_db::Files, read::restore::Temporary};
 use std::{
     collections::HashMap,

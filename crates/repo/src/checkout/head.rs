@@ -1,6 +1,9 @@
 //! Moves HEAD, after a checkout or without one.
 
-use crate::repo::Repo;
+use crate::{
+    repo::Repo,
+    work_tree::{lock_work_tree, set_work_tree_base},
+};
 use mdl_objects::Id;
 use mdl_store::{
     Progress, RepoError, Result,
@@ -15,45 +18,43 @@ fn place(head: &Head) -> String {
     }
 }
 
-impl Repo {
-    /// Points HEAD elsewhere without touching files. A branch must stand at `seen`.
-    ///
-    /// # Errors
-    /// `Conflict` where the branch moved or went meanwhile; an I/O error.
-    pub fn attach(&self, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
-        let _lock = self.lock_work_tree(progress)?;
-        let held = match head {
-            Head::Branch(_) => self.write_lock()?,
-            Head::Detached(id) => self.hold(id)?,
-        };
-        if self.refs().head()? == *head {
-            return Ok(());
-        }
-        self.refuse_another_tip(head, seen)?;
-        let message = format!("checkout: moving to {}", place(head));
-        self.refs().set_head(&held, head, &self.config.signature(), &message)
+/// Points HEAD elsewhere without touching files. A branch must stand at `seen`.
+///
+/// # Errors
+/// `Conflict` where the branch moved or went meanwhile; an I/O error.
+pub fn attach(repo: &Repo, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
+    let _lock = lock_work_tree(repo, progress)?;
+    let held = match head {
+        Head::Branch(_) => repo.write_lock()?,
+        Head::Detached(id) => repo.hold(id)?,
+    };
+    if repo.refs().head()? == *head {
+        return Ok(());
     }
+    refuse_another_tip(repo, head, seen)?;
+    let message = format!("checkout: moving to {}", place(head));
+    repo.refs().set_head(&held, head, &repo.config.signature(), &message)
+}
 
-    pub(super) fn move_head(&self, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
-        if from == head {
-            self.set_work_tree_base(Some(*commit));
-            return Ok(());
-        }
-        self.refuse_another_tip(head, Some(*commit))?;
-        let message = format!("checkout: moving to {}", place(head));
-        self.refs().move_head(held, from, head, &self.config.signature(), &message)?;
-        self.set_work_tree_base(Some(*commit));
-        Ok(())
+pub(super) fn move_head(repo: &Repo, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
+    if from == head {
+        set_work_tree_base(repo, Some(*commit));
+        return Ok(());
     }
+    refuse_another_tip(repo, head, Some(*commit))?;
+    let message = format!("checkout: moving to {}", place(head));
+    repo.refs().move_head(held, from, head, &repo.config.signature(), &message)?;
+    set_work_tree_base(repo, Some(*commit));
+    Ok(())
+}
 
-    /// HEAD must not get onto a branch that was deleted, or whose files are not in the work tree.
-    fn refuse_another_tip(&self, head: &Head, expected: Option<Id>) -> Result<()> {
-        let found = self.refs().tip(head)?;
-        match head {
-            Head::Branch(name) if found != expected => {
-                Err(RepoError::Conflict { name: format!("{HEADS}{name}"), expected, found })
-            }
-            _ => Ok(()),
+/// HEAD must not get onto a branch that was deleted, or whose files are not in the work tree.
+fn refuse_another_tip(repo: &Repo, head: &Head, expected: Option<Id>) -> Result<()> {
+    let found = repo.refs().tip(head)?;
+    match head {
+        Head::Branch(name) if found != expected => {
+            Err(RepoError::Conflict { name: format!("{HEADS}{name}"), expected, found })
         }
+        _ => Ok(()),
     }
 }

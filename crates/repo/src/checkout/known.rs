@@ -1,8 +1,10 @@
 //! Tells whether bytes on disk are in a version, so that overwriting them loses nothing.
 
 use crate::{
+    history::{history, revision::peel},
+    pruned::pruned,
     repo::Repo,
-    work::{FileState, WorkFile},
+    work_tree::{FileState, WorkFile},
 };
 use mdl_objects::{Entry, Id, Mode};
 use mdl_store::{
@@ -33,86 +35,84 @@ fn is_executable(path: &Path) -> Result<bool> {
     Ok(found.permissions().mode() & 0o100 != 0)
 }
 
-impl Repo {
-    /// The object that a file is, whatever the stat cache says; none if it is written to meanwhile.
-    pub(super) fn object_of(&self, path: &Path, rel: &str) -> Result<Option<Read>> {
-        let policy = Policy { max_depth: 0, allow_damaged: true };
-        let (sink, progress) = (Sink::Ids, &mdl_store::Silent);
-        let mut ingest =
-            Ingest { odb: self.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };
-        // No state tells of it: it moves the inode's time, as links do.
-        let executable = is_executable(path)?;
-        let (state, told) = FileState::exposed(path)?;
-        let found = match ingest.file(path, rel, None) {
-            Err(RepoError::FileChanged { .. }) => return Ok(None),
-            found => found?,
-        };
-        let after = FileState::of(path)?;
-        Ok((!after.written_since(&state)).then_some(Read { file: (found.mode, found.id), executable, state, told }))
-    }
+/// The object that a file is, whatever the stat cache says; none if it is written to meanwhile.
+pub(super) fn object_of(repo: &Repo, path: &Path, rel: &str) -> Result<Option<Read>> {
+    let policy = Policy { max_depth: 0, allow_damaged: true };
+    let (sink, progress) = (Sink::Ids, &mdl_store::Silent);
+    let mut ingest =
+        Ingest { odb: repo.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };
+    // No state tells of it: it moves the inode's time, as links do.
+    let executable = is_executable(path)?;
+    let (state, told) = FileState::exposed(path)?;
+    let found = match ingest.file(path, rel, None) {
+        Err(RepoError::FileChanged { .. }) => return Ok(None),
+        found => found?,
+    };
+    let after = FileState::of(path)?;
+    Ok((!after.written_since(&state)).then_some(Read { file: (found.mode, found.id), executable, state, told }))
+}
 
-    /// The file as it is, if that is what a version holds. The stat cache is not asked, since the file is about to be
-    /// removed.
-    pub(super) fn clean(&self, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
-        let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
-            return Ok(None);
-        };
-        let found = self.object_of(&f.path, &f.rel)?;
-        Ok(found.filter(|now| (now.file, now.executable) == ((old.mode, old.id), old.executable)))
-    }
+/// The file as it is, if that is what a version holds. The stat cache is not asked, since the file is about to be
+/// removed.
+pub(super) fn clean(repo: &Repo, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
+    let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
+        return Ok(None);
+    };
+    let found = object_of(repo, &f.path, &f.rel)?;
+    Ok(found.filter(|now| (now.file, now.executable) == ((old.mode, old.id), old.executable)))
+}
 
-    /// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not
-    /// enough: an aborted commit may have left them, and the next collection then deletes them.
-    pub(super) fn in_no_version(&self, files: HashMap<String, (Mode, Id)>) -> Result<Vec<String>> {
-        let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
-        let mut seen = HashSet::new();
-        if !wanted.is_empty() {
-            let pruned = self.pruned()?;
-            for step in self.history(&self.tips()?)? {
-                let step = step?;
-                // Contents of pruned versions will be deleted, so bytes are not safe there.
-                if pruned.get(&step.id).is_some() {
-                    continue;
-                }
-                self.strike(&step.commit.tree, &mut wanted, &mut seen)?;
-                if wanted.is_empty() {
-                    break;
-                }
-            }
-        }
-        let lost = files.into_iter().filter(|(_, file)| wanted.contains(file));
-        let mut names: Vec<String> = lost.map(|(rel, _)| rel).collect();
-        names.sort();
-        Ok(names)
-    }
-
-    /// Commits that refs and HEAD point at.
-    fn tips(&self) -> Result<Vec<Id>> {
-        let mut tips = Vec::new();
-        for (_, id) in self.refs().list("refs/")? {
-            tips.push(self.peel(&id)?);
-        }
-        if let Head::Detached(id) = self.refs().head()? {
-            tips.push(id);
-        }
-        Ok(tips)
-    }
-
-    /// Removes from the list what is anywhere below a tree; trees seen before are skipped.
-    fn strike(&self, tree: &Id, wanted: &mut HashSet<(Mode, Id)>, seen: &mut HashSet<Id>) -> Result<()> {
-        let mut stack = vec![*tree];
-        while let Some(id) = stack.pop() {
-            if !seen.insert(id) {
+/// Which of these files are in no version that a ref or HEAD reaches, by name. That some pack has the bytes is not
+/// enough: an aborted commit may have left them, and the next collection then deletes them.
+pub(super) fn in_no_version(repo: &Repo, files: HashMap<String, (Mode, Id)>) -> Result<Vec<String>> {
+    let mut wanted: HashSet<(Mode, Id)> = files.values().copied().collect();
+    let mut seen = HashSet::new();
+    if !wanted.is_empty() {
+        let pruned = pruned(repo)?;
+        for step in history(repo, &tips(repo)?)? {
+            let step = step?;
+            // Contents of pruned versions will be deleted, so bytes are not safe there.
+            if pruned.get(&step.id).is_some() {
                 continue;
             }
-            for e in self.odb().tree(&id)?.entries {
-                if e.mode == Mode::Tree {
-                    stack.push(e.id);
-                } else {
-                    wanted.remove(&(e.mode, e.id));
-                }
+            strike(repo, &step.commit.tree, &mut wanted, &mut seen)?;
+            if wanted.is_empty() {
+                break;
             }
         }
-        Ok(())
     }
+    let lost = files.into_iter().filter(|(_, file)| wanted.contains(file));
+    let mut names: Vec<String> = lost.map(|(rel, _)| rel).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Commits that refs and HEAD point at.
+fn tips(repo: &Repo) -> Result<Vec<Id>> {
+    let mut tips = Vec::new();
+    for (_, id) in repo.refs().list("refs/")? {
+        tips.push(peel(repo, &id)?);
+    }
+    if let Head::Detached(id) = repo.refs().head()? {
+        tips.push(id);
+    }
+    Ok(tips)
+}
+
+/// Removes from the list what is anywhere below a tree; trees seen before are skipped.
+fn strike(repo: &Repo, tree: &Id, wanted: &mut HashSet<(Mode, Id)>, seen: &mut HashSet<Id>) -> Result<()> {
+    let mut stack = vec![*tree];
+    while let Some(id) = stack.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        for e in repo.odb().tree(&id)?.entries {
+            if e.mode == Mode::Tree {
+                stack.push(e.id);
+            } else {
+                wanted.remove(&(e.mode, e.id));
+            }
+        }
+    }
+    Ok(())
 }

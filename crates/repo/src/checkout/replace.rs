@@ -3,7 +3,7 @@
 
 use crate::{
     checkout::{Expected, known::Read},
-    work::FileState,
+    work_tree::FileState,
 };
 use mdl_store::{RepoError, Result, read::restore::Temporary};
 use rustix::{

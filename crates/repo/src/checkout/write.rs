@@ -6,6 +6,7 @@ use crate::{
     checkout::{
         CheckedOut, Expected, Job,
         disk::{make_dirs, remove_empty},
+        object_of,
         replace::{Outcome, is_same, place, take_away},
     },
     repo::Repo,
@@ -62,81 +63,78 @@ impl Touched {
     }
 }
 
-impl Repo {
-    /// Whether a file is what was expected of it: by its state where that tells, else by its bytes.
-    fn still(&self, path: &Path, rel: &str, expected: &Expected) -> Result<bool> {
-        match expected {
-            Expected::Held(seen) if seen.told => is_same(path, seen),
-            Expected::Held(seen) => {
-                Ok(is_same(path, seen)? && self.object_of(path, rel)?.is_some_and(|now| now.file == seen.file))
-            }
-            Expected::Anything => Ok(true),
-            Expected::Absent => Ok(false),
+/// Whether a file is what was expected of it: by its state where that tells, else by its bytes.
+fn still(repo: &Repo, path: &Path, rel: &str, expected: &Expected) -> Result<bool> {
+    match expected {
+        Expected::Held(seen) if seen.told => is_same(path, seen),
+        Expected::Held(seen) => {
+            Ok(is_same(path, seen)? && object_of(repo, path, rel)?.is_some_and(|now| now.file == seen.file))
+        }
+        Expected::Anything => Ok(true),
+        Expected::Absent => Ok(false),
+    }
+}
+
+/// Removes files, and the directories that this leaves empty.
+pub(super) fn remove_all(
+    repo: &Repo,
+    gone: &[(&str, PathBuf, Expected)],
+    root: &Path,
+    touched: &mut Touched,
+    done: &mut CheckedOut,
+) -> Result<()> {
+    for (rel, path, expected) in gone {
+        touched.add(path, root);
+        let outcome = take_away(path, expected, &|at| still(repo, at, rel, expected))?;
+        kept(rel, outcome)?;
+        remove_empty(path, root);
+        done.removed += 1;
+    }
+    Ok(())
+}
+
+pub(super) fn write_files(
+    repo: &Repo,
+    jobs: &[Job<'_>],
+    root: &Path,
+    touched: &mut Touched,
+    done: &mut CheckedOut,
+    progress: &dyn Progress,
+) -> Result<()> {
+    repo.odb().prefetch_files(jobs.iter().map(|j| j.entry))?;
+    progress.begin("checking out", jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add));
+    for batch in batches(jobs) {
+        let written = write_batch(repo, batch, root, progress)?;
+        for (job, new) in batch.iter().zip(written) {
+            touched.add(&job.path, root);
+            let outcome = place(new, &job.path, &job.expected, &|at| still(repo, at, job.rel, &job.expected))?;
+            kept(job.rel, outcome)?;
+            done.written += 1;
+            done.bytes = done.bytes.saturating_add(job.entry.size);
         }
     }
+    progress.end();
+    Ok(())
+}
 
-    /// Removes files, and the directories that this leaves empty.
-    pub(super) fn remove_all(
-        &self,
-        gone: &[(&str, PathBuf, Expected)],
-        root: &Path,
-        touched: &mut Touched,
-        done: &mut CheckedOut,
-    ) -> Result<()> {
-        for (rel, path, expected) in gone {
-            touched.add(path, root);
-            let outcome = take_away(path, expected, &|at| self.still(at, rel, expected))?;
-            kept(rel, outcome)?;
-            remove_empty(path, root);
-            done.removed += 1;
-        }
-        Ok(())
-    }
-
-    pub(super) fn write(
-        &self,
-        jobs: &[Job<'_>],
-        root: &Path,
-        touched: &mut Touched,
-        done: &mut CheckedOut,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        self.odb().prefetch_files(jobs.iter().map(|j| j.entry))?;
-        progress.begin("checking out", jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add));
-        for batch in batches(jobs) {
-            let written = self.write_batch(batch, root, progress)?;
-            for (job, new) in batch.iter().zip(written) {
-                touched.add(&job.path, root);
-                let outcome = place(new, &job.path, &job.expected, &|at| self.still(at, job.rel, &job.expected))?;
-                kept(job.rel, outcome)?;
-                done.written += 1;
-                done.bytes = done.bytes.saturating_add(job.entry.size);
+/// Files under temporary names, whole and synced.
+fn write_batch(repo: &Repo, jobs: &[Job<'_>], root: &Path, progress: &dyn Progress) -> Result<Vec<Temporary>> {
+    thread::scope(|scope| {
+        let mut written = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if let Some(dir) = job.path.parent() {
+                make_dirs(dir, root)?;
             }
+            let (new, file) = repo.odb().restore_beside(job.entry, &job.path, progress)?;
+            written.push((new, scope.spawn(move || file.sync_all())));
         }
-        progress.end();
-        Ok(())
-    }
-
-    /// Files under temporary names, whole and synced.
-    fn write_batch(&self, jobs: &[Job<'_>], root: &Path, progress: &dyn Progress) -> Result<Vec<Temporary>> {
-        thread::scope(|scope| {
-            let mut written = Vec::with_capacity(jobs.len());
-            for job in jobs {
-                if let Some(dir) = job.path.parent() {
-                    make_dirs(dir, root)?;
-                }
-                let (new, file) = self.odb().restore_beside(job.entry, &job.path, progress)?;
-                written.push((new, scope.spawn(move || file.sync_all())));
-            }
-            let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
-                let ended =
-                    syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
-                ended.map_err(RepoError::io(format!("cannot sync {}", new.0.display())))?;
-                Ok(new)
-            };
-            written.into_iter().map(synced).collect()
-        })
-    }
+        let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
+            let ended = syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
+            ended.map_err(RepoError::io(format!("cannot sync {}", new.0.display())))?;
+            Ok(new)
+        };
+        written.into_iter().map(synced).collect()
+    })
 }
 
 /// The files in the order and the groups in which they are written.

@@ -2,7 +2,7 @@
 //!
 //! Files that no candidate changes are symbolic links to where they are.
 
-use crate::{lossy::model::Container, repo::Repo, work::WorkFile};
+use crate::{lossy::model::Container, repo::Repo, work_tree::WorkFile};
 use mdl_store::{RepoError, Result, storage::nonce};
 use std::{
     collections::HashMap,

@@ -12,7 +12,7 @@ use crate::{
         relatives::Decoded,
         sensitivity::Sensitivity,
     },
-    work::WorkFile,
+    work_tree::WorkFile,
 };
 use mdl_codec::{
     CodecError, Dtype,

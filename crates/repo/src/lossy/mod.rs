@@ -25,6 +25,10 @@ mod search_pass;
 mod sensitivity;
 mod trials;
 
+pub use model::treatments;
+pub use policy_store::{policies, policy, remove_policy, set_policy};
+pub(crate) use search::prepare;
+
 pub use model::TensorTreatment;
 pub use policy::{BUILT_IN, DEFAULT, Policy};
 pub use policy_store::StoredPolicy;

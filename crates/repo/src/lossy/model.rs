@@ -8,8 +8,7 @@ use crate::{
         policy::{Policy, Verdict},
         policy_toml::Moments,
     },
-    repo::Repo,
-    work::{WorkFile, walk},
+    work_tree::{WorkFile, walk},
 };
 use mdl_codec::{
     Dtype,
@@ -130,25 +129,23 @@ pub struct TensorTreatment {
     pub treatment: String,
 }
 
-impl Repo {
-    /// What a policy would do to the tensors of a checkpoint.
-    ///
-    /// # Errors
-    /// Files that cannot be read or committed.
-    pub fn treatments(&self, policy: &Policy, path: &Path) -> Result<Vec<TensorTreatment>> {
-        let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
-        let model = Model::scan(&walk(&path, true)?, policy)?;
-        let of = |p: &Part| TensorTreatment {
-            label: model.label(p),
-            bytes: p.extent.byte_len().unwrap_or(0),
-            treatment: match p.treatment {
-                Treatment::Exact => "exact".to_owned(),
-                Treatment::Weight(role) => format!("weight ({})", role.name()),
-                Treatment::Moment(_) => format!("moment ({})", policy.moments.name()),
-            },
-        };
-        Ok(model.parts.iter().map(of).collect())
-    }
+/// What a policy would do to the tensors of a checkpoint.
+///
+/// # Errors
+/// Files that cannot be read or committed.
+pub fn treatments(policy: &Policy, path: &Path) -> Result<Vec<TensorTreatment>> {
+    let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
+    let model = Model::scan(&walk(&path, true)?, policy)?;
+    let of = |p: &Part| TensorTreatment {
+        label: model.label(p),
+        bytes: p.extent.byte_len().unwrap_or(0),
+        treatment: match p.treatment {
+            Treatment::Exact => "exact".to_owned(),
+            Treatment::Weight(role) => format!("weight ({})", role.name()),
+            Treatment::Moment(_) => format!("moment ({})", policy.moments.name()),
+        },
+    };
+    Ok(model.parts.iter().map(of).collect())
 }
 
 /// Name and shape of the tensor that spans extent `i`, if one does, else the extent's own.

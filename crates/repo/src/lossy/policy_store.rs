@@ -34,96 +34,94 @@ fn of_policy(name: &str) -> Result<RefName> {
     RefName::parse(&format!("{POLICIES}{name}"))
 }
 
-impl Repo {
-    /// All policies: the built-in ones, some perhaps replaced by the repository's own, and its others.
-    ///
-    /// # Errors
-    /// A policy that cannot be read; an I/O error.
-    pub fn policies(&self) -> Result<Vec<StoredPolicy>> {
-        let mut all: Vec<StoredPolicy> = Vec::new();
-        for (name, about, text) in BUILT_IN {
-            all.push(StoredPolicy { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
-        }
-        for (name, id) in self.refs().list(POLICIES)? {
-            let text = self.policy_text(&name, &id)?;
-            match all.iter_mut().find(|p| p.name == name) {
-                Some(p) => (p.id, p.text) = (Some(id), text),
-                None => all.push(StoredPolicy { name, id: Some(id), text, about: None }),
-            }
-        }
-        Ok(all)
+/// All policies: the built-in ones, some perhaps replaced by the repository's own, and its others.
+///
+/// # Errors
+/// A policy that cannot be read; an I/O error.
+pub fn policies(repo: &Repo) -> Result<Vec<StoredPolicy>> {
+    let mut all: Vec<StoredPolicy> = Vec::new();
+    for (name, about, text) in BUILT_IN {
+        all.push(StoredPolicy { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
     }
+    for (name, id) in repo.refs().list(POLICIES)? {
+        let text = policy_text(repo, &name, &id)?;
+        match all.iter_mut().find(|p| p.name == name) {
+            Some(p) => (p.id, p.text) = (Some(id), text),
+            None => all.push(StoredPolicy { name, id: Some(id), text, about: None }),
+        }
+    }
+    Ok(all)
+}
 
-    fn policy_text(&self, name: &str, id: &Id) -> Result<String> {
-        let bytes = self.odb().read(id, Kind::Blob)?;
-        String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
-    }
+fn policy_text(repo: &Repo, name: &str, id: &Id) -> Result<String> {
+    let bytes = repo.odb().read(id, Kind::Blob)?;
+    String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
+}
 
-    /// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where
-    /// it has a `/` or ends in `.toml`.
-    ///
-    /// # Errors
-    /// There is none; it is wrong; an I/O error.
-    pub fn policy(&self, name: &str) -> Result<Policy> {
-        if name.contains('/') || name.ends_with(".toml") {
-            let path = Path::new(name);
-            let text = std::fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {name}")))?;
-            let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
-            return Policy::parse(&stem, &text);
-        }
-        let (base, back) = match name.strip_suffix('}').and_then(|n| n.split_once("@{")) {
-            Some((base, n)) => (base, n.parse::<usize>().ok()),
-            None => (name, Some(0)),
-        };
-        let missing = || RepoError::not_found(Missing::Policy, name);
-        let full = of_policy(base).map_err(|_| missing())?;
-        let id = match back.ok_or_else(missing)? {
-            0 => self.refs().get(&full)?,
-            n => {
-                let log = self.refs().reflog(&full)?;
-                Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
-            }
-        };
-        match (id, built_in(base)) {
-            (Some(id), _) => Policy::parse(base, &self.policy_text(base, &id)?),
-            (None, Some((_, text))) => Policy::parse(base, text),
-            (None, None) => Err(missing()),
-        }
+/// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where
+/// it has a `/` or ends in `.toml`.
+///
+/// # Errors
+/// There is none; it is wrong; an I/O error.
+pub fn policy(repo: &Repo, name: &str) -> Result<Policy> {
+    if name.contains('/') || name.ends_with(".toml") {
+        let path = Path::new(name);
+        let text = std::fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {name}")))?;
+        let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
+        return Policy::parse(&stem, &text);
     }
+    let (base, back) = match name.strip_suffix('}').and_then(|n| n.split_once("@{")) {
+        Some((base, n)) => (base, n.parse::<usize>().ok()),
+        None => (name, Some(0)),
+    };
+    let missing = || RepoError::not_found(Missing::Policy, name);
+    let full = of_policy(base).map_err(|_| missing())?;
+    let id = match back.ok_or_else(missing)? {
+        0 => repo.refs().get(&full)?,
+        n => {
+            let log = repo.refs().reflog(&full)?;
+            Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
+        }
+    };
+    match (id, built_in(base)) {
+        (Some(id), _) => Policy::parse(base, &policy_text(repo, base, &id)?),
+        (None, Some((_, text))) => Policy::parse(base, text),
+        (None, None) => Err(missing()),
+    }
+}
 
-    /// Stores a policy under a name. Returns the id of its text.
-    ///
-    /// # Errors
-    /// A bad name or policy; `Conflict` where another changed it meanwhile; an I/O error.
-    pub fn set_policy(&self, name: &str, text: &str) -> Result<Id> {
-        let full = of_policy(name)?;
-        if name.contains('/') || name.ends_with(".toml") {
-            return Err(RepoError::user(
-                format!("{name:?} would be taken for a file"),
-                "a policy's name has no '/' and does not end in .toml",
-            ));
-        }
-        Policy::parse(name, text)?;
-        let transaction = WriteTransaction::begin(self)?;
-        let old = self.refs().get(&full)?;
-        let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
-        if old != Some(id) {
-            let who = self.config.signature();
-            transaction.update_ref(&full, old, Some(id), &who, &format!("policy: {name}"))?;
-        }
-        Ok(id)
+/// Stores a policy under a name. Returns the id of its text.
+///
+/// # Errors
+/// A bad name or policy; `Conflict` where another changed it meanwhile; an I/O error.
+pub fn set_policy(repo: &Repo, name: &str, text: &str) -> Result<Id> {
+    let full = of_policy(name)?;
+    if name.contains('/') || name.ends_with(".toml") {
+        return Err(RepoError::user(
+            format!("{name:?} would be taken for a file"),
+            "a policy's name has no '/' and does not end in .toml",
+        ));
     }
+    Policy::parse(name, text)?;
+    let transaction = WriteTransaction::begin(repo)?;
+    let old = repo.refs().get(&full)?;
+    let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
+    if old != Some(id) {
+        let who = repo.config.signature();
+        transaction.update_ref(&full, old, Some(id), &who, &format!("policy: {name}"))?;
+    }
+    Ok(id)
+}
 
-    /// Removes the repository's own policy of this name; a built-in one of the same name is in force again.
-    ///
-    /// # Errors
-    /// There is none; an I/O error.
-    pub fn remove_policy(&self, name: &str) -> Result<()> {
-        let missing = || RepoError::not_found(Missing::Policy, name);
-        let held = self.write_lock()?;
-        let full = of_policy(name).map_err(|_| missing())?;
-        let old = self.refs().get(&full)?.ok_or_else(missing)?;
-        let who = self.config.signature();
-        self.refs().update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
-    }
+/// Removes the repository's own policy of this name; a built-in one of the same name is in force again.
+///
+/// # Errors
+/// There is none; an I/O error.
+pub fn remove_policy(repo: &Repo, name: &str) -> Result<()> {
+    let missing = || RepoError::not_found(Missing::Policy, name);
+    let held = repo.write_lock()?;
+    let full = of_policy(name).map_err(|_| missing())?;
+    let old = repo.refs().get(&full)?.ok_or_else(missing)?;
+    let who = repo.config.signature();
+    repo.refs().update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
 }

@@ -20,7 +20,7 @@ use crate::{
         trials::{Trial, TrialTable, describe},
     },
     repo::Repo,
-    work::{FileState, WorkFile},
+    work_tree::{FileState, WorkFile},
 };
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
@@ -82,68 +82,66 @@ struct Found {
     limit: Option<f64>,
 }
 
-impl Repo {
-    /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
-    /// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
-    /// since.
-    pub(crate) fn prepare(
-        &self,
-        list: &[WorkFile],
-        source: &Path,
-        parent: Option<(Id, &Commit)>,
-        resumed: Option<Id>,
-        request: &mut LossyRequest<'_>,
-    ) -> Result<Prepared> {
-        let policy = &request.policy;
-        let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
-        let states = list.iter().map(state).collect::<Result<_>>()?;
-        let model = Model::scan(list, policy)?;
-        let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
-        let files = parent.map_or(Ok(Files::new()), |(_, c)| self.odb().files(&c.tree))?;
-        let entry = |c: &super::model::Container| bases_of(self.odb(), files.get(&c.file.rel));
-        let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
-        let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
-        let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
-        let known = match parent {
-            Some((_, c)) if state.allocation => kept_allocation(self.odb(), c, &model)?,
-            _ => Allocation::new(),
-        };
-        if let Some(id) = resumed {
-            state.life = Some(id.to_hex());
-        }
-        let scratch = Scratch::new(self)?;
-        let before = match policy.moments {
-            Moments::Exact => moments::Replaced::default(),
-            spec => moments::replace(self.odb().engine(), &model, &scratch.fresh("moments")?, spec)?,
-        };
-        let allocation = if policy.families.contains(&Family::Lattice) {
-            allocate(&model, &sensitivity, &known, policy.lattice.allocation)?
-        } else {
-            known
-        };
-        let setting = Setting {
-            odb: self.odb(),
-            policy,
-            model: &model,
-            list,
-            sensitivity: &sensitivity,
-            bases: &bases,
-            max_depth: policy.max_depth.max(self.config.max_depth()),
-            state,
-            allocation,
-            before,
-        };
-        let exact_dir = setting.exact_dir(source, &scratch)?;
-        let mut found = match request.evaluator.as_deref_mut() {
-            Some(evaluator) => setting.search(evaluator, request.direction, &exact_dir, &scratch)?,
-            None => setting.fixed(&scratch)?,
-        };
-        if setting.model.weights().next().is_none() && !policy.is_lossless() {
-            found.warnings.push("no tensor of these files is quantised under this policy".to_owned());
-        }
-        let direction = request.direction.name();
-        setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
+/// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
+/// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
+/// since.
+pub(crate) fn prepare(
+    repo: &Repo,
+    list: &[WorkFile],
+    source: &Path,
+    parent: Option<(Id, &Commit)>,
+    resumed: Option<Id>,
+    request: &mut LossyRequest<'_>,
+) -> Result<Prepared> {
+    let policy = &request.policy;
+    let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
+    let states = list.iter().map(state).collect::<Result<_>>()?;
+    let model = Model::scan(list, policy)?;
+    let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
+    let files = parent.map_or(Ok(Files::new()), |(_, c)| repo.odb().files(&c.tree))?;
+    let entry = |c: &super::model::Container| bases_of(repo.odb(), files.get(&c.file.rel));
+    let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
+    let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
+    let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
+    let known = match parent {
+        Some((_, c)) if state.allocation => kept_allocation(repo.odb(), c, &model)?,
+        _ => Allocation::new(),
+    };
+    if let Some(id) = resumed {
+        state.life = Some(id.to_hex());
     }
+    let scratch = Scratch::new(repo)?;
+    let before = match policy.moments {
+        Moments::Exact => moments::Replaced::default(),
+        spec => moments::replace(repo.odb().engine(), &model, &scratch.fresh("moments")?, spec)?,
+    };
+    let allocation = if policy.families.contains(&Family::Lattice) {
+        allocate(&model, &sensitivity, &known, policy.lattice.allocation)?
+    } else {
+        known
+    };
+    let setting = Setting {
+        odb: repo.odb(),
+        policy,
+        model: &model,
+        list,
+        sensitivity: &sensitivity,
+        bases: &bases,
+        max_depth: policy.max_depth.max(repo.config.max_depth()),
+        state,
+        allocation,
+        before,
+    };
+    let exact_dir = setting.exact_dir(source, &scratch)?;
+    let mut found = match request.evaluator.as_deref_mut() {
+        Some(evaluator) => setting.search(evaluator, request.direction, &exact_dir, &scratch)?,
+        None => setting.fixed(&scratch)?,
+    };
+    if setting.model.weights().next().is_none() && !policy.is_lossless() {
+        found.warnings.push("no tensor of these files is quantised under this policy".to_owned());
+    }
+    let direction = request.direction.name();
+    setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
 }
 
 fn kept_allocation(odb: &Odb, parent: &Commit, model: &Model) -> Result<Allocation> {

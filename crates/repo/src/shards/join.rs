@@ -1,11 +1,11 @@
 //! Joins the shards of a session's ranks into one version.
 
 use crate::{
-    commit::{CommitRequest, Committed, Target, Written},
-    contents::{Content, NewFile, Stored, check_names},
+    commit::{CommitRequest, Committed, Content, NewFile, Stored, Target, Written, check_names, write_commit},
     repo::Repo,
     shards::{
         Keys,
+        finish::{finish_session, has_moved, settle},
         record::Record,
         state::{Decision, Seen},
     },
@@ -33,131 +33,129 @@ struct Records {
     checks: Vec<String>,
 }
 
-impl Repo {
-    /// Makes one version of the files that the ranks of a session have put, and moves the branch to it. A finished
-    /// session gives the version that it became, however often it is asked and whatever else the request says.
-    ///
-    /// # Errors
-    /// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
-    /// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict`
-    /// and others as in `commit`. Whatever the error, the call may be made again.
-    pub fn join_shards(&self, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
-        let keys = Keys::of(&request.session)?;
-        let storage = self.storage();
-        if request.ranks == 0 {
-            return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
+/// Makes one version of the files that the ranks of a session have put, and moves the branch to it. A finished
+/// session gives the version that it became, however often it is asked and whatever else the request says.
+///
+/// # Errors
+/// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
+/// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict`
+/// and others as in `commit`. Whatever the error, the call may be made again.
+pub fn join_shards(repo: &Repo, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
+    let keys = Keys::of(&request.session)?;
+    let storage = repo.storage();
+    if request.ranks == 0 {
+        return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
+    }
+    loop {
+        let seen = Seen::read(storage, &keys)?;
+        if seen.state.decided.is_some() {
+            match finish_session(repo, &keys, request)? {
+                Some(done) => return Ok(done),
+                None => continue,
+            }
         }
-        loop {
-            let seen = Seen::read(storage, &keys)?;
-            if seen.state.decided.is_some() {
-                match self.finish(&keys, request)? {
-                    Some(done) => return Ok(done),
-                    None => continue,
-                }
+        if seen.is_untouched() {
+            if storage.keys(&keys.prefix)?.is_empty() {
+                return Err(RepoError::not_found(Missing::Session, &request.session));
             }
-            if seen.is_untouched() {
-                if storage.keys(&keys.prefix)?.is_empty() {
-                    return Err(RepoError::not_found(Missing::Session, &request.session));
-                }
-                // From here on a rank that puts changes the token, and what is read below is read again.
-                seen.swap(storage, &keys, seen.renewed())?;
-                continue;
-            }
-            if let Some(done) = self.join_once(&keys, &seen, request, progress)? {
-                return Ok(done);
-            }
+            // From here on a rank that puts changes the token, and what is read below is read again.
+            seen.swap(storage, &keys, seen.renewed())?;
+            continue;
+        }
+        if let Some(done) = join_once(repo, &keys, &seen, request, progress)? {
+            return Ok(done);
         }
     }
+}
 
-    /// Reads, writes and decides. None: the session has changed meanwhile.
-    fn join_once(
-        &self,
-        keys: &Keys,
-        seen: &Seen,
-        request: &JoinRequest,
-        progress: &dyn Progress,
-    ) -> Result<Option<Committed>> {
-        let (written, shards) = match self.joined(keys, request, progress) {
-            // What was to be joined may have been joined, and be gone, meanwhile.
-            Err(_) if Seen::read(self.storage(), keys)?.state != seen.state => return Ok(None),
-            done => done?,
-        };
-        // After the branch was read, which the decision says it stands at: it cannot get onto it unseen any more.
-        for lost in &seen.state.given_up {
-            if self.has_moved(lost)? {
-                seen.swap(self.storage(), keys, seen.deciding(lost.clone()))?;
-                return Ok(None);
-            }
-        }
-        let decision = decision(&written, shards);
-        let Some(decided) = seen.swap(self.storage(), keys, seen.deciding(decision.clone()))? else {
+/// Reads, writes and decides. None: the session has changed meanwhile.
+fn join_once(
+    repo: &Repo,
+    keys: &Keys,
+    seen: &Seen,
+    request: &JoinRequest,
+    progress: &dyn Progress,
+) -> Result<Option<Committed>> {
+    let (written, shards) = match joined(repo, keys, request, progress) {
+        // What was to be joined may have been joined, and be gone, meanwhile.
+        Err(_) if Seen::read(repo.storage(), keys)?.state != seen.state => return Ok(None),
+        done => done?,
+    };
+    // After the branch was read, which the decision says it stands at: it cannot get onto it unseen any more.
+    for lost in &seen.state.given_up {
+        if has_moved(repo, lost)? {
+            seen.swap(repo.storage(), keys, seen.deciding(lost.clone()))?;
             return Ok(None);
+        }
+    }
+    let decision = decision(&written, shards);
+    let Some(decided) = seen.swap(repo.storage(), keys, seen.deciding(decision.clone()))? else {
+        return Ok(None);
+    };
+    settle(repo, &written.transaction, keys, &decided, &decision, &written.target, &written.commit, request)?;
+    Ok(Some(written.told()))
+}
+
+/// The version of what the ranks have put, on no ref yet, and the records that are in it.
+fn joined<'r>(
+    repo: &'r Repo,
+    keys: &Keys,
+    request: &JoinRequest,
+    progress: &dyn Progress,
+) -> Result<(Written<'r>, Vec<String>)> {
+    let Records { mut files, checks } = records(repo, keys, request)?;
+    files.extend(request.commit.files.iter().flatten().cloned());
+    check_names(&files)?;
+    let commit = CommitRequest { source: None, files: Some(files.clone()), ..request.commit.clone() };
+    let written = write_commit(repo, &commit, Path::new(""), &files, None, progress)?;
+    Ok((written, checks))
+}
+
+/// What the ranks have put, if all have.
+fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Records> {
+    let storage = repo.storage();
+    refuse_strangers(storage, keys, request)?;
+    let (mut missing, mut checks) = (Vec::new(), Vec::new());
+    let mut all: BTreeMap<String, (u32, Stored)> = BTreeMap::new();
+    for rank in 0..request.ranks {
+        let Some((record, check)) = Record::read(storage, keys, rank)? else {
+            missing.push(rank);
+            continue;
         };
-        self.settle(&written.transaction, keys, &decided, &decision, &written.target, &written.commit, request)?;
-        Ok(Some(written.told()))
-    }
-
-    /// The version of what the ranks have put, on no ref yet, and the records that are in it.
-    fn joined(
-        &self,
-        keys: &Keys,
-        request: &JoinRequest,
-        progress: &dyn Progress,
-    ) -> Result<(Written<'_>, Vec<String>)> {
-        let Records { mut files, checks } = self.records(keys, request)?;
-        files.extend(request.commit.files.iter().flatten().cloned());
-        check_names(&files)?;
-        let commit = CommitRequest { source: None, files: Some(files.clone()), ..request.commit.clone() };
-        let written = self.write_commit(&commit, Path::new(""), &files, None, progress)?;
-        Ok((written, checks))
-    }
-
-    /// What the ranks have put, if all have.
-    fn records(&self, keys: &Keys, request: &JoinRequest) -> Result<Records> {
-        let storage = self.storage();
-        refuse_strangers(storage, keys, request)?;
-        let (mut missing, mut checks) = (Vec::new(), Vec::new());
-        let mut all: BTreeMap<String, (u32, Stored)> = BTreeMap::new();
-        for rank in 0..request.ranks {
-            let Some((record, check)) = Record::read(storage, keys, rank)? else {
-                missing.push(rank);
-                continue;
-            };
-            checks.push(check);
-            for (rel, stored) in record.files {
-                match all.entry(rel) {
-                    btree_map::Entry::Vacant(free) => drop(free.insert((rank, stored))),
-                    btree_map::Entry::Occupied(taken) if taken.get().1.is_same(&stored) => {}
-                    btree_map::Entry::Occupied(taken) => return Err(differ(taken.key(), taken.get().0, rank)),
-                }
+        checks.push(check);
+        for (rel, stored) in record.files {
+            match all.entry(rel) {
+                btree_map::Entry::Vacant(free) => drop(free.insert((rank, stored))),
+                btree_map::Entry::Occupied(taken) if taken.get().1.is_same(&stored) => {}
+                btree_map::Entry::Occupied(taken) => return Err(differ(taken.key(), taken.get().0, rank)),
             }
         }
-        if !missing.is_empty() {
-            return Err(not_all(&missing, request));
-        }
-        self.refuse_collected(&all)?;
-        let file = |(rel, (_, stored)): (String, (u32, Stored))| NewFile {
-            rel,
-            executable: stored.executable(),
-            content: Content::Stored(stored),
-        };
-        let files = all.into_iter().map(file).collect();
-        Ok(Records { files, checks })
     }
+    if !missing.is_empty() {
+        return Err(not_all(&missing, request));
+    }
+    refuse_collected(repo, &all)?;
+    let file = |(rel, (_, stored)): (String, (u32, Stored))| NewFile {
+        rel,
+        executable: stored.executable(),
+        content: Content::Stored(stored),
+    };
+    let files = all.into_iter().map(file).collect();
+    Ok(Records { files, checks })
+}
 
-    /// Names the ranks whose files are gone. The commit looks again, when no collector can run.
-    fn refuse_collected(&self, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
-        self.odb().refresh();
-        for (rel, (rank, stored)) in all {
-            if stored.find(self.odb())?.is_none() {
-                return Err(RepoError::not_found(
-                    Missing::Shard,
-                    format!("{rel} of rank {rank}: it was collected; let the rank put again"),
-                ));
-            }
+/// Names the ranks whose files are gone. The commit looks again, when no collector can run.
+fn refuse_collected(repo: &Repo, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
+    repo.odb().refresh();
+    for (rel, (rank, stored)) in all {
+        if stored.find(repo.odb())?.is_none() {
+            return Err(RepoError::not_found(
+                Missing::Shard,
+                format!("{rel} of rank {rank}: it was collected; let the rank put again"),
+            ));
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn decision(written: &Written<'_>, shards: Vec<String>) -> Decision {

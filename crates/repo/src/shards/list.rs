@@ -31,55 +31,53 @@ pub struct Session {
     pub commit: Option<Id>,
 }
 
-impl Repo {
-    /// The sessions that `gc` has not swept yet, by name.
-    ///
-    /// # Errors
-    /// A damaged record; an I/O error.
-    pub fn sessions(&self) -> Result<Vec<Session>> {
-        let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for key in self.storage().keys(&SHARDS)? {
-            if let Some((session, name)) = parts(&key) {
-                found.entry(session).or_default().extend(name.parse::<u32>().ok());
-            }
+/// The sessions that `gc` has not swept yet, by name.
+///
+/// # Errors
+/// A damaged record; an I/O error.
+pub fn sessions(repo: &Repo) -> Result<Vec<Session>> {
+    let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for key in repo.storage().keys(&SHARDS)? {
+        if let Some((session, name)) = parts(&key) {
+            found.entry(session).or_default().extend(name.parse::<u32>().ok());
         }
-        found.into_iter().map(|(name, ranks)| self.session(name, ranks)).collect()
     }
+    found.into_iter().map(|(name, ranks)| session(repo, name, ranks)).collect()
+}
 
-    fn session(&self, name: String, mut ranks: Vec<u32>) -> Result<Session> {
-        let keys = Keys::of(&name)?;
-        if let Some(decided) = Seen::read(self.storage(), &keys)?.state.decided {
-            return self.finished(name, &decided);
-        }
-        ranks.sort_unstable();
-        let mut session = Session { name, ..Session::default() };
-        for rank in ranks {
-            // One that is gone was joined or swept meanwhile.
-            let Some((record, _)) = Record::read(self.storage(), &keys, rank)? else {
-                continue;
-            };
-            session.ranks.push(rank);
-            session.files += record.files.len() as u64;
-            session.logical_bytes += record.logical_bytes;
-            session.stored_bytes += record.stored_bytes;
-            session.time_ms = session.time_ms.max(Some(record.time_ms));
-        }
-        Ok(session)
+fn session(repo: &Repo, name: String, mut ranks: Vec<u32>) -> Result<Session> {
+    let keys = Keys::of(&name)?;
+    if let Some(decided) = Seen::read(repo.storage(), &keys)?.state.decided {
+        return finished(repo, name, &decided);
     }
+    ranks.sort_unstable();
+    let mut session = Session { name, ..Session::default() };
+    for rank in ranks {
+        // One that is gone was joined or swept meanwhile.
+        let Some((record, _)) = Record::read(repo.storage(), &keys, rank)? else {
+            continue;
+        };
+        session.ranks.push(rank);
+        session.files += record.files.len() as u64;
+        session.logical_bytes += record.logical_bytes;
+        session.stored_bytes += record.stored_bytes;
+        session.time_ms = session.time_ms.max(Some(record.time_ms));
+    }
+    Ok(session)
+}
 
-    fn finished(&self, name: String, decided: &Decision) -> Result<Session> {
-        let commit = id(&decided.commit)?;
-        // Deleted since, and collected, or not: that the session is finished stays true.
-        let found = self.odb().commit(&commit).ok();
-        let summary = found.as_ref().map(|c| c.summary).unwrap_or_default();
-        Ok(Session {
-            name,
-            ranks: (0..).take(decided.shards.len()).collect(),
-            files: summary.files,
-            logical_bytes: summary.logical_bytes,
-            stored_bytes: summary.stored_bytes,
-            time_ms: found.map(|c| c.author.time_ms),
-            commit: Some(commit),
-        })
-    }
+fn finished(repo: &Repo, name: String, decided: &Decision) -> Result<Session> {
+    let commit = id(&decided.commit)?;
+    // Deleted since, and collected, or not: that the session is finished stays true.
+    let found = repo.odb().commit(&commit).ok();
+    let summary = found.as_ref().map(|c| c.summary).unwrap_or_default();
+    Ok(Session {
+        name,
+        ranks: (0..).take(decided.shards.len()).collect(),
+        files: summary.files,
+        logical_bytes: summary.logical_bytes,
+        stored_bytes: summary.stored_bytes,
+        time_ms: found.map(|c| c.author.time_ms),
+        commit: Some(commit),
+    })
 }

@@ -32,10 +32,13 @@ mod record;
 mod state;
 mod sweep;
 
+pub use join::join_shards;
+pub use list::sessions;
+pub use put::put_shard;
+
 pub use join::JoinRequest;
 pub use list::Session;
 pub use put::{Shard, ShardRequest};
-pub(crate) use record::{open, seal};
 pub(crate) use sweep::{roots, sweep};
 
 use mdl_store::{

@@ -1,15 +1,18 @@
 //! Stores a rank's files like those of a commit, then writes its record.
 
 use crate::{
-    commit::ingest_file,
-    contents::{NewFile, Stored, check_names},
+    commit::{
+        NewFile, Stored, check_names,
+        disk_room::{need_room, with_room},
+        ingest_file, parent_of,
+    },
     repo::Repo,
     shards::{
         Keys,
         record::{Record, check},
         state::{Decision, Seen},
     },
-    work::walk,
+    work_tree::walk,
 };
 use mdl_objects::Id;
 use mdl_store::{
@@ -32,7 +35,7 @@ pub struct ShardRequest {
     pub rank: u32,
     /// Directories whose contents, and files which, are this rank's part of the tree.
     pub paths: Vec<PathBuf>,
-    /// Further files of it, wherever they are: in memory, on disk, or stored before by [`Repo::stage`].
+    /// Further files of it, wherever they are: in memory, on disk, or stored before by [`stage`](crate::commit::stage).
     pub files: Vec<NewFile>,
     /// The version that deltas are taken to; none for the tip of `branch`.
     pub parent: Option<Id>,
@@ -75,113 +78,111 @@ struct Put {
     pack: Option<PackId>,
 }
 
-impl Repo {
-    /// Stores a rank's files durably, for `join_shards` to make a version of. Files that are never joined are collected
-    /// by `gc` once their time of grace is over.
-    ///
-    /// # Errors
-    /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
-    /// bad name; an I/O error: the rank has put what it had put before, or this.
-    pub fn put_shard(&self, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
-        let keys = Keys::of(&request.session)?;
-        self.with_room(progress, || self.put_shard_once(&keys, request, progress))
-    }
+/// Stores a rank's files durably, for `join_shards` to make a version of. Files that are never joined are collected
+/// by `gc` once their time of grace is over.
+///
+/// # Errors
+/// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
+/// bad name; an I/O error: the rank has put what it had put before, or this.
+pub fn put_shard(repo: &Repo, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
+    let keys = Keys::of(&request.session)?;
+    with_room(repo, progress, || put_shard_once(repo, &keys, request, progress))
+}
 
-    fn put_shard_once(&self, keys: &Keys, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
-        let files = self.shard_files(request)?;
-        // No collector may run between the look-ups ("is it stored already?") and the record.
-        let transaction = WriteTransaction::begin(self)?;
-        if let Some(d) = &Seen::read(self.storage(), keys)?.state.decided {
-            return Err(too_late(request, d));
-        }
-        let parent = match request.parent {
-            Some(id) => Some(id),
-            None => self.parent_of(request.branch.as_deref())?,
-        };
-        let put = self.put_files(&transaction, request, &files, parent, progress)?;
-        let record = Record {
-            rank: request.rank,
-            time_ms: now_ms(),
-            parent: parent.map(|id| id.to_hex()),
-            pack: put.pack.map(|p| p.to_string()),
-            logical_bytes: put.files.values().map(Stored::size).sum(),
-            stored_bytes: put.files.values().map(Stored::stored_bytes).sum(),
-            files: put.files,
-        };
-        let bytes = record.bytes()?;
-        // From here on it may be joined, and collectors go by it.
-        transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
-        self.note_put(request, keys, &check(&bytes))?;
-        Ok(shard(request, &record, put.pack))
+fn put_shard_once(repo: &Repo, keys: &Keys, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
+    let files = shard_files(repo, request)?;
+    // No collector may run between the look-ups ("is it stored already?") and the record.
+    let transaction = WriteTransaction::begin(repo)?;
+    if let Some(d) = &Seen::read(repo.storage(), keys)?.state.decided {
+        return Err(too_late(request, d));
     }
+    let parent = match request.parent {
+        Some(id) => Some(id),
+        None => parent_of(repo, request.branch.as_deref())?,
+    };
+    let put = put_files(repo, &transaction, request, &files, parent, progress)?;
+    let record = Record {
+        rank: request.rank,
+        time_ms: now_ms(),
+        parent: parent.map(|id| id.to_hex()),
+        pack: put.pack.map(|p| p.to_string()),
+        logical_bytes: put.files.values().map(Stored::size).sum(),
+        stored_bytes: put.files.values().map(Stored::stored_bytes).sum(),
+        files: put.files,
+    };
+    let bytes = record.bytes()?;
+    // From here on it may be joined, and collectors go by it.
+    transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
+    note_put(repo, request, keys, &check(&bytes))?;
+    Ok(shard(request, &record, put.pack))
+}
 
-    fn shard_files(&self, request: &ShardRequest) -> Result<Vec<NewFile>> {
-        let follow = request.follow_symlinks || self.config.follow_symlinks();
-        let mut files = request.files.clone();
-        for path in &request.paths {
-            // Absolute, since the stat cache knows files by their path.
-            let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
-            files.extend(walk(&path, follow)?.into_iter().map(NewFile::from));
-        }
-        check_names(&files)?;
-        if files.is_empty() && !request.allow_empty {
-            return Err(RepoError::user(
-                format!("there are no files to put for rank {}", request.rank),
-                "--allow-empty puts a shard without files, where a rank has none",
-            ));
-        }
-        Ok(files)
+fn shard_files(repo: &Repo, request: &ShardRequest) -> Result<Vec<NewFile>> {
+    let follow = request.follow_symlinks || repo.config.follow_symlinks();
+    let mut files = request.files.clone();
+    for path in &request.paths {
+        // Absolute, since the stat cache knows files by their path.
+        let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
+        files.extend(walk(&path, follow)?.into_iter().map(NewFile::from));
     }
+    check_names(&files)?;
+    if files.is_empty() && !request.allow_empty {
+        return Err(RepoError::user(
+            format!("there are no files to put for rank {}", request.rank),
+            "--allow-empty puts a shard without files, where a rank has none",
+        ));
+    }
+    Ok(files)
+}
 
-    fn put_files(
-        &self,
-        transaction: &WriteTransaction<'_>,
-        request: &ShardRequest,
-        files: &[NewFile],
-        parent: Option<Id>,
-        progress: &dyn Progress,
-    ) -> Result<Put> {
-        let commit = parent.map(|id| self.odb().commit(&id)).transpose()?;
-        self.need_room(files, commit.as_ref())?;
-        let old = commit.map_or(Ok(Files::new()), |c| self.odb().files(&c.tree))?;
-        let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
-        let mut ingest = Ingest {
-            odb: self.odb(),
-            sink: Sink::Pack(&mut pack),
-            policy: Policy { max_depth: self.config.max_depth(), allow_damaged: request.allow_damaged },
-            hints: &request.hints,
-            progress,
-            report: Report::default(),
-        };
-        progress.begin("storing", files.iter().map(NewFile::size).sum::<Result<_>>()?);
-        let (mut done, mut before) = (BTreeMap::new(), 0);
-        for file in files {
-            go_on(progress, STORING)?;
-            let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
-            let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
-            let added = after - before + file.stored_bytes();
-            let stored = Stored::new((&ingested, file.executable), added, report.total, report.tensors);
-            done.insert(file.rel.clone(), stored);
-            before = after;
-        }
-        progress.end();
-        drop(ingest);
+fn put_files(
+    repo: &Repo,
+    transaction: &WriteTransaction<'_>,
+    request: &ShardRequest,
+    files: &[NewFile],
+    parent: Option<Id>,
+    progress: &dyn Progress,
+) -> Result<Put> {
+    let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
+    need_room(repo, files, commit.as_ref())?;
+    let old = commit.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
+    let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
+    let mut ingest = Ingest {
+        odb: repo.odb(),
+        sink: Sink::Pack(&mut pack),
+        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged: request.allow_damaged },
+        hints: &request.hints,
+        progress,
+        report: Report::default(),
+    };
+    progress.begin("storing", files.iter().map(NewFile::size).sum::<Result<_>>()?);
+    let (mut done, mut before) = (BTreeMap::new(), 0);
+    for file in files {
         go_on(progress, STORING)?;
-        let pack = transaction.publish(pack)?;
-        Ok(Put { files: done, pack })
+        let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
+        let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
+        let added = after - before + file.stored_bytes();
+        let stored = Stored::new((&ingested, file.executable), added, report.total, report.tensors);
+        done.insert(file.rel.clone(), stored);
+        before = after;
     }
+    progress.end();
+    drop(ingest);
+    go_on(progress, STORING)?;
+    let pack = transaction.publish(pack)?;
+    Ok(Put { files: done, pack })
+}
 
-    /// Makes sure that the `join` that finishes the session has read this record, or is going to.
-    fn note_put(&self, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
-        loop {
-            let seen = Seen::read(self.storage(), keys)?;
-            match &seen.state.decided {
-                Some(d) if d.shards.get(request.rank as usize).is_some_and(|c| c == check) => return Ok(()),
-                Some(d) => return Err(too_late(request, d)),
-                None if seen.is_untouched() => return Ok(()),
-                None if seen.swap(self.storage(), keys, seen.renewed())?.is_some() => return Ok(()),
-                None => {}
-            }
+/// Makes sure that the `join` that finishes the session has read this record, or is going to.
+fn note_put(repo: &Repo, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
+    loop {
+        let seen = Seen::read(repo.storage(), keys)?;
+        match &seen.state.decided {
+            Some(d) if d.shards.get(request.rank as usize).is_some_and(|c| c == check) => return Ok(()),
+            Some(d) => return Err(too_late(request, d)),
+            None if seen.is_untouched() => return Ok(()),
+            None if seen.swap(repo.storage(), keys, seen.renewed())?.is_some() => return Ok(()),
+            None => {}
         }
     }
 }

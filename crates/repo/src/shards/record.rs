@@ -1,9 +1,13 @@
 //! The record of a rank: its files and what storing them took.
 
-use crate::{contents::Stored, shards::Keys};
+use crate::{
+    commit::Stored,
+    sealed::{open, seal},
+    shards::Keys,
+};
 use mdl_objects::Id;
 use mdl_store::{RepoError, Result, storage::Storage};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const HEADER: &str = "mdl shard 1";
@@ -56,30 +60,4 @@ impl Record {
 pub(super) fn check(bytes: &[u8]) -> String {
     let hash = blake3::hash(bytes).to_hex();
     hash.as_str().get(..32).unwrap_or_default().to_owned()
-}
-
-/// A header line, a line of JSON, and the checksum of both.
-pub(crate) fn seal(header: &str, value: &impl Serialize) -> Result<Vec<u8>> {
-    let json = serde_json::to_string(value).map_err(|e| RepoError::io("cannot write down a shard")(e.into()))?;
-    let body = format!("{header}\n{json}\n");
-    let sum = blake3::hash(body.as_bytes()).to_hex();
-    Ok(format!("{body}{sum}\n").into_bytes())
-}
-
-/// What `seal` has written.
-pub(crate) fn open<T: DeserializeOwned>(header: &str, key: &str, bytes: &[u8]) -> Result<T> {
-    let bad = |why: &str| RepoError::corrupt(key, why);
-    let text = std::str::from_utf8(bytes).map_err(|_| bad("not text"))?;
-    let (first, rest) = text.split_once('\n').ok_or_else(|| bad("cut off"))?;
-    if first != header && first.starts_with("mdl ") {
-        return Err(RepoError::user(
-            format!("{key} is not of a format this program reads"),
-            "it was made by another mdl: use the same one on every host",
-        ));
-    }
-    let (json, sum) = rest.trim_end().split_once('\n').ok_or_else(|| bad("cut off"))?;
-    if blake3::hash(format!("{first}\n{json}\n").as_bytes()).to_hex().as_str() != sum {
-        return Err(bad("its checksum is wrong; delete it, and let the rank put again"));
-    }
-    serde_json::from_str(json).map_err(|e| bad(&format!("it makes no sense: {e}")))
 }

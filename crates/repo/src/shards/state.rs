@@ -1,8 +1,8 @@
 //! The state of a session, its one deciding key: still collecting, or which commit it became.
 
-use crate::shards::{
-    Keys,
-    record::{open, seal},
+use crate::{
+    sealed::{open, seal},
+    shards::Keys,
 };
 use mdl_objects::Id;
 use mdl_store::{

@@ -12,6 +12,12 @@ mod select;
 mod standalone;
 mod update_refs;
 
+pub use marks::receive_pruned;
+pub use receive_pack::{receive_pack, take_in_pushed};
+pub use select::{haves, offer};
+pub use standalone::offer_whole;
+pub use update_refs::{connected, held_of, receive_refs};
+
 pub use bundle::{Bundle, Piece};
 pub use filter::Only;
 pub use missing::Needed;

@@ -1,7 +1,7 @@
 //! A transfer plan: the objects that one side offers, and where in its packs their encoded bytes are. Specified in
 //! docs/protocol.md, "Plans".
 
-use crate::retention::PrunedMark;
+use crate::pruned::PrunedMark;
 use mdl_objects::Id;
 use mdl_store::{
     RepoError, Result,

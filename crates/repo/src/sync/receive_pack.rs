@@ -7,8 +7,10 @@
 
 use crate::{
     checkout::check_path,
-    compact::encode_anew,
-    fsck::{intact, sound},
+    maintenance::{
+        compact::encode_anew,
+        fsck::{intact, sound},
+    },
     repo::Repo,
     sync::quarantine::{Overlay, PendingPack},
 };
@@ -61,155 +63,153 @@ struct Fresh {
     records: Vec<Record>,
 }
 
-impl Repo {
-    /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
-    /// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
-    /// decode to any number.
-    ///
-    /// # Errors
-    /// As `receive_pack`; `UnsafePath`; more bytes.
-    pub fn take_in_pushed(&self, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
-        self.take(arrived, Some(most), progress)
-    }
+/// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
+/// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
+/// decode to any number.
+///
+/// # Errors
+/// As `receive_pack`; `UnsafePath`; more bytes.
+pub fn take_in_pushed(repo: &Repo, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
+    take(repo, arrived, Some(most), progress)
+}
 
-    /// Checks received packs and stores what is new in them. The files are gone afterwards; after an error they are as
-    /// they were, or stored.
-    ///
-    /// # Errors
-    /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
-    /// here: then nothing was stored. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
-    pub fn receive_pack(&self, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
-        self.take(arrived, None, progress)
-    }
+/// Checks received packs and stores what is new in them. The files are gone afterwards; after an error they are as
+/// they were, or stored.
+///
+/// # Errors
+/// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
+/// here: then nothing was stored. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
+pub fn receive_pack(repo: &Repo, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
+    take(repo, arrived, None, progress)
+}
 
-    /// `pushed`: set for a client's push, with the most bytes that it may decode to.
-    fn take(&self, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
-        // What is relied on as a base must not be collected meanwhile.
-        let transaction = WriteTransaction::begin(self)?;
-        let fresh = self.fresh(arrived)?;
-        let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
-        let logical = lengths.fold(0, u64::saturating_add);
-        if let Some(most) = pushed.filter(|most| logical > *most) {
-            let message = format!("what came would be {logical} bytes decoded, more than {most}");
-            return Err(RepoError::user(message, "send fewer objects at once"));
-        }
-        let records = fresh.iter().flat_map(|f| &f.records);
-        transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
-        let fresh = in_order(settle_depths(self.odb(), fresh)?)?;
-        let checked = self.check(&fresh, pushed.is_some(), progress)?;
-        go_on(progress, WHAT)?;
-        let mut out = TakenIn::default();
-        self.stand_in(&transaction, &checked, &fresh, progress)?;
-        for f in &fresh {
-            if f.records.is_empty() {
-                let _ = fs::remove_file(&f.path);
-                continue;
-            }
-            transaction.adopt(&f.path, &f.records, f.payload_end)?;
-            out.packs += 1;
-            out.objects += f.records.len() as u64;
-            out.bytes += f.records.iter().map(|r| r.len).sum::<u64>();
-        }
-        Ok(out)
+/// `pushed`: set for a client's push, with the most bytes that it may decode to.
+fn take(repo: &Repo, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
+    // What is relied on as a base must not be collected meanwhile.
+    let transaction = WriteTransaction::begin(repo)?;
+    let fresh = fresh(repo, arrived)?;
+    let lengths = fresh.iter().flat_map(|f| &f.records).map(|r| r.logical);
+    let logical = lengths.fold(0, u64::saturating_add);
+    if let Some(most) = pushed.filter(|most| logical > *most) {
+        let message = format!("what came would be {logical} bytes decoded, more than {most}");
+        return Err(RepoError::user(message, "send fewer objects at once"));
     }
-
-    /// Reads the footers; leaves out what is here already.
-    fn fresh(&self, arrived: &[Arrived]) -> Result<Vec<Fresh>> {
-        let mut seen = HashSet::new();
-        let mut out = Vec::new();
-        for a in arrived {
-            let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
-            let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
-            let overlay = Overlay::new(self.shared_storage(), [(a.id, guest)].into_iter());
-            let pack = Pack::open(&overlay, a.id)?;
-            let bad = |why| RepoError::corrupt(format!("pack {}, as it arrived,", a.id), why);
-            if !pack.has_magic(&overlay)? {
-                return Err(bad(NO_MAGIC));
-            }
-            if pack.has_overlaps() {
-                return Err(bad("its payloads overlap"));
-            }
-            let mut records = Vec::new();
-            for r in pack.records() {
-                if seen.insert(r.id) && !self.odb().contains(&r.id)? {
-                    records.push(r.clone());
-                }
-            }
-            out.push(Fresh { path: a.path.clone(), payload_end: pack.payload_end(), records });
+    let records = fresh.iter().flat_map(|f| &f.records);
+    transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
+    let fresh = in_order(settle_depths(repo.odb(), fresh)?)?;
+    let checked = check(repo, &fresh, pushed.is_some(), progress)?;
+    go_on(progress, WHAT)?;
+    let mut out = TakenIn::default();
+    stand_in(repo, &transaction, &checked, &fresh, progress)?;
+    for f in &fresh {
+        if f.records.is_empty() {
+            let _ = fs::remove_file(&f.path);
+            continue;
         }
-        Ok(out)
+        transaction.adopt(&f.path, &f.records, f.payload_end)?;
+        out.packs += 1;
+        out.objects += f.records.len() as u64;
+        out.bytes += f.records.iter().map(|r| r.len).sum::<u64>();
     }
+    Ok(out)
+}
 
-    /// Checks the stored bytes of everything new, then what they decode to.
-    /// Returns all objects, those that arrived among them.
-    fn check(&self, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<Odb> {
-        let mut guests = Vec::new();
-        for f in fresh.iter().filter(|f| !f.records.is_empty()) {
-            let (id, tail) = encode_tail(&f.records, f.payload_end);
-            guests.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
+/// Reads the footers; leaves out what is here already.
+fn fresh(repo: &Repo, arrived: &[Arrived]) -> Result<Vec<Fresh>> {
+    let mut seen = HashSet::new();
+    let mut out = Vec::new();
+    for a in arrived {
+        let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
+        let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
+        let overlay = Overlay::new(repo.shared_storage(), [(a.id, guest)].into_iter());
+        let pack = Pack::open(&overlay, a.id)?;
+        let bad = |why| RepoError::corrupt(format!("pack {}, as it arrived,", a.id), why);
+        if !pack.has_magic(&overlay)? {
+            return Err(bad(NO_MAGIC));
         }
-        let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
-        let overlay: Arc<Overlay> = Arc::new(Overlay::new(self.shared_storage(), guests.into_iter()));
-        let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-        packs.extend(self.packs_below(fresh)?);
-        let catalog = Catalog::of(self.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
-        let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
-        let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
-        progress.begin("checking what arrived", bytes);
-        let torn = intact(&catalog, &*overlay, new.clone(), progress);
-        progress.end();
-        go_on(progress, WHAT)?;
-        refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
-        let all = catalog.with_chains(&new);
-        let logical = all.iter().map(|s| catalog.record(*s).logical).fold(0, u64::saturating_add);
-        progress.begin("decoding what arrived", logical);
-        let odb = Odb::new(overlay, self.odb().shared_engine(), None);
-        let wrong = sound(&catalog, &odb, all, progress);
-        progress.end();
-        go_on(progress, WHAT)?;
-        refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
-        if pushed {
-            refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s)))?;
+        if pack.has_overlaps() {
+            return Err(bad("its payloads overlap"));
         }
-        Ok(odb)
-    }
-
-    /// Stores tensors without a base whose copies here cannot be read, and that arrived deeper in a chain than those
-    /// are: deltas here on them state a depth no greater than that.
-    fn stand_in(
-        &self,
-        transaction: &WriteTransaction<'_>,
-        all: &Odb,
-        fresh: &[Fresh],
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        // They stand on nothing.
-        let mut pack = transaction.pack([])?;
-        let arrived = fresh.iter().flat_map(|f| &f.records);
-        for record in arrived.filter(|r| r.kind == Kind::Tensor && r.depth > 0) {
-            if self.odb().has_unreadable_copy(&record.id)? {
-                encode_anew(all, record.id, None, &mut pack, progress)?;
+        let mut records = Vec::new();
+        for r in pack.records() {
+            if seen.insert(r.id) && !repo.odb().contains(&r.id)? {
+                records.push(r.clone());
             }
         }
-        transaction.publish(pack).map(drop)
+        out.push(Fresh { path: a.path.clone(), payload_end: pack.payload_end(), records });
     }
+    Ok(out)
+}
 
-    /// Packs with the delta bases of new tensors, and those bases.
-    fn packs_below(&self, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
-        let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
-        let records = fresh.iter().flat_map(|f| &f.records);
-        let mut stack: Vec<Id> = records.flat_map(Record::relatives).filter(|id| !new.contains(id)).collect();
-        let mut seen = HashSet::new();
-        let mut packs: HashMap<PackId, Arc<Pack>> = HashMap::new();
-        while let Some(id) = stack.pop() {
-            if seen.insert(id) {
-                let at = self.odb().find(&id, Kind::Tensor)?;
-                stack.extend(at.record.relatives());
-                packs.insert(at.pack.id, at.pack);
-            }
-        }
-        Ok(packs.into_values().collect())
+/// Checks the stored bytes of everything new, then what they decode to.
+/// Returns all objects, those that arrived among them.
+fn check(repo: &Repo, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<Odb> {
+    let mut guests = Vec::new();
+    for f in fresh.iter().filter(|f| !f.records.is_empty()) {
+        let (id, tail) = encode_tail(&f.records, f.payload_end);
+        guests.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
     }
+    let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
+    let overlay: Arc<Overlay> = Arc::new(Overlay::new(repo.shared_storage(), guests.into_iter()));
+    let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+    packs.extend(packs_below(repo, fresh)?);
+    let catalog = Catalog::of(repo.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
+    let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
+    let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
+    progress.begin("checking what arrived", bytes);
+    let torn = intact(&catalog, &*overlay, new.clone(), progress);
+    progress.end();
+    go_on(progress, WHAT)?;
+    refuse(torn.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+    let all = catalog.with_chains(&new);
+    let logical = all.iter().map(|s| catalog.record(*s).logical).fold(0, u64::saturating_add);
+    progress.begin("decoding what arrived", logical);
+    let odb = Odb::new(overlay, repo.odb().shared_engine(), None);
+    let wrong = sound(&catalog, &odb, all, progress);
+    progress.end();
+    go_on(progress, WHAT)?;
+    refuse(wrong.first().map(|b| (catalog.record(b.slot), &b.reason)))?;
+    if pushed {
+        refuse_unsafe(&odb, new.iter().map(|s| catalog.record(*s)))?;
+    }
+    Ok(odb)
+}
+
+/// Stores tensors without a base whose copies here cannot be read, and that arrived deeper in a chain than those
+/// are: deltas here on them state a depth no greater than that.
+fn stand_in(
+    repo: &Repo,
+    transaction: &WriteTransaction<'_>,
+    all: &Odb,
+    fresh: &[Fresh],
+    progress: &dyn Progress,
+) -> Result<()> {
+    // They stand on nothing.
+    let mut pack = transaction.pack([])?;
+    let arrived = fresh.iter().flat_map(|f| &f.records);
+    for record in arrived.filter(|r| r.kind == Kind::Tensor && r.depth > 0) {
+        if repo.odb().has_unreadable_copy(&record.id)? {
+            encode_anew(all, record.id, None, &mut pack, progress)?;
+        }
+    }
+    transaction.publish(pack).map(drop)
+}
+
+/// Packs with the delta bases of new tensors, and those bases.
+fn packs_below(repo: &Repo, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
+    let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
+    let records = fresh.iter().flat_map(|f| &f.records);
+    let mut stack: Vec<Id> = records.flat_map(Record::relatives).filter(|id| !new.contains(id)).collect();
+    let mut seen = HashSet::new();
+    let mut packs: HashMap<PackId, Arc<Pack>> = HashMap::new();
+    while let Some(id) = stack.pop() {
+        if seen.insert(id) {
+            let at = repo.odb().find(&id, Kind::Tensor)?;
+            stack.extend(at.record.relatives());
+            packs.insert(at.pack.id, at.pack);
+        }
+    }
+    Ok(packs.into_values().collect())
 }
 
 fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {

@@ -1,8 +1,9 @@
 //! Negotiation: selects the objects of the wanted versions that the other side does not have.
 
 use crate::{
+    history::{history, revision::peel},
+    pruned::{PrunedMark, lacks_contents, pruned},
     repo::Repo,
-    retention::PrunedMark,
     sync::{
         filter::Only,
         plan::{Offer, Plan},
@@ -37,99 +38,97 @@ pub struct Want {
     pub only: Option<Only>,
 }
 
-impl Repo {
-    /// The objects asked for, except those of versions that the other side has, and all their delta bases.
-    ///
-    /// # Errors
-    /// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
-    pub fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        let offered = self.odb().retry_on_repack(|| self.offer_once(want, progress));
-        offered.map_err(|e| self.elsewhere(e))
-    }
+/// The objects asked for, except those of versions that the other side has, and all their delta bases.
+///
+/// # Errors
+/// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
+pub fn offer(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+    let offered = repo.odb().retry_on_repack(|| offer_once(repo, want, progress));
+    offered.map_err(|e| elsewhere(repo, e))
+}
 
-    /// Adds to the error where a partial repository says a missing object is. It has all its commits: one that it lacks
-    /// is none of its. Where a promisor fetches what is missing, the error is the promisor's.
-    fn elsewhere(&self, error: RepoError) -> RepoError {
-        let mut remotes = self.config().remotes().into_values();
-        let source = remotes.find(|r| r.partial && !self.odb().has_promisor());
-        match (&error, source) {
-            (RepoError::NotFound { what, .. }, Some(source)) if *what != Missing::Commit && !what.is_stored() => {
-                RepoError::user(
-                    format!(
-                        "the repository that was asked is a partial clone of {} and lacks what is wanted: {error}",
-                        source.url
-                    ),
-                    format!("clone from {}, which has everything", source.url),
-                )
-            }
-            _ => error,
+/// Adds to the error where a partial repository says a missing object is. It has all its commits: one that it lacks
+/// is none of its. Where a promisor fetches what is missing, the error is the promisor's.
+fn elsewhere(repo: &Repo, error: RepoError) -> RepoError {
+    let mut remotes = repo.config().remotes().into_values();
+    let source = remotes.find(|r| r.partial && !repo.odb().has_promisor());
+    match (&error, source) {
+        (RepoError::NotFound { what, .. }, Some(source)) if *what != Missing::Commit && !what.is_stored() => {
+            RepoError::user(
+                format!(
+                    "the repository that was asked is a partial clone of {} and lacks what is wanted: {error}",
+                    source.url
+                ),
+                format!("clone from {}, which has everything", source.url),
+            )
         }
+        _ => error,
     }
+}
 
-    fn offer_once(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        let mut names = Names {
-            repo: self,
-            want,
-            progress,
-            seen: HashSet::new(),
-            walked: HashSet::new(),
-            named: Vec::new(),
-            pruned: Vec::new(),
-        };
-        names.versions()?;
-        for id in &want.objects {
-            names.name(*id);
-        }
-        let Names { seen, named, pruned, .. } = names;
-        let mut offers = Offers::default();
-        self.odb().prefetch(named.iter().copied())?;
-        for id in &named {
-            go_on(progress, WHAT)?;
-            offers.add(self.odb().need(id, Missing::Object)?, true);
-        }
-        // Whatever a tensor is a difference to, down to the chain roots: the receiver knows where to stop.
-        let mut stack: Vec<Id> = offers.relatives();
-        let mut below = HashSet::new();
-        while let Some(id) = stack.pop() {
-            if seen.contains(&id) || !below.insert(id) {
-                continue;
-            }
-            go_on(progress, WHAT)?;
-            let at = self.odb().find(&id, Kind::Tensor)?;
-            stack.extend(at.record.relatives());
-            offers.add(at, false);
-        }
-        Ok(offers.plan(pruned))
+fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+    let mut names = Names {
+        repo,
+        want,
+        progress,
+        seen: HashSet::new(),
+        walked: HashSet::new(),
+        named: Vec::new(),
+        pruned: Vec::new(),
+    };
+    names.versions()?;
+    for id in &want.objects {
+        names.name(*id);
     }
+    let Names { seen, named, pruned, .. } = names;
+    let mut offers = Offers::default();
+    repo.odb().prefetch(named.iter().copied())?;
+    for id in &named {
+        go_on(progress, WHAT)?;
+        offers.add(repo.odb().need(id, Missing::Object)?, true);
+    }
+    // Whatever a tensor is a difference to, down to the chain roots: the receiver knows where to stop.
+    let mut stack: Vec<Id> = offers.relatives();
+    let mut below = HashSet::new();
+    while let Some(id) = stack.pop() {
+        if seen.contains(&id) || !below.insert(id) {
+            continue;
+        }
+        go_on(progress, WHAT)?;
+        let at = repo.odb().find(&id, Kind::Tensor)?;
+        stack.extend(at.record.relatives());
+        offers.add(at, false);
+    }
+    Ok(offers.plan(pruned))
+}
 
-    /// Commits that both sides have, to be told to the other side: tips, and their ancestors at growing distances.
-    ///
-    /// # Errors
-    /// Damaged refs; absent or damaged commits; an I/O error.
-    pub fn haves(&self, limit: usize) -> Result<Vec<Id>> {
-        let mut out = Vec::new();
-        let mut seen = HashSet::new();
-        for (_, id) in self.refs().list("refs/")? {
-            // Policies are refs too, of blobs.
-            let Ok(mut at) = self.peel(&id) else { continue };
-            let (mut step, mut next) = (0u64, 0u64);
-            loop {
-                if step == next {
-                    if out.len() >= limit || !seen.insert(at) {
-                        break;
-                    }
-                    out.push(at);
-                    next = next * 2 + 1;
+/// Commits that both sides have, to be told to the other side: tips, and their ancestors at growing distances.
+///
+/// # Errors
+/// Damaged refs; absent or damaged commits; an I/O error.
+pub fn haves(repo: &Repo, limit: usize) -> Result<Vec<Id>> {
+    let mut out = Vec::new();
+    let mut seen = HashSet::new();
+    for (_, id) in repo.refs().list("refs/")? {
+        // Policies are refs too, of blobs.
+        let Ok(mut at) = peel(repo, &id) else { continue };
+        let (mut step, mut next) = (0u64, 0u64);
+        loop {
+            if step == next {
+                if out.len() >= limit || !seen.insert(at) {
+                    break;
                 }
-                step += 1;
-                match self.odb().commit(&at)?.parents.first() {
-                    Some(parent) => at = *parent,
-                    None => break,
-                }
+                out.push(at);
+                next = next * 2 + 1;
+            }
+            step += 1;
+            match repo.odb().commit(&at)?.parents.first() {
+                Some(parent) => at = *parent,
+                None => break,
             }
         }
-        Ok(out)
     }
+    Ok(out)
 }
 
 /// Collects what versions name.
@@ -160,20 +159,20 @@ impl Names<'_> {
             if odb.need(tip, Missing::Commit)?.record.kind == Kind::Tag {
                 self.name(*tip);
             }
-            tips.push(repo.peel(tip)?);
+            tips.push(peel(repo, tip)?);
         }
         let known = self.known(&tips)?;
         let fresh = self.fresh(tips, &known)?;
         self.border(&fresh, &known)?;
         self.named.retain(|id| want.tips.contains(id));
-        let (pruned, mut wanted) = (repo.pruned()?, Vec::new());
+        let (pruned, mut wanted) = (pruned(repo)?, Vec::new());
         for (id, (commit, generation)) in fresh {
             go_on(self.progress, WHAT)?;
             self.name(id);
             if want.depth.is_some_and(|depth| generation >= depth) {
                 continue;
             }
-            match (pruned.get(&id), repo.lacks_contents(&id)?) {
+            match (pruned.get(&id), lacks_contents(repo, &id)?) {
                 (Some(mark), true) => self.pruned.push((id, mark.clone())),
                 _ => wanted.push(commit),
             }
@@ -212,7 +211,7 @@ impl Names<'_> {
         if tips.iter().all(|t| known.contains(t)) {
             return Ok(known);
         }
-        for step in self.repo.history(&starts)? {
+        for step in history(self.repo, &starts)? {
             go_on(self.progress, WHAT)?;
             known.insert(step?.id);
         }

@@ -1,6 +1,12 @@
 //! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
-use crate::repo::Repo;
+use crate::{
+    branches::move_ref,
+    history::{history, reaches, revision::peel},
+    pruned::{lacks_contents, pruned},
+    repo::Repo,
+    sync::marks::unmark,
+};
 use mdl_objects::{Id, Kind, Mode, Signature};
 use mdl_store::{
     Progress, RepoError, Result,
@@ -26,154 +32,152 @@ pub struct RefMove {
     pub force: bool,
 }
 
-impl Repo {
-    /// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
-    ///
-    /// `partial`: contents may be absent, commits may not.
-    ///
-    /// # Errors
-    /// The first object that is missing; damaged objects; an I/O error; `Stopped`.
-    pub fn connected(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
-        self.connect(tips, partial, progress).map(drop)
-    }
+/// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
+///
+/// `partial`: contents may be absent, commits may not.
+///
+/// # Errors
+/// The first object that is missing; damaged objects; an I/O error; `Stopped`.
+pub fn connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
+    connect(repo, tips, partial, progress).map(drop)
+}
 
-    /// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here
-    /// all the same.
-    fn connect(&self, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
-        let mut whole = Vec::new();
-        let held = self.held()?;
-        let pruned = self.pruned()?;
-        let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
-        let mut stack = Vec::new();
-        for tip in tips {
-            stack.push(self.peel(tip)?);
+/// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here
+/// all the same.
+fn connect(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
+    let mut whole = Vec::new();
+    let held = held_commits(repo)?;
+    let pruned = pruned(repo)?;
+    let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
+    let mut stack = Vec::new();
+    for tip in tips {
+        stack.push(peel(repo, tip)?);
+    }
+    while let Some(id) = stack.pop() {
+        if held.contains(&id) || !seen.insert(id) {
+            continue;
         }
-        while let Some(id) = stack.pop() {
-            if held.contains(&id) || !seen.insert(id) {
+        go_on(progress, WHAT)?;
+        repo.odb().find(&id, Kind::Commit)?;
+        let commit = repo.odb().commit(&id)?;
+        stack.extend_from_slice(&commit.parents);
+        if pruned.get(&id).is_some() {
+            if lacks_contents(repo, &id)? {
                 continue;
             }
-            go_on(progress, WHAT)?;
-            self.odb().find(&id, Kind::Commit)?;
-            let commit = self.odb().commit(&id)?;
-            stack.extend_from_slice(&commit.parents);
-            if pruned.get(&id).is_some() {
-                if self.lacks_contents(&id)? {
-                    continue;
-                }
-                whole.push(id);
-            }
-            if partial {
-                continue;
-            }
-            for blob in commit.report.iter().chain(&commit.side) {
-                self.odb().find(blob, Kind::Blob)?;
-            }
-            self.tree_is_here(commit.tree, &mut walked)?;
+            whole.push(id);
         }
-        Ok(whole)
-    }
-
-    /// Commits that refs reach.
-    pub(super) fn held(&self) -> Result<HashSet<Id>> {
-        let mut starts = Vec::new();
-        for (_, id) in self.refs().list("refs/")? {
-            // A policy's text is no commit.
-            starts.extend(self.peel(&id).ok());
+        if partial {
+            continue;
         }
-        self.history(&starts)?.map(|step| step.map(|s| s.id)).collect()
+        for blob in commit.report.iter().chain(&commit.side) {
+            repo.odb().find(blob, Kind::Blob)?;
+        }
+        tree_is_here(repo, commit.tree, &mut walked)?;
     }
+    Ok(whole)
+}
 
-    /// Which of these commits refs reach: all that they need is here, but for what was pruned.
-    ///
-    /// # Errors
-    /// Damaged refs; absent or damaged commits; an I/O error.
-    pub fn held_of(&self, commits: &[Id]) -> Result<HashSet<Id>> {
-        self.odb().refresh();
-        let held = self.held()?;
-        Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
+/// Commits that refs reach.
+pub(super) fn held_commits(repo: &Repo) -> Result<HashSet<Id>> {
+    let mut starts = Vec::new();
+    for (_, id) in repo.refs().list("refs/")? {
+        // A policy's text is no commit.
+        starts.extend(peel(repo, &id).ok());
     }
+    history(repo, &starts)?.map(|step| step.map(|s| s.id)).collect()
+}
 
-    fn tree_is_here(&self, root: Id, walked: &mut HashSet<Id>) -> Result<()> {
-        let mut stack = vec![root];
-        while let Some(id) = stack.pop() {
-            if !walked.insert(id) {
-                continue;
-            }
-            for e in self.odb().tree(&id)?.entries {
-                match e.mode {
-                    Mode::Tree => stack.push(e.id),
-                    Mode::Blob if walked.insert(e.id) => drop(self.odb().find(&e.id, Kind::Blob)?),
-                    Mode::Manifest if walked.insert(e.id) => self.file_is_here(&e.id, walked)?,
-                    _ => {}
-                }
+/// Which of these commits refs reach: all that they need is here, but for what was pruned.
+///
+/// # Errors
+/// Damaged refs; absent or damaged commits; an I/O error.
+pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
+    repo.odb().refresh();
+    let held = held_commits(repo)?;
+    Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
+}
+
+fn tree_is_here(repo: &Repo, root: Id, walked: &mut HashSet<Id>) -> Result<()> {
+    let mut stack = vec![root];
+    while let Some(id) = stack.pop() {
+        if !walked.insert(id) {
+            continue;
+        }
+        for e in repo.odb().tree(&id)?.entries {
+            match e.mode {
+                Mode::Tree => stack.push(e.id),
+                Mode::Blob if walked.insert(e.id) => drop(repo.odb().find(&e.id, Kind::Blob)?),
+                Mode::Manifest if walked.insert(e.id) => file_is_here(repo, &e.id, walked)?,
+                _ => {}
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn file_is_here(&self, id: &Id, walked: &mut HashSet<Id>) -> Result<()> {
-        let manifest = self.odb().manifest(id)?;
-        let blobs = manifest.skeleton.iter().map(|c| (c.id, Kind::Blob));
-        for (id, kind) in blobs.chain(manifest.tensors.iter().map(|t| (t.id, Kind::Tensor))) {
-            if walked.insert(id) {
-                self.odb().find(&id, kind)?;
-            }
+fn file_is_here(repo: &Repo, id: &Id, walked: &mut HashSet<Id>) -> Result<()> {
+    let manifest = repo.odb().manifest(id)?;
+    let blobs = manifest.skeleton.iter().map(|c| (c.id, Kind::Blob));
+    for (id, kind) in blobs.chain(manifest.tensors.iter().map(|t| (t.id, Kind::Tensor))) {
+        if walked.insert(id) {
+            repo.odb().find(&id, kind)?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Moves refs, one after the other, to what has arrived. Returns what became of each.
-    ///
-    /// # Errors
-    /// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands
-    /// elsewhere; a move that is not forward and not forced; a bad name; an I/O error.
-    pub fn receive_refs(
-        &self,
-        moves: &[RefMove],
-        partial: bool,
-        who: Option<&Signature>,
-        message: &str,
-        progress: &dyn Progress,
-    ) -> Result<Vec<Result<()>>> {
-        // One time of keeping collectors out for the look and the moves.
-        let held = self.write_lock()?;
-        self.odb().refresh();
-        let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
-        self.pin(&held, tips.iter().copied())?;
-        let whole = self.connect(&tips, partial, progress)?;
-        self.unmark(&held, &whole)?;
-        Ok(moves.iter().map(|m| self.receive_ref(&held, m, who, message)).collect())
-    }
+/// Moves refs, one after the other, to what has arrived. Returns what became of each.
+///
+/// # Errors
+/// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands
+/// elsewhere; a move that is not forward and not forced; a bad name; an I/O error.
+pub fn receive_refs(
+    repo: &Repo,
+    moves: &[RefMove],
+    partial: bool,
+    who: Option<&Signature>,
+    message: &str,
+    progress: &dyn Progress,
+) -> Result<Vec<Result<()>>> {
+    // One time of keeping collectors out for the look and the moves.
+    let held = repo.write_lock()?;
+    repo.odb().refresh();
+    let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
+    repo.pin(&held, tips.iter().copied())?;
+    let whole = connect(repo, &tips, partial, progress)?;
+    unmark(repo, &held, &whole)?;
+    Ok(moves.iter().map(|m| receive_ref(repo, &held, m, who, message)).collect())
+}
 
-    fn receive_ref(&self, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
-        let name = RefName::parse(&m.name)?;
-        let found = self.refs().get(&name)?;
-        if found == m.new {
-            // A lost answer, asked for again; or another client pushed the same.
-            return Ok(());
-        }
-        if found != m.expected {
-            return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
-        }
-        if let (Some(old), Some(new), false) = (found, m.new, m.force) {
-            self.refuse_loss(&m.name, &old, &new)?;
-        }
-        if name.starts_with(REMOTES) {
-            let who = self.config().moved_by(who);
-            return self.refs().update(held, &name, m.expected, m.new, &who, message);
-        }
-        self.move_ref(&m.name, m.expected, m.new, who.cloned(), message)
+fn receive_ref(repo: &Repo, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
+    let name = RefName::parse(&m.name)?;
+    let found = repo.refs().get(&name)?;
+    if found == m.new {
+        // A lost answer, asked for again; or another client pushed the same.
+        return Ok(());
     }
+    if found != m.expected {
+        return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
+    }
+    if let (Some(old), Some(new), false) = (found, m.new, m.force) {
+        refuse_loss(repo, &m.name, &old, &new)?;
+    }
+    if name.starts_with(REMOTES) {
+        let who = repo.config().moved_by(who);
+        return repo.refs().update(held, &name, m.expected, m.new, &who, message);
+    }
+    move_ref(repo, &m.name, m.expected, m.new, who.cloned(), message)
+}
 
-    fn refuse_loss(&self, name: &str, old: &Id, new: &Id) -> Result<()> {
-        if name.starts_with(TAGS) {
-            let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
-            return Err(RepoError::user(message, "tags do not move unless forced"));
-        }
-        if self.reaches(new, old)? {
-            return Ok(());
-        }
-        let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
-        Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
+fn refuse_loss(repo: &Repo, name: &str, old: &Id, new: &Id) -> Result<()> {
+    if name.starts_with(TAGS) {
+        let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
+        return Err(RepoError::user(message, "tags do not move unless forced"));
     }
+    if reaches(repo, new, old)? {
+        return Ok(());
+    }
+    let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
+    Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
 }

@@ -11,7 +11,7 @@ fn some(n: u8) -> Digests {
 fn file(p: &Place, text: &str) -> Id {
     p.write("f", text.as_bytes());
     let id = p.commit(text).id;
-    p.repo.files(&id).expect("files")["f"].id
+    mdl_repo::files(&p.repo, &id).expect("files")["f"].id
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn given() -> (Place, Vec<f32>, Manifest) {
     let values = Noise(3).weights(SHAPE.iter().product::<u64>() as usize);
     p.write("m.safetensors", &shaped(&[("w", &SHAPE, &values), ("none", &[0, 3], &[]), ("one", &[], &[2.5])]));
     let id = p.commit("a").id;
-    let entry = p.repo.files(&id).expect("files")["m.safetensors"].clone();
+    let entry = mdl_repo::files(&p.repo, &id).expect("files")["m.safetensors"].clone();
     let manifest = p.repo.odb().manifest(&entry.id).expect("manifest");
     (p, values, manifest)
 }

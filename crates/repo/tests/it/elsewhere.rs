@@ -21,7 +21,7 @@ fn moved(p: &Place, text: &str) -> mdl_objects::Id {
     std::fs::write(dir.path().join("a.txt"), text).expect("written");
     let request =
         CommitRequest { source: Some(dir.path().to_owned()), message: text.to_owned(), ..CommitRequest::default() };
-    other(p).commit(&request, &Silent).expect("committed").id
+    mdl_repo::commit(&other(p), &request, &Silent).expect("committed").id
 }
 
 #[test]
@@ -31,8 +31,8 @@ fn a_commit_on_top_of_what_nobody_here_has_seen_is_refused() {
     let first = p.commit("first").id;
     let second = moved(&p, "second");
     // The files are still the first version's, and unchanged.
-    assert_eq!(p.repo.work_tree_base().expect("known"), Some(first));
-    assert_eq!(p.repo.status(&Silent).expect("status"), []);
+    assert_eq!(mdl_repo::work_tree_base(&p.repo).expect("known"), Some(first));
+    assert_eq!(mdl_repo::status(&p.repo, &Silent).expect("status"), []);
     p.write("b.txt", b"mine");
     let error = p.try_commit("mine").expect_err("main has moved");
     assert!(
@@ -43,9 +43,9 @@ fn a_commit_on_top_of_what_nobody_here_has_seen_is_refused() {
     assert_eq!(p.repo.refs().head_commit().expect("head"), Some(second));
     // Taking theirs needs no force: what is changed here is not in the way.
     let options = CheckoutOptions::default();
-    p.repo.checkout(&second, &main_branch(), &options, &Silent).expect("theirs");
+    mdl_repo::checkout(&p.repo, &second, &main_branch(), &options, &Silent).expect("theirs");
     assert_eq!(std::fs::read(p.path().join("a.txt")).expect("read"), b"second");
-    let changes = p.repo.status(&Silent).expect("status");
+    let changes = mdl_repo::status(&p.repo, &Silent).expect("status");
     assert_eq!(changes, [("b.txt".to_owned(), Change::Added)]);
     p.commit("mine, on top of theirs");
 }
@@ -57,8 +57,8 @@ fn whoever_says_so_goes_on_with_the_files_that_are_here() {
     p.commit("first");
     let second = moved(&p, "second");
     p.try_commit("unasked").expect_err("main has moved");
-    p.repo.reset(&second, false, &Silent).expect("they are meant to be on top");
-    let changes = p.repo.status(&Silent).expect("status");
+    mdl_repo::reset(&p.repo, &second, false, &Silent).expect("they are meant to be on top");
+    let changes = mdl_repo::status(&p.repo, &Silent).expect("status");
     assert_eq!(changes, [("a.txt".to_owned(), Change::Modified)]);
     assert_eq!(p.commit("put back").parent, Some(second));
 }
@@ -77,15 +77,15 @@ fn what_this_user_moves_by_any_verb_is_seen() {
         message: "of a run".to_owned(),
         ..CommitRequest::default()
     };
-    p.repo.commit(&of_a_run(None), &Silent).expect("to main");
-    p.repo.commit(&of_a_run(Some("run")), &Silent).expect_err("nothing to commit");
+    mdl_repo::commit(&p.repo, &of_a_run(None), &Silent).expect("to main");
+    mdl_repo::commit(&p.repo, &of_a_run(Some("run")), &Silent).expect_err("nothing to commit");
     p.commit("the work tree again");
-    p.repo.create_branch("side", &first, false).expect("made");
+    mdl_repo::create_branch(&p.repo, "side", &first, false).expect("made");
     let options = CheckoutOptions { force: true, ..CheckoutOptions::default() };
-    p.repo.checkout(&first, &Head::Branch("side".to_owned()), &options, &Silent).expect("switched");
+    mdl_repo::checkout(&p.repo, &first, &Head::Branch("side".to_owned()), &options, &Silent).expect("switched");
     p.write("a.txt", b"on the side");
     let side = p.commit("side").id;
-    p.repo.checkout(&side, &Head::Detached(side), &options, &Silent).expect("detached");
+    mdl_repo::checkout(&p.repo, &side, &Head::Detached(side), &options, &Silent).expect("detached");
     p.write("a.txt", b"detached");
     p.commit("detached");
 }
@@ -96,7 +96,7 @@ fn a_branch_that_somebody_deleted_is_not_begun_anew() {
     p.write("a.txt", b"first");
     let first = p.commit("first").id;
     let theirs = other(&p);
-    theirs.create_branch("elsewhere", &first, false).expect("made");
+    mdl_repo::create_branch(&theirs, "elsewhere", &first, false).expect("made");
     let held = theirs.write_lock().expect("lock");
     let who = theirs.config().signature();
     theirs
@@ -117,16 +117,16 @@ fn another_name_for_a_commit_does_not_make_files_that_are_not_here_deleted_ones(
     let tip = p.commit("first").id;
     // As in a clone of a part: HEAD has a version, and none of its files was written.
     std::fs::remove_file(p.path().join("a")).expect("removed");
-    p.repo.clear_work_tree_base();
-    p.repo.create_branch("other", &tip, false).expect("made");
+    mdl_repo::clear_work_tree_base(&p.repo);
+    mdl_repo::create_branch(&p.repo, "other", &tip, false).expect("made");
     let other = Head::Branch("other".to_owned());
-    p.repo.attach(&other, Some(tip), &Silent).expect("switched");
-    p.repo.rename_branch("other", "another", &Silent).expect("renamed");
-    assert_eq!(p.repo.work_tree_base().expect("known"), None);
+    mdl_repo::attach(&p.repo, &other, Some(tip), &Silent).expect("switched");
+    mdl_repo::rename_branch(&p.repo, "other", "another", &Silent).expect("renamed");
+    assert_eq!(mdl_repo::work_tree_base(&p.repo).expect("known"), None);
     p.write("b", b"2");
     let refused = p.try_commit("without a").expect_err("a would be gone");
     assert!(matches!(refused, RepoError::FilesOfAnother { base: None, .. }), "{refused}");
-    p.repo.reset(&tip, false, &Silent).expect("said so");
+    mdl_repo::reset(&p.repo, &tip, false, &Silent).expect("said so");
     p.commit("without a, on purpose");
 }
 
@@ -135,8 +135,8 @@ fn a_branch_without_a_commit_takes_no_name_that_is_taken() {
     let p = place();
     moved(&p, "theirs");
     let unborn = Head::Branch("unborn".to_owned());
-    p.repo.attach(&unborn, None, &Silent).expect("switched");
-    let taken = p.repo.rename_branch("unborn", "main", &Silent).expect_err("it exists");
+    mdl_repo::attach(&p.repo, &unborn, None, &Silent).expect("switched");
+    let taken = mdl_repo::rename_branch(&p.repo, "unborn", "main", &Silent).expect_err("it exists");
     assert_eq!((taken.kind(), p.repo.refs().head().expect("HEAD")), (ErrorKind::User, unborn));
-    p.repo.rename_branch("unborn", "free", &Silent).expect("renamed");
+    mdl_repo::rename_branch(&p.repo, "unborn", "free", &Silent).expect("renamed");
 }

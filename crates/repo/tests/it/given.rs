@@ -47,10 +47,10 @@ fn files_in_memory_are_the_same_version_as_files_on_disk() {
     place.write("b.json", &b);
     let on_disk = place.commit("disk");
     let given = request(vec![memory("b.json", &b), memory("sub/a.safetensors", &a)]);
-    let refused = place.repo.commit(&given, &Silent).expect_err("nothing new");
+    let refused = mdl_repo::commit(&place.repo, &given, &Silent).expect_err("nothing new");
     assert_eq!(refused.kind(), ErrorKind::User);
     let again = CommitRequest { allow_empty: true, ..given };
-    let given = place.repo.commit(&again, &Silent).expect("commit");
+    let given = mdl_repo::commit(&place.repo, &again, &Silent).expect("commit");
     let tree = |id| place.repo.odb().commit(id).expect("commit").tree;
     assert_eq!(tree(&on_disk.id), tree(&given.id));
     assert_eq!(given.summary.new_tensors, 0);
@@ -63,7 +63,7 @@ fn staged_files_are_joined_into_one_version() {
     let stage = |rel: &str, bytes: &[u8]| {
         // Another process: its words travel as text.
         let other = Repo::open(place.path(), engine()).expect("open");
-        let staged = other.stage(&[memory(rel, bytes)], None, &Silent).expect("stage");
+        let staged = mdl_repo::stage(&other, &[memory(rel, bytes)], None, &Silent).expect("stage");
         serde_json::to_string(&staged[0]).expect("text")
     };
     let stored = |rel: &str, text: &str| NewFile {
@@ -74,7 +74,7 @@ fn staged_files_are_joined_into_one_version() {
     let texts = [stage("0.safetensors", &first[0]), stage("1.safetensors", &first[1])];
     assert!(place.repo.refs().get(&RefName::branch("main").expect("a name")).expect("refs").is_none());
     let files = vec![stored("0.safetensors", &texts[0]), stored("1.safetensors", &texts[1])];
-    let done = place.repo.commit(&request(files), &Silent).expect("join");
+    let done = mdl_repo::commit(&place.repo, &request(files), &Silent).expect("join");
     assert_eq!((done.summary.tensors, done.summary.new_tensors), (2, 2));
     assert!(done.summary.stored_bytes > 20_000, "{:?}", done.summary);
     let found = place.repo.odb().files(&place.repo.odb().commit(&done.id).expect("commit").tree).expect("files");
@@ -85,7 +85,7 @@ fn staged_files_are_joined_into_one_version() {
     // The next one is a delta on what the branch holds.
     let next: Vec<f32> = noise(4000, 1).iter().map(|v| v + 1e-4).collect();
     let text = stage("0.safetensors", &tensor_file("w", &next));
-    let done = place.repo.commit(&request(vec![stored("0.safetensors", &text)]), &Silent).expect("join");
+    let done = mdl_repo::commit(&place.repo, &request(vec![stored("0.safetensors", &text)]), &Silent).expect("join");
     assert_eq!(done.report.tensors[0].depth, 1);
 }
 
@@ -95,12 +95,13 @@ fn what_was_collected_cannot_be_joined() {
     place.write("x", b"x");
     place.commit("one");
     let staged =
-        place.repo.stage(&[memory("w.safetensors", &tensor_file("w", &noise(400, 1)))], None, &Silent).expect("stage");
+        mdl_repo::stage(&place.repo, &[memory("w.safetensors", &tensor_file("w", &noise(400, 1)))], None, &Silent)
+            .expect("stage");
     let prune = GcOptions { prune_now: true, ..GcOptions::default() };
-    place.repo.gc(&prune, &Silent).expect("gc");
+    mdl_repo::gc(&place.repo, &prune, &Silent).expect("gc");
     let file =
         NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
-    let error = place.repo.commit(&request(vec![file]), &Silent).expect_err("it is gone");
+    let error = mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect_err("it is gone");
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -111,7 +112,7 @@ fn ranges_of_files_are_those_of_their_bytes() {
     big.truncate(big.len());
     let text: Vec<u8> = (0..3_000_000u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 13).to_le_bytes()).collect();
     let files = vec![memory("w.safetensors", &big), memory("t.bin.txt", &text), memory("s", b"small")];
-    let done = place.repo.commit(&request(files), &Silent).expect("commit");
+    let done = mdl_repo::commit(&place.repo, &request(files), &Silent).expect("commit");
     let found = place.repo.odb().files(&place.repo.odb().commit(&done.id).expect("commit").tree).expect("files");
     for (rel, bytes) in [("w.safetensors", &big), ("t.bin.txt", &text), ("s", &b"small".to_vec())] {
         let n = bytes.len() as u64;
@@ -132,25 +133,26 @@ fn ranges_of_files_are_those_of_their_bytes() {
 fn a_copy_holds_every_version() {
     let place = place();
     let bytes = tensor_file("w", &noise(4000, 1));
-    let first = place.repo.commit(&request(vec![memory("w.safetensors", &bytes)]), &Silent).expect("commit");
-    place.repo.create_tag("v1", &first.id, None, false).expect("tag");
+    let first =
+        mdl_repo::commit(&place.repo, &request(vec![memory("w.safetensors", &bytes)]), &Silent).expect("commit");
+    mdl_repo::create_tag(&place.repo, "v1", &first.id, None, false).expect("tag");
     let dir = TempDir::new().expect("dir");
     let inner = dir.path().join(".mdl");
     std::fs::create_dir(&inner).expect("dir");
-    place.repo.copy_to(&LocalStorage::new(&inner), &Silent).expect("copy");
+    mdl_repo::copy_to(&place.repo, &LocalStorage::new(&inner), &Silent).expect("copy");
     let copy = Repo::open(dir.path(), engine()).expect("open");
-    assert_eq!(copy.resolve("v1").expect("tag"), first.id);
+    assert_eq!(mdl_repo::resolve(&copy, "v1").expect("tag"), first.id);
     let entry =
         copy.odb().files(&copy.odb().commit(&first.id).expect("commit").tree).expect("files")["w.safetensors"].clone();
     assert_eq!(copy.odb().read_range(&entry, 0, u64::MAX).expect("read"), bytes);
-    assert!(place.repo.copy_to(&LocalStorage::new(&inner), &Silent).is_err());
+    assert!(mdl_repo::copy_to(&place.repo, &LocalStorage::new(&inner), &Silent).is_err());
 }
 
 #[test]
 fn staged_files_stay_for_the_time_of_grace_though_all_of_them_was_stored_before() {
     let place = place();
     let bytes = tensor_file("w", &noise(4000, 5));
-    let stage = || place.repo.stage(&[memory("w.safetensors", &bytes)], None, &Silent).expect("stage");
+    let stage = || mdl_repo::stage(&place.repo, &[memory("w.safetensors", &bytes)], None, &Silent).expect("stage");
     stage();
     let packs = place.repo.dir().expect("a directory").join("packs");
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 3600);
@@ -160,15 +162,15 @@ fn staged_files_stay_for_the_time_of_grace_though_all_of_them_was_stored_before(
         file.set_modified(old).expect("age");
     }
     let staged = stage();
-    place.repo.gc(&GcOptions::default(), &Silent).expect("gc");
+    mdl_repo::gc(&place.repo, &GcOptions::default(), &Silent).expect("gc");
     let file =
         NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
-    place.repo.commit(&request(vec![file]), &Silent).expect("join");
+    mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect("join");
     let kept = place.repo.storage().list(&Prefix::ALL).expect("list");
     assert!(kept.iter().any(|s| s.key.starts_with("staged/")));
     let now = GcOptions { prune_now: true, ..GcOptions::default() };
-    place.repo.gc(&now, &Silent).expect("gc");
+    mdl_repo::gc(&place.repo, &now, &Silent).expect("gc");
     let kept = place.repo.storage().list(&Prefix::ALL).expect("list");
     assert!(!kept.iter().any(|s| s.key.starts_with("staged/")));
-    assert!(place.repo.fsck(false, &Silent).expect("fsck").problems.is_empty());
+    assert!(mdl_repo::fsck(&place.repo, false, &Silent).expect("fsck").problems.is_empty());
 }

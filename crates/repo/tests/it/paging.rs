@@ -65,7 +65,7 @@ const MUCH: usize = 1 << 30;
 fn pages(repo: &Repo, starts: &[Id], limit: usize, bytes: usize) -> Vec<Id> {
     let (mut out, mut after) = (Vec::new(), None);
     loop {
-        let (page, next) = repo.log_page(starts, after.as_ref(), (limit, bytes)).expect("page");
+        let (page, next) = mdl_repo::log_page(repo, starts, after.as_ref(), (limit, bytes)).expect("page");
         assert!(page.len() <= limit);
         let last = page.last().map(|listed| listed.step.id);
         assert!(next.is_none() || next == last);
@@ -92,7 +92,7 @@ proptest! {
         let repo = repo();
         let ids = graph(&repo, &nodes);
         let starts: Vec<Id> = starts.iter().map(|s| ids[s % ids.len()]).collect();
-        let all: Vec<Id> = repo.history(&starts).expect("history").map(|s| s.expect("step").id).collect();
+        let all: Vec<Id> = mdl_repo::history(&repo, &starts).expect("history").map(|s| s.expect("step").id).collect();
         let paged = pages(&repo, &starts, limit, MUCH);
         // Commits here say some forty bytes each.
         prop_assert_eq!(&pages(&repo, &starts, limit, 100), &all);
@@ -109,13 +109,13 @@ fn the_ends_of_a_history() {
     let repo = repo();
     let ids = graph(&repo, &[(1, vec![]), (1, vec![0]), (0, vec![1]), (9, vec![])]);
     let tip = [ids[2]];
-    let (page, next) = repo.log_page(&tip, None, (0, MUCH)).expect("page");
+    let (page, next) = mdl_repo::log_page(&repo, &tip, None, (0, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = repo.log_page(&tip, Some(&ids[0]), (5, MUCH)).expect("page");
+    let (page, next) = mdl_repo::log_page(&repo, &tip, Some(&ids[0]), (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = repo.log_page(&[], None, (5, MUCH)).expect("page");
+    let (page, next) = mdl_repo::log_page(&repo, &[], None, (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let strange = repo.log_page(&tip, Some(&ids[3]), (5, MUCH)).expect_err("not in this history");
+    let strange = mdl_repo::log_page(&repo, &tip, Some(&ids[3]), (5, MUCH)).expect_err("not in this history");
     assert_eq!(strange.kind(), ErrorKind::NotFound);
 }
 
@@ -125,7 +125,7 @@ fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself
     let line: Vec<_> = (0..4usize).map(|n| (n as i64, n.checked_sub(1).into_iter().collect())).collect();
     let ids = graph_saying(&repo, &line, 8 << 20);
     let tip = [ids[3]];
-    let (page, next) = repo.log_page(&tip, None, (10, MUCH)).expect("page");
+    let (page, next) = mdl_repo::log_page(&repo, &tip, None, (10, MUCH)).expect("page");
     assert_eq!((page.len(), next), (4, None));
     for (listed, id) in page.iter().zip(ids.iter().rev()) {
         assert!(listed.cut && listed.step.id == *id && listed.step.commit.said() < 64 << 10);
@@ -133,7 +133,7 @@ fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself
         assert!(whole.message.starts_with(&listed.step.commit.message) && whole.message.len() > 8 << 20);
     }
     // What walks sees all of it.
-    let walked = repo.history(&tip).expect("history").map(|s| s.expect("step").commit.message.len());
+    let walked = mdl_repo::history(&repo, &tip).expect("history").map(|s| s.expect("step").commit.message.len());
     assert!(walked.min() > Some(8 << 20));
     assert_eq!(pages(&repo, &tip, 10, 20 << 10), ids.iter().rev().copied().collect::<Vec<_>>());
 }

@@ -12,16 +12,16 @@ fn step(p: &Place, step: u64, loss: f64) -> Id {
         metrics: [("loss".to_owned(), loss), ("accuracy".to_owned(), -loss)].into(),
         ..CommitRequest::default()
     };
-    p.repo.commit(&request, &Silent).expect("commit").id
+    mdl_repo::commit(&p.repo, &request, &Silent).expect("commit").id
 }
 
 #[test]
 fn revisions_mean_what_they_mean_in_git() {
     let p = place();
     let ids: Vec<Id> = [(10, 3.0), (20, 1.0), (30, 2.0)].map(|(s, l)| step(&p, s, l)).to_vec();
-    p.repo.create_tag("v1", &ids[0], Some("first"), false).expect("tag");
-    p.repo.create_tag("light", &ids[1], None, false).expect("tag");
-    let at = |rev: &str| p.repo.resolve(rev).unwrap_or_else(|e| panic!("{rev}: {e}"));
+    mdl_repo::create_tag(&p.repo, "v1", &ids[0], Some("first"), false).expect("tag");
+    mdl_repo::create_tag(&p.repo, "light", &ids[1], None, false).expect("tag");
+    let at = |rev: &str| mdl_repo::resolve(&p.repo, rev).unwrap_or_else(|e| panic!("{rev}: {e}"));
     for (rev, i) in [
         ("main", 2),
         ("HEAD", 2),
@@ -60,7 +60,7 @@ fn revisions_mean_what_they_mean_in_git() {
         ("main~1!", ErrorKind::Usage),
         ("0123456789", ErrorKind::NotFound),
     ] {
-        assert_eq!(p.repo.resolve(rev).expect_err(rev).kind(), kind, "{rev}");
+        assert_eq!(mdl_repo::resolve(&p.repo, rev).expect_err(rev).kind(), kind, "{rev}");
     }
 }
 
@@ -82,7 +82,7 @@ fn refs_move_only_from_where_they_were_expected() {
         )
         .expect_err("stale");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
-    assert_eq!(p.repo.resolve("main").expect("main"), b);
+    assert_eq!(mdl_repo::resolve(&p.repo, "main").expect("main"), b);
     // The attempt that lost is in no history.
     let log = p.repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
     assert_eq!(log.iter().map(|e| e.new).collect::<Vec<_>>(), [Some(b), Some(a)]);
@@ -95,34 +95,38 @@ fn names_that_would_confuse_are_refused() {
     for bad in
         ["", "a b", "a..b", "-x", ".x", "a/", "/a", "a//b", "x.lock", "a@{1}", "a~1", "HEAD", "@", "a:b", "a%b", "a\n"]
     {
-        assert_eq!(p.repo.create_branch(bad, &id, false).expect_err(bad).kind(), ErrorKind::User, "{bad:?}");
+        assert_eq!(
+            mdl_repo::create_branch(&p.repo, bad, &id, false).expect_err(bad).kind(),
+            ErrorKind::User,
+            "{bad:?}"
+        );
     }
-    p.repo.create_branch("lr=3e-4/run-1", &id, false).expect("fine");
-    p.repo.create_branch("lr=3e-4", &id, false).expect_err("is a directory of names");
-    p.repo.create_branch("lr=3e-4/run-1/x", &id, false).expect_err("is below a name");
-    p.repo.delete_branch("lr=3e-4/run-1", false, &Silent).expect("deleted");
-    p.repo.create_branch("lr=3e-4", &id, false).expect("free again");
+    mdl_repo::create_branch(&p.repo, "lr=3e-4/run-1", &id, false).expect("fine");
+    mdl_repo::create_branch(&p.repo, "lr=3e-4", &id, false).expect_err("is a directory of names");
+    mdl_repo::create_branch(&p.repo, "lr=3e-4/run-1/x", &id, false).expect_err("is below a name");
+    mdl_repo::delete_branch(&p.repo, "lr=3e-4/run-1", false, &Silent).expect("deleted");
+    mdl_repo::create_branch(&p.repo, "lr=3e-4", &id, false).expect("free again");
 }
 
 #[test]
 fn branches_merge_forward_and_no_further_yet() {
     let p = place();
     let base = step(&p, 1, 0.0);
-    p.repo.create_branch("exp", &base, false).expect("branch");
+    mdl_repo::create_branch(&p.repo, "exp", &base, false).expect("branch");
     let request = CommitRequest { message: "on exp".into(), branch: Some("exp".into()), ..CommitRequest::default() };
     p.write("f", b"exp");
-    let ahead = p.repo.commit(&request, &Silent).expect("commit").id;
-    assert_eq!(p.repo.resolve("main").expect("main"), base);
-    assert_eq!(p.repo.merge(&base, "base", &Silent).expect("merge"), Merged::UpToDate);
+    let ahead = mdl_repo::commit(&p.repo, &request, &Silent).expect("commit").id;
+    assert_eq!(mdl_repo::resolve(&p.repo, "main").expect("main"), base);
+    assert_eq!(mdl_repo::merge(&p.repo, &base, "base", &Silent).expect("merge"), Merged::UpToDate);
     p.write("f", b"1");
-    let merged = p.repo.merge(&ahead, "exp", &Silent).expect("merge");
+    let merged = mdl_repo::merge(&p.repo, &ahead, "exp", &Silent).expect("merge");
     assert_eq!(merged, Merged::FastForward { from: Some(base), to: ahead });
     assert_eq!(p.read("f"), b"exp");
     let parted = step(&p, 3, 0.0);
-    p.repo.create_branch("other", &base, false).expect("branch");
-    p.repo.reset(&base, true, &Silent).expect("reset");
+    mdl_repo::create_branch(&p.repo, "other", &base, false).expect("branch");
+    mdl_repo::reset(&p.repo, &base, true, &Silent).expect("reset");
     step(&p, 4, 0.0);
-    assert_eq!(p.repo.merge(&parted, "x", &Silent).expect_err("parted").kind(), ErrorKind::User);
+    assert_eq!(mdl_repo::merge(&p.repo, &parted, "x", &Silent).expect_err("parted").kind(), ErrorKind::User);
 }
 
 #[test]
@@ -131,12 +135,12 @@ fn a_branch_nothing_else_reaches_is_deleted_only_by_force() {
     let base = step(&p, 1, 0.0);
     let request = CommitRequest { message: "b".into(), branch: Some("b".into()), ..CommitRequest::default() };
     p.write("f", b"b");
-    p.repo.commit(&request, &Silent).expect("commit");
-    p.repo.delete_branch("main", true, &Silent).expect_err("HEAD is on it");
-    p.repo.delete_branch("b", false, &Silent).expect_err("unmerged");
-    p.repo.delete_branch("b", true, &Silent).expect("forced");
-    p.repo.create_branch("c", &base, false).expect("branch");
-    p.repo.delete_branch("c", false, &Silent).expect("main reaches it");
-    p.repo.delete_branch("c", false, &Silent).expect_err("gone");
+    mdl_repo::commit(&p.repo, &request, &Silent).expect("commit");
+    mdl_repo::delete_branch(&p.repo, "main", true, &Silent).expect_err("HEAD is on it");
+    mdl_repo::delete_branch(&p.repo, "b", false, &Silent).expect_err("unmerged");
+    mdl_repo::delete_branch(&p.repo, "b", true, &Silent).expect("forced");
+    mdl_repo::create_branch(&p.repo, "c", &base, false).expect("branch");
+    mdl_repo::delete_branch(&p.repo, "c", false, &Silent).expect("main reaches it");
+    mdl_repo::delete_branch(&p.repo, "c", false, &Silent).expect_err("gone");
     assert_eq!(p.repo.refs().head().expect("head"), Head::Branch("main".into()));
 }

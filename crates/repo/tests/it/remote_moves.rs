@@ -21,7 +21,7 @@ fn ada(time_ms: i64) -> Signature {
 fn refs_move_by_compare_and_swap() {
     let p = place();
     let (a, b) = (step(&p, "a"), step(&p, "b"));
-    let go = |name: &str, from, to| p.repo.move_ref(name, from, to, Some(ada(0)), "moved");
+    let go = |name: &str, from, to| mdl_repo::move_ref(&p.repo, name, from, to, Some(ada(0)), "moved");
     go("refs/heads/x/y", None, Some(a)).expect("made");
     let taken = go("refs/heads/x/y", None, Some(b)).expect_err("it exists");
     assert!(matches!(taken, RepoError::Conflict { expected: None, found: Some(f), .. } if f == a));
@@ -38,7 +38,7 @@ fn refs_move_by_compare_and_swap() {
     go("refs/heads/x/y", None, None).expect("it is as it is to be");
     assert_eq!(go(MAIN, Some(b), None).expect_err("HEAD").kind(), ErrorKind::User);
     go(MAIN, Some(b), Some(a)).expect("back");
-    assert_eq!(p.repo.resolve("HEAD").expect("HEAD"), a);
+    assert_eq!(mdl_repo::resolve(&p.repo, "HEAD").expect("HEAD"), a);
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn only_branches_and_tags_of_commits() {
     let p = place();
     let a = step(&p, "a");
     let tree = p.repo.odb().commit(&a).expect("commit").tree;
-    let tag = p.repo.create_tag("v1", &a, Some("first"), false).expect("tag");
-    let go = |name: &str, to| p.repo.move_ref(name, None, Some(to), None, "moved").map_err(|e| e.kind());
+    let tag = mdl_repo::create_tag(&p.repo, "v1", &a, Some("first"), false).expect("tag");
+    let go = |name: &str, to| mdl_repo::move_ref(&p.repo, name, None, Some(to), None, "moved").map_err(|e| e.kind());
     for name in [
         "HEAD",
         "main",
@@ -68,7 +68,7 @@ fn only_branches_and_tags_of_commits() {
     assert_eq!(go("refs/tags/x", Id::of(Kind::Commit, b"no such")), Err(ErrorKind::NotFound));
     go("refs/tags/x", tag).expect("an annotated tag");
     go("refs/tags/y", a).expect("a light tag");
-    assert_eq!(p.repo.resolve("x").expect("tag"), a);
+    assert_eq!(mdl_repo::resolve(&p.repo, "x").expect("tag"), a);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn pruned_versions_get_no_names() {
     let p = place();
     let ids: Vec<Id> = ["a", "b", "c"].map(|t| step(&p, t)).to_vec();
     let rules = Retention::LatestN { n: 1 };
-    let report = p.repo.prune(None, &rules, &PruneOptions::default()).expect("prune");
+    let report = mdl_repo::prune(&p.repo, None, &rules, &PruneOptions::default()).expect("prune");
     assert_eq!(report.pruned.len(), 2);
-    let go = |name: &str| p.repo.move_ref(name, None, Some(ids[0]), None, "moved").map_err(|e| e.kind());
+    let go = |name: &str| mdl_repo::move_ref(&p.repo, name, None, Some(ids[0]), None, "moved").map_err(|e| e.kind());
     assert_eq!(go("refs/heads/x"), Err(ErrorKind::User));
-    p.repo.gc(&GcOptions { prune_now: true, dry_run: false, grace: None }, &Silent).expect("gc");
+    mdl_repo::gc(&p.repo, &GcOptions { prune_now: true, dry_run: false, grace: None }, &Silent).expect("gc");
     assert_eq!(go("refs/tags/x"), Err(ErrorKind::NotFound));
 }
 
@@ -99,7 +99,7 @@ fn request(text: &str, expects: Option<Option<Id>>) -> CommitRequest {
 fn a_commit_may_say_where_the_branch_must_stand_and_who_makes_it() {
     let p = place();
     let a = step(&p, "a");
-    let commit = |expects| p.repo.commit(&request("x", expects), &Silent);
+    let commit = |expects| mdl_repo::commit(&p.repo, &request("x", expects), &Silent);
     assert_eq!(commit(Some(Some(a))).expect_err("no such branch").kind(), ErrorKind::Conflict);
     let first = commit(Some(None)).expect("made from HEAD's commit");
     assert_eq!(first.parent, Some(a));
@@ -121,12 +121,12 @@ fn so_may_a_lossy_commit() {
     let a = step(&p, "a");
     let commit = |expects| {
         let mut lossy = LossyRequest {
-            policy: p.repo.policy("lossy").expect("policy"),
+            policy: mdl_repo::policy(&p.repo, "lossy").expect("policy"),
             evaluator: None,
             direction: Direction::LowerIsBetter,
             grads: None,
         };
-        p.repo.commit_lossy(&request("x", expects), &mut lossy, &Silent)
+        mdl_repo::commit_lossy(&p.repo, &request("x", expects), &mut lossy, &Silent)
     };
     assert_eq!(commit(Some(Some(a))).expect_err("no such branch").kind(), ErrorKind::Conflict);
     let first = commit(Some(None)).expect("made");

@@ -57,7 +57,7 @@ fn shard_of(session: &str, rank: u32, step: u32) -> ShardRequest {
 }
 
 fn put(repo: &Repo, session: &str, rank: u32, step: u32) -> Result<Shard> {
-    repo.put_shard(&shard_of(session, rank, step), &Silent)
+    mdl_repo::put_shard(repo, &shard_of(session, rank, step), &Silent)
 }
 
 fn joining(session: &str, ranks: u32) -> JoinRequest {
@@ -69,7 +69,7 @@ fn joining(session: &str, ranks: u32) -> JoinRequest {
 }
 
 fn join(repo: &Repo, session: &str, ranks: u32) -> Result<Committed> {
-    repo.join_shards(&joining(session, ranks), &Silent)
+    mdl_repo::join_shards(repo, &joining(session, ranks), &Silent)
 }
 
 fn commit(repo: &Repo, text: &str) -> Id {
@@ -78,7 +78,7 @@ fn commit(repo: &Repo, text: &str) -> Id {
         message: text.to_owned(),
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent).expect("commit").id
+    mdl_repo::commit(repo, &request, &Silent).expect("commit").id
 }
 
 fn tip(repo: &Repo) -> Option<Id> {
@@ -86,7 +86,7 @@ fn tip(repo: &Repo) -> Option<Id> {
 }
 
 fn assert_sound(repo: &Repo, label: &str) {
-    assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems, [], "{label}");
+    assert_eq!(mdl_repo::fsck(repo, false, &Silent).expect("fsck").problems, [], "{label}");
 }
 
 /// Checks that a commit holds what these ranks had at a step, byte for byte.
@@ -100,7 +100,7 @@ fn assert_holds(repo: &Repo, id: &Id, ranks: u32, step: u32) {
 }
 
 fn sessions(repo: &Repo) -> usize {
-    repo.sessions().expect("sessions").len()
+    mdl_repo::sessions(repo).expect("sessions").len()
 }
 
 fn eight_at_once(open: &(dyn Fn() -> Repo + Sync)) {
@@ -113,7 +113,7 @@ fn eight_at_once(open: &(dyn Fn() -> Repo + Sync)) {
                 s.spawn(move || put(&open(), session, rank, step).expect("put"));
             }
         });
-        assert_eq!(open().sessions().expect("sessions")[step as usize].ranks, (0..8).collect::<Vec<_>>());
+        assert_eq!(mdl_repo::sessions(&open()).expect("sessions")[step as usize].ranks, (0..8).collect::<Vec<_>>());
         let done = join(&open(), &session, 8).expect("join");
         let repo = open();
         assert_eq!(tip(&repo), Some(done.id));
@@ -142,7 +142,7 @@ fn eight_ranks_at_once_on_disk() {
     Repo::init(dir.path(), false, "main", engine()).expect("init");
     eight_at_once(&|| Repo::open(dir.path(), engine()).expect("open"));
     let repo = Repo::open(dir.path(), engine()).expect("open");
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     // Nothing of a session is left behind, not even its directory.
     assert_eq!(LocalStorage::new(dir.path().join(".mdl")).list(&Prefix::fixed("shards/")).expect("list"), []);
     assert_eq!(std::fs::read_dir(dir.path().join(".mdl/shards")).expect("dir").count(), 0);
@@ -215,7 +215,7 @@ fn what_a_rank_puts_while_a_finisher_writes_is_in_the_version() {
     let meanwhile = AtBegin(std::sync::Once::new(), || {
         (0..2).for_each(|rank| drop(put(&open(storage.clone()), "s", rank, 2).expect("put")));
     });
-    let done = repo.join_shards(&joining("s", 2), &meanwhile).expect("join");
+    let done = mdl_repo::join_shards(&repo, &joining("s", 2), &meanwhile).expect("join");
     assert_holds(&repo, &done.id, 2, 2);
     assert_eq!(repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log").len(), 1);
 }
@@ -258,11 +258,11 @@ fn a_late_rank_is_refused_and_leaves_only_garbage() {
         assert!(e.to_string().contains(&done.id.short()), "{e}");
     }
     assert_eq!(join(&repo, "s", 2).expect("again").id, done.id);
-    let listed = repo.sessions().expect("sessions");
+    let listed = mdl_repo::sessions(&repo).expect("sessions");
     assert_eq!((listed[0].ranks.as_slice(), listed[0].commit), ([0, 1].as_slice(), Some(done.id)));
-    repo.gc(&GcOptions::default(), &Silent).expect("gc");
+    mdl_repo::gc(&repo, &GcOptions::default(), &Silent).expect("gc");
     assert_eq!(sessions(&repo), 1, "within its time of grace a reply can still be asked for");
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_eq!(sessions(&repo), 0);
     assert_holds(&repo, &done.id, 2, 0);
     assert_sound(&repo, "late");
@@ -274,13 +274,13 @@ fn ranks_that_disagree_about_a_file_are_refused() {
     put(&repo, "s", 0, 0).expect("put");
     let mut other = shard_of("s", 1, 0);
     other.files[1] = memory("config.json", b"{\"other\": 1}".to_vec());
-    repo.put_shard(&other, &Silent).expect("put");
+    mdl_repo::put_shard(&repo, &other, &Silent).expect("put");
     let e = join(&repo, "s", 2).expect_err("two files of one name");
     assert!(e.to_string().contains("ranks 0 and 1") && e.to_string().contains("config.json"), "{e}");
     assert_eq!(tip(&repo), None);
     let mut below = shard_of("s", 1, 0);
     below.files[1] = memory("config.json/below", b"x".to_vec());
-    repo.put_shard(&below, &Silent).expect("put");
+    mdl_repo::put_shard(&repo, &below, &Silent).expect("put");
     let e = join(&repo, "s", 2).expect_err("a file and a directory");
     assert!(e.to_string().contains("config.json/below"), "{e}");
     put(&repo, "s", 1, 0).expect("put");
@@ -297,10 +297,10 @@ fn names_of_sessions_are_checked_and_kept_apart() {
     for session in ["a", "a/0", "a/0/1"] {
         put(&repo, session, 0, 0).expect("put");
     }
-    let names: Vec<String> = repo.sessions().expect("sessions").into_iter().map(|s| s.name).collect();
+    let names: Vec<String> = mdl_repo::sessions(&repo).expect("sessions").into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["a", "a/0", "a/0/1"]);
     let nothing = ShardRequest { session: "a".to_owned(), ..ShardRequest::default() };
-    assert_eq!(repo.put_shard(&nothing, &Silent).expect_err("no files").kind(), ErrorKind::User);
+    assert_eq!(mdl_repo::put_shard(&repo, &nothing, &Silent).expect_err("no files").kind(), ErrorKind::User);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn what_was_collected_is_missed_before_anything_is_committed() {
     let (_, repo) = fresh();
     let before = commit(&repo, "before");
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_eq!(join(&repo, "s", 2).expect_err("swept").kind(), ErrorKind::NotFound);
     // The packs alone: the session goes on, longer than its first shards are kept.
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
@@ -335,9 +335,9 @@ fn a_branch_that_moved_meanwhile_is_followed_by_the_next_try() {
             ..CommitRequest::default()
         },
     };
-    let e = repo.join_shards(&expecting(first), &Silent).expect_err("moved");
+    let e = mdl_repo::join_shards(&repo, &expecting(first), &Silent).expect_err("moved");
     assert_eq!((e.kind(), tip(&repo)), (ErrorKind::Conflict, Some(second)));
-    let done = repo.join_shards(&expecting(second), &Silent).expect("join");
+    let done = mdl_repo::join_shards(&repo, &expecting(second), &Silent).expect("join");
     assert_eq!((done.parent, tip(&repo)), (Some(second), Some(done.id)));
 }
 
@@ -355,9 +355,9 @@ fn a_branch_that_cannot_be_made_does_not_end_the_session() {
             ..CommitRequest::default()
         },
     };
-    let e = repo.join_shards(&onto("main/below"), &Silent).expect_err("main is in the way");
+    let e = mdl_repo::join_shards(&repo, &onto("main/below"), &Silent).expect_err("main is in the way");
     assert_eq!(e.kind(), ErrorKind::User, "{e}");
-    assert_eq!(repo.join_shards(&onto("side"), &Silent).expect("join").branch.as_deref(), Some("side"));
+    assert_eq!(mdl_repo::join_shards(&repo, &onto("side"), &Silent).expect("join").branch.as_deref(), Some("side"));
     assert_sound(&repo, "another branch");
 }
 
@@ -379,7 +379,7 @@ fn sweep(scene: &MemoryStorage, operation: &Operation<'_>, check: &dyn Fn(&Repo,
         // What the dead left goes, and nothing else.
         let collected = open(duplicate(&survivor));
         let before = tip(&collected);
-        collected.gc(&NOW, &Silent).expect(&label);
+        mdl_repo::gc(&collected, &NOW, &Silent).expect(&label);
         assert_sound(&collected, &label);
         assert_eq!((tip(&collected), sessions(&collected)), (before, 0), "{label}");
         operation(&repo).expect(&label);
@@ -389,10 +389,10 @@ fn sweep(scene: &MemoryStorage, operation: &Operation<'_>, check: &dyn Fn(&Repo,
             let packs = repo.storage().list(&Prefix::fixed("packs/")).expect("packs");
             packs.iter().map(|p| p.size).sum()
         });
-        repo.gc(&NOW, &Silent).expect(&label);
+        mdl_repo::gc(&repo, &NOW, &Silent).expect(&label);
         assert_eq!((tip(&repo), sessions(&repo)), (kept, 0), "{label}");
         let held = bytes(&repo);
-        repo.gc(&NOW, &Silent).expect(&label);
+        mdl_repo::gc(&repo, &NOW, &Silent).expect(&label);
         assert_eq!(bytes(&repo), held, "nothing is left to be freed: {label}");
         assert_sound(&repo, &label);
     }
@@ -410,7 +410,7 @@ fn a_rank_that_dies_anywhere_has_put_or_has_not() {
         &|repo| put(repo, "s", 1, 0).map(drop),
         &|repo, done| {
             assert_eq!(tip(repo), Some(before));
-            let ranks = repo.sessions().expect("sessions").remove(0).ranks;
+            let ranks = mdl_repo::sessions(repo).expect("sessions").remove(0).ranks;
             assert!(ranks == [0, 1] || !done && ranks == [0], "{ranks:?}");
         },
         &|repo, label| {
@@ -456,7 +456,7 @@ fn what_a_dead_finisher_decided_is_finished_or_given_up() {
         let survivor = duplicate(&storage);
         let died = join(&open(FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)))), "s", 2);
         let repo = open(survivor);
-        let decided = repo.sessions().expect("sessions")[0].commit;
+        let decided = mdl_repo::sessions(&repo).expect("sessions")[0].commit;
         let moved = decided.is_some() && tip(&repo) == decided;
         // Another writer's version comes before the next finisher.
         let other = commit(&repo, "other");
@@ -482,7 +482,7 @@ fn a_version_that_was_reset_away_is_not_brought_back() {
     let before = commit(&repo, "before");
     (0..2).for_each(|rank| drop(put(&repo, "s", rank, 0).expect("put")));
     let done = join(&repo, "s", 2).expect("join").id;
-    repo.move_ref("refs/heads/main", Some(done), Some(before), None, "reset").expect("reset");
+    mdl_repo::move_ref(&repo, "refs/heads/main", Some(done), Some(before), None, "reset").expect("reset");
     assert_eq!(join(&repo, "s", 2).expect("again").id, done);
     assert_eq!(tip(&repo), Some(before));
 }

@@ -72,17 +72,17 @@ fn given() -> MemoryStorage {
     let storage = MemoryStorage::new();
     let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
     for seed in 0..6 {
-        repo.commit(&request(seed, "main"), &Silent).expect("commit");
-        repo.commit(&request(seed + 100, "gone"), &Silent).expect("commit");
+        mdl_repo::commit(&repo, &request(seed, "main"), &Silent).expect("commit");
+        mdl_repo::commit(&repo, &request(seed + 100, "gone"), &Silent).expect("commit");
     }
-    repo.delete_branch("gone", true, &Silent).expect("deleted");
+    mdl_repo::delete_branch(&repo, "gone", true, &Silent).expect("deleted");
     storage
 }
 
 type Versions = BTreeMap<Id, Vec<Vec<u8>>>;
 
 fn versions(repo: &Repo) -> Versions {
-    let tip = repo.resolve("main").expect("main");
+    let tip = mdl_repo::resolve(repo, "main").expect("main");
     let of = |id: Id| {
         let read = |e: mdl_objects::Entry| {
             let mut out = Vec::new();
@@ -93,9 +93,9 @@ fn versions(repo: &Repo) -> Versions {
             repo.odb().stream_files(&e, &Silent, &mut sink).expect("pour");
             out
         };
-        (id, repo.files(&id).expect("files").into_values().map(read).collect())
+        (id, mdl_repo::files(repo, &id).expect("files").into_values().map(read).collect())
     };
-    repo.history(&[tip]).expect("history").map(|s| of(s.expect("step").id)).collect()
+    mdl_repo::history(repo, &[tip]).expect("history").map(|s| of(s.expect("step").id)).collect()
 }
 
 /// Stops the work at every step it asks at; each time all is there, the check finds nothing, and the work can be done
@@ -109,7 +109,7 @@ fn stopped_everywhere(work: impl Fn(&Repo, &dyn Progress) -> Result<()>, look: i
         let done = work(&repo, &after(most));
         for repo in [&repo, &open(&storage)] {
             assert!(versions(repo) == right, "a version changed, stopped after {most}");
-            let report = repo.fsck(false, &Silent).expect("fsck");
+            let report = mdl_repo::fsck(repo, false, &Silent).expect("fsck");
             assert_eq!(report.problems, [], "stopped after {most}");
             assert_eq!(repo.storage().sweep_uploads(true).expect("uploads"), 0);
         }
@@ -130,8 +130,8 @@ fn stopped_everywhere(work: impl Fn(&Repo, &dyn Progress) -> Result<()>, look: i
 fn a_collection() {
     let options = GcOptions { dry_run: false, prune_now: true, grace: None };
     let steps = stopped_everywhere(
-        |repo, progress| repo.gc(&options, progress).map(drop),
-        |repo| assert_eq!(repo.gc(&options, &Silent).expect("gc").bytes_freed, 0),
+        |repo, progress| mdl_repo::gc(repo, &options, progress).map(drop),
+        |repo| assert_eq!(mdl_repo::gc(repo, &options, &Silent).expect("gc").bytes_freed, 0),
     );
     assert!(steps > 8, "{steps} steps");
 }
@@ -140,9 +140,9 @@ fn a_collection() {
 fn a_compaction() {
     let options = CompactOptions::default();
     let steps = stopped_everywhere(
-        |repo, progress| repo.compact(&options, progress).map(drop),
+        |repo, progress| mdl_repo::compact(repo, &options, progress).map(drop),
         |repo| {
-            let again = repo.compact(&options, &Silent).expect("compact");
+            let again = mdl_repo::compact(repo, &options, &Silent).expect("compact");
             assert_eq!((again.tensors_reencoded, again.packs_before), (0, again.packs_after));
         },
     );
@@ -152,7 +152,7 @@ fn a_compaction() {
 #[test]
 fn a_check_says_nothing_it_does_not_know() {
     let steps = stopped_everywhere(
-        |repo, progress| repo.fsck(false, progress).map(|report| assert_eq!(report.problems, [])),
+        |repo, progress| mdl_repo::fsck(repo, false, progress).map(|report| assert_eq!(report.problems, [])),
         |_| (),
     );
     assert!(steps > 20, "{steps} steps");
@@ -162,17 +162,17 @@ fn a_check_says_nothing_it_does_not_know() {
 fn a_commit() {
     let steps = stopped_everywhere(
         |repo, progress| {
-            let tip = repo.resolve("main").expect("main");
+            let tip = mdl_repo::resolve(repo, "main").expect("main");
             let packs = repo.storage().list(&Prefix::fixed("packs/")).expect("list").len();
-            match repo.commit(&request(50, "other"), progress) {
+            match mdl_repo::commit(repo, &request(50, "other"), progress) {
                 Ok(done) => {
-                    assert_eq!(repo.resolve("other").expect("made"), done.id);
-                    repo.delete_branch("other", true, &Silent).map(drop)
+                    assert_eq!(mdl_repo::resolve(repo, "other").expect("made"), done.id);
+                    mdl_repo::delete_branch(repo, "other", true, &Silent).map(drop)
                 }
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::User);
-                    assert_eq!(repo.resolve("main").expect("main"), tip);
-                    repo.resolve("other").expect_err("no such branch");
+                    assert_eq!(mdl_repo::resolve(repo, "main").expect("main"), tip);
+                    mdl_repo::resolve(repo, "other").expect_err("no such branch");
                     assert_eq!(repo.storage().list(&Prefix::fixed("packs/")).expect("list").len(), packs);
                     Err(e)
                 }
@@ -187,9 +187,9 @@ fn a_commit() {
 fn a_comparison() {
     let steps = stopped_everywhere(
         |repo, progress| {
-            let tip = repo.resolve("main").expect("main");
-            let before = repo.resolve("main~2").expect("main~2");
-            repo.diff(&before, &tip, progress).map(|files| assert_eq!(files.len(), 2))
+            let tip = mdl_repo::resolve(repo, "main").expect("main");
+            let before = mdl_repo::resolve(repo, "main~2").expect("main~2");
+            mdl_repo::diff(repo, &before, &tip, progress).map(|files| assert_eq!(files.len(), 2))
         },
         |_| (),
     );

@@ -40,7 +40,7 @@ fn commit(repo: &Repo, files: &BTreeMap<String, Vec<u8>>) -> Id {
         allow_empty: true,
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent).expect("commit").id
+    mdl_repo::commit(repo, &request, &Silent).expect("commit").id
 }
 
 fn poured(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<Vec<u8>> {
@@ -131,7 +131,7 @@ proptest! {
         let versions = [named(&|b| b.to_vec()), named(&later)];
         for version in &versions {
             let id = commit(&repo, version);
-            for (path, entry) in repo.files(&id).expect("files") {
+            for (path, entry) in mdl_repo::files(&repo, &id).expect("files") {
                 let bytes = poured(&repo, &entry, &Silent).expect("pour");
                 prop_assert!(bytes == restored(&repo, &entry), "not as restored");
                 prop_assert!(bytes == version[&path], "not as committed");
@@ -153,7 +153,7 @@ fn a_large_tensor_is_streamed_between_small_ones() {
     let (_, repo) = fresh();
     let bytes = long();
     let id = commit(&repo, &[("m.safetensors".to_owned(), bytes.clone())].into());
-    let entry = &repo.files(&id).expect("files")["m.safetensors"];
+    let entry = &mdl_repo::files(&repo, &id).expect("files")["m.safetensors"];
     let mut largest = 0;
     let mut out = Vec::new();
     repo.odb()
@@ -171,7 +171,7 @@ fn a_large_tensor_is_streamed_between_small_ones() {
 fn whoever_listens_may_end_it() {
     let (_, repo) = fresh();
     let id = commit(&repo, &[("m.safetensors".to_owned(), long())].into());
-    let entry = &repo.files(&id).expect("files")["m.safetensors"];
+    let entry = &mdl_repo::files(&repo, &id).expect("files")["m.safetensors"];
     let full = repo.odb().stream_files(entry, &Silent, &mut |_| Err(RepoError::user("full", "")));
     assert_eq!(full.expect_err("the sink's error").to_string(), "full");
     struct After(AtomicU64);
@@ -201,8 +201,8 @@ fn damage_is_an_error_and_never_other_bytes() {
         commit(&repo, &[("a.gguf".to_owned(), a), ("b".to_owned(), b)].into());
     }
     let right = [later(&file), later(&blob)];
-    let tip = repo.resolve("main").expect("main");
-    let entries: Vec<Entry> = repo.files(&tip).expect("files").into_values().collect();
+    let tip = mdl_repo::resolve(&repo, "main").expect("main");
+    let entries: Vec<Entry> = mdl_repo::files(&repo, &tip).expect("files").into_values().collect();
     let packs: Vec<Key> = storage.list(&Prefix::fixed("packs/")).expect("list").into_iter().map(|s| s.key).collect();
     let (mut errors, mut good) = (0, 0);
     for key in packs {

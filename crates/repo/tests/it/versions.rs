@@ -31,9 +31,9 @@ fn every_kind_of_file_comes_back() {
     for (rel, bytes) in files {
         assert!(p.file_at("main", rel) == bytes, "{rel}");
     }
-    assert_eq!(p.repo.status(&Silent).expect("status"), []);
+    assert_eq!(mdl_repo::status(&p.repo, &Silent).expect("status"), []);
     let out = tempfile::TempDir::new().expect("temp");
-    p.repo.checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
+    mdl_repo::checkout_to(&p.repo, &done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
     let mode = |rel: &str| std::fs::metadata(out.path().join(rel)).expect("stat").permissions().mode() & 0o111;
     assert!(mode("sub/empty") != 0 && mode("big.bin") == 0);
 }
@@ -45,7 +45,7 @@ fn an_unchanged_tree_needs_a_label_to_be_committed_again() {
     p.commit("one");
     assert_eq!(p.try_commit("again").expect_err("nothing to commit").kind(), ErrorKind::User);
     let request = CommitRequest { message: "step".into(), step: Some(7), ..CommitRequest::default() };
-    let again = p.repo.commit(&request, &Silent).expect("labelled");
+    let again = mdl_repo::commit(&p.repo, &request, &Silent).expect("labelled");
     assert_eq!(again.summary.new_tensors, 0);
     assert!(again.summary.stored_bytes < 64 << 10, "{}", again.summary.stored_bytes);
 }
@@ -124,7 +124,7 @@ fn the_index_is_only_a_cache() {
 /// Another handle on the same repository that has its index open.
 fn mdl_repo_index_holder(p: &crate::support::Place) -> mdl_repo::Repo {
     let other = mdl_repo::Repo::open(p.path(), crate::support::engine()).expect("open");
-    other.resolve("main").expect("uses the index");
+    mdl_repo::resolve(&other, "main").expect("uses the index");
     other
 }
 
@@ -141,20 +141,20 @@ fn checkout_loses_nothing_that_is_in_no_version() {
     let head = Head::Detached(first);
     let none = CheckoutOptions::default();
     p.write("a", b"precious");
-    let refused = p.repo.checkout(&first, &head, &none, &Silent).expect_err("would lose changes");
+    let refused = mdl_repo::checkout(&p.repo, &first, &head, &none, &Silent).expect_err("would lose changes");
     assert_eq!((refused.kind(), p.read("a")), (ErrorKind::User, b"precious".to_vec()));
     assert_eq!(p.repo.refs().head().expect("head"), Head::Branch("main".into()));
     p.write("a", b"two");
     p.write("gone", b"untracked and different");
-    p.repo.checkout(&first, &head, &none, &Silent).expect_err("would overwrite an untracked file");
+    mdl_repo::checkout(&p.repo, &first, &head, &none, &Silent).expect_err("would overwrite an untracked file");
     std::fs::remove_file(p.path().join("gone")).expect("rm");
-    let done = p.repo.checkout(&first, &head, &none, &Silent).expect("clean");
+    let done = mdl_repo::checkout(&p.repo, &first, &head, &none, &Silent).expect("clean");
     assert_eq!((p.read("a"), p.read("gone")), (b"one".to_vec(), b"later".to_vec()));
     assert_eq!((done.written, done.removed), (2, 1));
     assert!(!p.path().join("new").exists());
     let force = CheckoutOptions { force: true, ..none };
     p.write("a", b"precious");
-    p.repo.checkout(&first, &head, &force, &Silent).expect("forced");
+    mdl_repo::checkout(&p.repo, &first, &head, &force, &Silent).expect("forced");
     assert_eq!(p.read("a"), b"one");
 }
 
@@ -165,7 +165,7 @@ fn nothing_is_written_through_links() {
     let id = p.commit("one").id;
     let (out, outside) = (tempfile::TempDir::new().expect("temp"), tempfile::TempDir::new().expect("temp"));
     std::os::unix::fs::symlink(outside.path(), out.path().join("d")).expect("link");
-    p.repo.checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent).expect_err("link in the way");
+    mdl_repo::checkout_to(&p.repo, &id, out.path(), &CheckoutOptions::default(), &Silent).expect_err("link in the way");
     assert!(!outside.path().join("f").exists());
     std::os::unix::fs::symlink("/etc/passwd", p.path().join("link")).expect("link");
     assert_eq!(p.try_commit("link").expect_err("links are refused").kind(), ErrorKind::User);
@@ -180,10 +180,10 @@ fn only_takes_globs() {
     let id = p.commit("one").id;
     let out = tempfile::TempDir::new().expect("temp");
     let only = |g: &str| CheckoutOptions { only: vec![g.into()], force: false };
-    assert_eq!(p.repo.checkout_to(&id, out.path(), &only("*.json"), &Silent).expect("globs").written, 2);
-    assert_eq!(p.repo.checkout_to(&id, out.path(), &only("d/*"), &Silent).expect("globs").written, 1);
+    assert_eq!(mdl_repo::checkout_to(&p.repo, &id, out.path(), &only("*.json"), &Silent).expect("globs").written, 2);
+    assert_eq!(mdl_repo::checkout_to(&p.repo, &id, out.path(), &only("d/*"), &Silent).expect("globs").written, 1);
     assert_eq!(
-        p.repo.checkout_to(&id, out.path(), &only("nope"), &Silent).expect_err("none").kind(),
+        mdl_repo::checkout_to(&p.repo, &id, out.path(), &only("nope"), &Silent).expect_err("none").kind(),
         ErrorKind::NotFound
     );
 }
@@ -198,7 +198,7 @@ fn a_directory_whose_files_all_go_makes_room_for_a_file() {
     p.write("a", b"a file");
     let second = p.commit("a file").id;
     let none = CheckoutOptions::default();
-    let go = |id, options: &CheckoutOptions| p.repo.checkout(id, &Head::Detached(*id), options, &Silent);
+    let go = |id, options: &CheckoutOptions| mdl_repo::checkout(&p.repo, id, &Head::Detached(*id), options, &Silent);
     go(&first, &none).expect("a file makes room too");
     assert_eq!((p.read("a/b/c"), p.read("a/d")), (b"1".to_vec(), b"2".to_vec()));
     p.write("a/mine", b"untracked");
@@ -225,16 +225,16 @@ fn only_what_a_version_has_is_overwritten_elsewhere() {
     let file = out.path().join("f");
     let to = |bytes: &[u8]| {
         std::fs::write(&file, bytes).expect("write");
-        p.repo.checkout_to(&tip, out.path(), &none, &Silent)
+        mdl_repo::checkout_to(&p.repo, &tip, out.path(), &none, &Silent)
     };
     to(b"first").expect("it is in a version");
     to(b"nowhere").expect_err("it is in none");
     // As after a commit that lost the race for its branch: stored, and in no version.
     let lost = CommitRequest { message: "lost".into(), branch: Some("lost".into()), ..CommitRequest::default() };
     p.write("f", b"only copy");
-    p.repo.commit(&lost, &Silent).expect("commit");
+    mdl_repo::commit(&p.repo, &lost, &Silent).expect("commit");
     to(b"only copy").expect("a branch has it");
-    p.repo.delete_branch("lost", true, &Silent).expect("delete");
+    mdl_repo::delete_branch(&p.repo, "lost", true, &Silent).expect("delete");
     to(b"only copy").expect_err("no version has it now");
     assert_eq!(std::fs::read(&file).expect("read"), b"only copy");
 }
@@ -248,7 +248,10 @@ fn what_a_killed_checkout_left_is_not_committed() {
     p.write(".mdl-notes", b"the user's own");
     p.write(".mdl-2026-notes", b"and this");
     p.commit("one");
-    let files = p.repo.odb().files(&p.repo.odb().commit(&p.repo.resolve("main").expect("main")).expect("commit").tree);
+    let files = p
+        .repo
+        .odb()
+        .files(&p.repo.odb().commit(&mdl_repo::resolve(&p.repo, "main").expect("main")).expect("commit").tree);
     let names: Vec<String> = files.expect("files").into_keys().collect();
     assert_eq!(names, [".mdl-2026-notes", ".mdl-notes"]);
 }
@@ -271,10 +274,13 @@ impl Progress for Replaces {
 fn a_version_never_has_the_bytes_of_one_file_and_the_executable_bit_of_another() {
     let p = place();
     p.write("run.sh", b"text");
-    let changed = p.repo.commit(&CommitRequest::default(), &Replaces(p.path().join("run.sh")));
+    let changed = mdl_repo::commit(&p.repo, &CommitRequest::default(), &Replaces(p.path().join("run.sh")));
     assert!(matches!(changed, Err(RepoError::FileChanged { .. })), "{changed:?}");
     p.commit("the program");
-    assert!(p.repo.files(&p.repo.resolve("HEAD").expect("HEAD")).expect("files")["run.sh"].executable);
+    assert!(
+        mdl_repo::files(&p.repo, &mdl_repo::resolve(&p.repo, "HEAD").expect("HEAD")).expect("files")["run.sh"]
+            .executable
+    );
 }
 
 /// Makes a file executable once a checkout has looked at it.
@@ -297,7 +303,7 @@ fn an_executable_bit_that_is_set_while_a_checkout_runs_stays() {
     p.commit("second");
     let permits = Permits(p.path().join("run.sh"));
     let options = CheckoutOptions::default();
-    let kept = p.repo.checkout(&first, &Head::Detached(first), &options, &permits);
+    let kept = mdl_repo::checkout(&p.repo, &first, &Head::Detached(first), &options, &permits);
     assert!(matches!(kept, Err(RepoError::FileKept { .. })), "{kept:?}");
     assert_eq!(p.read("run.sh"), b"second");
     assert_eq!(std::fs::metadata(&permits.0).expect("there").permissions().mode() & 0o777, 0o755);
@@ -315,12 +321,12 @@ fn a_file_where_a_directory_must_go_is_named_before_anything_is_written() {
     p.write("dir", b"in no version");
     for force in [false, true] {
         let options = CheckoutOptions { only: vec![], force };
-        let refused = p.repo.checkout(&first, &Head::Detached(first), &options, &Silent);
+        let refused = mdl_repo::checkout(&p.repo, &first, &Head::Detached(first), &options, &Silent);
         assert_eq!(refused.expect_err("in the way").kind(), ErrorKind::User);
         assert_eq!((p.read("a"), p.read("dir")), (b"2".to_vec(), b"in no version".to_vec()));
     }
     // One that goes makes room.
     p.commit("third");
-    p.repo.checkout(&first, &Head::Detached(first), &CheckoutOptions::default(), &Silent).expect("room");
+    mdl_repo::checkout(&p.repo, &first, &Head::Detached(first), &CheckoutOptions::default(), &Silent).expect("room");
     assert_eq!(p.read("dir/file"), b"1");
 }

@@ -64,7 +64,7 @@ enum Layout {
 impl Layout {
     fn of(repo: &Repo, commit: &Id, query: &CheckoutQuery) -> Result<Layout> {
         let only: Vec<String> = query.only.iter().cloned().collect();
-        let files = repo.files_matching(commit, &only)?;
+        let files = mdl_repo::files_matching(repo, commit, &only)?;
         if matches!(query.format, Format::Tar) {
             // What a checkout writes nowhere, no archive brings.
             files.keys().try_for_each(|path| check_path(path))?;

@@ -48,7 +48,7 @@ pub(super) struct Made {
 fn changes(repo: &Repo, commit: &Commit) -> Result<[u64; 3]> {
     let after = repo.odb().files(&commit.tree)?;
     let before = match commit.parents.first() {
-        Some(parent) => repo.files(parent)?,
+        Some(parent) => mdl_repo::files(repo, parent)?,
         None => Files::new(),
     };
     let mut counts = [0; 3];

@@ -82,7 +82,7 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
     if name.contains('/') || name.ends_with(".toml") {
         return Err(unknown());
     }
-    repo.policy(name).map_err(|e| match e {
+    mdl_repo::policy(repo, name).map_err(|e| match e {
         RepoError::NotFound { .. } => unknown(),
         e => e.into(),
     })
@@ -218,7 +218,7 @@ fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, Ne
         Some(id) => Some(id),
         None => repo.refs().head_commit()?,
     };
-    let stored = parent.map_or(Ok(Vec::new()), |id| repo.stored(&id))?;
+    let stored = parent.map_or(Ok(Vec::new()), |id| mdl_repo::stored(repo, &id))?;
     let mut files = BTreeMap::new();
     for (rel, stored) in stored {
         let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
@@ -249,7 +249,7 @@ fn named(error: RepoError, request: &CommitRequest) -> RepoError {
 
 fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_repo::Result<Id> {
     let done = match lossy {
-        None => repo.commit(request, &Silent)?,
+        None => mdl_repo::commit(repo, request, &Silent)?,
         Some(policy) => {
             let mut lossy = LossyRequest {
                 policy: policy.clone(),
@@ -257,7 +257,7 @@ fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_r
                 direction: Direction::LowerIsBetter,
                 grads: None,
             };
-            repo.commit_lossy(request, &mut lossy, &Silent)?
+            mdl_repo::commit_lossy(repo, request, &mut lossy, &Silent)?
         }
     };
     Ok(done.id)

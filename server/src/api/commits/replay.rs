@@ -145,7 +145,7 @@ impl Key {
         let Some(tip) = repo.refs().get(&RefName::branch(branch)?)? else {
             return Ok(None);
         };
-        for step in repo.history(&[tip])?.take(RECENT) {
+        for step in mdl_repo::history(repo, &[tip])?.take(RECENT) {
             let step = step?;
             let record = step.commit.meta.get(IDEMPOTENCY);
             if let Some(print) = record.and_then(|r| self.read(r)) {

@@ -167,7 +167,7 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
 
 fn info(repo: &Repo, name: String, kind: Kind, short: String, id: &Id) -> RefInfo {
     // One that is damaged must not hide the others.
-    let commit = repo.peel(id).ok().map(|id| id.to_hex());
+    let commit = mdl_repo::peel(repo, id).ok().map(|id| id.to_hex());
     let located = matches!(kind, Kind::Tags).then(|| repo.odb().locate(id).ok().flatten()).flatten();
     let tag = located.filter(|l| l.record.kind == ObjectKind::Tag).and_then(|_| repo.odb().tag(id).ok());
     RefInfo {

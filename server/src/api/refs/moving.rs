@@ -168,7 +168,7 @@ fn swap(
             None => repo.refs().get(full)?,
         };
         let who = access.caller.signature(&repo.config().signature());
-        match repo.move_ref(full, old, new, who, &line) {
+        match mdl_repo::move_ref(repo, full, old, new, who, &line) {
             Err(RepoError::Conflict { .. } | RepoError::Overtaken) if expected.is_none() && tries < TRIES => tries += 1,
             Err(e) => return Err(e.into()),
             Ok(()) => return Ok(old),
@@ -189,7 +189,7 @@ fn stands(repo: &Repo, full: &RefName, expected: Option<Option<Id>>) -> Result<(
 fn annotated(access: &Access, short: &str, target: Id, message: String) -> Result<Id> {
     let own = access.repo.config().signature();
     let tag = Tag { target, name: short.to_owned(), tagger: access.caller.signature(&own).unwrap_or(own), message };
-    Ok(access.repo.store_tag(&tag)?)
+    Ok(mdl_repo::store_tag(&access.repo, &tag)?)
 }
 
 fn tell(app: &App, access: &Access, name: &RefName, old: Option<Id>, new: Option<Id>, commit: Option<Id>) -> RefChange {

@@ -64,7 +64,7 @@ fn commit(repo: &Repo, version: u64, loss: f64) -> Id {
         }),
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent).expect("a commit").id
+    mdl_repo::commit(repo, &request, &Silent).expect("a commit").id
 }
 
 /// A commit like another, with a report as a lossy one has it.
@@ -142,11 +142,11 @@ pub fn site() -> Site {
     let root = Root::new();
     let repo = root.repo("ada/gpt");
     let commits: Vec<Id> = [(0, 0.5), (1, f64::NAN), (2, f64::INFINITY)].map(|(v, loss)| commit(&repo, v, loss)).into();
-    repo.create_branch("feature/x", &commits[1], false).expect("a branch");
-    repo.create_tag("v1", &commits[0], None, false).expect("a tag");
-    repo.create_tag("v2", &commits[1], Some("the second"), false).expect("a tag");
+    mdl_repo::create_branch(&repo, "feature/x", &commits[1], false).expect("a branch");
+    mdl_repo::create_tag(&repo, "v1", &commits[0], None, false).expect("a tag");
+    mdl_repo::create_tag(&repo, "v2", &commits[1], Some("the second"), false).expect("a tag");
     let id = lossy(&repo, &commits[2]);
-    repo.create_branch("lossy", &id, false).expect("a branch");
+    mdl_repo::create_branch(&repo, "lossy", &id, false).expect("a branch");
     drop(repo);
     let app = root.app(root.options());
     let router = router(&app, &Rates::new(None));

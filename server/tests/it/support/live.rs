@@ -52,7 +52,7 @@ impl Drop for Live {
 
 /// Names and bytes of all files of a version.
 pub fn files(repo: &Repo, commit: &Id) -> Vec<(String, Vec<u8>)> {
-    let names: Vec<String> = repo.files(commit).expect("files").keys().cloned().collect();
+    let names: Vec<String> = mdl_repo::files(repo, commit).expect("files").keys().cloned().collect();
     let read = |name: String| {
         let entry = entry(repo, commit, &name);
         let bytes = repo.odb().read_range(&entry, 0, entry.size).expect("bytes");

@@ -93,12 +93,12 @@ pub fn commit(repo: &Repo, files: &[(&str, Vec<u8>)], message: &str, step: u64) 
         metrics: BTreeMap::from([("loss".to_owned(), 1.0 / (step as f64 + 1.0))]),
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent).expect("a commit").id
+    mdl_repo::commit(repo, &request, &Silent).expect("a commit").id
 }
 
 /// A file of a version.
 pub fn entry(repo: &Repo, commit: &Id, path: &str) -> Entry {
-    repo.files(commit).expect("files").get(path).expect("the file").clone()
+    mdl_repo::files(repo, commit).expect("files").get(path).expect("the file").clone()
 }
 
 pub fn name(text: &str) -> RepoName {

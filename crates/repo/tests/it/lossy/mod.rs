@@ -22,16 +22,16 @@ impl Evaluator for Says {
 
 fn commit(repo: &Repo, policy: &str, step: u64, evaluator: Option<&mut dyn Evaluator>) -> Committed {
     let mut lossy = LossyRequest {
-        policy: repo.policy(policy).expect("a policy"),
+        policy: mdl_repo::policy(repo, policy).expect("a policy"),
         evaluator,
         direction: Direction::LowerIsBetter,
         grads: None,
     };
-    repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("a commit")
+    mdl_repo::commit_lossy(repo, &request(step), &mut lossy, &Silent).expect("a commit")
 }
 
 fn clean(repo: &Repo) -> FsckReport {
-    let report = repo.fsck(false, &Silent).expect("fsck");
+    let report = mdl_repo::fsck(repo, false, &Silent).expect("fsck");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     report
 }
@@ -104,16 +104,16 @@ fn a_checked_out_version_costs_nothing_to_commit_again() {
     }
     let before = p.file_at("main", FILE);
     p.write(FILE, &before);
-    let from = p.repo.resolve("main").expect("main");
+    let from = mdl_repo::resolve(&p.repo, "main").expect("main");
     let mut judge = Distance { exact: before.clone(), ..model.judge(2) };
     let mut lossy = LossyRequest {
-        policy: p.repo.policy("lossy").expect("policy"),
+        policy: mdl_repo::policy(&p.repo, "lossy").expect("policy"),
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
     };
     let again = CommitRequest { resumed_from: Some(from), ..request(2) };
-    let done = p.repo.commit_lossy(&again, &mut lossy, &Silent).expect("again");
+    let done = mdl_repo::commit_lossy(&p.repo, &again, &mut lossy, &Silent).expect("again");
     assert_eq!(p.file_at("main", FILE), before);
     assert!(done.summary.stored_bytes < 64 << 10, "{}", done.summary.stored_bytes);
     assert_eq!(done.summary.new_tensors, 0);
@@ -133,13 +133,13 @@ fn offsets_are_drawn_anew_after_a_restore() {
     for resumed_from in [None, Some(first.id)] {
         let mut judge = model.judge(1);
         let mut lossy = LossyRequest {
-            policy: p.repo.policy("lattice").expect("policy"),
+            policy: mdl_repo::policy(&p.repo, "lattice").expect("policy"),
             evaluator: Some(&mut judge),
             direction: Direction::LowerIsBetter,
             grads: None,
         };
         let r = CommitRequest { resumed_from, branch: Some(format!("b{}", files.len())), ..request(1) };
-        p.repo.commit_lossy(&r, &mut lossy, &Silent).expect("commit");
+        mdl_repo::commit_lossy(&p.repo, &r, &mut lossy, &Silent).expect("commit");
         files.push(p.file_at(&format!("b{}", files.len()), FILE));
     }
     let same = |a: &[u8]| numbers(a).iter().zip(numbers(&restored)).filter(|(a, b)| **a == *b).count();
@@ -181,7 +181,7 @@ fn a_fixed_configuration_needs_no_number() {
         ("sixteen", "try = [\"bins\"]\n[fixed]\nfamily = \"bins\"\nbins = 16\n"),
         ("coarse", "try = [\"lattice\"]\n[fixed]\nfamily = \"lattice\"\nstep = -3.0\n"),
     ] {
-        p.repo.set_policy(name, text).expect("a policy");
+        mdl_repo::set_policy(&p.repo, name, text).expect("a policy");
         let done = commit(&p.repo, name, 0, None);
         assert!(quality(&done).unevaluated() && quality(&done).rel_l2.is_some_and(|e| e > 0.0 && e < 0.2));
         assert_ne!(p.file_at("main", FILE), model.bytes());
@@ -196,12 +196,12 @@ fn a_plan_stores_nothing() {
     p.write(FILE, &model.bytes());
     let mut judge = model.judge(0);
     let mut lossy = LossyRequest {
-        policy: p.repo.policy("paper").expect("policy"),
+        policy: mdl_repo::policy(&p.repo, "paper").expect("policy"),
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
     };
-    let (quality, trials) = p.repo.plan(&request(0), &mut lossy).expect("a plan");
+    let (quality, trials) = mdl_repo::plan(&p.repo, &request(0), &mut lossy).expect("a plan");
     assert_eq!(quality.family, "bins");
     let chosen = trials.iter().find(|t| t.configuration == quality.configuration).expect("the chosen one");
     assert!(chosen.passes && chosen.measured.is_some());
@@ -281,25 +281,28 @@ fn policies_have_a_history_and_survive_a_collection() {
     p.commit("one");
     let text = |n: u32| format!("# version {n}\ntry = [\"bins\"]\n");
     for n in 0..3 {
-        p.repo.set_policy("mine", &text(n)).expect("set");
+        mdl_repo::set_policy(&p.repo, "mine", &text(n)).expect("set");
     }
-    assert!(p.repo.set_policy("mine", "try = [\"nothing\"]").is_err());
-    assert!(p.repo.set_policy("a/b", &text(0)).is_err() && p.repo.set_policy("x.toml", &text(0)).is_err());
-    assert_eq!(p.repo.policy("mine").expect("mine").text, text(2));
-    assert_eq!(p.repo.policy("mine@{2}").expect("older").text, text(0));
-    assert!(p.repo.policy("mine@{3}").is_err() && p.repo.policy("nobody").is_err());
+    assert!(mdl_repo::set_policy(&p.repo, "mine", "try = [\"nothing\"]").is_err());
+    assert!(
+        mdl_repo::set_policy(&p.repo, "a/b", &text(0)).is_err()
+            && mdl_repo::set_policy(&p.repo, "x.toml", &text(0)).is_err()
+    );
+    assert_eq!(mdl_repo::policy(&p.repo, "mine").expect("mine").text, text(2));
+    assert_eq!(mdl_repo::policy(&p.repo, "mine@{2}").expect("older").text, text(0));
+    assert!(mdl_repo::policy(&p.repo, "mine@{3}").is_err() && mdl_repo::policy(&p.repo, "nobody").is_err());
     let mut options = mdl_repo::GcOptions::default();
-    p.repo.gc(&options, &Silent).expect("gc");
-    assert_eq!(p.repo.policy("mine@{1}").expect("kept").text, text(1));
+    mdl_repo::gc(&p.repo, &options, &Silent).expect("gc");
+    assert_eq!(mdl_repo::policy(&p.repo, "mine@{1}").expect("kept").text, text(1));
     options.prune_now = true;
-    p.repo.gc(&options, &Silent).expect("gc");
-    assert_eq!(p.repo.policy("mine").expect("kept").text, text(2));
+    mdl_repo::gc(&p.repo, &options, &Silent).expect("gc");
+    assert_eq!(mdl_repo::policy(&p.repo, "mine").expect("kept").text, text(2));
     clean(&p.repo);
     // The repository's own version of a built-in one wins until it is removed.
-    p.repo.set_policy("lossy", &text(9)).expect("set");
-    assert_eq!(p.repo.policy("lossy").expect("own").text, text(9));
-    p.repo.remove_policy("lossy").expect("removed");
-    assert_ne!(p.repo.policy("lossy").expect("built in").text, text(9));
+    mdl_repo::set_policy(&p.repo, "lossy", &text(9)).expect("set");
+    assert_eq!(mdl_repo::policy(&p.repo, "lossy").expect("own").text, text(9));
+    mdl_repo::remove_policy(&p.repo, "lossy").expect("removed");
+    assert_ne!(mdl_repo::policy(&p.repo, "lossy").expect("built in").text, text(9));
 }
 
 #[test]
@@ -311,18 +314,18 @@ fn a_policy_file_is_read_and_kept_with_the_commit() {
     let path = dir.path().join("mine.toml");
     let text = "try = [\"lattice\"] # a comment\n[[tensor]]\nmatch = \"wte.*\"\nexact = true\n";
     fs::write(&path, text).expect("write");
-    let policy: Policy = p.repo.policy(path.to_str().expect("utf-8")).expect("a policy");
+    let policy: Policy = mdl_repo::policy(&p.repo, path.to_str().expect("utf-8")).expect("a policy");
     assert_eq!(policy.name, "mine");
     let mut judge = model.judge(0);
     let mut lossy =
         LossyRequest { policy, evaluator: Some(&mut judge), direction: Direction::LowerIsBetter, grads: None };
-    let done = p.repo.commit_lossy(&request(0), &mut lossy, &Silent).expect("commit");
+    let done = mdl_repo::commit_lossy(&p.repo, &request(0), &mut lossy, &Silent).expect("commit");
     let commit = p.repo.odb().commit(&done.id).expect("commit");
     let kept = p.repo.odb().read(&commit.side[0], mdl_objects::Kind::Blob).expect("the text");
     assert_eq!(kept, text.as_bytes());
     // What a rule keeps exact is exact.
     let out = tempfile::TempDir::new().expect("temp");
-    p.repo.checkout_to(&done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
+    mdl_repo::checkout_to(&p.repo, &done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
     let stored = numbers(&fs::read(out.path().join(FILE)).expect("read"));
     let exact = numbers(&model.bytes());
     assert_eq!(stored[..256 * 64], exact[..256 * 64]);

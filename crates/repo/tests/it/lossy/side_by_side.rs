@@ -60,16 +60,16 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
         p.write(FILE, &model.bytes());
         let mut judge = Rugged { exact: model.bytes(), seed: seed + step, scale, width, rounds: 0 };
         let mut lossy = LossyRequest {
-            policy: p.repo.policy(policy).expect("a policy"),
+            policy: mdl_repo::policy(&p.repo, policy).expect("a policy"),
             evaluator: Some(&mut judge),
             direction: Direction::LowerIsBetter,
             grads: Some(grads.clone()),
         };
         if step == 2 {
-            run.trials = p.repo.plan(&request(step), &mut lossy).expect("a plan").1;
+            run.trials = mdl_repo::plan(&p.repo, &request(step), &mut lossy).expect("a plan").1;
             break;
         }
-        let done = p.repo.commit_lossy(&request(step), &mut lossy, &Silent).expect("commit");
+        let done = mdl_repo::commit_lossy(&p.repo, &request(step), &mut lossy, &Silent).expect("commit");
         let mut quality = quality(&done).clone();
         run.evaluations += std::mem::take(&mut quality.evaluations);
         run.rounds += judge.rounds;

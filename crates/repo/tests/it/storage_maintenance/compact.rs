@@ -12,7 +12,7 @@ use std::sync::Arc;
 const DO: CompactOptions = CompactOptions { dry_run: false };
 
 fn compact(repo: &Repo) -> CompactReport {
-    repo.compact(&DO, &Silent).expect("compact")
+    mdl_repo::compact(repo, &DO, &Silent).expect("compact")
 }
 
 /// Deltas below tensor `a` of a version, by the chain that is followed.
@@ -35,7 +35,7 @@ fn history(n: usize, len: usize) -> (MemoryStorage, Repo, Vec<(Id, Version)>) {
 fn the_tip_is_near_a_snapshot_and_packs_are_merged() {
     let (storage, repo, all) = history(12, 3000);
     assert_eq!(depth(&repo, &all[11].0), 11, "the test needs deltas");
-    let dry = repo.compact(&CompactOptions { dry_run: true }, &Silent).expect("dry run");
+    let dry = mdl_repo::compact(&repo, &CompactOptions { dry_run: true }, &Silent).expect("dry run");
     assert_eq!(packs(&storage).len(), 12);
     let report = compact(&repo);
     assert_eq!((report.packs_before, report.packs_after, packs(&storage).len()), (12, 1, 1));
@@ -91,7 +91,7 @@ fn commits_on_top_of_compacted_chains_can_be_read() {
         compact(&repo);
     }
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage));
 }
@@ -109,7 +109,7 @@ fn commits_after_a_cut_off_compaction_can_be_read() {
     for at in (1..=counted.changes()).step_by(3) {
         let survivor = duplicate(&storage);
         let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)));
-        open(failing).compact(&DO, &Silent).expect_err("killed");
+        mdl_repo::compact(&open(failing), &DO, &Silent).expect_err("killed");
         let repo = open(survivor);
         move_ref(&repo, "refs/heads/late", Some(all[6].0));
         shortened += usize::from(depth(&repo, &all[6].0) < 6);
@@ -128,7 +128,7 @@ fn a_compaction_loses_nothing_when_killed() {
     let scene = crash::Scene { storage, kept: all };
     let counted = FaultStorage::new(Arc::new(duplicate(&scene.storage)), None);
     assert!(compact(&open(counted)).tensors_reencoded > 0);
-    crash::sweep(&scene, &|repo| repo.compact(&DO, &Silent).map(drop), &|_, _| {});
+    crash::sweep(&scene, &|repo| mdl_repo::compact(repo, &DO, &Silent).map(drop), &|_, _| {});
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn damage_stops_a_compaction_before_anything_is_lost() {
             let mut damaged = sound.clone();
             damaged[at] ^= 1;
             copy.put(&key, &damaged).expect("damage");
-            open(copy.clone()).compact(&DO, &Silent).expect_err("refused");
+            mdl_repo::compact(&open(copy.clone()), &DO, &Silent).expect_err("refused");
             assert!(packs(&copy).contains(&key));
             copy.put(&key, &sound).expect("repair");
             all.iter().for_each(|(id, v)| assert_version(&open(copy.clone()), id, v));

@@ -54,14 +54,14 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
             [Arrived { id, path }]
         };
         let (_, served) = fresh();
-        match served.take_in_pushed(&arrived(), u64::MAX, &Silent) {
+        match mdl_repo::take_in_pushed(&served, &arrived(), u64::MAX, &Silent) {
             Ok(_) => assert!(sound, "{name}"),
             Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
             Err(e) => panic!("{name}: {e}"),
         }
         assert_eq!(served.odb().has(&tree).expect("has"), sound, "{name}");
         let (_, fetched) = fresh();
-        fetched.receive_pack(&arrived(), &Silent).expect("old histories can be had");
+        mdl_repo::receive_pack(&fetched, &arrived(), &Silent).expect("old histories can be had");
         assert!(
             fetched.odb().has(&tree).expect("has") && fetched.odb().files(&tree).expect("files").contains_key(name)
         );
@@ -92,7 +92,7 @@ fn a_manifest_that_misdescribes_its_tensors_is_found() {
     let tip = commit(&repo, "main", &run(1, 1, 200)[0]);
     let odd = redescribe(&repo, &tip);
     assert_clean(&repo);
-    repo.create_branch("odd", &odd, false).expect("branch");
+    mdl_repo::create_branch(&repo, "odd", &odd, false).expect("branch");
     assert_eq!(checkout(&repo, &odd).expect_err("refused").kind(), ErrorKind::Corrupt);
     let report = fsck(&repo);
     assert_eq!(report.problems.len(), 3, "{report:?}");

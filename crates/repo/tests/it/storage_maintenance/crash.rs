@@ -80,7 +80,7 @@ fn a_commit_is_whole_or_not_there() {
 #[test]
 fn a_collection_loses_nothing() {
     let scene = scene();
-    sweep(&scene, &|repo| repo.gc(&NOW, &Silent).map(drop), &|_, _| {});
+    sweep(&scene, &|repo| mdl_repo::gc(repo, &NOW, &Silent).map(drop), &|_, _| {});
 }
 
 #[test]
@@ -98,16 +98,16 @@ fn after_a_cut_off_collection_what_was_deleted_can_be_committed_again() {
     let again = run(3, 2, 300).into_iter().chain(junk).rev();
     let side: Vec<Version> = again.collect();
     let counted = FaultStorage::new(Arc::new(duplicate(&scene.storage)), None);
-    open(counted.clone()).gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&open(counted.clone()), &NOW, &Silent).expect("gc");
     for at in 1..=counted.changes() {
         let survivor = duplicate(&scene.storage);
         let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Kill(at)));
-        open(failing).gc(&NOW, &Silent).expect_err("killed");
+        mdl_repo::gc(&open(failing), &NOW, &Silent).expect_err("killed");
         let repo = open(survivor.clone());
         let again: Vec<_> = side.iter().map(|v| (commit(&repo, "again", v), v)).collect();
         again.iter().for_each(|(id, v)| assert_version(&repo, id, v));
         assert_clean(&repo);
-        repo.gc(&NOW, &Silent).expect("gc");
+        mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
         again.iter().for_each(|(id, v)| assert_version(&repo, id, v));
         assert!(survivor.get(&Key::fixed("condemned")).expect("get").is_none());
     }
@@ -126,12 +126,12 @@ fn a_collection_makes_room_on_a_full_disk() {
         survivor.list(&Prefix::fixed("packs/")).expect("list").len()
     };
     let full = FaultStorage::new(Arc::new(survivor.clone()), Some(Fault::Full(1)));
-    open(full).gc(&NOW, &Silent).expect_err("this disk stays full");
+    mdl_repo::gc(&open(full), &NOW, &Silent).expect_err("this disk stays full");
     assert!(survivor.list(&Prefix::fixed("packs/")).expect("list").len() < before);
     let repo = open(survivor);
     assert_clean(&repo);
     scene.kept.iter().for_each(|(id, v)| assert_version(&repo, id, v));
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_clean(&repo);
 }
 

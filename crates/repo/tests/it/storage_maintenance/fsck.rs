@@ -12,9 +12,9 @@ fn a_sound_repository_is_clean_and_counted() {
     let (storage, repo) = fresh();
     assert_clean(&repo);
     commit_all(&repo, "main", &run(3, 1, 600));
-    let id = repo.resolve("main~1").expect("rev");
-    repo.create_tag("light", &id, None, false).expect("tag");
-    repo.create_tag("heavy", &id, Some("a message"), false).expect("tag");
+    let id = mdl_repo::resolve(&repo, "main~1").expect("rev");
+    mdl_repo::create_tag(&repo, "light", &id, None, false).expect("tag");
+    mdl_repo::create_tag(&repo, "heavy", &id, Some("a message"), false).expect("tag");
     assert_clean(&repo);
     let report = fsck(&repo);
     assert_eq!((report.packs, report.packs), (4, packs(&storage).len() as u64));
@@ -43,7 +43,7 @@ fn what_a_check_found_damaged_is_stored_again_by_the_next_commit_of_it() {
     // What the other two are deltas to.
     damage_a(&storage, &repo, &ids[0]);
     let repo = open(storage.clone());
-    assert_eq!(repo.fsck(false, &Silent).expect("fsck").problems.len(), 1);
+    assert_eq!(mdl_repo::fsck(&repo, false, &Silent).expect("fsck").problems.len(), 1);
     for (i, version) in versions.iter().enumerate() {
         let again = commit(&repo, &format!("again-{i}"), version);
         assert_eq!(repo.odb().commit(&again).expect("commit").tree, repo.odb().commit(&ids[i]).expect("commit").tree);
@@ -52,9 +52,9 @@ fn what_a_check_found_damaged_is_stored_again_by_the_next_commit_of_it() {
     for collect in [false, false, true] {
         let repo = open(storage.clone());
         if collect {
-            repo.gc(&NOW, &Silent).expect("gc");
+            mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
         }
-        let report = repo.fsck(false, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&repo, false, &Silent).expect("fsck");
         assert!(report.problems.iter().all(|p| p.affected.is_empty()), "{report:?}");
     }
 }
@@ -66,7 +66,7 @@ fn damage_names_commits_files_and_tensors() {
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     let a = damage_a(&storage, &repo, &ids[0]);
     for quick in [true, false] {
-        let report = open(storage.clone()).fsck(quick, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&open(storage.clone()), quick, &Silent).expect("fsck");
         assert_eq!(report.problems.len(), 1, "{report:?}");
         let p = &report.problems[0];
         assert!(p.what.contains(&a.short()) && p.what.starts_with("tensor "), "{p:?}");
@@ -88,12 +88,12 @@ fn a_missing_object_is_named_with_who_needs_it() {
     for key in &all {
         let sound = storage.get(key).expect("get").expect("pack");
         storage.delete(key).expect("lose");
-        let report = open(storage.clone()).fsck(false, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&open(storage.clone()), false, &Silent).expect("fsck");
         assert!(!report.problems.is_empty());
         assert!(report.problems.iter().any(|p| p.affected.iter().any(|a| ids.contains(&a.commit))), "{report:?}");
         // A footer that cannot be read: everything in it is missing on its account.
         storage.put(key, &sound[..sound.len() - 1]).expect("truncate");
-        let report = open(storage.clone()).fsck(true, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&open(storage.clone()), true, &Silent).expect("fsck");
         let p = report.problems.iter().find(|p| *key == *p.what).expect("the pack");
         assert!(!p.affected.is_empty(), "{report:?}");
         storage.put(key, &sound).expect("back");
@@ -116,11 +116,11 @@ fn refs_and_head_that_make_no_sense_are_reported() {
     ] {
         let broken = duplicate(&storage);
         broken.put(&Key::fixed(key), value.as_bytes()).expect("put");
-        let report = open(broken).fsck(false, &Silent).expect("fsck");
+        let report = mdl_repo::fsck(&open(broken), false, &Silent).expect("fsck");
         assert_eq!(report.problems.len(), 1, "{key} {value:?}: {report:?}");
     }
     // A branch that points at what is no commit.
-    let tree = repo.odb().commit(&repo.resolve("main").expect("main")).expect("commit").tree;
+    let tree = repo.odb().commit(&mdl_repo::resolve(&repo, "main").expect("main")).expect("commit").tree;
     storage.put(&Key::fixed("refs/heads/tree"), format!("{tree}\n").as_bytes()).expect("put");
-    assert_eq!(open(storage).fsck(false, &Silent).expect("fsck").problems.len(), 1);
+    assert_eq!(mdl_repo::fsck(&open(storage), false, &Silent).expect("fsck").problems.len(), 1);
 }

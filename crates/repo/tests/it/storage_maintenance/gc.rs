@@ -12,7 +12,7 @@ fn a_repository_without_garbage_is_left_alone() {
     let versions = run(4, 1, 600);
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     let before = packs(&storage);
-    let report = repo.gc(&NOW, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_eq!(packs(&storage), before);
     assert_eq!((report.packs_deleted, report.packs_rewritten, report.bytes_freed), (0, 0, 0));
     assert_eq!(report.objects_before, report.objects_after);
@@ -28,15 +28,15 @@ fn a_deleted_branch_goes_once_nothing_remembers_it() {
     let gone: Vec<_> = lost.iter().map(|v| commit(&repo, "side", v)).collect();
     drop_branch(&repo, "side");
     // The reflog remembers it, then the grace period protects it.
-    let report = repo.gc(&GENTLE, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc");
     assert_eq!(report.bytes_freed, 0);
     gone.iter().zip(&lost).for_each(|(id, v)| assert_version(&repo, id, v));
     set(&storage, "gc.grace_hours", "0");
     let repo = open(storage.clone());
-    assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").bytes_freed, 0, "the reflog holds on");
-    let dry = repo.gc(&GcOptions { dry_run: true, ..NOW }, &Silent).expect("dry run");
+    assert_eq!(mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc").bytes_freed, 0, "the reflog holds on");
+    let dry = mdl_repo::gc(&repo, &GcOptions { dry_run: true, ..NOW }, &Silent).expect("dry run");
     assert_eq!(packs(&storage).len(), 6);
-    let report = repo.gc(&NOW, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_eq!(mdl_repo::GcReport { dry_run: false, ..dry }, report, "the dry run told the truth");
     assert_eq!((report.packs_deleted, report.packs_after), (3, 3));
     assert_eq!(report.bytes_after, packed_bytes(&storage));
@@ -52,9 +52,9 @@ fn young_garbage_stays_whole() {
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     drop_branch(&repo, "main");
     forget(&repo);
-    assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").packs_after, 3);
+    assert_eq!(mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc").packs_after, 3);
     ids.iter().zip(&versions).for_each(|(id, v)| assert_version(&repo, id, v));
-    assert_eq!(repo.gc(&NOW, &Silent).expect("gc").packs_after, 0);
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("gc").packs_after, 0);
     assert!(packs(&storage).is_empty());
 }
 
@@ -65,12 +65,12 @@ fn bases_that_no_version_names_stay() {
     let ids: Vec<_> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
     // Only the last version is wanted, as a root of its own; its tensors are deltas down to the first.
     let id = squash(&repo, ids[5]);
-    let report = repo.gc(&NOW, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert!(report.bytes_freed > 0 && report.packs_rewritten > 0, "{report:?}");
     assert!(ids.iter().all(|id| !repo.odb().has(id).expect("has")));
     assert_version(&repo, &id, &versions[5]);
     assert_clean(&repo);
-    assert_eq!(repo.gc(&NOW, &Silent).expect("again").bytes_freed, 0);
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("again").bytes_freed, 0);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_pack_that_is_mostly_alive_is_not_rewritten_and_stays_whole() {
     move_ref(&repo, "refs/heads/main", Some(first));
     forget(&repo);
     let repo = open(storage.clone());
-    let report = repo.gc(&GENTLE, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc");
     assert_eq!((report.packs_deleted, report.packs_rewritten), (1, 0));
     assert_clean(&repo);
 }
@@ -105,7 +105,7 @@ fn nothing_is_deleted_over_damage() {
         let at = damaged.len() - 70;
         damaged[at] ^= 1;
         storage.put(key, &damaged).expect("damage");
-        let error = open(storage.clone()).gc(&NOW, &Silent).expect_err("refused");
+        let error = mdl_repo::gc(&open(storage.clone()), &NOW, &Silent).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains("nothing was deleted"), "{error}");
         assert_eq!(packs(&storage), all);
@@ -113,10 +113,10 @@ fn nothing_is_deleted_over_damage() {
     }
     // A ref that makes no sense holds on to who knows what.
     storage.put(&Key::fixed("refs/heads/odd"), b"not an id").expect("put");
-    assert_eq!(open(storage.clone()).gc(&NOW, &Silent).expect_err("refused").kind(), ErrorKind::Corrupt);
+    assert_eq!(mdl_repo::gc(&open(storage.clone()), &NOW, &Silent).expect_err("refused").kind(), ErrorKind::Corrupt);
     assert_eq!(packs(&storage), all);
     storage.delete(&Key::fixed("refs/heads/odd")).expect("delete");
-    assert_eq!(open(storage.clone()).gc(&NOW, &Silent).expect("gc").packs_deleted, 2);
+    assert_eq!(mdl_repo::gc(&open(storage.clone()), &NOW, &Silent).expect("gc").packs_deleted, 2);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_missing_pack_stops_the_collection() {
         let sound = storage.get(&key).expect("get").expect("pack");
         storage.delete(&key).expect("lose");
         let before = packs(&storage);
-        open(storage.clone()).gc(&NOW, &Silent).expect_err("refused");
+        mdl_repo::gc(&open(storage.clone()), &NOW, &Silent).expect_err("refused");
         assert_eq!(packs(&storage), before);
         storage.put(&key, &sound).expect("back");
     }
@@ -142,7 +142,7 @@ fn writers_finish_a_deletion_that_was_cut_off() {
     let side: Vec<Key> = packs(&storage);
     drop_branch(&repo, "side");
     let sound = duplicate(&storage);
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     let dead: Vec<_> = side.into_iter().filter(|k| !packs(&storage).contains(k)).collect();
     // As a kill leaves it after the list was written.
     let name = dead[0].trim_start_matches("packs/").trim_end_matches(".pack");
@@ -167,7 +167,7 @@ fn a_reflog_that_is_kept_for_ever_is_kept() {
     commit_all(&repo, "main", &run(2, 1, 200));
     for days in [i64::MAX as u64, 200_000_000_000, 1 << 40] {
         set(&storage, "gc.reflog_days", &days.to_string());
-        open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
+        mdl_repo::gc(&open(storage.clone()), &GENTLE, &Silent).expect("gc");
         assert_eq!(repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log").len(), 2, "{days}");
     }
 }
@@ -182,8 +182,8 @@ fn a_log_of_nothing_does_not_stop_a_collection() {
     for stray in ["logs/config", "logs/format", "logs/a..b"] {
         storage.put(&Key::fixed(stray), b"\n{}").expect("put");
     }
-    open(storage.clone()).gc(&GENTLE, &Silent).expect("gc");
-    open(storage).gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&open(storage.clone()), &GENTLE, &Silent).expect("gc");
+    mdl_repo::gc(&open(storage), &NOW, &Silent).expect("gc");
     let logged = repo.refs().logged().expect("logs");
     assert_eq!(logged, [RefName::branch(&name).expect("a name")]);
 }

@@ -39,11 +39,11 @@ fn an_open_index_keeps_up_with_other_writers() {
     let third = commit(&a, "main", &versions[2]);
     assert_eq!(a.odb().commit(&third).expect("commit").parents, [second]);
     let fourth = commit(&b, "main", &versions[3]);
-    b.compact(&Default::default(), &Silent).expect("compact");
+    mdl_repo::compact(&b, &Default::default(), &Silent).expect("compact");
     for (id, version) in [first, second, third, fourth].iter().zip(&versions) {
         assert_version(&a, id, version);
     }
-    a.create_branch("held", &fourth, false).expect("found");
+    mdl_repo::create_branch(&a, "held", &fourth, false).expect("found");
 }
 
 #[test]
@@ -97,7 +97,10 @@ fn what_cannot_be_read_is_not_called_absent() {
     let failing = open(Watched { inner, before });
     for _ in 0..2 {
         assert_eq!(failing.odb().commit(&id).expect_err("unreadable").kind(), ErrorKind::Io);
-        assert_eq!(failing.create_tag("t", &id, None, false).expect_err("unreadable").kind(), ErrorKind::Io);
+        assert_eq!(
+            mdl_repo::create_tag(&failing, "t", &id, None, false).expect_err("unreadable").kind(),
+            ErrorKind::Io
+        );
     }
     broken.store(false, Ordering::SeqCst);
     failing.odb().commit(&id).expect("the medium has recovered");
@@ -132,10 +135,10 @@ fn of_two_commits_on_a_detached_head_one_is_told() {
     let (one, two) = (open(storage.clone()), open(storage));
     let won = Mutex::new(None);
     let meanwhile = AtEnd(|| {
-        let done = two.commit(&labelled(2, &source), &Silent).expect("the first to move");
+        let done = mdl_repo::commit(&two, &labelled(2, &source), &Silent).expect("the first to move");
         *won.lock().expect("lock") = Some(done.id);
     });
-    let lost = one.commit(&labelled(1, &source), &meanwhile).expect_err("HEAD moved");
+    let lost = mdl_repo::commit(&one, &labelled(1, &source), &meanwhile).expect_err("HEAD moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     let won = won.into_inner().expect("lock").expect("committed");
     assert_eq!(one.refs().head().expect("head"), Head::Detached(won));
@@ -151,11 +154,11 @@ fn a_detached_commit_does_not_pull_head_back() {
         let who = two.config().signature();
         two.refs().set_head(&two.write_lock().expect("lock"), &main, &who, "switch").expect("switch");
     });
-    let lost = one.commit(&labelled(1, &source), &meanwhile).expect_err("HEAD moved");
+    let lost = mdl_repo::commit(&one, &labelled(1, &source), &meanwhile).expect_err("HEAD moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(one.refs().head().expect("head"), main);
     assert_eq!(one.refs().head_commit().expect("head"), Some(id));
-    let reset = one.reset(&id, false, &Silent);
+    let reset = mdl_repo::reset(&one, &id, false, &Silent);
     reset.expect("on a branch again");
 }
 
@@ -171,7 +174,7 @@ fn a_reset_does_not_step_over_a_commit_made_during_its_checkout() {
     let meanwhile = AtEnd(|| {
         *made.lock().expect("lock") = Some(commit(&other, "main", &versions[2]));
     });
-    let lost = repo.reset(&first, true, &meanwhile).expect_err("main moved");
+    let lost = mdl_repo::reset(&repo, &first, true, &meanwhile).expect_err("main moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     let made = made.into_inner().expect("lock");
     assert_eq!(repo.refs().get(&RefName::branch("main").expect("a name")).expect("ref"), made);
@@ -200,13 +203,13 @@ fn a_reflog_read_beside_a_commit_is_not_empty() {
 fn a_deletion_waits_for_a_collector() {
     let (storage, repo) = fresh();
     let id = commit(&repo, "main", &run(1, 1, 200)[0]);
-    repo.create_branch("b", &id, false).expect("branch");
-    repo.create_tag("t", &id, None, false).expect("tag");
-    repo.create_branch("old", &id, false).expect("branch");
+    mdl_repo::create_branch(&repo, "b", &id, false).expect("branch");
+    mdl_repo::create_tag(&repo, "t", &id, None, false).expect("tag");
+    mdl_repo::create_branch(&repo, "old", &id, false).expect("branch");
     let operations: [&(dyn Fn() + Sync); 3] = [
-        &|| assert_eq!(repo.delete_branch("b", true, &Silent).expect("delete"), id),
-        &|| assert_eq!(repo.delete_tag("t").expect("delete"), id),
-        &|| repo.rename_branch("old", "new", &Silent).expect("rename"),
+        &|| assert_eq!(mdl_repo::delete_branch(&repo, "b", true, &Silent).expect("delete"), id),
+        &|| assert_eq!(mdl_repo::delete_tag(&repo, "t").expect("delete"), id),
+        &|| mdl_repo::rename_branch(&repo, "old", "new", &Silent).expect("rename"),
     ];
     for operation in operations {
         let alone = storage.lock_exclusive().expect("lock");
@@ -270,7 +273,7 @@ fn an_index_that_notes_other_packs_than_it_has_is_looked_through() {
     // A pack more, and packs that go.
     let repo = Repo::open(dir.path(), engine()).expect("open");
     let last = commit(&repo, "main", &versions[3]);
-    repo.compact(&Default::default(), &Silent).expect("compact");
+    mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
     drop(repo);
     check("after a compaction");
     let repo = Repo::open(dir.path(), engine()).expect("open");

@@ -18,9 +18,9 @@ type Object = (Id, Kind, Vec<u8>);
 fn small() -> (MemoryStorage, Key, Vec<Object>) {
     let (storage, repo) = fresh();
     commit_all(&repo, "main", &run(3, 1, 96));
-    let id = repo.resolve("main").expect("main");
-    repo.create_tag("t", &id, Some("a tag"), false).expect("tag");
-    repo.compact(&Default::default(), &Silent).expect("compact");
+    let id = mdl_repo::resolve(&repo, "main").expect("main");
+    mdl_repo::create_tag(&repo, "t", &id, Some("a tag"), false).expect("tag");
+    mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
     let mut objects = Vec::new();
     for key in packs(&storage) {
         let pack = PackId::from_key(&key).expect("a pack's name");
@@ -68,13 +68,13 @@ fn every_truncation_of_a_pack() {
         let errors = read_all(&repo, &objects, &format!("first {len} bytes"));
         assert_eq!(errors, objects.len(), "a pack without its end has no objects");
         if len % 16 == 0 || len + 100 > whole.len() {
-            assert!(!repo.fsck(true, &Silent).expect("fsck").problems.is_empty(), "first {len} bytes");
+            assert!(!mdl_repo::fsck(&repo, true, &Silent).expect("fsck").problems.is_empty(), "first {len} bytes");
         }
     }
     for extra in [&b"x"[..], &whole] {
         let repo = with(&storage, &key, &[&whole, extra].concat());
         read_all(&repo, &objects, "longer");
-        assert!(extra == whole || !repo.fsck(true, &Silent).expect("fsck").problems.is_empty());
+        assert!(extra == whole || !mdl_repo::fsck(&repo, true, &Silent).expect("fsck").problems.is_empty());
     }
 }
 
@@ -91,9 +91,9 @@ fn every_flipped_bit_of_a_pack() {
         if bit % 8 == (bit / 8) % 8 {
             read_all(&repo, &objects, &label);
         }
-        assert!(!repo.fsck(true, &Silent).expect("fsck").problems.is_empty(), "quick: {label}");
+        assert!(!mdl_repo::fsck(&repo, true, &Silent).expect("fsck").problems.is_empty(), "quick: {label}");
         if bit % 64 == 0 {
-            assert!(!repo.fsck(false, &Silent).expect("fsck").problems.is_empty(), "full: {label}");
+            assert!(!mdl_repo::fsck(&repo, false, &Silent).expect("fsck").problems.is_empty(), "full: {label}");
         }
     }
     assert_eq!(read_all(&with(&storage, &key, &whole), &objects, "whole"), 0);
@@ -134,10 +134,10 @@ fn records_that_lie_are_found_out() {
                 content(&repo, &id, kind).expect_err("no such object");
             }
         }
-        assert!(!repo.fsck(false, &Silent).expect("fsck").problems.is_empty(), "forgery {i}");
+        assert!(!mdl_repo::fsck(&repo, false, &Silent).expect("fsck").problems.is_empty(), "forgery {i}");
         assert_eq!(read_all(&repo, &objects, "beside a forgery"), 0);
-        let _ = repo.compact(&Default::default(), &Silent);
-        repo.gc(&NOW, &Silent).expect("gc");
+        let _ = mdl_repo::compact(&repo, &Default::default(), &Silent);
+        mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
         assert_clean(&repo);
         assert_eq!(read_all(&repo, &objects, "after gc"), 0);
     }
@@ -213,7 +213,7 @@ fn an_index_that_is_damaged_missing_or_held_only_costs_time() {
     // Stale: packs come, and are replaced, while the holder has the index open.
     let other = Repo::open(dir.path(), engine()).expect("open");
     let new = commit(&other, "main", &run(4, 1, 200)[3]);
-    other.compact(&Default::default(), &Silent).expect("compact");
+    mdl_repo::compact(&other, &Default::default(), &Silent).expect("compact");
     assert!(holder.odb().has(&new).expect("has"));
     assert_version(&holder, &ids[2], &versions[2]);
     drop((holder, other));

@@ -54,7 +54,7 @@ fn commit_with(repo: &Repo, version: &Version, hints: &Hints) -> (Id, BTreeMap<S
     write(version, dir.path());
     let request =
         CommitRequest { source: Some(dir.path().to_owned()), hints: hints.clone(), ..CommitRequest::default() };
-    let done = repo.commit(&request, &Silent).expect("commit");
+    let done = mdl_repo::commit(repo, &request, &Silent).expect("commit");
     let seen = |t: mdl_repo::TensorReport| (t.name, (t.scheme, t.stored));
     (done.id, done.report.tensors.into_iter().map(seen).collect())
 }
@@ -91,7 +91,7 @@ fn a_hint_makes_a_lattice_and_compaction_needs_none() {
     let (_, plain) = commit_with(&other, &all[0], &Hints::default());
     assert!(plain["long"].1 > stored[0]["long"].1 * 2);
 
-    let report = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
+    let report = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((report.tensors_reencoded, report.deepest_after), (2, 2));
     assert!(schemes(&repo, &ids[3])["long"].iter().all(|s| s == "lattice-delta"));
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
@@ -159,7 +159,7 @@ fn a_delta_knows_its_grandparent() {
 fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     let (storage, repo, all, ids) = committed(9);
     move_ref(&repo, "refs/heads/side", Some(ids[6]));
-    let report = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
+    let report = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((report.tensors_reencoded, report.deepest_before), (2, 8));
     // The base of version 7 is a delta to the first now, its grandparent the fifth delta as before.
     let tensors: Vec<Id> = ids.iter().map(|id| tensor(&repo, id)).collect();
@@ -168,7 +168,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     assert_eq!(report.deepest_after, 6);
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage.clone()));
-    let again = repo.compact(&CompactOptions { dry_run: false }, &Silent).expect("compact");
+    let again = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((again.tensors_reencoded, again.packs_after), (0, again.packs_before));
     // What comes next stands on the tip, whose own base is the first version.
     let next = palettes(10).remove(9);
@@ -182,7 +182,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
 fn grandparents_that_no_version_names_stay() {
     let (_storage, repo, all, ids) = committed(6);
     let id = squash(&repo, ids[5]);
-    assert!(repo.gc(&NOW, &Silent).expect("gc").bytes_freed > 0);
+    assert!(mdl_repo::gc(&repo, &NOW, &Silent).expect("gc").bytes_freed > 0);
     assert_version(&repo, &id, &all[5]);
     assert_clean(&repo);
 }

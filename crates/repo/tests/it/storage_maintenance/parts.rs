@@ -10,7 +10,7 @@ fn scene() -> (mdl_repo::storage::MemoryStorage, mdl_objects::Entry, Vec<u8>) {
     let versions = run(2, 7, 4000);
     commit(&repo, "main", &versions[0]);
     let id = commit(&repo, "main", &versions[1]);
-    let entry = repo.files(&id).expect("files")["model.safetensors"].clone();
+    let entry = mdl_repo::files(&repo, &id).expect("files")["model.safetensors"].clone();
     assert_eq!(entry.mode, Mode::Manifest);
     (storage, entry, versions[1]["model.safetensors"].clone())
 }
@@ -68,7 +68,7 @@ fn what_the_first_part_of_a_large_tensor_costs() {
     let version = Version::from([("w.safetensors".to_owned(), safetensors(&[("w", &values)]))]);
     let repo = Repo::open(dir.path(), engine.clone()).expect("open");
     let id = commit(&repo, "main", &version);
-    let entry = repo.files(&id).expect("files")["w.safetensors"].clone();
+    let entry = mdl_repo::files(&repo, &id).expect("files")["w.safetensors"].clone();
     let repo = Repo::open(dir.path(), engine).expect("open");
     for what in ["first", "second"] {
         let start = std::time::Instant::now();

@@ -77,7 +77,7 @@ fn what_is_in_a_condemned_pack_is_stored_again() {
 fn a_branch_made_at_a_condemned_commit_takes_its_pack_off_the_list() {
     let (storage, repo, [_, (id, side)]) = scene();
     collect(&repo, GRACE);
-    at(&storage).create_branch("back", &id, false).expect("branch");
+    mdl_repo::create_branch(&at(&storage), "back", &id, false).expect("branch");
     assert_eq!(condemned(&storage).len(), 0);
     pass(&storage, GRACE);
     assert_eq!(collect(&repo, ZERO).packs_deleted, 0);
@@ -166,7 +166,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     commit(&repo, "main", &run(1, 1, 300)[0]);
     let file =
         |_| NewFile { rel: "a".to_owned(), executable: false, content: Content::Memory(Arc::new(vec![7; 5000])) };
-    let staged = |repo: &Repo| repo.stage(&[file(())], None, &Silent).expect("stage");
+    let staged = |repo: &Repo| mdl_repo::stage(repo, &[file(())], None, &Silent).expect("stage");
     staged(&repo);
     collect(&repo, GRACE);
     let [line] = condemned(&storage).try_into().expect("one");
@@ -180,7 +180,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     // A file staged long before it is joined, and doomed since.
     collect(&repo, GRACE);
     assert_eq!(condemned(&storage).len(), 1);
-    let id = at(&storage).commit(&request, &Silent).expect("join").id;
+    let id = mdl_repo::commit(&at(&storage), &request, &Silent).expect("join").id;
     pass(&storage, GRACE);
     collect(&repo, ZERO);
     let version = Version::from([("a".to_owned(), vec![7; 5000])]);
@@ -211,18 +211,18 @@ fn a_mixed_pack_is_rewritten_and_a_compaction_condemns() {
     collect(&repo, GRACE);
     assert_eq!(condemned(&storage).len(), 0);
     let before = packs(&storage);
-    repo.compact(&Default::default(), &Silent).expect("compact");
+    mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
     assert!(before.iter().all(|p| packs(&storage).contains(p)), "nothing goes at once");
     // And what was written in between to shorten chains.
     let replaced = condemned(&storage).len();
     assert!(replaced >= before.len());
-    let second = repo.compact(&Default::default(), &Silent).expect("again");
+    let second = mdl_repo::compact(&repo, &Default::default(), &Silent).expect("again");
     assert_eq!((second.packs_before, second.packs_after), (1, 1));
     kept.push((commit(&at(&storage), "main", &main[3]), main[3].clone()));
     let hours = Duration::from_secs(3600 * repo.config().grace_hours());
     pass(&storage, hours);
     let keep = GcOptions::default();
-    assert_eq!(repo.gc(&keep, &Silent).expect("gc").packs_deleted, replaced as u64);
+    assert_eq!(mdl_repo::gc(&repo, &keep, &Silent).expect("gc").packs_deleted, replaced as u64);
     kept.iter().for_each(|(id, v)| assert_version(&at(&storage), id, v));
     assert_clean(&at(&storage));
 }

@@ -86,7 +86,7 @@ fn of_both_at_once() {
 fn of_a_compaction() {
     let scene = scene();
     collect(&at(&scene.storage), GRACE);
-    sweep(&scene, &|repo| repo.compact(&Default::default(), &Silent).map(drop));
+    sweep(&scene, &|repo| mdl_repo::compact(repo, &Default::default(), &Silent).map(drop));
 }
 
 #[test]

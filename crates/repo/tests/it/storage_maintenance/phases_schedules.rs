@@ -140,7 +140,7 @@ fn run_schedule(seed: u64) -> (usize, u64) {
             12 | 13 => pass(&storage, GRACE / 8 * pick(9) as u32),
             14 => {
                 let repo = at(&storage);
-                repo.compact(&Default::default(), &Silent).expect("compact");
+                mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
             }
             _ => deleted += collect(&at(&storage), GRACE).packs_deleted,
         }

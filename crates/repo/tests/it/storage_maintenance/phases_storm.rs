@@ -42,7 +42,7 @@ fn write(repo: &Repo, w: u64, retries: &AtomicU64, done: &Mutex<Vec<(Id, Version
         let gone = insist(retries, || try_commit(repo, &name, &old)).id;
         drop_branch(repo, &name);
         match i % 3 {
-            0 => match repo.create_branch(&format!("back-{w}-{i}"), &gone, false) {
+            0 => match mdl_repo::create_branch(repo, &format!("back-{w}-{i}"), &gone, false) {
                 Ok(()) => keep(gone, &old),
                 Err(e) => assert!(overtaken(&e), "{e}"),
             },
@@ -73,7 +73,7 @@ fn storm(storage: &MemoryStorage, collectors: usize) {
                     };
                     rounds.fetch_add(1, Ordering::SeqCst);
                     if c == 0 {
-                        let compacted = repo.compact(&Default::default(), &Silent);
+                        let compacted = mdl_repo::compact(&repo, &Default::default(), &Silent);
                         assert!(compacted.as_ref().err().is_none_or(overtaken), "{compacted:?}");
                     }
                 }

@@ -39,47 +39,47 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     let mut repo = Repo::init_storage(storage.clone(), "main", engine()).expect("init");
     let all = apart(&mut repo, "main", 6, 1);
     let (go, stay) = all.split_at(4);
-    let dry = repo.prune(None, &latest(2), &DRY).expect("dry run");
+    let dry = mdl_repo::prune(&repo, None, &latest(2), &DRY).expect("dry run");
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none() && dry.freed_bytes > 0);
-    let done = repo.prune(None, &latest(2), &DO).expect("prune");
+    let done = mdl_repo::prune(&repo, None, &latest(2), &DO).expect("prune");
     assert_eq!(PruneReport { dry_run: true, ..done.clone() }, dry, "the dry run told the truth");
     assert_eq!(ids(&done), go.iter().rev().map(|(id, _)| *id).collect::<Vec<_>>());
     assert!(done.kept[0].why.contains(&"tip of main".to_owned()), "{done:?}");
     // Until the grace is over everything is there, and the prune can be undone.
-    assert_eq!(repo.gc(&GENTLE, &Silent).expect("gc").bytes_freed, 0);
+    assert_eq!(mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc").bytes_freed, 0);
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
-    assert_eq!(repo.undo_prune(Some(&[go[3].0])).expect("undo").len(), 1);
-    assert_eq!(repo.undo_prune(None).expect("undo").len(), 3);
+    assert_eq!(mdl_repo::undo_prune(&repo, Some(&[go[3].0])).expect("undo").len(), 1);
+    assert_eq!(mdl_repo::undo_prune(&repo, None).expect("undo").len(), 3);
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     // Then not.
-    repo.prune(None, &latest(2), &DO).expect("prune");
-    assert!(repo.prune(None, &latest(2), &DO).expect("again").pruned.is_empty());
+    mdl_repo::prune(&repo, None, &latest(2), &DO).expect("prune");
+    assert!(mdl_repo::prune(&repo, None, &latest(2), &DO).expect("again").pruned.is_empty());
     repo.set_config("gc.grace_hours", Some("0")).expect("set");
-    let report = repo.gc(&GENTLE, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &GENTLE, &Silent).expect("gc");
     assert_eq!((report.bytes_freed, report.pruned), (dry.freed_bytes, 4), "the dry run knew the bytes");
     go.iter().for_each(|(id, _)| assert_gone(&repo, id));
     stay.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
-    assert_eq!(repo.gc(&NOW, &Silent).expect("again").bytes_freed, 0);
-    repo.compact(&Default::default(), &Silent).expect("compact");
-    repo.stats(&Silent).expect("stats");
-    assert_eq!(repo.gc(&NOW, &Silent).expect("again").pruned, 4);
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("again").bytes_freed, 0);
+    mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
+    mdl_repo::stats(&repo, &Silent).expect("stats");
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("again").pruned, 4);
     stay.iter().for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
     // History is whole, and goes on.
     let next = run(7, 1, 600).remove(6);
     let id = commit(&repo, "main", &next);
-    assert_eq!(repo.history(&[id]).expect("history").count(), 7);
-    assert!(matches!(repo.undo_prune(Some(&[go[0].0])), Err(RepoError::Pruned { .. })));
-    assert_eq!(repo.undo_prune(None).expect_err("gone").kind(), ErrorKind::User);
-    assert_eq!(repo.undo_prune(Some(&[id])).expect_err("never pruned").kind(), ErrorKind::User);
+    assert_eq!(mdl_repo::history(&repo, &[id]).expect("history").count(), 7);
+    assert!(matches!(mdl_repo::undo_prune(&repo, Some(&[go[0].0])), Err(RepoError::Pruned { .. })));
+    assert_eq!(mdl_repo::undo_prune(&repo, None).expect_err("gone").kind(), ErrorKind::User);
+    assert_eq!(mdl_repo::undo_prune(&repo, Some(&[id])).expect_err("never pruned").kind(), ErrorKind::User);
     for refused in [
-        repo.create_branch("b", &go[0].0, false).map(drop),
-        repo.create_tag("t", &go[0].0, None, false).map(drop),
-        repo.reset(&go[0].0, false, &Silent).map(drop),
+        mdl_repo::create_branch(&repo, "b", &go[0].0, false).map(drop),
+        mdl_repo::create_tag(&repo, "t", &go[0].0, None, false).map(drop),
+        mdl_repo::reset(&repo, &go[0].0, false, &Silent).map(drop),
     ] {
         assert!(matches!(refused, Err(RepoError::Pruned { .. })), "{refused:?}");
     }
@@ -105,26 +105,26 @@ fn bases_of_what_stays_stay_until_a_compaction() {
     let rule = Retention::CustomSteps { steps: [0].into() };
     let rules = Retention::Any { rules: vec![latest(1), rule] };
     for i in stay {
-        repo.create_tag(&format!("t{i}"), &all[i], None, false).expect("tag");
+        mdl_repo::create_tag(&repo, &format!("t{i}"), &all[i], None, false).expect("tag");
     }
     // No version has a step: such a rule keeps all.
-    assert!(repo.prune(None, &rules, &DO).expect("prune").pruned.is_empty());
-    let done = repo.prune(None, &latest(1), &DO).expect("prune");
+    assert!(mdl_repo::prune(&repo, None, &rules, &DO).expect("prune").pruned.is_empty());
+    let done = mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     assert!(done.base_bytes > 0);
-    let report = repo.gc(&NOW, &Silent).expect("gc");
+    let report = mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_eq!((done.pruned.len(), report.pruned), (9, 9));
     stay.iter().for_each(|&i| assert_version(&repo, &all[i], &versions[i]));
     assert_clean(&repo);
-    repo.compact(&Default::default(), &Silent).expect("compact");
-    let more = repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
+    let more = mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     // Two tensors and the text of each version that stays, and the frozen tensor; no bases beside them.
-    let tensors = repo.stats(&Silent).expect("stats");
+    let tensors = mdl_repo::stats(&repo, &Silent).expect("stats");
     let stored: u64 = tensors.depths.iter().sum();
     assert_eq!(stored, 2 * stay.len() as u64 + 1, "{:?}, {more:?}", tensors.depths);
     stay.iter().for_each(|&i| assert_version(&repo, &all[i], &versions[i]));
     assert_clean(&repo);
     let before = packs(&storage);
-    assert_eq!(repo.compact(&Default::default(), &Silent).expect("again").tensors_reencoded, 0);
+    assert_eq!(mdl_repo::compact(&repo, &Default::default(), &Silent).expect("again").tensors_reencoded, 0);
     assert_eq!(packs(&storage), before);
     for id in [&all[0], &all[3], &all[11]] {
         assert_gone(&repo, id);
@@ -136,13 +136,13 @@ fn a_compaction_of_pruned_chains_that_dies_loses_nothing() {
     let (storage, repo) = fresh();
     let versions = run(6, 1, 300);
     let all: Vec<Id> = versions.iter().map(|v| commit(&repo, "main", v)).collect();
-    repo.create_tag("old", &all[2], None, false).expect("tag");
-    repo.prune(None, &latest(1), &DO).expect("prune");
+    mdl_repo::create_tag(&repo, "old", &all[2], None, false).expect("tag");
+    mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     let kept = [2, 5].map(|i| (all[i], versions[i].clone())).to_vec();
     let scene = super::crash::Scene { storage, kept };
     let both = |repo: &Repo| {
-        repo.compact(&Default::default(), &Silent)?;
-        repo.gc(&NOW, &Silent).map(drop)
+        mdl_repo::compact(repo, &Default::default(), &Silent)?;
+        mdl_repo::gc(repo, &NOW, &Silent).map(drop)
     };
     sweep(&scene, &both, &|_, _| {});
 }
@@ -152,9 +152,9 @@ fn names_resumed_runs_and_other_branches_hold_on() {
     let (_storage, mut repo) = fresh();
     let all = apart(&mut repo, "main", 8, 1);
     let at = |i: usize| all[i].0;
-    repo.create_tag("light", &at(0), None, false).expect("tag");
-    repo.create_tag("heavy", &at(1), Some("with a message"), false).expect("tag");
-    repo.create_branch("side", &at(2), false).expect("branch");
+    mdl_repo::create_tag(&repo, "light", &at(0), None, false).expect("tag");
+    mdl_repo::create_tag(&repo, "heavy", &at(1), Some("with a message"), false).expect("tag");
+    mdl_repo::create_branch(&repo, "side", &at(2), false).expect("branch");
     let who = repo.config().signature();
     repo.refs().set_head(&repo.write_lock().expect("lock"), &Head::Detached(at(3)), &who, "detach").expect("head");
     let dir = TempDir::new().expect("temp dir");
@@ -166,24 +166,24 @@ fn names_resumed_runs_and_other_branches_hold_on() {
         resumed_from: Some(at(5)),
         ..CommitRequest::default()
     };
-    let tip = repo.commit(&request, &Silent).expect("commit").id;
+    let tip = mdl_repo::commit(&repo, &request, &Silent).expect("commit").id;
     // Of main alone: side holds its whole history, 0 to 2.
-    let done = repo.prune(Some("main"), &latest(1), &DRY).expect("dry run");
+    let done = mdl_repo::prune(&repo, Some("main"), &latest(1), &DRY).expect("dry run");
     assert_eq!(ids(&done), [at(7), at(6), at(4)]);
     // Of all branches: side lets 0 and 1 go as well, but they have tags.
-    let all_of_them = repo.prune(None, &latest(1), &DRY).expect("dry run");
+    let all_of_them = mdl_repo::prune(&repo, None, &latest(1), &DRY).expect("dry run");
     assert_eq!(ids(&all_of_them), ids(&done));
-    repo.delete_tag("light").expect("delete");
-    repo.delete_tag("heavy").expect("delete");
-    let done = repo.prune(None, &latest(1), &DO).expect("prune");
+    mdl_repo::delete_tag(&repo, "light").expect("delete");
+    mdl_repo::delete_tag(&repo, "heavy").expect("delete");
+    let done = mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     assert_eq!(ids(&done), [at(7), at(6), at(4), at(1), at(0)]);
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     for i in [2, 3, 5] {
         assert_version(&repo, &at(i), &all[i].1);
     }
     assert_version(&repo, &tip, &run(9, 1, 600)[8]);
     assert_clean(&repo);
-    let error = repo.prune(Some("nobody"), &latest(1), &DO).expect_err("no such branch");
+    let error = mdl_repo::prune(&repo, Some("nobody"), &latest(1), &DO).expect_err("no such branch");
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
@@ -192,9 +192,9 @@ fn a_name_given_behind_a_prunings_back_holds_on() {
     // As by a race: the pruning had read the refs before the tag was made.
     let (_storage, mut repo) = fresh();
     let all = apart(&mut repo, "main", 4, 1);
-    repo.prune(None, &latest(1), &DO).expect("prune");
+    mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     move_ref(&repo, "refs/tags/late", Some(all[1].0));
-    assert_eq!(repo.gc(&NOW, &Silent).expect("gc").pruned, 2);
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("gc").pruned, 2);
     assert_version(&repo, &all[1].0, &all[1].1);
     assert_gone(&repo, &all[0].0);
     assert_clean(&repo);
@@ -205,9 +205,9 @@ fn equal_contents_are_held_by_whichever_version_stays() {
     let (_storage, mut repo) = fresh();
     let all = apart(&mut repo, "main", 2, 1);
     let again = commit(&repo, "main", &all[0].1);
-    let done = repo.prune(None, &latest(1), &DO).expect("prune");
+    let done = mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     assert_eq!(ids(&done), [all[1].0, all[0].0]);
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert_gone(&repo, &all[1].0);
     // Its own report is gone, its files are those of the tip.
     assert_version(&repo, &all[0].0, &all[0].1);
@@ -233,10 +233,10 @@ fn nothing_is_pruned_while_something_that_stays_is_not_whole() {
         let mut cut = sound.clone();
         cut.truncate(sound.len() - 1);
         storage.put(&key, &cut).expect("damage");
-        let error = open(storage.clone()).prune(None, &latest(2), &DO).expect_err("a damaged pack");
+        let error = mdl_repo::prune(&open(storage.clone()), None, &latest(2), &DO).expect_err("a damaged pack");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         storage.delete(&key).expect("lose");
-        let outcome = open(storage.clone()).prune(None, &latest(2), &DRY);
+        let outcome = mdl_repo::prune(&open(storage.clone()), None, &latest(2), &DRY);
         if holds_kept {
             // The tip's own commit cannot even be read; of any other the version is named.
             let error = outcome.expect_err("a missing pack");
@@ -257,31 +257,33 @@ fn the_version_that_is_not_whole_is_named() {
     let found = repo.odb().locate(&tree).expect("locate").expect("there");
     storage.put(&Key::fixed("unreadable"), format!("{} {tree}\n", found.pack.id).as_bytes()).expect("put");
     let repo = open(storage.clone());
-    let error = repo.prune(None, &latest(2), &DO).expect_err("refused");
+    let error = mdl_repo::prune(&repo, None, &latest(2), &DO).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(&all[2].short()), "{error}");
     assert!(error.to_string().contains("nothing was pruned"), "{error}");
     // It is no matter where the version is to go.
-    assert_eq!(repo.prune(None, &latest(1), &DO).expect("prune").pruned.len(), 3);
+    assert_eq!(mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune").pruned.len(), 3);
 }
 
 #[test]
 fn a_damaged_record_stops_collections_and_is_found() {
     let (storage, mut repo) = fresh();
     apart(&mut repo, "main", 3, 1);
-    repo.prune(None, &latest(1), &DO).expect("prune");
+    mdl_repo::prune(&repo, None, &latest(1), &DO).expect("prune");
     let sound = storage.get(&Key::fixed("pruned")).expect("get").expect("a record");
     let mut bad = sound.clone();
     bad[20] ^= 1;
     storage.put(&Key::fixed("pruned"), &bad).expect("damage");
     let before = packs(&storage);
-    for outcome in [repo.gc(&NOW, &Silent).map(drop), repo.prune(None, &latest(1), &DO).map(drop)] {
+    for outcome in
+        [mdl_repo::gc(&repo, &NOW, &Silent).map(drop), mdl_repo::prune(&repo, None, &latest(1), &DO).map(drop)]
+    {
         assert_eq!(outcome.expect_err("refused").kind(), ErrorKind::Corrupt);
     }
     assert_eq!(packs(&storage), before);
     assert!(fsck(&repo).problems.iter().any(|p| p.what.contains("pruned")));
     storage.put(&Key::fixed("pruned"), &sound).expect("back");
-    assert_eq!(repo.gc(&NOW, &Silent).expect("gc").pruned, 2);
+    assert_eq!(mdl_repo::gc(&repo, &NOW, &Silent).expect("gc").pruned, 2);
     assert_clean(&repo);
 }
 
@@ -290,9 +292,9 @@ fn records_of_commits_that_are_gone_go_too() {
     let (storage, mut repo) = fresh();
     apart(&mut repo, "main", 1, 1);
     apart(&mut repo, "side", 3, 2);
-    repo.prune(Some("side"), &latest(1), &DO).expect("prune");
-    repo.delete_branch("side", true, &Silent).expect("delete");
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::prune(&repo, Some("side"), &latest(1), &DO).expect("prune");
+    mdl_repo::delete_branch(&repo, "side", true, &Silent).expect("delete");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none());
     assert_clean(&repo);
 }
@@ -309,9 +311,9 @@ fn scene() -> super::crash::Scene {
 #[test]
 fn a_pruning_that_dies_has_happened_or_not() {
     let scene = scene();
-    let prune = |repo: &Repo| repo.prune(None, &latest(1), &DO).map(drop);
+    let prune = |repo: &Repo| mdl_repo::prune(repo, None, &latest(1), &DO).map(drop);
     sweep(&scene, &prune, &|repo, done| {
-        let n = repo.pruned().expect("the record can be read").iter().count();
+        let n = mdl_repo::pruned(repo).expect("the record can be read").iter().count();
         assert!(n == 3 || n == 0 && !done, "{n} on record");
     });
 }
@@ -319,12 +321,12 @@ fn a_pruning_that_dies_has_happened_or_not() {
 #[test]
 fn a_collection_of_pruned_versions_that_dies_loses_nothing_else() {
     let scene = scene();
-    open(scene.storage.clone()).prune(None, &latest(1), &DO).expect("prune");
-    sweep(&scene, &|repo| repo.gc(&NOW, &Silent).map(drop), &|repo, _| {
+    mdl_repo::prune(&open(scene.storage.clone()), None, &latest(1), &DO).expect("prune");
+    sweep(&scene, &|repo| mdl_repo::gc(repo, &NOW, &Silent).map(drop), &|repo, _| {
         // Contents that are still there can be taken back, whatever was cut off; then they must be whole.
-        if repo.undo_prune(None).is_ok() {
+        if mdl_repo::undo_prune(repo, None).is_ok() {
             assert_clean(repo);
-            repo.prune(None, &latest(1), &DO).expect("prune again");
+            mdl_repo::prune(repo, None, &latest(1), &DO).expect("prune again");
         }
     });
 }
@@ -332,14 +334,14 @@ fn a_collection_of_pruned_versions_that_dies_loses_nothing_else() {
 #[test]
 fn an_undo_that_dies_has_happened_or_not() {
     let scene = scene();
-    open(scene.storage.clone()).prune(None, &latest(1), &DO).expect("prune");
-    let undo = |repo: &Repo| match repo.undo_prune(None) {
+    mdl_repo::prune(&open(scene.storage.clone()), None, &latest(1), &DO).expect("prune");
+    let undo = |repo: &Repo| match mdl_repo::undo_prune(repo, None) {
         // The retry of one that had happened.
         Err(e) if e.kind() == ErrorKind::User => Ok(()),
         done => done.map(drop),
     };
     sweep(&scene, &undo, &|repo, done| {
-        let n = repo.pruned().expect("the record can be read").iter().count();
+        let n = mdl_repo::pruned(repo).expect("the record can be read").iter().count();
         assert!(n == 0 || n == 3 && !done, "{n} on record");
     });
 }
@@ -352,13 +354,13 @@ fn pruners_side_by_side_lose_none_of_each_others_changes() {
     thread::scope(|scope| {
         for branch in &branches {
             let storage = storage.clone();
-            scope.spawn(move || open(storage).prune(Some(branch), &latest(1), &DO).expect("prune"));
+            scope.spawn(move || mdl_repo::prune(&open(storage), Some(branch), &latest(1), &DO).expect("prune"));
         }
         let storage = storage.clone();
         scope.spawn(move || commit(&open(storage), "other", &run(1, 9, 300)[0]));
     });
-    assert_eq!(repo.pruned().expect("record").iter().count(), 12);
-    repo.gc(&NOW, &Silent).expect("gc");
+    assert_eq!(mdl_repo::pruned(&repo).expect("record").iter().count(), 12);
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     for versions in &all {
         assert_version(&repo, &versions[3].0, &versions[3].1);
     }
@@ -376,20 +378,20 @@ fn a_run_that_prunes_after_each_commit_while_others_collect_keeps_what_it_should
             let repo = open();
             let each = versions.iter().map(|v| {
                 let id = commit(&repo, "main", v);
-                repo.prune(Some("main"), &latest(3), &DO).expect("prune");
+                mdl_repo::prune(&repo, Some("main"), &latest(3), &DO).expect("prune");
                 id
             });
             each.collect()
         });
         let repo = open();
         while !trainer.is_finished() {
-            repo.gc(&NOW, &Silent).expect("gc");
-            repo.compact(&Default::default(), &Silent).expect("compact");
+            mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
+            mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
         }
         trainer.join().expect("trainer")
     });
     let repo = open();
-    repo.gc(&NOW, &Silent).expect("gc");
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
     for (id, v) in ids.iter().zip(&versions).skip(9) {
         assert_version(&repo, id, v);
     }
@@ -401,20 +403,20 @@ fn a_run_that_prunes_after_each_commit_while_others_collect_keeps_what_it_should
 fn pruned_versions_are_no_place_to_start_from_until_they_are_taken_back() -> Result<()> {
     let (_storage, mut repo) = fresh();
     let all = apart(&mut repo, "main", 3, 1);
-    repo.prune(None, &latest(1), &DO)?;
+    mdl_repo::prune(&repo, None, &latest(1), &DO)?;
     let old = all[0].0;
     for refused in [
-        repo.create_branch("b", &old, false).map(drop),
-        repo.create_tag("t", &old, None, false).map(drop),
-        repo.reset(&old, false, &Silent).map(drop),
+        mdl_repo::create_branch(&repo, "b", &old, false).map(drop),
+        mdl_repo::create_tag(&repo, "t", &old, None, false).map(drop),
+        mdl_repo::reset(&repo, &old, false, &Silent).map(drop),
     ] {
         let error = refused.expect_err("refused");
         assert!(error.hint().is_some_and(|h| h.contains("--undo")), "{error}");
     }
-    repo.undo_prune(Some(&[old]))?;
-    repo.create_branch("b", &old, false)?;
+    mdl_repo::undo_prune(&repo, Some(&[old]))?;
+    mdl_repo::create_branch(&repo, "b", &old, false)?;
     assert_eq!(repo.refs().get(&RefName::branch("b")?)?, Some(old));
-    repo.gc(&NOW, &Silent)?;
+    mdl_repo::gc(&repo, &NOW, &Silent)?;
     assert_version(&repo, &old, &all[0].1);
     assert_gone(&repo, &all[1].0);
     assert_clean(&repo);

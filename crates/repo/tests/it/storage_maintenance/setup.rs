@@ -122,7 +122,7 @@ pub fn try_commit(repo: &Repo, branch: &str, version: &Version) -> Result<Commit
         branch: Some(branch.to_owned()),
         ..CommitRequest::default()
     };
-    repo.commit(&request, &Silent)
+    mdl_repo::commit(repo, &request, &Silent)
 }
 
 pub fn commit(repo: &Repo, branch: &str, version: &Version) -> Id {
@@ -137,7 +137,7 @@ pub fn commit_all(repo: &Repo, branch: &str, versions: &[Version]) {
 
 pub fn checkout(repo: &Repo, id: &Id) -> Result<Version> {
     let dir = TempDir::new().expect("temp dir");
-    repo.checkout_to(id, dir.path(), &CheckoutOptions::default(), &Silent)?;
+    mdl_repo::checkout_to(repo, id, dir.path(), &CheckoutOptions::default(), &Silent)?;
     let files = repo.odb().files(&repo.odb().commit(id)?.tree)?;
     let read = |rel: &String| (rel.clone(), std::fs::read(dir.path().join(rel)).expect("read"));
     Ok(files.keys().map(read).collect())
@@ -196,8 +196,8 @@ pub fn forget(repo: &Repo) {
 }
 
 pub fn fsck(repo: &Repo) -> FsckReport {
-    let quick = repo.fsck(true, &Silent).expect("quick fsck");
-    let full = repo.fsck(false, &Silent).expect("fsck");
+    let quick = mdl_repo::fsck(repo, true, &Silent).expect("quick fsck");
+    let full = mdl_repo::fsck(repo, false, &Silent).expect("fsck");
     assert!(quick.problems.len() <= full.problems.len(), "quick found more: {quick:?}");
     full
 }

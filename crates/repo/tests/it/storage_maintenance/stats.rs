@@ -12,10 +12,10 @@ fn the_numbers_add_up() {
     let versions = run(4, 1, 3000);
     commit_all(&repo, "main", &versions);
     commit_all(&repo, "side", &run(2, 2, 600));
-    let id = repo.resolve("main~1").expect("rev");
+    let id = mdl_repo::resolve(&repo, "main~1").expect("rev");
     move_ref(&repo, "refs/heads/older", Some(id));
-    repo.create_tag("t", &id, Some("a message"), false).expect("tag");
-    let s = repo.stats(&Silent).expect("stats");
+    mdl_repo::create_tag(&repo, "t", &id, Some("a message"), false).expect("tag");
+    let s = mdl_repo::stats(&repo, &Silent).expect("stats");
     let len = |v: &Version| v.values().map(|b| b.len() as u64).sum::<u64>();
     // The first commit to a new branch builds on HEAD's.
     assert_eq!((s.commits, s.packs, s.damaged_packs), (6, 7, 0));
@@ -43,10 +43,10 @@ fn the_numbers_add_up() {
     assert!(serde_json::to_value(&s).expect("json")["branches"].is_array());
     // What is let go shows as unreachable, however it is damaged elsewhere.
     drop_branch(&repo, "side");
-    let s = repo.stats(&Silent).expect("stats");
+    let s = mdl_repo::stats(&repo, &Silent).expect("stats");
     assert!(s.unreachable_bytes > 0 && s.commits == 4);
     let key = packs(&storage).remove(0);
     let bytes = storage.get(&key).expect("get").expect("pack");
     storage.put(&key, &bytes[..bytes.len() - 9]).expect("damage");
-    assert_eq!(open(storage).stats(&Silent).expect("stats").damaged_packs, 1);
+    assert_eq!(mdl_repo::stats(&open(storage), &Silent).expect("stats").damaged_packs, 1);
 }

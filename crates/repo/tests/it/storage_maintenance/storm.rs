@@ -41,8 +41,8 @@ fn storm(open: &(dyn Fn() -> Repo + Sync)) {
         scope.spawn(|| {
             let repo = open();
             while !over.load(Ordering::SeqCst) {
-                repo.gc(&NOW, &Silent).expect("gc");
-                repo.compact(&Default::default(), &Silent).expect("compact");
+                mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
+                mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
             }
         });
         scope.spawn(|| {

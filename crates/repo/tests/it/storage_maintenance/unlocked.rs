@@ -75,7 +75,7 @@ pub fn collect(repo: &Repo, grace: Duration) -> GcReport {
 
 pub fn try_collect(repo: &Repo, grace: Duration) -> Result<GcReport> {
     let options = GcOptions { dry_run: false, prune_now: true, grace: Some(grace) };
-    repo.gc(&options, &Silent)
+    mdl_repo::gc(repo, &options, &Silent)
 }
 
 /// Lines of the list of doomed packs: name, `waits` or `goes`, change, moment, grace.

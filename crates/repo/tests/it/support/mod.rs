@@ -40,7 +40,7 @@ impl Place {
 
     pub fn try_commit(&self, message: &str) -> Result<Committed> {
         let request = CommitRequest { message: message.to_owned(), ..CommitRequest::default() };
-        self.repo.commit(&request, &Silent)
+        mdl_repo::commit(&self.repo, &request, &Silent)
     }
 
     pub fn commit(&self, message: &str) -> Committed {
@@ -56,8 +56,8 @@ impl Place {
     /// A file of a revision, by way of a checkout elsewhere.
     pub fn file_at(&self, rev: &str, rel: &str) -> Vec<u8> {
         let out = TempDir::new().expect("temp dir");
-        let id = self.repo.resolve(rev).expect("revision");
-        self.repo.checkout_to(&id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
+        let id = mdl_repo::resolve(&self.repo, rev).expect("revision");
+        mdl_repo::checkout_to(&self.repo, &id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
         std::fs::read(out.path().join(rel)).expect("file")
     }
 }

@@ -1,0 +1,42 @@
+//! Computes the ids that a directory would have as a version, without storing it.
+
+use crate::{
+    repo::Repo,
+    work_tree::{ingest_cached, walk},
+};
+use mdl_objects::{Entry, Id};
+use mdl_store::{
+    Progress, RepoError, Result,
+    object_db::Files,
+    write::{Hints, Ingest, Policy, Report, Sink, store_trees},
+};
+use std::path::Path;
+
+/// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when
+/// they were last hashed are not read.
+///
+/// # Errors
+/// Damaged or unsuitable files; an I/O error.
+pub fn identify(repo: &Repo, source: &Path, progress: &dyn Progress) -> Result<Id> {
+    let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
+    let list = walk(&source, repo.config.follow_symlinks())?;
+    let policy = Policy { max_depth: 0, allow_damaged: false };
+    let mut ingest = Ingest {
+        odb: repo.odb(),
+        sink: Sink::Ids,
+        policy,
+        hints: &Hints::default(),
+        progress,
+        report: Report::default(),
+    };
+    progress.begin("hashing", list.iter().map(|f| f.size).sum());
+    let mut files = Files::new();
+    for f in &list {
+        let done = ingest_cached(&mut ingest, &f.path, &f.rel, None)?;
+        let entry =
+            Entry { name: String::new(), mode: done.mode, executable: f.executable, size: done.size, id: done.id };
+        files.insert(f.rel.clone(), entry);
+    }
+    progress.end();
+    store_trees(&mut ingest, &files)
+}

@@ -1,0 +1,115 @@
+//! Stores files ahead of their commit: each rank of a sharded save puts its own, one of them joins all into a version.
+
+use crate::{
+    commit::{
+        disk_room::{need_room, with_room},
+        ingest_file,
+        new_file::{NewFile, Stored, check_names},
+        parent_of,
+    },
+    repo::Repo,
+    sealed::{open, seal},
+};
+use mdl_objects::Id;
+use mdl_store::{
+    ErrorKind, Progress, Result,
+    object_db::Files,
+    progress::go_on,
+    reachability::Root,
+    storage::{Prefix, Storage},
+    transaction::WriteTransaction,
+    write::{Hints, Ingest, Policy, Report, STORING, Sink},
+};
+use std::time::SystemTime;
+
+/// Prefix of the notes of objects kept for the time of grace.
+const STAGED: Prefix = Prefix::fixed("staged/");
+const HEADER: &str = "mdl staged 1";
+
+/// Stores files durably without making a version of them: deltas are taken to the version at the tip of `branch`
+/// (or HEAD). Files that are never joined are collected by `gc` once their grace period is over.
+///
+/// # Errors
+/// Damaged or unsuitable files; an I/O error.
+pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
+    check_names(files)?;
+    with_room(repo, progress, || stage_once(repo, files, branch, progress))
+}
+
+fn stage_once(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
+    let transaction = WriteTransaction::begin(repo)?;
+    let parent = parent_of(repo, branch)?;
+    let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
+    need_room(repo, files, commit.as_ref())?;
+    let old = commit.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
+    let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
+    let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
+    let hints = Hints::default();
+    let mut ingest = Ingest {
+        odb: repo.odb(),
+        sink: Sink::Pack(&mut pack),
+        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged: false },
+        hints: &hints,
+        progress,
+        report: Report::default(),
+    };
+    for file in files {
+        go_on(progress, STORING)?;
+        let stored = ingest_file(&mut ingest, file, old.get(&file.rel))?;
+        let report = std::mem::take(&mut ingest.report);
+        let after = ingest.payload_bytes();
+        done.push(Stored::new((&stored, file.executable), after - before, report.total, report.tensors));
+        before = after;
+    }
+    drop(ingest);
+    go_on(progress, STORING)?;
+    // New packs are kept for the time of grace anyway. Objects stored before may be in an old pack.
+    let before = |id: &Id| pack.get(id).is_none();
+    let before: Vec<Id> = done.iter().filter_map(Stored::id).filter(before).collect();
+    transaction.publish(pack)?;
+    hold(&transaction, before)?;
+    Ok(done)
+}
+
+/// Notes that these objects, which no ref reaches yet, are relied on from now on for the time of grace.
+fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> {
+    objects.sort();
+    objects.dedup();
+    if objects.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = objects.iter().map(Id::to_hex).collect();
+    let note = seal(HEADER, &names)?;
+    // One note for the same objects, whose time begins anew.
+    let key = STAGED.key(blake3::hash(&note).to_hex().as_str())?;
+    transaction.note(&key, &note, objects)
+}
+
+/// Ids that staged files keep alive.
+///
+/// # Errors
+/// A note that a newer program wrote; an I/O error. One that is damaged keeps nothing.
+pub(crate) fn staged_roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
+    let mut roots = Vec::new();
+    for stored in storage.list(&STAGED)?.into_iter().filter(|s| s.modified > horizon) {
+        let Some(bytes) = storage.get(&stored.key)? else {
+            continue;
+        };
+        let names: Vec<String> = match open(HEADER, &stored.key, &bytes) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => continue,
+            read => read?,
+        };
+        let ids = names.iter().filter_map(|name| name.parse().ok());
+        roots.extend(ids.map(|id| Root::noted(stored.key.to_string(), id)));
+    }
+    Ok(roots)
+}
+
+/// Deletes the notes that were written by `horizon`.
+///
+/// # Errors
+/// An I/O error.
+pub(crate) fn sweep_staged(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
+    let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
+    over.try_for_each(|s| storage.delete(&s.key))
+}

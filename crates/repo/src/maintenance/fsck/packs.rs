@@ -1,0 +1,62 @@
+//! Fsck of packs: each pack's first bytes and the checksum of every payload.
+
+use crate::maintenance::fsck::{Bad, Problem, problem};
+use mdl_store::{
+    Progress, Result,
+    pack::{CHUNK, NO_MAGIC},
+    reachability::{Catalog, Slot},
+    storage::Storage,
+};
+use rayon::prelude::*;
+
+/// Reads everything once, a little at a time. Returns packs with a wrong beginning, and damaged copies of objects.
+pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Progress) -> (Vec<Problem>, Vec<Bad>) {
+    let torn = catalog.packs.iter().filter_map(|shelf| {
+        let reason = match shelf.pack.has_magic(storage) {
+            Ok(true) => return None,
+            Ok(false) => NO_MAGIC.to_owned(),
+            Err(e) => e.to_string(),
+        };
+        Some(problem(shelf.pack.id.key().as_str(), reason))
+    });
+    let torn = torn.collect();
+    let slots = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();
+    (torn, intact(catalog, storage, slots, progress))
+}
+
+/// Copies, of these, whose stored bytes changed.
+pub(crate) fn intact(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    mut slots: Vec<Slot>,
+    progress: &dyn Progress,
+) -> Vec<Bad> {
+    slots.sort_by_key(|s| (s.pack, catalog.record(*s).offset));
+    let bad = slots.into_par_iter().filter_map(|slot| {
+        if progress.stopped() {
+            return None;
+        }
+        match is_intact(catalog, storage, slot, progress) {
+            Ok(true) => None,
+            Ok(false) => Some(Bad { slot, reason: "stored bytes changed".to_owned(), is_damage: true }),
+            Err(e) => Some(Bad::new(slot, &e)),
+        }
+    });
+    bad.collect()
+}
+
+fn is_intact(catalog: &Catalog, storage: &dyn Storage, slot: Slot, progress: &dyn Progress) -> Result<bool> {
+    let record = catalog.record(slot);
+    let pack = &catalog.packs[slot.pack as usize].pack;
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; record.len.min(CHUNK) as usize];
+    let mut at = 0;
+    while at < record.len {
+        let n = (record.len - at).min(CHUNK) as usize;
+        pack.payload_range(storage, record, at, &mut buffer[..n])?;
+        hasher.update(&buffer[..n]);
+        at += n as u64;
+        progress.advance(n as u64);
+    }
+    Ok(hasher.finalize().as_bytes()[..record.check.len()] == record.check)
+}

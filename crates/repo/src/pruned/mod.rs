@@ -1,0 +1,205 @@
+//! The record of pruned versions: one small key, changed only by compare-and-swap.
+//!
+//! One key for all: pruning many versions is one step, a reader needs one read, and a writer that loses a swap reads
+//! again and makes the same change to what is there now, so that no change is lost.
+
+mod contents;
+
+pub use contents::{files, is_collected};
+pub(crate) use contents::{gone, lacks_contents, refuse_pruned};
+
+use crate::repo::Repo;
+use mdl_objects::Id;
+use mdl_store::{
+    RepoError, Result,
+    lock::{WriteGuard, now_ms},
+    storage::{Key, Storage, Swap},
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+const KEY: Key = Key::fixed("pruned");
+const HEADER: &str = "mdl pruned 1";
+
+/// When a version was pruned, and by which rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrunedMark {
+    /// Milliseconds since 1970.
+    pub time_ms: i64,
+    /// The rules none of which kept it, in words.
+    pub rules: String,
+}
+
+/// Characters of the rules of a mark that travels.
+const LONGEST: usize = 1000;
+
+impl PrunedMark {
+    /// The mark as it is sent. Rules may name thousands of steps, and each version has them; control characters that a
+    /// terminal obeys are not sent on, nor a time of pruning in the future.
+    #[must_use]
+    pub fn short(&self) -> PrunedMark {
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        PrunedMark { time_ms: self.time_ms.min(now_ms()), rules: self.rules.chars().take(LONGEST).map(plain).collect() }
+    }
+
+    /// The error for a reader that wants the contents of such a version.
+    pub(super) fn error(&self, commit: &Id) -> RepoError {
+        RepoError::Pruned { commit: *commit, time_ms: self.time_ms, rules: self.rules.clone() }
+    }
+}
+
+/// The versions that were pruned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned(pub(super) BTreeMap<Id, PrunedMark>);
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    commit: String,
+    time_ms: i64,
+    rules: String,
+}
+
+impl Pruned {
+    /// The mark of a commit, if it was pruned.
+    pub fn get(&self, commit: &Id) -> Option<&PrunedMark> {
+        self.0.get(commit)
+    }
+
+    /// All of them, by their ids.
+    pub fn iter(&self) -> impl Iterator<Item = (&Id, &PrunedMark)> {
+        self.0.iter()
+    }
+
+    /// Versions pruned by the last pruning.
+    pub(super) fn last(&self) -> Vec<Id> {
+        let last = self.0.values().map(|m| m.time_ms).max();
+        let of_last = self.0.iter().filter(|(_, m)| Some(m.time_ms) == last);
+        of_last.map(|(id, _)| *id).collect()
+    }
+
+    /// Adds commits; those that are there stay as they are.
+    pub(super) fn add(&mut self, commits: impl Iterator<Item = Id>, mark: &PrunedMark) {
+        commits.for_each(|id| {
+            self.0.entry(id).or_insert_with(|| mark.clone());
+        });
+    }
+
+    /// Adds a commit; one that is there stays as it is.
+    pub(crate) fn note(&mut self, commit: Id, mark: &PrunedMark) {
+        self.add(std::iter::once(commit), mark);
+    }
+
+    /// Forgets the commits for which `f` is false.
+    pub(crate) fn keep(&mut self, f: impl Fn(&Id) -> bool) {
+        self.0.retain(|id, _| f(id));
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Pruned> {
+        let bad = || {
+            RepoError::corrupt(
+                "the record of pruned versions (file `pruned`)",
+                "its checksum is wrong; put it back from a copy of the repository",
+            )
+        };
+        let text = std::str::from_utf8(bytes).map_err(|_| bad())?;
+        let (body, sum) = text.trim_end().rsplit_once('\n').ok_or_else(bad)?;
+        let body = format!("{body}\n");
+        if blake3::hash(body.as_bytes()).to_hex().as_str() != sum {
+            return Err(bad());
+        }
+        let mut lines = body.lines();
+        if lines.next() != Some(HEADER) {
+            return Err(RepoError::user(
+                "the record of pruned versions is not of a format this program reads",
+                "it was made by a newer mdl: update this one",
+            ));
+        }
+        lines.map(|l| parse_line(l).ok_or_else(bad)).collect::<Result<_>>().map(Pruned)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        let mut text = format!("{HEADER}\n");
+        for (id, mark) in &self.0 {
+            let line = Line { commit: id.to_hex(), time_ms: mark.time_ms, rules: mark.rules.clone() };
+            let line = serde_json::to_string(&line);
+            text.push_str(&line.map_err(|e| RepoError::io("cannot write the record of pruned versions")(e.into()))?);
+            text.push('\n');
+        }
+        let sum = blake3::hash(text.as_bytes()).to_hex();
+        text.push_str(&format!("{sum}\n"));
+        Ok(text.into_bytes())
+    }
+}
+
+fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
+    Some((line.commit.parse().ok()?, mark))
+}
+
+/// Makes a change to the record as it is when the change is written.
+///
+/// # Errors
+/// The record is damaged or newer than this program; an I/O error: then the change was made or it was not.
+pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
+    let mut found = storage.get(&KEY)?;
+    loop {
+        let old = found.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)?;
+        let mut new = old.clone();
+        f(&mut new);
+        if new == old {
+            return Ok(());
+        }
+        let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
+        // Taking a mark away makes the contents reachable.
+        held.revalidate()?;
+        match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
+            Swap::Done => return Ok(()),
+            Swap::Lost(other) => found = other,
+        }
+    }
+}
+
+/// The versions that were pruned, whether their contents are still there or not.
+///
+/// # Errors
+/// The record is damaged or newer than this program; an I/O error.
+pub fn pruned(repo: &Repo) -> Result<Pruned> {
+    let bytes = repo.storage().get(&KEY)?;
+    bytes.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdl_objects::Kind;
+
+    fn record() -> Pruned {
+        let mark = |i: i64| PrunedMark { time_ms: i, rules: format!("best {i} of \"odd\nname\"") };
+        Pruned((0..3).map(|i| (Id::of(Kind::Commit, &[i as u8]), mark(i))).collect())
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_every_flipped_bit_and_cut_is_seen() {
+        let bytes = record().bytes().expect("bytes");
+        assert_eq!(Pruned::parse(&bytes).expect("parse"), record());
+        for i in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[i / 8] ^= 1 << (i % 8);
+            // The last newline is the only byte that says nothing.
+            let parsed = Pruned::parse(&bad);
+            assert!(parsed.is_err() || parsed.is_ok_and(|p| p == record() && i / 8 + 1 == bytes.len()));
+        }
+        for n in 0..bytes.len() - 1 {
+            assert!(Pruned::parse(&bytes[..n]).is_err(), "{n} bytes");
+        }
+    }
+
+    #[test]
+    fn a_newer_record_is_not_guessed_at() {
+        let body = "mdl pruned 2\n";
+        let text = format!("{body}{}\n", blake3::hash(body.as_bytes()).to_hex());
+        let error = Pruned::parse(text.as_bytes()).expect_err("newer");
+        assert!(error.hint().is_some_and(|h| h.contains("newer mdl")), "{error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Ingests files of the work tree: not read where the stat cache knows them, refused where they change meanwhile.
+
+use super::{FileState, Patience, expose_writes, recall, remember};
+use mdl_objects::{Entry, Mode};
+use mdl_store::{
+    Result,
+    write::{Ingest, Ingested, Sink, changed},
+};
+use std::path::Path;
+
+/// Times that a file is written out before it counts as one that is being written to.
+const WRITE_OUTS: u32 = 3;
+
+/// Ingests a file unless its state says that it is what it was and the repository has it.
+pub(crate) fn ingest_cached(
+    ingest: &mut Ingest<'_>,
+    path: &Path,
+    rel: &str,
+    parent: Option<&Entry>,
+) -> Result<Ingested> {
+    let state = FileState::of(path)?;
+    if let Some(known) = recall(ingest.odb, path, &state) {
+        let stored = match &ingest.sink {
+            Sink::Ids => true,
+            // Of what a check could not read all is looked at again.
+            Sink::Pack(_) => !ingest.odb.has_unreadable()? && ingest.odb.contains_file(known.mode, &known.id)?,
+        };
+        if stored {
+            ingest.progress.advance(known.size);
+            ingest.report.total += count_tensors(ingest, &known)?;
+            return Ok(known);
+        }
+    }
+    // What was left alone for a while is worth waiting for, since it will be remembered.
+    let patience = if state.settled() { Patience::Wait } else { Patience::Begin };
+    let (state, told) = exposed(path, rel, patience, state)?;
+    // Asked before the file is read: reading a long one takes longer than settling.
+    let settled = state.settled() && patience == Patience::Wait;
+    let done = ingest.file(path, rel, parent)?;
+    let after = FileState::of(path)?;
+    if after.written_since(&state) {
+        return Err(changed(rel));
+    }
+    if told && settled && after == state {
+        remember(ingest.odb, path, &state, &done);
+    }
+    Ok(done)
+}
+
+/// The state of a file whose pages have been written out, and whether writes through memory maps move it from now on. A
+/// page that is written to again before all are out would be left out of that: a file that moves meanwhile is written
+/// out once more.
+fn exposed(path: &Path, rel: &str, patience: Patience, mut before: FileState) -> Result<(FileState, bool)> {
+    for _ in 0..WRITE_OUTS {
+        let told = expose_writes(path, patience)?;
+        let state = FileState::of(path)?.after_tick();
+        if !state.written_since(&before) {
+            return Ok((state, told));
+        }
+        before = state;
+    }
+    Err(changed(rel))
+}
+
+fn count_tensors(ingest: &Ingest<'_>, file: &Ingested) -> Result<u64> {
+    match (&ingest.sink, file.mode) {
+        (Sink::Pack(_), Mode::Manifest) => Ok(ingest.odb.manifest(&file.id)?.tensors.len() as u64),
+        _ => Ok(0),
+    }
+}
