@@ -83,9 +83,9 @@ bench-remotes: build $(STAMP)
 
 # The suite on the bucket that MDL_TEST_S3=s3://BUCKET/PREFIX and AWS_* name; one test at a time, as the race tests
 # start threads themselves.
-S3_TESTS ?= buckets:: rounds::
+S3_TESTS ?= object_storage::buckets:: object_storage::rounds::
 test-s3-conformance:
-	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test object_storage -- --test-threads 1 $(S3_TESTS)
+	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test it -- --test-threads 1 $(S3_TESTS)
 
 test-python: test-build test-wheel $(TORCH_STAMP)
 	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
@@ -106,7 +106,7 @@ power-cuts: test-build $(STAMP) system
 ## model-test: STEPS=100000 steps of random histories against a model, SEED=n: one history alone (docs/model-test.md); `make test` runs 2,000
 STEPS ?= 100000
 model-test:
-	MDL_MODEL_STEPS=$(STEPS) $(if $(SEED),MDL_MODEL_SEED=$(SEED)) $(CARGO) test --locked -p mdl-remote --test model -- --nocapture
+	MDL_MODEL_STEPS=$(STEPS) $(if $(SEED),MDL_MODEL_SEED=$(SEED)) $(CARGO) test --locked -p mdl-remote --test it model:: -- --nocapture
 
 # Instrumented builds have a target directory of their own.
 FUZZ = CARGO_TARGET_DIR=$(TARGET_DIR)/fuzz nice -n 10 fuzz/run.sh

@@ -6,11 +6,11 @@ use crate::{
 };
 use mdl_codec::SEGMENT_BYTES;
 use mdl_objects::{Id, Kind, Reader, tensor_id};
+use mdl_remote::sync::Plan;
 use mdl_repo::{
     Repo, Silent,
     pack::{NewObject, Pack, PackId, PackWriter, Record},
     storage::{MemoryStorage, Storage},
-    sync::Plan,
 };
 
 /// Decoded bytes that are read at most; beyond that only the records are looked at.

@@ -2,10 +2,10 @@
 
 use crate::{mend, repo};
 use mdl_objects::Kind;
+use mdl_remote::sync::Arrived;
 use mdl_repo::{
     Silent,
     pack::{Pack, PackId},
-    sync::Arrived,
 };
 use std::{fs, path::PathBuf, sync::OnceLock};
 
@@ -29,7 +29,7 @@ pub fn receive(data: &[u8]) {
     let path = DIR.get_or_init(scratch).path().join(format!("{}.part", std::process::id()));
     fs::write(&path, data).expect("a file");
     let arrived = [Arrived { id, path: path.clone() }];
-    let taken = mdl_repo::take_in_pushed(&repo, &arrived, MOST, &Silent);
+    let taken = mdl_remote::sync::take_in_pushed(&repo, &arrived, MOST, &Silent);
     let _ = fs::remove_file(&path);
     let report = mdl_repo::fsck(&repo, true, &Silent).expect("a check");
     assert!(report.problems.is_empty(), "what was taken in is damaged: {:?}", report.problems);

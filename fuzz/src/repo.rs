@@ -2,10 +2,10 @@
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Id, Signature};
+use mdl_remote::sync::Want;
 use mdl_repo::{
     CommitRequest, Content, NewFile, Repo, Silent,
     storage::{Key, MemoryStorage, Prefix, Storage},
-    sync::Want,
 };
 use std::{
     collections::BTreeMap,
@@ -61,7 +61,7 @@ pub fn small_packs() -> Vec<Vec<u8>> {
 pub fn small_plan() -> Vec<u8> {
     let repo = open(&storage(&small().values)).expect("the small repository");
     let want = Want { tips: small().versions.to_vec(), ..Want::default() };
-    let plan = mdl_repo::offer(&repo, &want, &Silent).expect("a plan");
+    let plan = mdl_remote::sync::offer(&repo, &want, &Silent).expect("a plan");
     plan.encode().expect("bytes")
 }
 

@@ -2,8 +2,8 @@
 
 use crate::repo;
 use mdl_objects::{Id, check_new_name};
-use mdl_remote::{place::Place, read_refs};
-use mdl_repo::{Axis, Policy, RefName, Slice, check_path, check_ref_name, sync::Only};
+use mdl_remote::{place::Place, read_refs, sync::Only};
+use mdl_repo::{Axis, Policy, RefName, Slice, check_path, check_ref_name};
 use mdl_server::registry::RepoName;
 use std::sync::OnceLock;
 

@@ -48,8 +48,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
-pub use crate::layers::Rates;
-pub use crate::options::{Anonymous, LogFormat, Options, Tls};
+pub use crate::{
+    layers::Rates,
+    options::{Anonymous, LogFormat, Options, Tls},
+};
 pub use ipnet::IpNet;
 
 /// How often unused resources are released.

@@ -1,10 +1,12 @@
 //! `mdl commit`: files become a version on a branch.
 
-use super::changes::{FileChange, changed_files};
-use super::editor;
-use super::lossy_options::{self, LossyOptions};
-use super::said::Said;
-use super::shared::refuse_repository;
+use super::{
+    changes::{FileChange, changed_files},
+    editor,
+    lossy_options::{self, LossyOptions},
+    said::Said,
+    shared::refuse_repository,
+};
 use crate::{
     context::Context,
     errors::Result,

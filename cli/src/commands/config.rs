@@ -6,8 +6,7 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table},
 };
-use mdl_repo::KNOWN_SETTINGS;
-use mdl_repo::Missing;
+use mdl_repo::{KNOWN_SETTINGS, Missing};
 use serde_json::json;
 use std::io::Write;
 

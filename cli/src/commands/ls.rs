@@ -7,8 +7,7 @@ use crate::{
     render::{Align, Table, ratio, shape, size, visible},
 };
 use mdl_objects::{Entry, Id, Manifest, Mode, ViewRef};
-use mdl_repo::Missing;
-use mdl_repo::{Files, Repo, format_name};
+use mdl_repo::{Files, Missing, Repo, format_name};
 use serde_json::{Value, json};
 use std::io::Write;
 

@@ -7,8 +7,7 @@ use crate::{
     render::{date, entry, rfc3339},
 };
 use mdl_objects::Id;
-use mdl_repo::Missing;
-use mdl_repo::RefName;
+use mdl_repo::{Missing, RefName};
 use serde_json::{Value, json};
 use std::io::Write;
 

@@ -7,8 +7,7 @@ use super::{
 };
 use crate::{context::Context, errors::Result};
 use mdl_objects::Id;
-use mdl_repo::Missing;
-use mdl_repo::{Head, Repo};
+use mdl_repo::{Head, Missing, Repo};
 use serde_json::json;
 use std::io::Write;
 

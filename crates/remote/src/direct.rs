@@ -3,13 +3,10 @@
 use crate::{
     partial_pack,
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-};
-use mdl_objects::Id;
-use mdl_repo::{
-    HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS,
-    pack::PackId,
     sync::{Arrived, Bundle, Piece, Plan, RefMove, Want},
 };
+use mdl_objects::Id;
+use mdl_repo::{HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
 use rayon::prelude::*;
 use std::{
     collections::HashSet,
@@ -85,7 +82,7 @@ impl Peer for DirectPeer {
     }
 
     fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        mdl_repo::offer(&self.repo, want, progress)
+        crate::sync::offer(&self.repo, want, progress)
     }
 
     fn offer_whole(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<Plan>> {
@@ -102,7 +99,7 @@ impl Peer for DirectPeer {
     }
 
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {
-        mdl_repo::held_of(&self.repo, commits)
+        crate::sync::held_of(&self.repo, commits)
     }
 
     fn bundle_bytes(&self) -> u64 {
@@ -122,7 +119,7 @@ impl Peer for DirectPeer {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            mdl_repo::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            crate::sync::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();
@@ -130,11 +127,11 @@ impl Peer for DirectPeer {
     }
 
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
-        mdl_repo::receive_pruned(&self.repo, pruned)
+        crate::sync::receive_pruned(&self.repo, pruned)
     }
 
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
-        mdl_repo::receive_refs(&self.repo, moves, false, None, message, &mdl_repo::Silent)
+        crate::sync::receive_refs(&self.repo, moves, false, None, message, &mdl_repo::Silent)
     }
 }
 

@@ -7,12 +7,10 @@ use crate::{
     partial_pack::{self, PartialPack},
     peer::Peer,
     streams,
-};
-use mdl_objects::Signature;
-use mdl_repo::{
-    ErrorKind, Progress, Repo, RepoError, Result,
     sync::{Arrived, Bundle, Plan, RefMove, Want},
 };
+use mdl_objects::Signature;
+use mdl_repo::{ErrorKind, Progress, Repo, RepoError, Result};
 use std::{
     collections::HashSet,
     path::Path,
@@ -42,7 +40,7 @@ pub struct Received {
 /// `Stopped`. No ref has moved; what came whole need not come again.
 pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Progress) -> Result<Received> {
     if want.haves.is_empty() && !want.tips.is_empty() {
-        want.haves = mdl_repo::haves(repo, HAVES)?;
+        want.haves = crate::sync::haves(repo, HAVES)?;
     }
     match receive_once(repo, peer, &want, progress) {
         // Of versions pruned here the commits are haves, but not all their contents are here; or a collection there has
@@ -60,9 +58,9 @@ fn receive_once(repo: &Repo, peer: &dyn Peer, want: &Want, progress: &dyn Progre
     let pruned = plan.pruned.clone();
     let received = receive_plan(repo, peer, plan, progress)?;
     // Only now it shows which contents are really not here.
-    mdl_repo::receive_pruned(repo, &pruned)?;
+    crate::sync::receive_pruned(repo, &pruned)?;
     let hollow = want.depth.is_some() || want.only.is_some();
-    mdl_repo::connected(repo, &want.tips, hollow, progress)?;
+    crate::sync::connected(repo, &want.tips, hollow, progress)?;
     Ok(received)
 }
 
@@ -89,7 +87,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
         bundles.iter().map(|b| land(&dir, peer, b, &carried, progress)).collect::<Result<Vec<PartialPack>>>()?;
     progress.end();
     let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
-    let taken = mdl_repo::receive_pack(repo, &arrived, progress);
+    let taken = crate::sync::receive_pack(repo, &arrived, progress);
     // What is kept to go on with must not be what is wrong: it would be wrong every time.
     let of_no_use = taken.as_ref().err().is_some_and(|e| e.kind() == ErrorKind::Corrupt);
     if taken.is_ok() || of_no_use {
@@ -143,6 +141,6 @@ pub fn note_refs(
     progress: &dyn Progress,
 ) -> Result<Vec<(RefMove, Result<()>)>> {
     let who: Signature = repo.config().signature();
-    let done = mdl_repo::receive_refs(repo, &moves, partial, Some(&who), message, progress)?;
+    let done = crate::sync::receive_refs(repo, &moves, partial, Some(&who), message, progress)?;
     Ok(moves.into_iter().zip(done).collect())
 }

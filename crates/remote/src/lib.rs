@@ -16,6 +16,7 @@ pub mod push;
 mod runtime;
 mod split;
 mod streams;
+pub mod sync;
 
 pub use attach::{attach, discover, open_at};
 pub use direct::{DirectPeer, lacking_here, read_stored};

@@ -5,7 +5,8 @@
 //! list, both handed to the system: a process that is killed loses none that it counted. After a power cut the file may
 //! be wrong where the list says it is right; the checksums of every object tell, before anything of it is stored.
 
-use mdl_repo::{Repo, RepoError, Result, pack::PackId, sync::Arrived};
+use crate::sync::Arrived;
+use mdl_repo::{Repo, RepoError, Result, pack::PackId};
 use std::{
     env,
     fs::{self, File, OpenOptions},

@@ -1,10 +1,8 @@
 //! The `Peer` trait: the other side of a transfer, whatever the transport.
 
+use crate::sync::{Bundle, Piece, Plan, RefMove, Want};
 use mdl_objects::Id;
-use mdl_repo::{
-    Progress, PrunedMark, RepoError, Result,
-    sync::{Bundle, Piece, Plan, RefMove, Want},
-};
+use mdl_repo::{Progress, PrunedMark, RepoError, Result};
 use std::collections::HashSet;
 
 /// What the other side is, and where its refs stand.

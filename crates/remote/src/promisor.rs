@@ -1,9 +1,9 @@
 //! The promisor of a partial repository: fetches missing objects when they are needed.
 
-use crate::{fetch::receive, open, peer::Peer};
+use crate::{fetch::receive, open, peer::Peer, sync::Want};
 use mdl_codec::Engine;
 use mdl_objects::Id;
-use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent, sync::Want};
+use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent};
 use std::{
     env,
     fmt::{self, Debug, Formatter},

@@ -4,13 +4,13 @@ use crate::{
     direct::read_stored,
     partial_pack,
     peer::{Advertised, Peer},
+    sync::{Piece, Plan, RefMove, Want},
 };
 use mdl_objects::Id;
 use mdl_repo::{
     HEADS, Progress, Repo, RepoError, Result, TAGS,
     pack::PackId,
     storage::{LocalStorage, Storage},
-    sync::{Piece, Plan, RefMove, Want},
 };
 use std::collections::HashSet;
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ fn send_and_move(
         // What is being sent must stay.
         let _guard = repo.write_lock()?;
         repo.odb().refresh();
-        let plan = mdl_repo::offer(repo, want, progress)?;
+        let plan = crate::sync::offer(repo, want, progress)?;
         let pruned = plan.pruned.clone();
         send(repo, peer, plan, progress, out)?;
         if !pruned.is_empty() {
@@ -140,7 +140,7 @@ impl Anew {
         let dir =
             TempDir::new_in(partial_pack::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
         let storage = LocalStorage::new(dir.path());
-        let offered = mdl_repo::offer_whole(repo, tensors, &storage, progress)?;
+        let offered = crate::sync::offer_whole(repo, tensors, &storage, progress)?;
         let anew = Anew { packs: offered.offers.iter().map(|o| o.pack).collect(), storage, _dir: dir };
         Ok((anew, offered))
     }

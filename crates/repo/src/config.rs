@@ -261,7 +261,7 @@ impl Config {
 
     /// The signature of a ref's move, with the time of now: moves are dropped from the reflog by their time, so no
     /// caller may choose it.
-    pub(crate) fn moved_by(&self, who: Option<&Signature>) -> Signature {
+    pub fn moved_by(&self, who: Option<&Signature>) -> Signature {
         let own = self.signature();
         match who {
             None => own,

@@ -9,12 +9,11 @@ mod evaluator;
 mod history;
 mod identity;
 mod lossy;
-mod maintenance;
-mod pruned;
+pub mod maintenance;
+pub mod pruned;
 mod repo;
 mod sealed;
 mod shards;
-pub mod sync;
 mod work_tree;
 
 pub use branches::{
@@ -44,9 +43,6 @@ pub use maintenance::{
 pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
-pub use sync::{
-    connected, haves, held_of, offer, offer_whole, receive_pack, receive_pruned, receive_refs, take_in_pushed,
-};
 pub use work_tree::{
     FileState, Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved,
     remove as removal, status, survey, work_tree_base,

@@ -1,7 +1,10 @@
 //! Migrates the layout of earlier servers, which kept incoming files by repository name, to repository identity.
 
-use super::room::{Room, entries};
-use super::{objects, packs, uploads};
+use super::{
+    objects, packs,
+    room::{Room, entries},
+    uploads,
+};
 use crate::{
     registry::{Registry, RepoKey, RepoName},
     state,

@@ -12,12 +12,11 @@ use crate::{
     problem::{Problem, Result},
     registry::RepoKey,
 };
-use mdl_remote::{Gap, PartialPack};
-use mdl_repo::{
-    ErrorKind, Progress, Repo,
-    pack::PackId,
+use mdl_remote::{
+    Gap, PartialPack,
     sync::{Arrived, TakenIn},
 };
+use mdl_repo::{ErrorKind, Progress, Repo, pack::PackId};
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,
@@ -173,7 +172,7 @@ impl PartialPacks {
                 .code("PartsMissing")
                 .hint("ask which parts are missing, and send them"));
         }
-        let taken = mdl_repo::take_in_pushed(repo, &arrived, self.max, progress);
+        let taken = mdl_remote::sync::take_in_pushed(repo, &arrived, self.max, progress);
         // A corrupt partial pack must not be kept: every retry would fail on it.
         if taken.is_ok() || taken.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corrupt) {
             self.forget(key, &packs, &arrived);

@@ -8,8 +8,7 @@
 mod landlock;
 mod needs;
 
-use crate::options::Options;
-use crate::problem::Result;
+use crate::{options::Options, problem::Result};
 use std::{
     fs::File,
     path::{Path, PathBuf},

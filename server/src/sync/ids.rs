@@ -76,5 +76,5 @@ async fn lacking(Read(access): Read, body: Body) -> Result<Response> {
 )]
 async fn known(Read(access): Read, body: Body) -> Result<Response> {
     let ids = read(body).await?;
-    work(move || Ok(answer(&ids, &mdl_repo::held_of(&access.repo, &ids)?))).await
+    work(move || Ok(answer(&ids, &mdl_remote::sync::held_of(&access.repo, &ids)?))).await
 }

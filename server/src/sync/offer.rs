@@ -15,10 +15,8 @@ use axum::{
 };
 use http::{StatusCode, header};
 use mdl_objects::{Id, Kind};
-use mdl_repo::{
-    Repo, RepoError,
-    sync::{Only, Plan, Want},
-};
+use mdl_remote::sync::{Only, Plan, Want};
+use mdl_repo::{Repo, RepoError};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -126,7 +124,7 @@ async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
     heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
         look(&access.repo, &want.tips)?;
-        let plan = mdl_repo::offer(&access.repo, &want, watch);
+        let plan = mdl_remote::sync::offer(&access.repo, &want, watch);
         answer(&plan.map_err(|e| told(&access.repo, e))?)
     })
     .await

@@ -74,7 +74,7 @@ async fn note(Write(access): Write, Body(asked): Body<SyncMarks>) -> Result<Stat
     }
     let marks = asked.pruned.into_iter().map(read).collect::<Result<Vec<_>>>()?;
     work(move || {
-        mdl_repo::receive_pruned(&access.repo, &marks)?;
+        mdl_remote::sync::receive_pruned(&access.repo, &marks)?;
         Ok(StatusCode::NO_CONTENT)
     })
     .await

@@ -11,7 +11,8 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Head, RefName, TAGS, check_ref_name, sync::RefMove};
+use mdl_remote::sync::RefMove;
+use mdl_repo::{HEADS, Head, RefName, TAGS, check_ref_name};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -169,7 +170,7 @@ fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<Sy
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
     let serving = Serving(app.clone());
-    let done = mdl_repo::receive_refs(repo, moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
+    let done = mdl_remote::sync::receive_refs(repo, moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
     let mut refs = Vec::with_capacity(moves.len());
     for ((m, before), done) in moves.iter().zip(before).zip(done) {
         if done.is_ok() && before != m.new {

@@ -3,11 +3,11 @@
 
 use crate::{app::App, auth::Access, problem::Result, registry::RepoKey, state};
 use mdl_objects::Id;
+use mdl_remote::sync::Plan;
 use mdl_repo::{
     Progress,
     pack::PackId,
     storage::{Key, LocalStorage, Prefix, Storage, Stored},
-    sync::Plan,
 };
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +38,7 @@ impl Whole {
     pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
         let storage = self.of(app, &access.key()?);
         state::make(storage.root())?;
-        let plan = mdl_repo::offer_whole(&access.repo, ids, &storage, progress)?;
+        let plan = mdl_remote::sync::offer_whole(&access.repo, ids, &storage, progress)?;
         let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
         let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);

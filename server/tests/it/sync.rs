@@ -15,12 +15,11 @@ use mdl_remote::{
     parts,
     push::{Push, push},
     read_stored,
-};
-use mdl_repo::RefName;
-use mdl_repo::storage::Prefix;
-use mdl_repo::{
-    CompactOptions, ErrorKind, GcOptions, PruneOptions, PrunedMark, Remote, Repo, RepoError, Retention, Silent,
     sync::{Bundle, Piece, RefMove, Want},
+};
+use mdl_repo::{
+    CompactOptions, ErrorKind, GcOptions, PruneOptions, PrunedMark, RefName, Remote, Repo, RepoError, Retention,
+    Silent, storage::Prefix,
 };
 use mdl_server::{app::App, auth::Scope};
 use serde_json::{Value, json};
@@ -156,8 +155,8 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
             Ok(())
         };
         peer.read(&bundle.pieces(0..bundle.size), &mut write).expect("read");
-        let arrived = mdl_repo::sync::Arrived { id: bundle.id, path };
-        mdl_repo::receive_pack(&there, &[arrived], &Silent).expect("sound");
+        let arrived = mdl_remote::sync::Arrived { id: bundle.id, path };
+        mdl_remote::sync::receive_pack(&there, &[arrived], &Silent).expect("sound");
     }
     assert_eq!(mdl_remote::lacking_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));
@@ -172,7 +171,7 @@ fn tensors(repo: &Repo, commit: &Id) -> Vec<Id> {
 
 /// Bundles with all of a version.
 fn bundles(repo: &Repo, tip: Id) -> Vec<Bundle> {
-    let plan = mdl_repo::offer(repo, &want(tip), &Silent).expect("plan");
+    let plan = mdl_remote::sync::offer(repo, &want(tip), &Silent).expect("plan");
     let all = plan.ids().collect();
     plan.needed(&all).expect("needed").bundles(1 << 30)
 }

@@ -7,11 +7,12 @@ use crate::{
     render::{count, size},
 };
 use mdl_objects::{Id, Mode};
-use mdl_remote::{Advertised, Peer, fetch::note_refs};
-use mdl_repo::{
-    CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError,
+use mdl_remote::{
+    Advertised, Peer,
+    fetch::note_refs,
     sync::{Only, RefMove},
 };
+use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError};
 use serde_json::json;
 use std::{
     env,

@@ -18,11 +18,9 @@ use mdl_objects::Id;
 use mdl_remote::{
     Advertised, Peer,
     fetch::{Received, note_refs, receive},
-};
-use mdl_repo::{
-    HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS,
     sync::{Only, RefMove, Want},
 };
+use mdl_repo::{HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS};
 use remote_url::{elsewhere, is_url, named, named_or_url, peer};
 use serde_json::{Value, json};
 use std::{env, io::Write, path::PathBuf};

@@ -13,8 +13,9 @@ use crate::{
 use mdl_remote::{
     fetch::note_refs,
     push::{Push, Pushed, push},
+    sync::RefMove,
 };
-use mdl_repo::{HEADS, RefName, Repo, RepoError, sync::RefMove};
+use mdl_repo::{HEADS, RefName, Repo, RepoError};
 use serde_json::json;
 use std::{io::Write, mem};
 

@@ -61,8 +61,7 @@ fn missing(found: &Found, index: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::find::look;
-    use super::*;
+    use super::{super::find::look, *};
 
     fn safetensors() -> Vec<u8> {
         let head = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;

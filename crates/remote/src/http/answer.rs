@@ -1,7 +1,8 @@
 //! Turns a server's error responses into errors of this side.
 
+use crate::sync::RefMove;
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Missing, RepoError, TAGS, sync::RefMove};
+use mdl_repo::{HEADS, Missing, RepoError, TAGS};
 use reqwest::StatusCode;
 use serde::Deserialize;
 use std::io;

@@ -1,9 +1,7 @@
 //! Merges several transfer plans into one.
 
-use mdl_repo::{
-    pack::{PackId, Record},
-    sync::{Offer, Plan},
-};
+use crate::sync::{Offer, Plan};
+use mdl_repo::pack::{PackId, Record};
 use std::collections::BTreeMap;
 
 /// The union of their offers.

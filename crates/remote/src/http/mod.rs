@@ -11,14 +11,14 @@ mod send;
 mod tests;
 mod wire;
 
-use crate::peer::{Advertised, Peer, ReadPart, Take, nonsense};
+use crate::{
+    peer::{Advertised, Peer, ReadPart, Take, nonsense},
+    sync::{Bundle, Piece, Plan, RefMove, Want},
+};
 use address::Address;
 use bytes::Bytes;
 use mdl_objects::Id;
-use mdl_repo::{
-    Progress, PrunedMark, Result,
-    sync::{Bundle, Piece, Plan, RefMove, Want},
-};
+use mdl_repo::{Progress, PrunedMark, Result};
 use merge::merge;
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;

@@ -1,9 +1,12 @@
 //! Refs over HTTP: listing them, marks of pruned versions sent before they move, and moves of several.
 
 use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
-use crate::peer::{Advertised, nonsense};
+use crate::{
+    peer::{Advertised, nonsense},
+    sync::RefMove,
+};
 use mdl_objects::Id;
-use mdl_repo::{PrunedMark, RepoError, Result, sync::RefMove};
+use mdl_repo::{PrunedMark, RepoError, Result};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -8,10 +8,11 @@ use super::{
 use crate::{
     peer::{Peer, ReadPart, nonsense},
     streams,
+    sync::Bundle,
 };
 use bytes::Bytes;
 use mdl_objects::Id;
-use mdl_repo::{Progress, RepoError, Result, sync::Bundle};
+use mdl_repo::{Progress, RepoError, Result};
 use reqwest::{
     Method,
     header::{HeaderName, HeaderValue},

@@ -1,8 +1,8 @@
 //! The HTTP client against a server that lies, fails or is of another version.
 
 use super::HttpPeer;
-use crate::peer::Peer;
-use mdl_repo::{ErrorKind, Result, pack::PackId, sync::Piece};
+use crate::{peer::Peer, sync::Piece};
+use mdl_repo::{ErrorKind, Result, pack::PackId};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},

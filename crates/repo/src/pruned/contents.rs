@@ -20,13 +20,7 @@ use std::collections::HashSet;
 ///
 /// # Errors
 /// An I/O error; a tag is damaged.
-pub(crate) fn gone(
-    catalog: &Catalog,
-    storage: &dyn Storage,
-    roots: &[Root],
-    pruned: &Pruned,
-    until: i64,
-) -> Result<Gone> {
+pub fn gone(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], pruned: &Pruned, until: i64) -> Result<Gone> {
     let named = if pruned.0.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
     let mut out = HashSet::new();
     for (id, mark) in pruned.iter() {
@@ -52,7 +46,7 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
 }
 
 /// Whether something that a commit points at directly is not there. What is there is whole: collections keep that so.
-pub(crate) fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
+pub fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
     let Some(n) = catalog.find(id) else { return Ok(false) };
     match catalog.content(storage, catalog.best(n)) {
         // Damage is reported by readers that need the commit.
@@ -75,7 +69,7 @@ pub fn files(repo: &Repo, commit: &Id) -> Result<Files> {
 }
 
 /// Says of something that a version lacks that the version was pruned, if it was.
-pub(crate) fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
+pub fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
     match (&error, pruned(repo)) {
         (RepoError::NotFound { .. }, Ok(pruned)) => match pruned.get(commit) {
             Some(mark) => mark.error(commit),
@@ -94,7 +88,7 @@ pub fn is_collected(repo: &Repo, commit: &Id) -> Result<bool> {
 }
 
 /// Whether something that a commit points at directly is not there.
-pub(crate) fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
+pub fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
     let c = repo.odb().commit(commit)?;
     for id in std::iter::once(&c.tree).chain(&c.report).chain(&c.side) {
         if !repo.odb().has(id)? {
@@ -109,7 +103,7 @@ pub(crate) fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
 ///
 /// # Errors
 /// It was pruned; a damaged record; an I/O error.
-pub(crate) fn refuse_pruned(repo: &Repo, commit: &Id) -> Result<()> {
+pub fn refuse_pruned(repo: &Repo, commit: &Id) -> Result<()> {
     match pruned(repo)?.get(commit) {
         None => Ok(()),
         Some(_) if !lacks_contents(repo, commit)? => Err(RepoError::user(

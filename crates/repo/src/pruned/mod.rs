@@ -5,8 +5,7 @@
 
 mod contents;
 
-pub use contents::{files, is_collected};
-pub(crate) use contents::{gone, lacks_contents, refuse_pruned};
+pub use contents::{files, gone, is_collected, lacks_contents, refuse_pruned};
 
 use crate::repo::Repo;
 use mdl_objects::Id;
@@ -43,7 +42,7 @@ impl PrunedMark {
     }
 
     /// The error for a reader that wants the contents of such a version.
-    pub(super) fn error(&self, commit: &Id) -> RepoError {
+    pub fn error(&self, commit: &Id) -> RepoError {
         RepoError::Pruned { commit: *commit, time_ms: self.time_ms, rules: self.rules.clone() }
     }
 }
@@ -85,12 +84,12 @@ impl Pruned {
     }
 
     /// Adds a commit; one that is there stays as it is.
-    pub(crate) fn note(&mut self, commit: Id, mark: &PrunedMark) {
+    pub fn note(&mut self, commit: Id, mark: &PrunedMark) {
         self.add(std::iter::once(commit), mark);
     }
 
     /// Forgets the commits for which `f` is false.
-    pub(crate) fn keep(&mut self, f: impl Fn(&Id) -> bool) {
+    pub fn keep(&mut self, f: impl Fn(&Id) -> bool) {
         self.0.retain(|id, _| f(id));
     }
 
@@ -141,7 +140,7 @@ fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
 ///
 /// # Errors
 /// The record is damaged or newer than this program; an I/O error: then the change was made or it was not.
-pub(crate) fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
+pub fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
     let mut found = storage.get(&KEY)?;
     loop {
         let old = found.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)?;

@@ -1,8 +1,10 @@
 //! Route `GET .../checkout/{rev}`: a version as a tar and as a safetensors file.
 
 use crate::{
-    api_read::bytes::read_safetensors,
-    api_read::site::{FILE, files, site},
+    api_read::{
+        bytes::read_safetensors,
+        site::{FILE, files, site},
+    },
     support::weights,
 };
 use http::Method;

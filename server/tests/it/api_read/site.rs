@@ -1,9 +1,7 @@
 //! Test fixture: a server over one repository with three versions, and requests to it.
 
 use crate::{
-    api_read::npy,
-    api_read::pickle,
-    api_read::zip,
+    api_read::{npy, pickle, zip},
     support::{Root, safetensors},
 };
 use axum::{Router, body::Body};

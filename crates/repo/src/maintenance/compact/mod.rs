@@ -22,7 +22,7 @@ use mdl_store::{
     storage::Stored,
 };
 use rebase::Rebase;
-pub(crate) use rebase::encode as encode_anew;
+pub use rebase::encode as encode_anew;
 use serde::Serialize;
 use std::{cmp::Reverse, collections::BTreeSet};
 

@@ -241,7 +241,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone)
 }
 
 /// Encodes a tensor against a base, given with its depth.
-pub(crate) fn encode(
+pub fn encode(
     odb: &Odb,
     id: Id,
     against: Option<(Id, u8)>,

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// Finds copies, of all these, that do not decode to what their id says. Deltas on a tensor that is not among them are
 /// skipped.
-pub(crate) fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
+pub fn check(catalog: &Catalog, odb: &Odb, sound: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
     let (tensors, others): (Vec<Slot>, Vec<Slot>) =
         sound.into_iter().partition(|s| catalog.record(*s).kind == Kind::Tensor);
     let mut bad: Vec<Bad> = others

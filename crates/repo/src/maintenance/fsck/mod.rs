@@ -4,8 +4,8 @@ mod decode;
 mod packs;
 mod trace;
 
-pub(crate) use decode::check as sound;
-pub(crate) use packs::intact;
+pub use decode::check as sound;
+pub use packs::intact;
 
 use crate::{
     config::is_partial,
@@ -76,7 +76,7 @@ fn problem(what: impl Into<String>, reason: impl ToString) -> Problem {
 
 /// A copy of an object that is damaged, or could not be read just now.
 #[derive(Clone)]
-pub(crate) struct Bad {
+pub struct Bad {
     pub slot: Slot,
     pub reason: String,
     /// Whether what is stored is wrong. An I/O error says nothing of the kind: the next read may succeed.

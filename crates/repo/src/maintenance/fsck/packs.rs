@@ -25,12 +25,7 @@ pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Pro
 }
 
 /// Copies, of these, whose stored bytes changed.
-pub(crate) fn intact(
-    catalog: &Catalog,
-    storage: &dyn Storage,
-    mut slots: Vec<Slot>,
-    progress: &dyn Progress,
-) -> Vec<Bad> {
+pub fn intact(catalog: &Catalog, storage: &dyn Storage, mut slots: Vec<Slot>, progress: &dyn Progress) -> Vec<Bad> {
     slots.sort_by_key(|s| (s.pack, catalog.record(*s).offset));
     let bad = slots.into_par_iter().filter_map(|slot| {
         if progress.stopped() {

@@ -5,10 +5,8 @@ use super::setup::*;
 use mdl_codec::{Dtype, Relatives};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree, tensor_id};
 use mdl_repo::{
-    ErrorKind, Repo, RepoError, Silent,
+    ErrorKind, Repo,
     pack::{NewObject, PackWriter},
-    storage::Storage,
-    sync::Arrived,
 };
 
 fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
@@ -36,36 +34,6 @@ fn trees_within_trees_are_bounded() {
     }
     pack.finish(|_| Ok(())).expect("finish");
     assert_eq!(repo.odb().files(&id).expect_err("too many").kind(), ErrorKind::Corrupt);
-}
-
-#[test]
-fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
-    let dir = tempfile::TempDir::new().expect("dir");
-    for (name, sound) in [(".git", false), (".GIT.", false), ("mdl~1", false), (".gitignore", true)] {
-        let (storage, repo) = fresh();
-        let mut pack = PackWriter::new(repo.storage()).expect("pack");
-        let blob = object(&mut pack, Kind::Blob, b"x");
-        let tree = Tree { entries: vec![entry(name, Mode::Blob, 1, blob)] };
-        let tree = object(&mut pack, Kind::Tree, &tree.encode());
-        let id = pack.finish(|_| Ok(())).expect("finish");
-        let arrived = || {
-            let path = dir.path().join("arrived");
-            std::fs::write(&path, storage.get(&id.key()).expect("get").expect("the pack")).expect("write");
-            [Arrived { id, path }]
-        };
-        let (_, served) = fresh();
-        match mdl_repo::take_in_pushed(&served, &arrived(), u64::MAX, &Silent) {
-            Ok(_) => assert!(sound, "{name}"),
-            Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
-            Err(e) => panic!("{name}: {e}"),
-        }
-        assert_eq!(served.odb().has(&tree).expect("has"), sound, "{name}");
-        let (_, fetched) = fresh();
-        mdl_repo::receive_pack(&fetched, &arrived(), &Silent).expect("old histories can be had");
-        assert!(
-            fetched.odb().has(&tree).expect("has") && fetched.odb().files(&tree).expect("files").contains_key(name)
-        );
-    }
 }
 
 /// The version on main with its tensors' dtype replaced by another of the same size.

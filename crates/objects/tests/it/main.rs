@@ -1,0 +1,3 @@
+//! Integration tests of mdl-objects.
+
+mod canonical;

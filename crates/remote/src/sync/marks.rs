@@ -1,0 +1,66 @@
+//! Marks of pruned versions, taken over and lifted when versions arrive.
+
+use crate::sync::update_refs::held_commits;
+use mdl_objects::{Id, Kind};
+use mdl_repo::{PrunedMark, Repo, pruned};
+use mdl_store::{Result, lock::WriteGuard};
+use std::collections::HashSet;
+
+/// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark
+/// counts only for a commit that is here without its contents. It counts for none that a ref reaches: of those our
+/// own record is right.
+///
+/// # Errors
+/// The record is damaged; damaged refs; absent or damaged commits; an I/O error.
+pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
+    if pruned.is_empty() {
+        return Ok(());
+    }
+    let held = repo.write_lock()?;
+    repo.odb().refresh();
+    let (reached, record) = (held_commits(repo)?, pruned::pruned(repo)?);
+    let mut fresh = Vec::new();
+    for (id, mark) in pruned {
+        let is_known = record.get(id).is_some() || reached.contains(id);
+        if !is_known && repo.odb().contains_kind(id, Kind::Commit)? && !is_whole(repo, id)? {
+            fresh.push((*id, mark.short()));
+        }
+    }
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    pruned::change(&held, repo.storage(), |p| {
+        fresh.iter().for_each(|(id, mark)| p.note(*id, mark));
+    })?;
+    // Another process may be bringing the contents. It looks at the record after it stored them, this one looks at
+    // them after the record: one of the two sees the other.
+    repo.odb().refresh();
+    let fresh: Vec<Id> = fresh.into_iter().map(|(id, _)| id).collect();
+    unmark(repo, &held, &fresh)
+}
+
+/// Takes the marks off those of these versions that are complete: they have come anew, and the sender wants them
+/// kept.
+pub(super) fn unmark(repo: &Repo, held: &WriteGuard, commits: &[Id]) -> Result<()> {
+    let mut whole = HashSet::new();
+    for id in commits {
+        if is_whole(repo, id)? {
+            whole.insert(*id);
+        }
+    }
+    if whole.is_empty() {
+        return Ok(());
+    }
+    pruned::change(held, repo.storage(), |p| p.keep(|id| !whole.contains(id)))
+}
+
+/// Whether what a commit points at is here, and not about to be collected.
+fn is_whole(repo: &Repo, commit: &Id) -> Result<bool> {
+    let c = repo.odb().commit(commit)?;
+    for id in [c.tree].iter().chain(&c.report).chain(&c.side) {
+        if !repo.odb().contains(id)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

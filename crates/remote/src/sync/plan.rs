@@ -1,0 +1,187 @@
+//! A transfer plan: the objects that one side offers, and where in its packs their encoded bytes are. Specified in
+//! docs/protocol.md, "Plans".
+
+use mdl_objects::Id;
+use mdl_repo::PrunedMark;
+use mdl_store::{
+    RepoError, Result,
+    pack::{PackId, Record, decode_records, encode_records},
+};
+use serde::{Deserialize, Serialize};
+
+const MAGIC: [u8; 8] = *b"MDLPLAN\n";
+const VERSION: u64 = 1;
+/// Payload bytes that a plan may offer: more than any storage has; sums over two thousand plans do not overflow.
+const MOST: u64 = 1 << 53;
+
+/// What one pack gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The pack, at the side that offers.
+    pub pack: PackId,
+    /// Objects that were asked for, by their ids; offsets are those in that pack.
+    pub named: Vec<Record>,
+    /// Delta bases of those, direct or not, that were not asked for.
+    pub below: Vec<Record>,
+}
+
+/// Everything that is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By pack, in ascending order.
+    pub offers: Vec<Offer>,
+    /// Commits among them whose contents are not offered because they were pruned, and what is on record of that.
+    pub pruned: Vec<(Id, PrunedMark)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    commit: String,
+    time_ms: i64,
+    rules: String,
+}
+
+impl Plan {
+    /// Encoded bytes of all objects.
+    pub fn bytes(&self) -> u64 {
+        let all = self.offers.iter().flat_map(|o| o.named.iter().chain(&o.below));
+        all.map(|r| r.len).fold(0, u64::saturating_add)
+    }
+
+    /// As it is sent.
+    ///
+    /// # Errors
+    /// None that happens.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(self.offers.len() as u64).to_le_bytes());
+        for o in &self.offers {
+            out.extend_from_slice(o.pack.as_bytes());
+            for records in [&o.named, &o.below] {
+                put(&mut out, &encode_records(records));
+            }
+        }
+        let lines = self.pruned.iter().map(|(id, mark)| Line {
+            commit: id.to_hex(),
+            time_ms: mark.time_ms,
+            rules: mark.rules.clone(),
+        });
+        let lines: Vec<Line> = lines.collect();
+        let json = serde_json::to_vec(&lines).map_err(|e| RepoError::io("cannot write a plan")(e.into()))?;
+        put(&mut out, &json);
+        Ok(out)
+    }
+
+    /// What was sent.
+    ///
+    /// # Errors
+    /// It is no plan, or one of a version that this program does not read.
+    pub fn decode(bytes: &[u8]) -> Result<Plan> {
+        let bad = || RepoError::corrupt("a plan from the other side", "it makes no sense");
+        let mut rest = bytes.strip_prefix(&MAGIC).ok_or_else(bad)?;
+        let version = take_u64(&mut rest).ok_or_else(bad)?;
+        if version != VERSION {
+            return Err(RepoError::user(
+                format!("the other side's plans are of version {version}, which this program does not read"),
+                "update the older of the two",
+            ));
+        }
+        let plan = parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(bad)?;
+        if plan.bytes() > MOST {
+            return Err(RepoError::corrupt(
+                "a plan from the other side",
+                "it offers more bytes than there are anywhere",
+            ));
+        }
+        Ok(plan)
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn take_u64(rest: &mut &[u8]) -> Option<u64> {
+    let (head, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(u64::from_le_bytes(*head))
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(take_u64(rest)?).ok()?;
+    let (head, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    Some(head)
+}
+
+fn parse(rest: &mut &[u8]) -> Option<Plan> {
+    let mut out = Plan::default();
+    // No memory is set aside for the number that is stated: what is not there ends the loop.
+    for _ in 0..take_u64(rest)? {
+        let (pack, tail) = rest.split_first_chunk::<32>()?;
+        *rest = tail;
+        let pack = PackId::from_bytes(*pack);
+        let (named, below) = (decode_records(take(rest)?)?, decode_records(take(rest)?)?);
+        if out.offers.last().is_some_and(|o| o.pack >= pack) {
+            return None;
+        }
+        out.offers.push(Offer { pack, named, below });
+    }
+    let lines: Vec<Line> = serde_json::from_slice(take(rest)?).ok()?;
+    for line in lines {
+        let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
+        out.pruned.push((line.commit.parse().ok()?, mark));
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdl_objects::Kind;
+
+    fn plan() -> Plan {
+        let record = |i: u8, depth| Record {
+            id: Id::of(Kind::Tensor, &[i]),
+            kind: Kind::Tensor,
+            depth,
+            base: (depth > 0).then(|| Id::of(Kind::Tensor, b"base")),
+            grand: (depth > 1).then(|| Id::of(Kind::Tensor, b"grand")),
+            offset: 8 + u64::from(i),
+            len: 100,
+            logical: 400,
+            check: [i; 16],
+        };
+        let mut named: Vec<Record> = (0..4).map(|i| record(i, i % 3)).collect();
+        named.sort_by_key(|r| r.id);
+        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned() };
+        Plan {
+            offers: vec![Offer { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
+            pruned: vec![(Id::of(Kind::Commit, b"c"), mark)],
+        }
+    }
+
+    #[test]
+    fn lengths_whose_sum_is_no_number_are_refused() {
+        let mut plan = plan();
+        plan.offers[0].named.iter_mut().for_each(|r| r.len = u64::MAX / 2);
+        Plan::decode(&plan.encode().expect("bytes")).expect_err("too much");
+    }
+
+    #[test]
+    fn what_was_sent_is_read_and_no_cut_or_flip_does_harm() {
+        let bytes = plan().encode().expect("bytes");
+        assert_eq!(Plan::decode(&bytes).expect("plan"), plan());
+        for n in 0..bytes.len() {
+            Plan::decode(&bytes[..n]).expect_err("cut");
+        }
+        for i in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[i / 8] ^= 1 << (i % 8);
+            // Many a flip makes another plan: what it leads to is verified by the hashes of what arrives.
+            let _ = Plan::decode(&bad);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Encodes tensors without a base, for a receiver that lacks their bases.
+
+use crate::sync::plan::{Offer, Plan};
+use mdl_objects::Id;
+use mdl_repo::{Repo, maintenance::encode_anew};
+use mdl_store::{
+    Progress, Result,
+    pack::{Pack, PackWriter},
+    storage::Storage,
+};
+
+/// Writes a pack with these tensors, none of them a difference, into `to`, and says what is in it.
+///
+/// # Errors
+/// Absent or damaged tensors; an I/O error on either side; `Stopped`.
+pub fn offer_whole(repo: &Repo, tensors: &[Id], to: &dyn Storage, progress: &dyn Progress) -> Result<Plan> {
+    let mut ids = tensors.to_vec();
+    ids.sort();
+    ids.dedup();
+    if ids.is_empty() {
+        return Ok(Plan::default());
+    }
+    let mut writer = PackWriter::new(to)?;
+    for id in &ids {
+        encode_anew(repo.odb(), *id, None, &mut writer, progress)?;
+    }
+    let held = repo.write_lock()?;
+    let pack = Pack::open(to, writer.finish(|id| held.check_publishable(id))?)?;
+    let offer = Offer { pack: pack.id, named: pack.records().to_vec(), below: Vec::new() };
+    Ok(Plan { offers: vec![offer], pruned: Vec::new() })
+}

@@ -1,0 +1,178 @@
+//! Updates refs at the end of a transfer, once everything they reach is seen to be there.
+
+use crate::sync::marks::unmark;
+use mdl_objects::{Id, Kind, Mode, Signature};
+use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
+use mdl_store::{
+    Progress, RepoError, Result,
+    lock::WriteGuard,
+    progress::go_on,
+    refs::{HEADS, REMOTES, RefName, TAGS},
+};
+use std::collections::HashSet;
+
+/// Names the operation in `Stopped` errors.
+const WHAT: &str = "the transfer";
+
+/// A ref that is to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefMove {
+    /// Full name: a branch, a tag, or `refs/remotes/...`.
+    pub name: String,
+    /// The value it must have now; none: it does not exist.
+    pub expected: Option<Id>,
+    /// Its new value; none: it is deleted.
+    pub new: Option<Id>,
+    /// Whether what it held may be left behind: without it a branch moves only forward, and a tag not at all.
+    pub force: bool,
+}
+
+/// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
+///
+/// `partial`: contents may be absent, commits may not.
+///
+/// # Errors
+/// The first object that is missing; damaged objects; an I/O error; `Stopped`.
+pub fn connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
+    connect(repo, tips, partial, progress).map(drop)
+}
+
+/// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here
+/// all the same.
+fn connect(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
+    let mut whole = Vec::new();
+    let held = held_commits(repo)?;
+    let pruned = pruned(repo)?;
+    let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
+    let mut stack = Vec::new();
+    for tip in tips {
+        stack.push(peel(repo, tip)?);
+    }
+    while let Some(id) = stack.pop() {
+        if held.contains(&id) || !seen.insert(id) {
+            continue;
+        }
+        go_on(progress, WHAT)?;
+        repo.odb().find(&id, Kind::Commit)?;
+        let commit = repo.odb().commit(&id)?;
+        stack.extend_from_slice(&commit.parents);
+        if pruned.get(&id).is_some() {
+            if lacks_contents(repo, &id)? {
+                continue;
+            }
+            whole.push(id);
+        }
+        if partial {
+            continue;
+        }
+        for blob in commit.report.iter().chain(&commit.side) {
+            repo.odb().find(blob, Kind::Blob)?;
+        }
+        tree_is_here(repo, commit.tree, &mut walked)?;
+    }
+    Ok(whole)
+}
+
+/// Commits that refs reach.
+pub(super) fn held_commits(repo: &Repo) -> Result<HashSet<Id>> {
+    let mut starts = Vec::new();
+    for (_, id) in repo.refs().list("refs/")? {
+        // A policy's text is no commit.
+        starts.extend(peel(repo, &id).ok());
+    }
+    history(repo, &starts)?.map(|step| step.map(|s| s.id)).collect()
+}
+
+/// Which of these commits refs reach: all that they need is here, but for what was pruned.
+///
+/// # Errors
+/// Damaged refs; absent or damaged commits; an I/O error.
+pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
+    repo.odb().refresh();
+    let held = held_commits(repo)?;
+    Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
+}
+
+fn tree_is_here(repo: &Repo, root: Id, walked: &mut HashSet<Id>) -> Result<()> {
+    let mut stack = vec![root];
+    while let Some(id) = stack.pop() {
+        if !walked.insert(id) {
+            continue;
+        }
+        for e in repo.odb().tree(&id)?.entries {
+            match e.mode {
+                Mode::Tree => stack.push(e.id),
+                Mode::Blob if walked.insert(e.id) => drop(repo.odb().find(&e.id, Kind::Blob)?),
+                Mode::Manifest if walked.insert(e.id) => file_is_here(repo, &e.id, walked)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn file_is_here(repo: &Repo, id: &Id, walked: &mut HashSet<Id>) -> Result<()> {
+    let manifest = repo.odb().manifest(id)?;
+    let blobs = manifest.skeleton.iter().map(|c| (c.id, Kind::Blob));
+    for (id, kind) in blobs.chain(manifest.tensors.iter().map(|t| (t.id, Kind::Tensor))) {
+        if walked.insert(id) {
+            repo.odb().find(&id, kind)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves refs, one after the other, to what has arrived. Returns what became of each.
+///
+/// # Errors
+/// Something that they are to hold is not all here: then none was moved. For each ref: `Conflict` where it stands
+/// elsewhere; a move that is not forward and not forced; a bad name; an I/O error.
+pub fn receive_refs(
+    repo: &Repo,
+    moves: &[RefMove],
+    partial: bool,
+    who: Option<&Signature>,
+    message: &str,
+    progress: &dyn Progress,
+) -> Result<Vec<Result<()>>> {
+    // One time of keeping collectors out for the look and the moves.
+    let held = repo.write_lock()?;
+    repo.odb().refresh();
+    let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
+    repo.pin(&held, tips.iter().copied())?;
+    let whole = connect(repo, &tips, partial, progress)?;
+    unmark(repo, &held, &whole)?;
+    Ok(moves.iter().map(|m| receive_ref(repo, &held, m, who, message)).collect())
+}
+
+fn receive_ref(repo: &Repo, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
+    let name = RefName::parse(&m.name)?;
+    let found = repo.refs().get(&name)?;
+    if found == m.new {
+        // A lost answer, asked for again; or another client pushed the same.
+        return Ok(());
+    }
+    if found != m.expected {
+        return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
+    }
+    if let (Some(old), Some(new), false) = (found, m.new, m.force) {
+        refuse_loss(repo, &m.name, &old, &new)?;
+    }
+    if name.starts_with(REMOTES) {
+        let who = repo.config().moved_by(who);
+        return repo.refs().update(held, &name, m.expected, m.new, &who, message);
+    }
+    move_ref(repo, &m.name, m.expected, m.new, who.cloned(), message)
+}
+
+fn refuse_loss(repo: &Repo, name: &str, old: &Id, new: &Id) -> Result<()> {
+    if name.starts_with(TAGS) {
+        let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
+        return Err(RepoError::user(message, "tags do not move unless forced"));
+    }
+    if reaches(repo, new, old)? {
+        return Ok(());
+    }
+    let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
+    Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
+}

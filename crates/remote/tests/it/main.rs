@@ -1,0 +1,9 @@
+//! Integration tests of mdl-remote: transfers, partial repositories, storage in buckets, random histories.
+
+mod model;
+mod object_storage;
+mod partial;
+mod pruned;
+mod support;
+mod transfer;
+mod unsafe_names;

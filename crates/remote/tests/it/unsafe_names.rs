@@ -1,0 +1,58 @@
+//! Names that must not get onto a disk, in what is pushed and what is fetched.
+
+use mdl_codec::CpuEngine;
+use mdl_objects::{Entry, Id, Kind, Mode, Tree};
+use mdl_remote::sync::{Arrived, receive_pack, take_in_pushed};
+use mdl_repo::{
+    Repo, RepoError, Silent,
+    pack::{NewObject, PackWriter},
+    storage::{MemoryStorage, Storage},
+};
+use std::sync::Arc;
+
+fn fresh() -> (MemoryStorage, Repo) {
+    let storage = MemoryStorage::new();
+    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", Arc::new(CpuEngine::new())).expect("init");
+    (storage, repo)
+}
+
+fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
+    let id = Id::of(kind, bytes);
+    let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+    pack.add(object, &[&[0], bytes].concat()).expect("add");
+    id
+}
+
+fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
+    Entry { name: name.to_owned(), mode, executable: false, size, id }
+}
+
+#[test]
+fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
+    let dir = tempfile::TempDir::new().expect("dir");
+    for (name, sound) in [(".git", false), (".GIT.", false), ("mdl~1", false), (".gitignore", true)] {
+        let (storage, repo) = fresh();
+        let mut pack = PackWriter::new(repo.storage()).expect("pack");
+        let blob = object(&mut pack, Kind::Blob, b"x");
+        let tree = Tree { entries: vec![entry(name, Mode::Blob, 1, blob)] };
+        let tree = object(&mut pack, Kind::Tree, &tree.encode());
+        let id = pack.finish(|_| Ok(())).expect("finish");
+        let arrived = || {
+            let path = dir.path().join("arrived");
+            std::fs::write(&path, storage.get(&id.key()).expect("get").expect("the pack")).expect("write");
+            [Arrived { id, path }]
+        };
+        let (_, served) = fresh();
+        match take_in_pushed(&served, &arrived(), u64::MAX, &Silent) {
+            Ok(_) => assert!(sound, "{name}"),
+            Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
+            Err(e) => panic!("{name}: {e}"),
+        }
+        assert_eq!(served.odb().has(&tree).expect("has"), sound, "{name}");
+        let (_, fetched) = fresh();
+        receive_pack(&fetched, &arrived(), &Silent).expect("old histories can be had");
+        assert!(
+            fetched.odb().has(&tree).expect("has") && fetched.odb().files(&tree).expect("files").contains_key(name)
+        );
+    }
+}
