@@ -5,10 +5,8 @@ mod checkout;
 mod commit;
 pub mod compare;
 mod config;
-mod evaluator;
 mod history;
 mod identity;
-mod lossy;
 pub mod maintenance;
 pub mod pruned;
 mod repo;
@@ -21,20 +19,15 @@ pub use branches::{
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
-    CommitRequest, Committed, Content, NewFile, Stored, commit, commit_lossy, identify, plan, room, stage, stored,
-    stored_file,
+    CommitRequest, Committed, Content, NewFile, Stored, commit, commit_lossy, identify, plan, remove_policy, room,
+    set_policy, stage, stored, stored_file, treatments,
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
-pub use evaluator::CommandEvaluator;
 pub use history::{
     Change, Difference, FileDiff, History, Listed, Step, StoredTensor, TensorDiff, Verified, diff, format_name,
     full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
-pub use lossy::{
-    BUILT_IN, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality, StoredPolicy,
-    TensorTreatment, Trial, policies, policy, remove_policy, set_policy, treatments,
-};
 pub use maintenance::{
     Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FsckReport, GcOptions, GcReport,
     KeptVersion, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, compact,
@@ -44,10 +37,14 @@ pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
-    FileState, Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved,
-    remove as removal, status, survey, work_tree_base,
+    Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved, remove as removal, status,
+    survey, work_tree_base,
 };
 
+pub use mdl_lossy::{
+    BUILT_IN, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality,
+    StoredPolicy, TensorTreatment, Trial, policies, policy,
+};
 pub use mdl_store::{
     ErrorKind, Missing, Progress, RepoError, Result, Silent, Store,
     lock::WriteGuard,
@@ -57,5 +54,5 @@ pub use mdl_store::{
     refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
     values::to_f64,
-    write::{Hints, Report, Source, TensorReport},
+    write::{FileState, Hints, Report, Source, TensorReport},
 };

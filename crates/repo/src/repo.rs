@@ -34,7 +34,6 @@ pub struct Repo {
     pub(crate) identity: OnceLock<Identity>,
     /// Whether `commit.on_full` counts.
     pub(crate) waits_for_room: bool,
-    dir: Option<PathBuf>,
     work: Option<PathBuf>,
 }
 
@@ -174,11 +173,10 @@ impl Repo {
         let mut refs = Refs::new(storage.clone());
         refs.note_moves(dir.as_ref().filter(|_| work.is_some()).map(|d| WorkTreeBase::new(d.join(BASE))));
         Ok(Repo {
-            store: Store::new(storage, odb, refs),
+            store: Store::new(storage, odb, refs, dir),
             config,
             identity: OnceLock::new(),
             waits_for_room: true,
-            dir,
             work,
         })
     }
@@ -190,11 +188,6 @@ impl Repo {
     pub fn init_storage(storage: Arc<dyn Storage>, branch: &str, engine: Arc<dyn Engine>) -> Result<Repo> {
         found(storage.clone(), branch)?;
         Repo::with_storage(storage, engine, None, None, None)
-    }
-
-    /// The repository's own directory, where it has one.
-    pub fn dir(&self) -> Option<&Path> {
-        self.dir.as_deref()
     }
 
     /// The work tree; a bare repository has none.

@@ -8,7 +8,11 @@ use crate::{
     storage::Storage,
 };
 use mdl_objects::Id;
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Objects and refs over one storage.
 #[derive(Debug)]
@@ -16,12 +20,13 @@ pub struct Store {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) odb: Odb,
     pub(crate) refs: Refs,
+    dir: Option<PathBuf>,
 }
 
 impl Store {
-    /// A store of these objects and refs, which are over the same storage.
-    pub fn new(storage: Arc<dyn Storage>, odb: Odb, refs: Refs) -> Store {
-        Store { storage, odb, refs }
+    /// A store of these objects and refs, which are over the same storage; `dir` is that storage's own directory.
+    pub fn new(storage: Arc<dyn Storage>, odb: Odb, refs: Refs, dir: Option<PathBuf>) -> Store {
+        Store { storage, odb, refs, dir }
     }
 
     /// The objects.
@@ -47,6 +52,11 @@ impl Store {
     /// The storage below.
     pub fn storage(&self) -> &dyn Storage {
         &*self.storage
+    }
+
+    /// Its own directory, where it has one.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 
     /// The storage below, to be shared.

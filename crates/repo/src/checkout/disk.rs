@@ -1,7 +1,6 @@
 //! Paths of a version's files on disk, and what is there now.
 
-use crate::work_tree::WorkFile;
-use mdl_store::{RepoError, Result, object_db::Files, read::restore::Temporary};
+use mdl_store::{RepoError, Result, object_db::Files, read::restore::Temporary, write::DiskFile};
 use std::{
     collections::HashMap,
     fs, io,
@@ -53,11 +52,11 @@ pub(super) fn refuse_file_above(root: &Path, rel: &str, goes: impl Fn(&str) -> b
 }
 
 /// The file at `path`, if there is one. A directory or a link in the way is an error or is replaced, in this order.
-pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<WorkFile>> {
+pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<DiskFile>> {
     match fs::symlink_metadata(path) {
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(RepoError::io(format!("cannot look at {}", path.display()))(e)),
-        Ok(m) if m.is_file() => Ok(Some(WorkFile {
+        Ok(m) if m.is_file() => Ok(Some(DiskFile {
             rel: rel.to_owned(),
             path: path.to_owned(),
             size: m.len(),

@@ -4,13 +4,12 @@ use crate::{
     history::{history, revision::peel},
     pruned::pruned,
     repo::Repo,
-    work_tree::{FileState, WorkFile},
 };
 use mdl_objects::{Entry, Id, Mode};
 use mdl_store::{
     RepoError, Result,
     refs::Head,
-    write::{Hints, Ingest, Policy, Report, Sink},
+    write::{DiskFile, FileState, Hints, Ingest, Policy, Report, Sink},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -54,7 +53,7 @@ pub(super) fn object_of(repo: &Repo, path: &Path, rel: &str) -> Result<Option<Re
 
 /// The file as it is, if that is what a version holds. The stat cache is not asked, since the file is about to be
 /// removed.
-pub(super) fn clean(repo: &Repo, f: &WorkFile, old: Option<&Entry>) -> Result<Option<Read>> {
+pub(super) fn clean(repo: &Repo, f: &DiskFile, old: Option<&Entry>) -> Result<Option<Read>> {
     let Some(old) = old.filter(|old| (f.size, f.executable) == (old.size, old.executable)) else {
         return Ok(None);
     };

@@ -1,11 +1,8 @@
 //! Replaces or removes a file, only if it is still the one that was looked at. A file is exchanged first and looked at
 //! then, when no name leads to it any more; what was written to meanwhile comes back under its name.
 
-use crate::{
-    checkout::{Expected, known::Read},
-    work_tree::FileState,
-};
-use mdl_store::{RepoError, Result, read::restore::Temporary};
+use crate::checkout::{Expected, known::Read};
+use mdl_store::{RepoError, Result, read::restore::Temporary, write::FileState};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,

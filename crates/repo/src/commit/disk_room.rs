@@ -4,10 +4,12 @@ use crate::{
     commit::new_file::{Content, NewFile},
     config::OnFull,
     repo::Repo,
-    work_tree::{FileState, recall},
 };
 use mdl_objects::{Commit, Summary};
-use mdl_store::{Progress, RepoError, Result};
+use mdl_store::{
+    Progress, RepoError, Result,
+    write::{FileState, recall},
+};
 use std::{
     thread,
     time::{Duration, Instant},

@@ -1,14 +1,11 @@
 //! Computes the ids that a directory would have as a version, without storing it.
 
-use crate::{
-    repo::Repo,
-    work_tree::{ingest_cached, walk},
-};
+use crate::{repo::Repo, work_tree::walk};
 use mdl_objects::{Entry, Id};
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::Files,
-    write::{Hints, Ingest, Policy, Report, Sink, store_trees},
+    write::{Hints, Ingest, Policy, Report, Sink, ingest_cached, store_trees},
 };
 use std::path::Path;
 

@@ -6,6 +6,7 @@
 pub(crate) mod disk_room;
 mod identify;
 mod new_file;
+mod policies;
 mod resume;
 mod stage;
 mod target;
@@ -14,23 +15,27 @@ pub use disk_room::room;
 pub use identify::identify;
 pub(crate) use new_file::check_names;
 pub use new_file::{Content, NewFile, Stored, stored, stored_file};
+pub use policies::{remove_policy, set_policy, treatments};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
 pub(crate) use target::{Target, advance, parent_of};
 
 use crate::{
-    lossy::{LossyRequest, Prepared, Quality, Trial, prepare},
     repo::Repo,
-    work_tree::{FileState, WorkFile, WorkTreeLock, ingest_cached, lock_work_tree, walk},
+    work_tree::{WorkTreeLock, lock_work_tree, walk},
 };
 use disk_room::{need_room, with_room};
+use mdl_lossy::{LossyRequest, Prepared, Quality, Trial, prepare};
 use mdl_objects::{Commit, Entry, Id, Kind, Resume, Signature, Summary};
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::Files,
     progress::go_on,
     transaction::WriteTransaction,
-    write::{Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, store_trees},
+    write::{
+        DiskFile, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached,
+        store_trees,
+    },
 };
 use new_file::spilled;
 use std::{
@@ -206,7 +211,7 @@ fn prepared(
     request: &CommitRequest,
     lossy: &mut LossyRequest<'_>,
     source: &Path,
-    list: &[WorkFile],
+    list: &[DiskFile],
 ) -> Result<Prepared> {
     repo.odb().refresh();
     // `store` looks again; but candidates take long to make.
@@ -214,7 +219,7 @@ fn prepared(
     let parent = target.parent();
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     let parent = parent.zip(commit.as_ref());
-    prepare(repo, list, source, parent, request.resumed_from, lossy)
+    prepare(repo, list, source, parent, request.resumed_from, repo.config.max_depth(), lossy)
 }
 
 fn store(

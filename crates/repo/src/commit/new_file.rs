@@ -1,12 +1,13 @@
 //! New files of a version: on disk, in memory, or stored before the commit.
 
-use crate::{lossy::Scratch, pruned::files, repo::Repo, work_tree::WorkFile};
+use crate::{pruned::files, repo::Repo};
 use mdl_files::ReadAt;
+use mdl_lossy::Scratch;
 use mdl_objects::{Entry, Id, Mode, check_new_name};
 use mdl_store::{
     Missing, RepoError, Result,
     object_db::Odb,
-    write::{Ingest, Ingested, Source, TensorReport},
+    write::{DiskFile, Ingest, Ingested, Source, TensorReport},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -163,8 +164,8 @@ impl Stored {
     }
 }
 
-impl From<WorkFile> for NewFile {
-    fn from(file: WorkFile) -> NewFile {
+impl From<DiskFile> for NewFile {
+    fn from(file: DiskFile) -> NewFile {
         NewFile { rel: file.rel, executable: file.executable, content: Content::Disk(file.path) }
     }
 }
@@ -252,7 +253,7 @@ pub fn stored_file(repo: &Repo, entry: &Entry) -> Result<Stored> {
 
 /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below
 /// the scratch directory, which is to live as long as the files are wanted.
-pub(crate) fn spilled(repo: &Repo, files: Vec<NewFile>) -> Result<(Vec<WorkFile>, Option<Scratch>)> {
+pub(crate) fn spilled(repo: &Repo, files: Vec<NewFile>) -> Result<(Vec<DiskFile>, Option<Scratch>)> {
     let mut scratch = None;
     let mut list = Vec::with_capacity(files.len());
     for file in files {
@@ -275,7 +276,7 @@ pub(crate) fn spilled(repo: &Repo, files: Vec<NewFile>) -> Result<(Vec<WorkFile>
                 ));
             }
         };
-        list.push(WorkFile { rel: file.rel, path, size, executable: file.executable });
+        list.push(DiskFile { rel: file.rel, path, size, executable: file.executable });
     }
     Ok((list, scratch))
 }

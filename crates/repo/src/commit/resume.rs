@@ -6,12 +6,10 @@
 //! it does), `torch.save({"model": ..., "optimizer": ..., "rng": ...})`. Where names leave it open the lesser label is
 //! given: a run must not be told that it resumes exactly when it does not.
 
-use crate::{
-    commit::new_file::{Content, NewFile},
-    lossy::Quality,
-};
+use crate::commit::new_file::{Content, NewFile};
 use mdl_codec::quant::moments::moment_of;
 use mdl_files::{FileSource, scan};
+use mdl_lossy::Quality;
 use mdl_objects::{Entry, Kind, Mode, Resume};
 use mdl_store::object_db::{Files, Odb};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The ref that a commit moves, and its move.
 
-use super::CommitRequest;
 use crate::{
+    commit::CommitRequest,
     repo::Repo,
     work_tree::{is_of_work_tree, refuse_moved},
 };

@@ -1,22 +1,14 @@
 //! The work tree: its files, and their ids as objects.
 
 mod base;
-mod ingest;
 mod lock;
-mod pages;
 pub mod remove;
-mod stat;
 mod status;
 mod walk;
 
 pub use base::{clear_work_tree_base, refuse_moved, work_tree_base};
 pub(crate) use base::{is_of_work_tree, set_work_tree_base};
-pub(crate) use ingest::ingest_cached;
 pub use lock::{WorkTreeLock, lock_work_tree};
-pub(crate) use pages::{Patience, expose_writes};
-pub use stat::FileState;
-pub(crate) use stat::{recall, remember};
 pub(crate) use status::differs;
 pub use status::{Survey, file_equals, status, survey};
-pub use walk::WorkFile;
 pub(crate) use walk::{survey_work_tree, walk};

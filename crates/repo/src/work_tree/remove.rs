@@ -1,8 +1,7 @@
 //! Removes a directory or file that was compared with a version: file by file, and only what was compared. Whatever
 //! else turns up stays, and comes back under its name.
 
-use crate::work_tree::stat::FileState;
-use mdl_store::{RepoError, Result};
+use mdl_store::{RepoError, Result, write::stat_cache::FileState};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,

@@ -4,13 +4,13 @@ use crate::{
     history::Change,
     pruned::files,
     repo::Repo,
-    work_tree::{WorkFile, base::work_tree_base, ingest::ingest_cached, survey_work_tree},
+    work_tree::{base::work_tree_base, survey_work_tree},
 };
 use mdl_objects::Entry;
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::Files,
-    write::{Hints, Ingest, Policy, Report, Sink},
+    write::{DiskFile, Hints, Ingest, Policy, Report, Sink, cached::ingest_cached},
 };
 use std::path::Path;
 
@@ -59,7 +59,7 @@ pub fn survey(repo: &Repo, follow_symlinks: bool, progress: &dyn Progress) -> Re
 }
 
 /// Whether a file's bytes or executable bit are not those of an entry.
-pub(crate) fn differs(repo: &Repo, f: &WorkFile, e: &Entry, progress: &dyn Progress) -> Result<bool> {
+pub(crate) fn differs(repo: &Repo, f: &DiskFile, e: &Entry, progress: &dyn Progress) -> Result<bool> {
     if f.size != e.size || f.executable != e.executable {
         progress.advance(f.size);
         return Ok(true);
@@ -80,7 +80,7 @@ pub(crate) fn differs(repo: &Repo, f: &WorkFile, e: &Entry, progress: &dyn Progr
 pub fn file_equals(repo: &Repo, path: &Path, entry: &Entry, progress: &dyn Progress) -> Result<bool> {
     let meta = std::fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
-    let f = WorkFile {
+    let f = DiskFile {
         rel: name.unwrap_or_default(),
         path: path.to_owned(),
         size: meta.len(),

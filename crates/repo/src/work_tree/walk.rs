@@ -3,7 +3,7 @@
 use crate::{repo::DIR, work_tree::remove::REMOVING};
 use ignore::WalkBuilder;
 use mdl_objects::check_new_name;
-use mdl_store::{Missing, RepoError, Result};
+use mdl_store::{Missing, RepoError, Result, write::DiskFile};
 use std::{
     ffi::OsStr,
     fs,
@@ -11,25 +11,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file of the work tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkFile {
-    /// Name in the tree: `/`-separated, relative.
-    pub rel: String,
-    /// Where it is.
-    pub path: PathBuf,
-    /// Length in bytes when it was listed.
-    pub size: u64,
-    /// Whether it is executable.
-    pub executable: bool,
-}
-
 /// Files below `root` in the byte order of their names, without what `.mdlignore` files name, `.mdl`, `.git` and the
 /// temporary files of a checkout or removal that was cut off. A root that is a file is itself the only one.
 ///
 /// # Errors
 /// Symbolic links (unless followed), special files, names that no tree takes; an I/O error.
-pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
+pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<DiskFile>> {
     list(root, follow_symlinks, &mut Err)
 }
 
@@ -37,7 +24,7 @@ pub fn walk(root: &Path, follow_symlinks: bool) -> Result<Vec<WorkFile>> {
 ///
 /// # Errors
 /// An I/O error; a pattern of .mdlignore that cannot be read.
-pub fn survey_work_tree(root: &Path, follow_symlinks: bool) -> Result<(Vec<WorkFile>, Vec<RepoError>)> {
+pub fn survey_work_tree(root: &Path, follow_symlinks: bool) -> Result<(Vec<DiskFile>, Vec<RepoError>)> {
     let mut problems = Vec::new();
     let files = list(root, follow_symlinks, &mut |problem| {
         problems.push(problem);
@@ -46,7 +33,7 @@ pub fn survey_work_tree(root: &Path, follow_symlinks: bool) -> Result<(Vec<WorkF
     Ok((files, problems))
 }
 
-fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) -> Result<()>) -> Result<Vec<WorkFile>> {
+fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) -> Result<()>) -> Result<Vec<DiskFile>> {
     let meta = match fs::metadata(root) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(RepoError::not_found(Missing::Path, root.display()));
@@ -118,14 +105,14 @@ fn into_io(e: ignore::Error) -> std::io::Error {
     e.into_io_error().unwrap_or_else(|| std::io::Error::other(text))
 }
 
-fn file(path: &Path, rel: &Path, meta: &fs::Metadata) -> Result<WorkFile> {
+fn file(path: &Path, rel: &Path, meta: &fs::Metadata) -> Result<DiskFile> {
     if !meta.is_file() {
         return Err(RepoError::user(
             format!("{} is no regular file", path.display()),
             "devices, pipes and sockets cannot be committed: name it in .mdlignore",
         ));
     }
-    Ok(WorkFile {
+    Ok(DiskFile {
         rel: relative_name(rel)?,
         path: path.to_owned(),
         size: meta.len(),

@@ -1,16 +1,24 @@
 //! Turns files into objects: hashing, deduplication, choice of delta base, encoding, writing to the pack.
 
 mod bytes;
+pub mod cached;
 mod device;
+mod disk_file;
 mod hints;
+mod pages;
 mod report;
 mod source;
+pub mod stat_cache;
 mod tensors;
 mod tree;
 
+pub use cached::ingest_cached;
+pub use disk_file::DiskFile;
 pub use hints::Hints;
+pub use pages::{Patience, expose_writes};
 pub use report::{Report, TensorReport};
 pub use source::Source;
+pub use stat_cache::{FileState, recall, remember};
 pub use tensors::{Pair, below, changed, measure, scheme_name};
 pub use tree::store_trees;
 

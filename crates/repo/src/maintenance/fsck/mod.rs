@@ -7,11 +7,7 @@ mod trace;
 pub use decode::check as sound;
 pub use packs::intact;
 
-use crate::{
-    config::is_partial,
-    pruned::{self, Pruned},
-    repo::Repo,
-};
+use crate::{config::is_partial, pruned, pruned::Pruned, repo::Repo};
 use mdl_objects::{Id, Kind};
 use mdl_store::{
     ErrorKind, Progress, RepoError, Result,

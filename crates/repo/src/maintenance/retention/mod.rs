@@ -15,7 +15,8 @@ use crate::{
         fsck::hex,
         gc::{days_ago, freed_by, hours_ago},
     },
-    pruned::{self, Pruned, PrunedMark, gone, lacks_contents},
+    pruned,
+    pruned::{Pruned, PrunedMark, gone, lacks_contents},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind};

@@ -4,11 +4,8 @@
 //! the name and shape that roles, rules and matrices go by.
 
 use crate::{
-    lossy::{
-        policy::{Policy, Verdict},
-        policy_toml::Moments,
-    },
-    work_tree::{WorkFile, walk},
+    policy::{Policy, Verdict},
+    policy_toml::Moments,
 };
 use mdl_codec::{
     Dtype,
@@ -19,7 +16,7 @@ use mdl_codec::{
     },
 };
 use mdl_files::{Extent, FileSource, Layout, ReadAt, ScanError, scan};
-use mdl_store::{RepoError, Result};
+use mdl_store::{RepoError, Result, write::DiskFile};
 use std::path::Path;
 
 /// The moment that a tensor is by its name, and the name without the part that says so: that of its weight, or of its
@@ -58,7 +55,7 @@ pub(crate) struct Part {
 /// A checkpoint file that has tensors.
 #[derive(Debug)]
 pub(crate) struct Container {
-    pub file: WorkFile,
+    pub file: DiskFile,
     pub source: FileSource,
     pub layout: Layout,
 }
@@ -73,7 +70,7 @@ pub(crate) struct Model {
 impl Model {
     /// Scans the files that are to be committed. Damaged ones have no parts: the commit refuses or takes them as they
     /// are.
-    pub fn scan(list: &[WorkFile], policy: &Policy) -> Result<Model> {
+    pub fn scan(list: &[DiskFile], policy: &Policy) -> Result<Model> {
         let mut model = Model { files: Vec::new(), parts: Vec::new() };
         for file in list {
             let failed = |e| RepoError::io(format!("cannot read {}", file.path.display()))(e);
@@ -133,9 +130,8 @@ pub struct TensorTreatment {
 ///
 /// # Errors
 /// Files that cannot be read or committed.
-pub fn treatments(policy: &Policy, path: &Path) -> Result<Vec<TensorTreatment>> {
-    let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
-    let model = Model::scan(&walk(&path, true)?, policy)?;
+pub fn treatments(policy: &Policy, files: &[DiskFile]) -> Result<Vec<TensorTreatment>> {
+    let model = Model::scan(files, policy)?;
     let of = |p: &Part| TensorTreatment {
         label: model.label(p),
         bytes: p.extent.byte_len().unwrap_or(0),

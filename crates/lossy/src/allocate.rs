@@ -5,7 +5,7 @@
 //! sensitivity^(-1/3) (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that
 //! moves makes every delta larger.
 
-use crate::lossy::{
+use crate::{
     model::{Model, Part},
     sensitivity::{Sensitivity, widen},
 };

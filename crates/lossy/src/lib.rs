@@ -10,6 +10,7 @@
 mod allocate;
 mod bins;
 mod candidate;
+mod evaluator;
 mod families;
 mod make;
 mod model;
@@ -27,7 +28,7 @@ mod trials;
 
 pub use model::treatments;
 pub use policy_store::{policies, policy, remove_policy, set_policy};
-pub(crate) use search::prepare;
+pub use search::prepare;
 
 pub use model::TensorTreatment;
 pub use policy::{BUILT_IN, DEFAULT, Policy};
@@ -36,8 +37,9 @@ pub use policy_toml::{Family, Moments};
 pub use record::Quality;
 pub use trials::Trial;
 
-pub(crate) use candidate::Scratch;
-pub(crate) use search::Prepared;
+pub use candidate::Scratch;
+pub use evaluator::CommandEvaluator;
+pub use search::Prepared;
 
 pub use mdl_codec::quant::search::{Direction, Gate};
 

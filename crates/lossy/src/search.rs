@@ -2,31 +2,27 @@
 //! does the commit is lossless.
 
 use crate::{
-    lossy::{
-        Evaluator, LossyRequest, allocate,
-        allocate::{Allocation, allocate},
-        bins::Shelves,
-        candidate::{Scratch, link_rest},
-        make::{Choice, Made, Maker},
-        model::Model,
-        moments,
-        policy::Policy,
-        policy_toml::{Book, Family, Fixed, Moments},
-        record::{Quality, State, gate_text},
-        relatives,
-        relatives::Decoded,
-        search_pass::{Halt, SearchPass},
-        sensitivity::Sensitivity,
-        trials::{Trial, TrialTable, describe},
-    },
-    repo::Repo,
-    work_tree::{FileState, WorkFile},
+    Evaluator, LossyRequest, allocate,
+    allocate::{Allocation, allocate},
+    bins::Shelves,
+    candidate::{Scratch, link_rest},
+    make::{Choice, Made, Maker},
+    model::Model,
+    moments,
+    policy::Policy,
+    policy_toml::{Book, Family, Fixed, Moments},
+    record::{Quality, State, gate_text},
+    relatives,
+    relatives::Decoded,
+    search_pass::{Halt, SearchPass},
+    sensitivity::Sensitivity,
+    trials::{Trial, TrialTable, describe},
 };
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
-    RepoError, Result,
+    RepoError, Result, Store,
     object_db::{Files, Odb},
-    write::{Bases, Hints, bases_of},
+    write::{Bases, DiskFile, FileState, Hints, bases_of},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -35,7 +31,7 @@ use std::{
 
 /// A commit's files and record, ready to be stored.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     /// The version that the search went on from.
     pub parent: Option<Id>,
     /// Files to store in place of the user's, by their name in the tree.
@@ -48,9 +44,11 @@ pub(crate) struct Prepared {
     pub hints: Hints,
     /// By `FILE:EXTENT`: largest and relative deviation.
     pub errors: BTreeMap<String, (f64, f64)>,
+    /// The record.
     pub quality: Quality,
     /// Blobs that the record speaks of.
     pub side: Vec<Vec<u8>>,
+    /// Candidates that were measured.
     pub trials: Vec<Trial>,
     /// Keeps the candidate's files.
     pub _scratch: Scratch,
@@ -61,7 +59,7 @@ pub(super) struct Setting<'a> {
     odb: &'a Odb,
     pub(super) policy: &'a Policy,
     model: &'a Model,
-    list: &'a [WorkFile],
+    list: &'a [DiskFile],
     pub(super) sensitivity: &'a Sensitivity,
     bases: &'a [Bases],
     max_depth: u8,
@@ -84,36 +82,40 @@ struct Found {
 
 /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
 /// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
-/// since.
-pub(crate) fn prepare(
-    repo: &Repo,
-    list: &[WorkFile],
+/// since; `max_depth` the longest chain of deltas where the policy allows none longer.
+///
+/// # Errors
+/// Files that cannot be read or committed; a policy that does not go with them; an I/O error.
+pub fn prepare(
+    store: &Store,
+    list: &[DiskFile],
     source: &Path,
     parent: Option<(Id, &Commit)>,
     resumed: Option<Id>,
+    max_depth: u8,
     request: &mut LossyRequest<'_>,
 ) -> Result<Prepared> {
     let policy = &request.policy;
-    let state = |f: &WorkFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
+    let state = |f: &DiskFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
     let states = list.iter().map(state).collect::<Result<_>>()?;
     let model = Model::scan(list, policy)?;
     let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
-    let files = parent.map_or(Ok(Files::new()), |(_, c)| repo.odb().files(&c.tree))?;
-    let entry = |c: &super::model::Container| bases_of(repo.odb(), files.get(&c.file.rel));
+    let files = parent.map_or(Ok(Files::new()), |(_, c)| store.odb().files(&c.tree))?;
+    let entry = |c: &super::model::Container| bases_of(store.odb(), files.get(&c.file.rel));
     let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
     let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
     let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
     let known = match parent {
-        Some((_, c)) if state.allocation => kept_allocation(repo.odb(), c, &model)?,
+        Some((_, c)) if state.allocation => kept_allocation(store.odb(), c, &model)?,
         _ => Allocation::new(),
     };
     if let Some(id) = resumed {
         state.life = Some(id.to_hex());
     }
-    let scratch = Scratch::new(repo)?;
+    let scratch = Scratch::new(store)?;
     let before = match policy.moments {
         Moments::Exact => moments::Replaced::default(),
-        spec => moments::replace(repo.odb().engine(), &model, &scratch.fresh("moments")?, spec)?,
+        spec => moments::replace(store.odb().engine(), &model, &scratch.fresh("moments")?, spec)?,
     };
     let allocation = if policy.families.contains(&Family::Lattice) {
         allocate(&model, &sensitivity, &known, policy.lattice.allocation)?
@@ -121,13 +123,13 @@ pub(crate) fn prepare(
         known
     };
     let setting = Setting {
-        odb: repo.odb(),
+        odb: store.odb(),
         policy,
         model: &model,
         list,
         sensitivity: &sensitivity,
         bases: &bases,
-        max_depth: policy.max_depth.max(repo.config.max_depth()),
+        max_depth: policy.max_depth.max(max_depth),
         state,
         allocation,
         before,

@@ -5,7 +5,7 @@
 //! its shape leaves no choice: the order of parameters is not that of a file's tensors, groups of parameters change it
 //! too, and among layers of one shape nothing would show it.
 
-use crate::lossy::model::{Model, Part, moment};
+use crate::model::{Model, Part, moment};
 use mdl_codec::{Dtype, quant::moments::Moment};
 use mdl_files::{Extent, FileSource, ReadAt, ScanError, scan};
 use mdl_store::{RepoError, Result, values::to_f64};

@@ -2,17 +2,14 @@
 //! the bytes that storing them would take.
 
 use crate::{
-    lossy::{
-        allocate::Allocation,
-        bins::{Books, Shelves, needs_gradients},
-        candidate::{Draft, Scratch, link_rest},
-        model::{Model, Part},
-        policy_toml::Book,
-        refused,
-        relatives::Decoded,
-        sensitivity::Sensitivity,
-    },
-    work_tree::WorkFile,
+    allocate::Allocation,
+    bins::{Books, Shelves, needs_gradients},
+    candidate::{Draft, Scratch, link_rest},
+    model::{Model, Part},
+    policy_toml::Book,
+    refused,
+    relatives::Decoded,
+    sensitivity::Sensitivity,
 };
 use mdl_codec::{
     CodecError, Dtype,
@@ -22,7 +19,7 @@ use mdl_objects::tensor_id;
 use mdl_store::{
     Result,
     object_db::Odb,
-    write::{Bases, Hints, below, measure},
+    write::{Bases, DiskFile, Hints, below, measure},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -62,7 +59,7 @@ pub(crate) struct Made {
 pub(crate) struct Maker<'a> {
     pub odb: &'a Odb,
     pub model: &'a Model,
-    pub list: &'a [WorkFile],
+    pub list: &'a [DiskFile],
     pub sensitivity: &'a Sensitivity,
     pub allocation: &'a Allocation,
     /// Seed of the offsets: the version that training was last restored from.

@@ -1,6 +1,6 @@
 //! Quantises optimizer moments as a policy says.
 
-use crate::lossy::{
+use crate::{
     candidate::Draft,
     model::{Model, Part, Treatment, moment},
     policy_toml::Moments,

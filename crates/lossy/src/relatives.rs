@@ -3,7 +3,7 @@
 //! The parent's tensor and its own base are the same for all candidates of a search, and the end of a chain: decoded
 //! for each candidate they would make a commit dearer with every commit before it.
 
-use crate::lossy::model::Part;
+use crate::model::Part;
 use mdl_store::write::Pair;
 use std::{collections::HashMap, sync::Arc};
 

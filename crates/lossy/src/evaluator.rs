@@ -1,6 +1,6 @@
 //! Runs the user's evaluator: a shell command that looks at a checkpoint and prints a number.
 
-use crate::lossy::Evaluator;
+use crate::Evaluator;
 use std::{
     io::Read,
     os::unix::process::CommandExt,

@@ -3,7 +3,7 @@
 //! A pass sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
 //! ahead of it.
 
-use crate::lossy::{
+use crate::{
     make::Choice,
     trials::{Trial, TrialTable},
 };

@@ -1,13 +1,10 @@
 //! Stored policies: each is a blob behind a ref below `refs/policies/`, so that every version of it stays in the reflog
 //! and what a commit was made under is never guessed.
 
-use crate::{
-    lossy::policy::{BUILT_IN, Policy},
-    repo::Repo,
-};
-use mdl_objects::{Id, Kind};
+use crate::policy::{BUILT_IN, Policy};
+use mdl_objects::{Id, Kind, Signature};
 use mdl_store::{
-    Missing, RepoError, Result,
+    Missing, RepoError, Result, Store,
     refs::{POLICIES, RefName},
     transaction::WriteTransaction,
 };
@@ -38,13 +35,13 @@ fn of_policy(name: &str) -> Result<RefName> {
 ///
 /// # Errors
 /// A policy that cannot be read; an I/O error.
-pub fn policies(repo: &Repo) -> Result<Vec<StoredPolicy>> {
+pub fn policies(store: &Store) -> Result<Vec<StoredPolicy>> {
     let mut all: Vec<StoredPolicy> = Vec::new();
     for (name, about, text) in BUILT_IN {
         all.push(StoredPolicy { name: name.to_owned(), id: None, text: text.to_owned(), about: Some(about) });
     }
-    for (name, id) in repo.refs().list(POLICIES)? {
-        let text = policy_text(repo, &name, &id)?;
+    for (name, id) in store.refs().list(POLICIES)? {
+        let text = policy_text(store, &name, &id)?;
         match all.iter_mut().find(|p| p.name == name) {
             Some(p) => (p.id, p.text) = (Some(id), text),
             None => all.push(StoredPolicy { name, id: Some(id), text, about: None }),
@@ -53,8 +50,8 @@ pub fn policies(repo: &Repo) -> Result<Vec<StoredPolicy>> {
     Ok(all)
 }
 
-fn policy_text(repo: &Repo, name: &str, id: &Id) -> Result<String> {
-    let bytes = repo.odb().read(id, Kind::Blob)?;
+fn policy_text(store: &Store, name: &str, id: &Id) -> Result<String> {
+    let bytes = store.odb().read(id, Kind::Blob)?;
     String::from_utf8(bytes).map_err(|_| RepoError::corrupt(format!("policy {name}"), "not text"))
 }
 
@@ -63,7 +60,7 @@ fn policy_text(repo: &Repo, name: &str, id: &Id) -> Result<String> {
 ///
 /// # Errors
 /// There is none; it is wrong; an I/O error.
-pub fn policy(repo: &Repo, name: &str) -> Result<Policy> {
+pub fn policy(store: &Store, name: &str) -> Result<Policy> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
         let text = std::fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {name}")))?;
@@ -77,14 +74,14 @@ pub fn policy(repo: &Repo, name: &str) -> Result<Policy> {
     let missing = || RepoError::not_found(Missing::Policy, name);
     let full = of_policy(base).map_err(|_| missing())?;
     let id = match back.ok_or_else(missing)? {
-        0 => repo.refs().get(&full)?,
+        0 => store.refs().get(&full)?,
         n => {
-            let log = repo.refs().reflog(&full)?;
+            let log = store.refs().reflog(&full)?;
             Some(log.get(n - 1).and_then(|e| e.old).ok_or_else(missing)?)
         }
     };
     match (id, built_in(base)) {
-        (Some(id), _) => Policy::parse(base, &policy_text(repo, base, &id)?),
+        (Some(id), _) => Policy::parse(base, &policy_text(store, base, &id)?),
         (None, Some((_, text))) => Policy::parse(base, text),
         (None, None) => Err(missing()),
     }
@@ -94,7 +91,7 @@ pub fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 ///
 /// # Errors
 /// A bad name or policy; `Conflict` where another changed it meanwhile; an I/O error.
-pub fn set_policy(repo: &Repo, name: &str, text: &str) -> Result<Id> {
+pub fn set_policy(store: &Store, name: &str, text: &str, who: &Signature) -> Result<Id> {
     let full = of_policy(name)?;
     if name.contains('/') || name.ends_with(".toml") {
         return Err(RepoError::user(
@@ -103,12 +100,11 @@ pub fn set_policy(repo: &Repo, name: &str, text: &str) -> Result<Id> {
         ));
     }
     Policy::parse(name, text)?;
-    let transaction = WriteTransaction::begin(repo)?;
-    let old = repo.refs().get(&full)?;
+    let transaction = WriteTransaction::begin(store)?;
+    let old = store.refs().get(&full)?;
     let id = transaction.add(Kind::Blob, text.as_bytes(), [])?;
     if old != Some(id) {
-        let who = repo.config.signature();
-        transaction.update_ref(&full, old, Some(id), &who, &format!("policy: {name}"))?;
+        transaction.update_ref(&full, old, Some(id), who, &format!("policy: {name}"))?;
     }
     Ok(id)
 }
@@ -117,11 +113,10 @@ pub fn set_policy(repo: &Repo, name: &str, text: &str) -> Result<Id> {
 ///
 /// # Errors
 /// There is none; an I/O error.
-pub fn remove_policy(repo: &Repo, name: &str) -> Result<()> {
+pub fn remove_policy(store: &Store, name: &str, who: &Signature) -> Result<()> {
     let missing = || RepoError::not_found(Missing::Policy, name);
-    let held = repo.write_lock()?;
+    let held = store.write_lock()?;
     let full = of_policy(name).map_err(|_| missing())?;
-    let old = repo.refs().get(&full)?.ok_or_else(missing)?;
-    let who = repo.config.signature();
-    repo.refs().update(&held, &full, Some(old), None, &who, &format!("policy: {name} removed"))
+    let old = store.refs().get(&full)?.ok_or_else(missing)?;
+    store.refs().update(&held, &full, Some(old), None, who, &format!("policy: {name} removed"))
 }

@@ -1,23 +1,18 @@
 //! Ingests files of the work tree: not read where the stat cache knows them, refused where they change meanwhile.
 
-use super::{FileState, Patience, expose_writes, recall, remember};
-use mdl_objects::{Entry, Mode};
-use mdl_store::{
+use crate::write::{FileState, Patience, expose_writes, recall, remember};
+use crate::{
     Result,
     write::{Ingest, Ingested, Sink, changed},
 };
+use mdl_objects::{Entry, Mode};
 use std::path::Path;
 
 /// Times that a file is written out before it counts as one that is being written to.
 const WRITE_OUTS: u32 = 3;
 
 /// Ingests a file unless its state says that it is what it was and the repository has it.
-pub(crate) fn ingest_cached(
-    ingest: &mut Ingest<'_>,
-    path: &Path,
-    rel: &str,
-    parent: Option<&Entry>,
-) -> Result<Ingested> {
+pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
     let state = FileState::of(path)?;
     if let Some(known) = recall(ingest.odb, path, &state) {
         let stored = match &ingest.sink {

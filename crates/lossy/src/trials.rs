@@ -1,6 +1,6 @@
 //! Trials of candidates: each is made, sized and judged once, several side by side where the evaluator can.
 
-use crate::lossy::{
+use crate::{
     Evaluator,
     candidate::Scratch,
     make::{Choice, Made, Maker},

@@ -1,7 +1,7 @@
 //! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
 //! (`Points`).
 
-use crate::lossy::{
+use crate::{
     make::Choice,
     policy_toml::{BinsPolicy, Book},
     search_pass::{Halt, SearchPass},

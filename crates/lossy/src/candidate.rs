@@ -2,8 +2,8 @@
 //!
 //! Files that no candidate changes are symbolic links to where they are.
 
-use crate::{lossy::model::Container, repo::Repo, work_tree::WorkFile};
-use mdl_store::{RepoError, Result, storage::nonce};
+use crate::model::Container;
+use mdl_store::{RepoError, Result, Store, storage::nonce, write::DiskFile};
 use std::{
     collections::HashMap,
     fs::{self, File, OpenOptions},
@@ -21,7 +21,7 @@ const STALE: Duration = Duration::from_secs(48 * 3600);
 
 /// A directory that goes when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -36,9 +36,9 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> RepoError + use<> {
 impl Scratch {
     /// A fresh directory beside the repository's objects; among the temporary ones for a repository without a
     /// directory.
-    pub fn new(repo: &Repo) -> Result<Scratch> {
+    pub fn new(store: &Store) -> Result<Scratch> {
         // In both cases a directory that holds nothing else: what is old there is removed.
-        let root = repo.dir().map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
+        let root = store.dir().map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
         sweep(&root);
         let path = root.join(format!("{}-{:08x}", std::process::id(), nonce()));
         fs::create_dir_all(&path).map_err(failed(&path))?;
@@ -125,7 +125,7 @@ fn place(dir: &Path, rel: &str) -> Result<PathBuf> {
 
 /// Links the files that are not in `dir` yet: to where they were `replaced`, by their name in the tree, else to the
 /// user's.
-pub(crate) fn link_rest(dir: &Path, list: &[WorkFile], replaced: &HashMap<String, PathBuf>) -> Result<()> {
+pub(crate) fn link_rest(dir: &Path, list: &[DiskFile], replaced: &HashMap<String, PathBuf>) -> Result<()> {
     for file in list {
         let path = dir.join(&file.rel);
         if path.symlink_metadata().is_err() {

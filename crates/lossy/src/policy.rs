@@ -3,7 +3,7 @@
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
 //! was made under it.
 
-use crate::lossy::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
+use crate::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use globset::{GlobBuilder, GlobMatcher};
 use mdl_codec::quant::{Config, Role, search::Gate};
 use mdl_store::{RepoError, Result};

@@ -3,7 +3,7 @@
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
 //! everywhere but in embeddings).
 
-use crate::lossy::{
+use crate::{
     make::values_of,
     model::{Model, Part},
     policy_toml::Book,

@@ -2,7 +2,7 @@
 //! clean, and at no later one until the page was written out: so pages are written out before a file's state is relied
 //! on.
 
-use mdl_store::{RepoError, Result};
+use crate::{RepoError, Result};
 use rustix::fs::fstatfs;
 use std::{
     fs::{File, OpenOptions},
@@ -18,7 +18,7 @@ const BY_PAGES: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// How long writing out may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub enum Patience {
     /// It is begun, which already protects the pages; a page that is on its way to the disk this very moment may be
     /// missed.
     Begin,
@@ -30,7 +30,7 @@ pub(crate) enum Patience {
 ///
 /// # Errors
 /// The file cannot be opened; an I/O error.
-pub(crate) fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
+pub fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
     // A pipe or device must not be waited for.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);

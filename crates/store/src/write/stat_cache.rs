@@ -1,9 +1,9 @@
 //! The stat cache: a file that looks as it did need not be hashed again. Nor are files whose times do not tell of
 //! writes through memory maps (`pages`).
 
-use crate::work_tree::pages::{Patience, expose_writes};
+use crate::write::pages::{Patience, expose_writes};
+use crate::{RepoError, Result, object_db::Odb, write::Ingested};
 use mdl_objects::{Mode, Reader, Writer};
-use mdl_store::{RepoError, Result, object_db::Odb, write::Ingested};
 use std::{
     fs,
     os::unix::fs::MetadataExt,
@@ -52,7 +52,7 @@ impl FileState {
     }
 
     /// Waits until a write from now on has another time than the last.
-    pub(crate) fn after_tick(self) -> FileState {
+    pub fn after_tick(self) -> FileState {
         let age = self.age_ns();
         if (0..TICK_NS).contains(&age) {
             sleep(Duration::from_nanos((TICK_NS - age) as u64));
@@ -66,7 +66,7 @@ impl FileState {
     }
 
     /// Whether the file had been left alone long enough, now, for this state to mean something.
-    pub(crate) fn settled(&self) -> bool {
+    pub fn settled(&self) -> bool {
         self.age_ns() > SETTLED_NS
     }
 
@@ -100,7 +100,7 @@ impl From<&fs::Metadata> for FileState {
 }
 
 /// What the file was when it last looked like this.
-pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingested> {
+pub fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingested> {
     let value = odb.with_index(|index| index.stat(path.as_os_str().as_encoded_bytes()))?;
     let mut expected = Writer::default();
     state.write(&mut expected);
@@ -117,7 +117,7 @@ pub(crate) fn recall(odb: &Odb, path: &Path, state: &FileState) -> Option<Ingest
 }
 
 /// Remembers what the file is. The state must have been settled before the file was read.
-pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
+pub fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
     let mut w = Writer::default();
     state.write(&mut w);
     w.u8(file.mode as u8);
@@ -132,12 +132,9 @@ pub(crate) fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingeste
 mod tests {
     use super::*;
     use crate::{
-        repo::Repo,
-        work_tree::{WorkFile, ingest::ingest_cached},
-    };
-    use mdl_store::{
-        Progress,
-        write::{Hints, Ingest, Policy, Report, Sink},
+        Progress, Silent,
+        storage::LocalStorage,
+        write::{DiskFile, Hints, Ingest, Policy, Report, Sink, ingest_cached},
     };
     use std::{sync::Arc, thread::sleep, time::Duration};
 
@@ -151,16 +148,10 @@ mod tests {
         fn end(&self) {}
     }
 
-    fn ingest(repo: &Repo, f: &WorkFile, progress: &dyn Progress) {
+    fn ingest(odb: &Odb, f: &DiskFile, progress: &dyn Progress) {
         let policy = Policy { max_depth: 0, allow_damaged: false };
-        let mut ingest = Ingest {
-            odb: repo.odb(),
-            sink: Sink::Ids,
-            policy,
-            hints: &Hints::default(),
-            progress,
-            report: Report::default(),
-        };
+        let mut ingest =
+            Ingest { odb, sink: Sink::Ids, policy, hints: &Hints::default(), progress, report: Report::default() };
         ingest_cached(&mut ingest, &f.path, &f.rel, None).expect("ingest");
     }
 
@@ -168,19 +159,20 @@ mod tests {
     fn a_file_that_settles_while_it_is_read_is_not_remembered() {
         let dir = tempfile::TempDir::new().expect("temp dir");
         let engine = Arc::new(mdl_codec::CpuEngine::new());
-        let (repo, _) = Repo::init(dir.path(), false, "main", engine).expect("init");
+        let storage = Arc::new(LocalStorage::new(&dir.path().join("store")));
+        let odb = Odb::new(storage, engine, Some(dir.path().join("index")));
         let path = dir.path().join("f");
         fs::write(&path, b"perhaps torn").expect("write");
-        let f = WorkFile { rel: "f".to_owned(), path: path.clone(), size: 12, executable: false };
-        ingest(&repo, &f, &Slow);
+        let f = DiskFile { rel: "f".to_owned(), path: path.clone(), size: 12, executable: false };
+        ingest(&odb, &f, &Slow);
         let (state, told) = FileState::exposed(&path).expect("state");
         if !told {
             // On a file system in memory nothing is remembered.
             return;
         }
-        assert!(state.settled() && recall(repo.odb(), &path, &state).is_none());
-        ingest(&repo, &f, &mdl_store::Silent);
-        assert!(recall(repo.odb(), &path, &state).is_some(), "now it had settled before");
+        assert!(state.settled() && recall(&odb, &path, &state).is_none());
+        ingest(&odb, &f, &Silent);
+        assert!(recall(&odb, &path, &state).is_some(), "now it had settled before");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The quality record of a commit: the policy, what was measured, and where the next search begins, so that any clone
 //! goes on from it.
 
-use crate::lossy::bins::Books;
+use crate::bins::Books;
 use mdl_codec::quant::search::{Gate, Progress};
 use mdl_objects::Commit;
 use mdl_store::{RepoError, Result};
@@ -102,7 +102,11 @@ impl Quality {
         commit.quality.as_ref().map(parse).transpose()
     }
 
-    pub(crate) fn to_json(&self) -> Result<String> {
+    /// Its text in a commit.
+    ///
+    /// # Errors
+    /// None that can come up: numbers and texts are written.
+    pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| RepoError::io("cannot write the quality record")(e.into()))
     }
 

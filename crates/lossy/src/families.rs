@@ -1,6 +1,6 @@
 //! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
-use crate::lossy::{
+use crate::{
     make::Choice,
     parameters::{Points, Rungs, Steps},
     policy_toml::{BinsPolicy, BinsSearch, Family},
