@@ -5,8 +5,10 @@
 //! for encode, decode and memcpy (best of N), and the number of segments by scheme.
 
 use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 const CONTAINER_BYTES: usize = 100;
 

@@ -8,11 +8,11 @@
 //! factors before they are coded, MB/s of f32 (best of N, one thread) for quantise, encode and decode. `--tile` repeats
 //! every tensor's rows that often, so that sizes look like those of larger models.
 
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Instant;
+use mdl_codec::{
+    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    quant::lattice::{Hint, Lattice, Outcome, Params},
+};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 mod tensors;
 use tensors::{Tensors, load};

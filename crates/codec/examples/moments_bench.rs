@@ -2,10 +2,14 @@
 //! whose names hold `exp_avg` and `exp_avg_sq` (tests/bench/trainer.py --optimizer). One JSON line for each way: times
 //! smaller than f32, by moment.
 
-use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::{Hint, Lattice, Params};
-use mdl_codec::quant::moments::{Bits, Moment, STEP, moment_of, quantise, quantise_pair};
-use mdl_codec::{CpuEngine, Dtype, Engine};
+use mdl_codec::{
+    CpuEngine, Dtype, Engine,
+    quant::{
+        Values,
+        lattice::{Hint, Lattice, Params},
+        moments::{Bits, Moment, STEP, moment_of, quantise, quantise_pair},
+    },
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 mod tensors;

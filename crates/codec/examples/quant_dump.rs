@@ -4,13 +4,14 @@
 //! those left for the bins, exact and k-means++ centres, quantiles of |x|, codebook (exact), levels, protected numbers
 //! and the bits of the reconstruction. `quant_dump FILE time` prints milliseconds instead (best of several).
 
-use mdl_codec::Dtype;
-use mdl_codec::quant::{
-    Codebook, Config, Metric, Points, Role, SIGMA, Sketch, Survey, Values, cluster, kmeans, quantise, reconstruct, rest,
+use mdl_codec::{
+    Dtype,
+    quant::{
+        Codebook, Config, Metric, Points, Role, SIGMA, Sketch, Survey, Values, cluster, kmeans, quantise, reconstruct,
+        rest,
+    },
 };
-use std::error::Error;
-use std::fmt::Debug;
-use std::time::Instant;
+use std::{error::Error, fmt::Debug, time::Instant};
 
 /// A JSON list; `{:?}` writes the shortest digits that read back as the same float.
 fn list<T: Debug>(values: impl IntoIterator<Item = T>) -> String {

@@ -8,11 +8,14 @@
 //! codebook and each protected number. `h1` and `h2` are the empirical entropies of the levels given the parent's, and
 //! given both, tensor by tensor; `side` are codebooks and protected numbers as they were counted for the paper's.
 
-use mdl_codec::quant::paper::{self, Levels, Variant};
-use mdl_codec::quant::{
-    Codebook, Config, Quantised, Role, Survey, Values, quantise, reconstruct, rest, stays_lossless,
+use mdl_codec::{
+    CpuEngine, Dtype, Engine, Relatives,
+    quant::{
+        Codebook, Config, Quantised, Role, Survey, Values,
+        paper::{self, Levels, Variant},
+        quantise, reconstruct, rest, stays_lossless,
+    },
 };
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives};
 use std::collections::{BTreeMap, HashMap};
 
 mod tensors;

@@ -6,7 +6,7 @@ use crate::CodecError;
 
 /// Appends bit fields to a byte vector, least significant bit first.
 #[derive(Debug, Default)]
-pub(crate) struct BitWriter {
+pub struct BitWriter {
     out: Vec<u8>,
     acc: u64,
     fill: u32,
@@ -20,7 +20,7 @@ impl BitWriter {
 
     /// Appends the low `width` bits of `value`; higher bits of `value` must be zero. `width` is at most 56.
     #[inline(always)]
-    pub(crate) fn put(&mut self, value: u64, width: u32) {
+    pub fn put(&mut self, value: u64, width: u32) {
         debug_assert!(width <= 56 && value >> width == 0);
         self.acc |= value << self.fill;
         self.fill += width;
@@ -44,7 +44,7 @@ impl BitWriter {
     }
 
     /// The bytes, the last one padded with zero bits.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
         if self.fill > 0 {
             self.out.push(self.acc as u8);
         }
@@ -54,14 +54,14 @@ impl BitWriter {
 
 /// Reads bit fields, least significant bit first. Past the end it reads zeros; [`ended_well`](Self::ended_well) tells.
 #[derive(Debug)]
-pub(crate) struct BitReader<'a> {
+pub struct BitReader<'a> {
     data: &'a [u8],
     pos: usize,
 }
 
 impl<'a> BitReader<'a> {
     /// A reader at the first bit of `data`.
-    pub(crate) fn new(data: &'a [u8]) -> Self {
+    pub fn new(data: &'a [u8]) -> Self {
         BitReader { data, pos: 0 }
     }
 
@@ -84,7 +84,7 @@ impl<'a> BitReader<'a> {
 
     /// Reads `width` bits, at most 56.
     #[inline(always)]
-    pub(crate) fn get(&mut self, width: u32) -> u64 {
+    pub fn get(&mut self, width: u32) -> u64 {
         let v = self.peek() & ((1u64 << width) - 1);
         self.skip(width);
         v
@@ -128,7 +128,7 @@ fn tail_word(data: &[u8], byte: usize) -> u64 {
 }
 
 /// Appends `v` as LEB128.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
+pub fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;
@@ -138,23 +138,23 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut v: u64) {
 
 /// A cursor over untrusted bytes; every read is checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Cursor<'a> {
+pub struct Cursor<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
     /// A cursor at the start of `data`.
-    pub(crate) fn new(data: &'a [u8]) -> Self {
+    pub fn new(data: &'a [u8]) -> Self {
         Cursor { rest: data }
     }
 
     /// The bytes not read yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// The next `n` bytes.
-    pub(crate) fn take(&mut self, n: usize) -> Result<&'a [u8], CodecError> {
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8], CodecError> {
         if n > self.rest.len() {
             return Err(CodecError::Corrupt("truncated"));
         }
@@ -164,24 +164,24 @@ impl<'a> Cursor<'a> {
     }
 
     /// One byte.
-    pub(crate) fn u8(&mut self) -> Result<u8, CodecError> {
+    pub fn u8(&mut self) -> Result<u8, CodecError> {
         Ok(self.take(1)?[0])
     }
 
     /// A little-endian 16-bit number.
-    pub(crate) fn u16(&mut self) -> Result<u16, CodecError> {
+    pub fn u16(&mut self) -> Result<u16, CodecError> {
         let b = self.take(2)?;
         Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 
     /// A little-endian 32-bit number.
-    pub(crate) fn u32(&mut self) -> Result<u32, CodecError> {
+    pub fn u32(&mut self) -> Result<u32, CodecError> {
         let b = self.take(4)?;
         Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
     /// A LEB128 number of at most five bytes.
-    pub(crate) fn varint(&mut self) -> Result<usize, CodecError> {
+    pub fn varint(&mut self) -> Result<usize, CodecError> {
         let mut v = 0u64;
         for shift in (0..35).step_by(7) {
             let b = self.u8()?;
@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Succeeds when everything was read.
-    pub(crate) fn done(&self) -> Result<(), CodecError> {
+    pub fn done(&self) -> Result<(), CodecError> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Corrupt("trailing bytes")) }
     }
 }

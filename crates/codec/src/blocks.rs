@@ -1,7 +1,6 @@
 //! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
-use crate::CodecError;
-use crate::bits::Cursor;
+use crate::{CodecError, bits::Cursor};
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -3,10 +3,15 @@
 //! The rule, from exact integer counts over the whole segment: one distinct symbol -> constant; else raw, Huffman or
 //! rANS, whichever is smallest, where rANS may be a 64th larger than Huffman and still win (it decodes faster).
 
-use crate::bits::Cursor;
-use crate::log2::{COST_BITS, entropy};
-use crate::tables::{PROB_ONE, get, get_freqs, normalise, put, size};
-use crate::{CodecError, huffman, rans, simd::Simd};
+use crate::{
+    CodecError,
+    bits::Cursor,
+    huffman,
+    log2::{COST_BITS, entropy},
+    rans,
+    simd::Simd,
+    tables::{PROB_ONE, get, get_freqs, normalise, put, size},
+};
 
 const TAG_RAW: u8 = 0;
 const TAG_CONST: u8 = 1;

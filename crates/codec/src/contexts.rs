@@ -3,10 +3,12 @@
 //! Neighbouring exponents are merged, cheapest merge first, until no merge saves anything and few enough are left for
 //! their tables to stay in a cache.
 
-use crate::CodecError;
-use crate::bits::Cursor;
-use crate::coder::Counts;
-use crate::log2::{COST_BITS, entropy};
+use crate::{
+    CodecError,
+    bits::Cursor,
+    coder::Counts,
+    log2::{COST_BITS, entropy},
+};
 
 /// Most contexts: 16 decoding tables of 16 KiB.
 pub(crate) const MAX: usize = 16;

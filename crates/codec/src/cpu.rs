@@ -1,12 +1,14 @@
 //! The CPU engine, and the reference for every other one.
 
-use crate::decide;
-use crate::diff::Numbers;
-use crate::estimate::{self, Choice};
-use crate::quant::lattice::{self, Hint};
-use crate::simd::Simd;
 use crate::{
-    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, delta, palette, planes, scheme_of, sparse,
+    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, decide, delta,
+    diff::Numbers,
+    estimate::{self, Choice},
+    palette, planes,
+    quant::lattice::{self, Hint},
+    scheme_of,
+    simd::Simd,
+    sparse,
 };
 use std::ops::Range;
 

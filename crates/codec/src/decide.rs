@@ -1,7 +1,6 @@
 //! Rules for choosing between two encodings, the same in every engine.
 
-use crate::log2::COST_BITS;
-use crate::{Encoded, Scheme};
+use crate::{Encoded, Scheme, log2::COST_BITS};
 
 /// Segments up to this many bytes are tried without the grandparent, too.
 const SHORT: usize = 1 << 20;

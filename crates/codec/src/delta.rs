@@ -1,15 +1,19 @@
 //! Scheme "delta": every element as a difference to its base, (sign, top bits) coded in the context of the base's
 //! exponent, the bits below raw.
 
-use crate::bits::{BitReader, BitWriter, Cursor};
-use crate::blocks::Grid;
-use crate::contexts::{self, ByExponent, Context};
-use crate::diff::{Numbers, signed, symbol_bases, symbol_of};
-use crate::log2::COST_BITS;
-use crate::rans::{DecTable, EncTable};
-use crate::scratch::with_scratch;
-use crate::tables::{get_freqs, normalise, put};
-use crate::{CodecError, Scheme, rans, simd::Simd};
+use crate::{
+    CodecError, Scheme,
+    bits::{BitReader, BitWriter, Cursor},
+    blocks::Grid,
+    contexts::{self, ByExponent, Context},
+    diff::{Numbers, signed, symbol_bases, symbol_of},
+    log2::COST_BITS,
+    rans,
+    rans::{DecTable, EncTable},
+    scratch::with_scratch,
+    simd::Simd,
+    tables::{get_freqs, normalise, put},
+};
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -1,9 +1,7 @@
 //! The `Device` trait: hashing, encoding and decoding tensors in a device's memory.
 
-use crate::quant::lattice::Lattice;
-use crate::{CodecError, Dtype, Encoded};
-use std::fmt::Debug;
-use std::sync::Arc;
+use crate::{CodecError, Dtype, Encoded, quant::lattice::Lattice};
+use std::{fmt::Debug, sync::Arc};
 
 /// Bytes in a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

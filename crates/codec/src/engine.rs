@@ -1,8 +1,14 @@
 //! The `Engine` trait: what every compression engine (CPU here, CUDA in mdl-codec-cuda) offers to `mdl-repo`.
 
-use crate::quant::lattice::{Hint, Lattice, Outcome};
-use crate::quant::{self, Codebook, Cuts, Deviation, Sketch, Values, rest_of, sensitivities};
-use crate::{Device, Dtype, error::CodecError};
+use crate::{
+    Device, Dtype,
+    error::CodecError,
+    quant::{
+        self, Codebook, Cuts, Deviation, Sketch, Values,
+        lattice::{Hint, Lattice, Outcome},
+        rest_of, sensitivities,
+    },
+};
 use std::ops::Range;
 
 /// Longest segment an engine is asked to encode, in bytes of decoded data (8 MiB). A longer tensor is cut into

@@ -1,24 +1,28 @@
 //! Internals of the CPU engine that the GPU engine shares, so that every decision is made in one place: tables, plans,
-//! headers.
+//! headers. What the systems that mdl is compared with share is here, too.
 
-pub use crate::blocks::Grid;
-pub use crate::coder::{Counts, PlaneDecoder, PlaneEncoder};
-pub use crate::contexts::ByExponent;
-pub use crate::cpu::check;
-pub use crate::decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand};
-pub use crate::diff::{Numbers, number_size};
-pub use crate::estimate::{Choice, choose_by, plan, sample_ranges, sampled, zstd_ranges};
-pub use crate::float::{Cut, Shape};
-pub use crate::low::GROUP;
-pub use crate::palette::plan as palette;
-pub use crate::planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride};
-pub use crate::quant::deviation::deviation_of_parts;
-pub use crate::quant::partition::class_borders;
-pub use crate::quant::restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words};
-pub use crate::quant::sketch::sketch_of_pairs;
-pub use crate::rans::{DecTable, EncTable};
-pub use crate::simd::Simd;
-pub use crate::tables::normalise;
+pub use crate::{
+    blocks::Grid,
+    coder::{Counts, PlaneDecoder, PlaneEncoder},
+    contexts::ByExponent,
+    cpu::check,
+    decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand},
+    diff::{Numbers, number_size},
+    estimate::{Choice, choose_by, plan, sample_ranges, sampled, zstd_ranges},
+    float::{Cut, Shape},
+    low::GROUP,
+    palette::plan as palette,
+    planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride},
+    quant::{
+        deviation::deviation_of_parts,
+        partition::class_borders,
+        restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words},
+        sketch::sketch_of_pairs,
+    },
+    rans::{DecTable, EncTable},
+    simd::Simd,
+    tables::normalise,
+};
 
 /// Differences to a base.
 pub mod delta {
@@ -30,12 +34,26 @@ pub mod sparse {
     pub use crate::sparse::{Changes, Reader, finish};
 }
 
+/// Bit streams.
+pub mod bits {
+    pub use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
+}
+
+/// Parts of quantisers.
+pub mod quant {
+    pub use crate::quant::{neuzip, numbers, paper};
+}
+
 /// Lattices.
 pub mod lattice {
-    pub use crate::blocks::BLOCK_LOG;
-    pub use crate::quant::lattice::activity::period;
-    pub use crate::quant::lattice::decode::{Coded, Front};
-    pub use crate::quant::lattice::encode::{Head, Plan, elements};
-    pub use crate::quant::lattice::piece::Piece;
-    pub use crate::quant::lattice::symbols::axes;
+    pub use crate::{
+        blocks::BLOCK_LOG,
+        quant::lattice::{
+            activity::period,
+            decode::{Coded, Front},
+            encode::{Head, Plan, elements},
+            piece::Piece,
+            symbols::axes,
+        },
+    };
 }

@@ -1,12 +1,16 @@
 //! Estimates which scheme is smallest, from a sample and with integers only.
 
-use crate::coder::Counts;
-use crate::contexts::ByExponent;
-use crate::diff::Numbers;
-use crate::float::{Cut, Shape, head_at};
-use crate::log2::{COST_BITS, entropy};
-use crate::planes::Plan;
-use crate::{Dtype, delta, low, palette};
+use crate::{
+    Dtype,
+    coder::Counts,
+    contexts::ByExponent,
+    delta,
+    diff::Numbers,
+    float::{Cut, Shape, head_at},
+    log2::{COST_BITS, entropy},
+    low, palette,
+    planes::Plan,
+};
 use std::ops::Range;
 
 /// Elements of a run that the sample takes whole.

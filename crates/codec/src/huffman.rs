@@ -3,8 +3,10 @@
 //! Code lengths come from the `huffman-compress` crate, which bounds neither the length nor the symbols decoded from a
 //! one-symbol alphabet; both are settled here: lengths are limited, and a lone symbol gets a code of one bit.
 
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter},
+};
 use huffman_compress::CodeBuilder;
 use std::collections::BTreeMap;
 

@@ -3,8 +3,11 @@
 //! The lanes' states cost 4 bytes each a block: 128 bytes are much where a whole block takes 2,000. So a stream has 32,
 //! 4 or 1 lanes, by what the segment is estimated to take. Every part begins at the first lane.
 
-use crate::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar};
-use crate::{CodecError, simd::Simd};
+use crate::{
+    CodecError,
+    rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar},
+    simd::Simd,
+};
 
 /// log2 of the lanes of streams of about `bytes` bytes.
 pub(crate) fn lanes_for(bytes: u64) -> u8 {

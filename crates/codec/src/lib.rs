@@ -3,7 +3,6 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-pub mod baselines;
 mod bitplane;
 mod bits;
 mod blocks;

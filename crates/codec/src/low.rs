@@ -4,10 +4,11 @@
 //! Groups of 128 elements share one count of trailing zero bits. Count 0: the low bytes as they are, element by
 //! element. Otherwise: the bits above the count, as bit planes of 32 elements.
 
-use crate::CodecError;
-use crate::bitplane;
-use crate::bits::Cursor;
-use crate::simd::{CHUNK, Simd};
+use crate::{
+    CodecError, bitplane,
+    bits::Cursor,
+    simd::{CHUNK, Simd},
+};
 
 /// Elements that share a count.
 pub const GROUP: usize = 128;

@@ -5,8 +5,11 @@
 //! ... The encoder goes from the last symbol to the first and writes words as they come, then the 32 states; the
 //! decoder reads all of it from the end.
 
-use crate::tables::{PROB_BITS, PROB_ONE};
-use crate::{CodecError, simd::Simd};
+use crate::{
+    CodecError,
+    simd::Simd,
+    tables::{PROB_BITS, PROB_ONE},
+};
 
 /// Lanes of a stream.
 pub(crate) const LANES: usize = 32;

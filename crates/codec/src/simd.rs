@@ -2,13 +2,13 @@
 
 #[cfg(target_arch = "x86_64")]
 use crate::avx2;
-use crate::bitplane;
-use crate::float::Cut;
-use crate::low;
-use crate::palette;
-use crate::quant::cluster;
-use crate::quant::lattice::cells;
-use crate::rans::{DecTable, EncTable, LANES};
+use crate::{
+    bitplane,
+    float::Cut,
+    low, palette,
+    quant::{cluster, lattice::cells},
+    rans::{DecTable, EncTable, LANES},
+};
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;

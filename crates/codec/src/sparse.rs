@@ -1,13 +1,15 @@
 //! Scheme "sparse": the base with a few elements changed, as gaps between the changes and the differences there.
 
-use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
-use crate::blocks::Grid;
-use crate::coder::{Histogram, PlaneDecoder, PlaneEncoder};
-use crate::diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of};
-use crate::{CodecError, Scheme, simd::Simd};
+use crate::{
+    CodecError, Scheme,
+    bits::{BitReader, BitWriter, Cursor, put_varint},
+    blocks::Grid,
+    coder::{Histogram, PlaneDecoder, PlaneEncoder},
+    diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of},
+    simd::Simd,
+};
 use rayon::prelude::*;
-use std::borrow::Cow;
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 /// Bits under the top one in the class of a gap.
 const GAP_T: u32 = 2;

@@ -1,7 +1,9 @@
 //! Serialised tables of small numbers, and counts scaled to probabilities.
 
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter, Cursor};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter, Cursor},
+};
 
 /// Probabilities are multiples of 2^-12.
 pub(crate) const PROB_BITS: u32 = 12;

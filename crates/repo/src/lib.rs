@@ -3,7 +3,6 @@
 mod branches;
 mod checkout;
 mod commit;
-pub mod compare;
 mod config;
 mod history;
 mod identity;

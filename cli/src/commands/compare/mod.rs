@@ -7,10 +7,10 @@ use crate::{
     context::Context,
     errors::{CliError, Result},
 };
-use mdl_codec::baselines::{NAMES, State, system};
-use mdl_repo::{
-    Progress, RepoError,
+use mdl_repo::{Progress, RepoError};
+use mdl_rivals::{
     compare::{Checkpoint, Evaluator, Measured, Verdict, at_error, measure},
+    systems::{NAMES, State, system},
 };
 use std::{path::PathBuf, time::Duration};
 

@@ -3,7 +3,8 @@
 
 use super::Results;
 use crate::errors::Result;
-use mdl_repo::{RepoError, compare::Verdict};
+use mdl_repo::RepoError;
+use mdl_rivals::compare::Verdict;
 use std::{fmt::Write, fs, path::Path};
 
 const WIDTH: f64 = 720.0;

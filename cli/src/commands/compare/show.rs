@@ -6,7 +6,7 @@ use crate::{
     errors::Result,
     render::{Align, Table, count, json_number, short_number, visible},
 };
-use mdl_repo::compare::Verdict;
+use mdl_rivals::compare::Verdict;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -16,11 +16,11 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    fn sum(&self, f: impl Fn(&mdl_repo::compare::Measured) -> f64) -> f64 {
+    fn sum(&self, f: impl Fn(&mdl_rivals::compare::Measured) -> f64) -> f64 {
         self.rows.iter().filter_map(|r| r.measured.as_ref()).map(f).sum()
     }
 
-    fn most(&self, f: impl Fn(&mdl_repo::compare::Measured) -> f64) -> f64 {
+    fn most(&self, f: impl Fn(&mdl_rivals::compare::Measured) -> f64) -> f64 {
         let all = self.rows.iter().filter_map(|r| r.measured.as_ref());
         all.map(f).fold(0.0, f64::max)
     }

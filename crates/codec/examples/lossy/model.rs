@@ -1,7 +1,9 @@
 //! The tensors that the lossy bench works on, and later versions of them.
 
-use mdl_codec::quant::{Role, stays_lossless};
-use mdl_codec::{Dtype, SEGMENT_BYTES};
+use mdl_codec::{
+    Dtype, SEGMENT_BYTES,
+    quant::{Role, stays_lossless},
+};
 
 pub struct Tensor {
     pub role: Role,

@@ -1,11 +1,15 @@
 //! What the lossy bench times. Every stage writes into memory that it has written before, as a long-lived process does.
 
 use crate::model::{DTYPE, Tensor, moved, numbers, segments};
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
-use mdl_codec::quant::{Codebook, Config, Cuts, Sketch, Survey, Values, rest_of, restore};
-use mdl_codec::{CpuEngine, Encoded, Engine, Relatives};
-use std::sync::Arc;
-use std::time::Instant;
+use mdl_codec::{
+    CpuEngine, Encoded, Engine, Relatives,
+    quant::{
+        Codebook, Config, Cuts, Sketch, Survey, Values,
+        lattice::{Hint, Lattice, Outcome, Params},
+        rest_of, restore,
+    },
+};
+use std::{sync::Arc, time::Instant};
 
 /// Seconds of processor time by name; of a stage that ran twice in a round, the less. Wall time would favour short
 /// stages on a busy machine: they fit between two interruptions.

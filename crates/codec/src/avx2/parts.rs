@@ -1,9 +1,7 @@
 //! Splits floats into symbol, raw field and low bytes, and their fields into bit planes, 32 elements at a time.
 
-use crate::float::Cut;
-use crate::low;
-use std::arch::x86_64::*;
-use std::mem::MaybeUninit;
+use crate::{float::Cut, low};
+use std::{arch::x86_64::*, mem::MaybeUninit};
 
 /// Appends the planes of whole groups of 32 fields to `out`.
 ///

@@ -1,8 +1,7 @@
 //! Symbol counts by context.
 
 use super::lookup::turn_back;
-use crate::coder::Histogram;
-use crate::contexts::ByExponent;
+use crate::{coder::Histogram, contexts::ByExponent};
 
 /// Counts of symbols (places, or the exception) without contexts.
 pub(super) fn alone(symbols: &[u8]) -> ByExponent {

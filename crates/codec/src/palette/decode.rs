@@ -1,16 +1,14 @@
 //! Palette decoder.
 
-use super::lookup::Nearest;
-use super::values::{self, turn_all};
-use super::{Table, get_number};
-use crate::bits::Cursor;
-use crate::blocks::Grid;
-use crate::contexts;
-use crate::diff::Numbers;
-use crate::rans::DecTable;
-use crate::scratch::with_scratch;
-use crate::tables::get_freqs;
-use crate::{CodecError, Dtype, delta, rans, simd::Simd};
+use super::{
+    Table, get_number,
+    lookup::Nearest,
+    values::{self, turn_all},
+};
+use crate::{
+    CodecError, Dtype, bits::Cursor, blocks::Grid, contexts, delta, diff::Numbers, rans, rans::DecTable,
+    scratch::with_scratch, simd::Simd, tables::get_freqs,
+};
 use std::ops::Range;
 
 /// Numbers of a block, its stream, what follows the stream.

@@ -1,16 +1,10 @@
 //! Palette encoder.
 
-use super::family::Family;
-use super::lookup::Nearest;
-use super::plan::Plan;
-use super::values::turn_all_back;
-use super::{Table, count, find, put_number};
-use crate::blocks::Grid;
-use crate::contexts::ByExponent;
-use crate::diff::Numbers;
-use crate::rans::EncTable;
-use crate::scratch::with_scratch;
-use crate::{Relatives, Scheme, rans, simd::Simd};
+use super::{Table, count, family::Family, find, lookup::Nearest, plan::Plan, put_number, values::turn_all_back};
+use crate::{
+    Relatives, Scheme, blocks::Grid, contexts::ByExponent, diff::Numbers, rans, rans::EncTable, scratch::with_scratch,
+    simd::Simd,
+};
 use rayon::prelude::*;
 
 /// Encodes `raw` by the values of `sample` (elements of `raw`), with the bases as context where that pays; scheme

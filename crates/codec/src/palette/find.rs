@@ -1,11 +1,11 @@
 //! Detects segments of few distinct values, and builds their table.
 
-use super::distinct::distinct;
-use super::lookup::Nearest;
-use super::{MAX, Table, count};
-use crate::contexts::{self, ByExponent};
-use crate::diff::Numbers;
-use crate::log2::COST_BITS;
+use super::{MAX, Table, count, distinct::distinct, lookup::Nearest};
+use crate::{
+    contexts::{self, ByExponent},
+    diff::Numbers,
+    log2::COST_BITS,
+};
 
 /// Elements of the first look: more distinct values among them than a table and its exceptions explain end the matter.
 const FIRST: usize = 1024;

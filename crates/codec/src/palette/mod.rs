@@ -15,9 +15,7 @@ mod lookup;
 pub mod plan;
 mod values;
 
-use crate::bits::Cursor;
-use crate::diff::Numbers;
-use crate::{CodecError, Scheme};
+use crate::{CodecError, Scheme, bits::Cursor, diff::Numbers};
 
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;

@@ -1,20 +1,23 @@
 //! The plan of a palette segment, made from its symbol counts: contexts, tables, scheme, header.
 
-use super::family;
-use super::lookup::turn;
-use super::{MAX, find, scheme};
-use crate::bits::put_varint;
-use crate::blocks::Grid;
-use crate::contexts::{self, ByExponent, Context};
-use crate::diff::Numbers;
-use crate::log2::COST_BITS;
-use crate::tables::{normalise, put};
-use crate::{Dtype, Scheme, delta, rans};
+use super::{MAX, family, find, lookup::turn, scheme};
+use crate::{
+    Dtype, Scheme,
+    bits::put_varint,
+    blocks::Grid,
+    contexts::{self, ByExponent, Context},
+    delta,
+    diff::Numbers,
+    log2::COST_BITS,
+    rans,
+    tables::{normalise, put},
+};
 
-pub use super::Table;
-pub use super::decode::Reader;
-pub use super::family::Reader as FamilyReader;
-pub use super::family::plan::Plan as FamilyPlan;
+pub use super::{
+    Table,
+    decode::Reader,
+    family::{Reader as FamilyReader, plan::Plan as FamilyPlan},
+};
 
 /// How a segment is coded alone or against one base.
 #[derive(Debug)]

@@ -57,10 +57,11 @@ pub(crate) fn positions(symbol: u8, symbols: &[u8], from: usize, out: &mut Vec<u
 
 #[cfg(test)]
 mod tests {
-    use super::super::lookup::{turn, turn_back};
-    use super::*;
-    use crate::Dtype;
-    use crate::diff::Numbers;
+    use super::{
+        super::lookup::{turn, turn_back},
+        *,
+    };
+    use crate::{Dtype, diff::Numbers};
 
     #[test]
     fn turning_many_is_turning_each() {

@@ -1,13 +1,16 @@
 //! Decoder of the scheme "planes".
 
 use super::{Pieces, Plan};
-use crate::bits::Cursor;
-use crate::blocks::Grid;
-use crate::coder::PlaneDecoder;
-use crate::float::{Cut, head_at};
-use crate::scratch::with_scratch;
-use crate::simd::{CHUNK, Simd};
-use crate::{CodecError, Dtype, bitplane, low};
+use crate::{
+    CodecError, Dtype, bitplane,
+    bits::Cursor,
+    blocks::Grid,
+    coder::PlaneDecoder,
+    float::{Cut, head_at},
+    low,
+    scratch::with_scratch,
+    simd::{CHUNK, Simd},
+};
 use std::ops::Range;
 
 /// A segment whose header is read.

@@ -1,13 +1,16 @@
 //! Encoder of the scheme "planes".
 
 use super::Plan;
-use crate::bits::put_varint;
-use crate::blocks::Grid;
-use crate::coder::{Counts, Histogram, PlaneEncoder};
-use crate::float::{Cut, EXCEPTION, head_at};
-use crate::scratch::with_scratch;
-use crate::simd::{CHUNK, Simd};
-use crate::{CodecError, Dtype, Scheme, low};
+use crate::{
+    CodecError, Dtype, Scheme,
+    bits::put_varint,
+    blocks::Grid,
+    coder::{Counts, Histogram, PlaneEncoder},
+    float::{Cut, EXCEPTION, head_at},
+    low,
+    scratch::with_scratch,
+    simd::{CHUNK, Simd},
+};
 use rayon::prelude::*;
 
 /// From twice so many elements on, the heads of every second chunk are counted, from four times on of every fourth, and

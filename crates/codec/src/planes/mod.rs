@@ -7,8 +7,11 @@ mod pieces;
 
 use crate::bits::Cursor;
 
-use crate::float::{Cut, Shape};
-use crate::{CodecError, Dtype, low};
+use crate::{
+    CodecError, Dtype,
+    float::{Cut, Shape},
+    low,
+};
 
 pub use decode::Reader;
 pub(crate) use encode::encode;

@@ -1,10 +1,7 @@
 //! Locates the parts of a "planes" block without decoding them.
 
 use super::Plan;
-use crate::bits::Cursor;
-use crate::coder::PlaneDecoder;
-use crate::float::Cut;
-use crate::{CodecError, bitplane};
+use crate::{CodecError, bitplane, bits::Cursor, coder::PlaneDecoder, float::Cut};
 
 /// The parts of a block.
 #[derive(Debug, Default)]

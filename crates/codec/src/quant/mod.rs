@@ -33,7 +33,7 @@ mod kmeans;
 pub mod lattice;
 pub mod moments;
 pub mod neuzip;
-pub(crate) mod numbers;
+pub mod numbers;
 pub mod paper;
 pub(crate) mod partition;
 mod points;

@@ -5,8 +5,10 @@
 //! number, "while ignoring the exponent", so that the number that matters most suffers no rounding. The coefficient
 //! takes 8 bits: it is a bf16's mantissa.
 
-use super::Values;
-use super::numbers::{put_all, to_bf16};
+use super::{
+    Values,
+    numbers::{put_all, to_bf16},
+};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 

@@ -156,7 +156,7 @@ impl<'a> Values<'a> {
     }
 
     /// Replaces `out` by the elements as f32; f64 is rounded (ties to even), the others are exact.
-    pub(crate) fn widen(self, out: &mut Vec<f32>) {
+    pub fn widen(self, out: &mut Vec<f32>) {
         out.clear();
         let pairs = |e: &[u8]| u16::from_le_bytes([e[0], e[1]]);
         match self.dtype {
@@ -185,7 +185,7 @@ fn f64_at(e: &[u8]) -> f32 {
 }
 
 /// Writes finite numbers as little-endian elements of a float dtype (bf16 unless it is f64, f32 or f16).
-pub(crate) fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+pub fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     for (e, &x) in out.chunks_exact_mut(dtype.size()).zip(values) {
         match dtype {
             Dtype::F64 => e.copy_from_slice(&f64::from(x).to_le_bytes()),
@@ -197,7 +197,7 @@ pub(crate) fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
 }
 
 /// The value of a bf16.
-pub(crate) fn from_bf16(bits: u16) -> f32 {
+pub fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn to_bf16(x: f32) -> u16 {
 }
 
 /// The nearest f16 of a finite number, ties to even; the largest finite one where that would be an infinity.
-pub(crate) fn to_f16(x: f32) -> u16 {
+pub fn to_f16(x: f32) -> u16 {
     let (sign, magnitude) = ((x.to_bits() >> 16) as u16 & 0x8000, x.abs());
     if magnitude >= 65504.0 {
         return sign | 0x7BFF;

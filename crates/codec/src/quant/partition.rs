@@ -3,8 +3,10 @@
 //! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer;
 //! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
 
-use super::numbers::{Grid, KEYS, Values};
-use super::{Config, Metric, Role, Sketch};
+use super::{
+    Config, Metric, Role, Sketch,
+    numbers::{Grid, KEYS, Values},
+};
 use crate::CodecError;
 use rayon::prelude::*;
 

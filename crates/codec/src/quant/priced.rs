@@ -5,8 +5,7 @@
 //! price (weak duality). The cost of the best k clusters is convex in k, so some price gives k unless two numbers of
 //! clusters tie.
 
-use super::Points;
-use super::cluster::Sums;
+use super::{Points, cluster::Sums};
 use crate::simd::Simd;
 
 /// Prices tried. Weights take two or three; ties never end.
@@ -98,8 +97,7 @@ fn borders(cut: &[u32]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::layered_cuts;
-    use super::*;
+    use super::{super::cluster::layered_cuts, *};
 
     #[test]
     fn cube_roots_are_close() {

@@ -4,9 +4,12 @@
 //! thousand that weights touch stay in the cache. The upper half of a word is the element's upper (or only) 16 bits;
 //! the lower half is 0, or says that the key alone does not settle it.
 
-use super::numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16};
-use super::partition::{BLOCK, same_length};
-use super::{Codebook, Cuts, quantise, reconstruct};
+use super::{
+    Codebook, Cuts,
+    numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16},
+    partition::{BLOCK, same_length},
+    quantise, reconstruct,
+};
 use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 

@@ -1,8 +1,10 @@
 //! Grows a context tree from counts: best split first, tables counted, while that saves bits and tables are left.
 
 use super::{Axes, Limits, Part, Tree, each, halves};
-use crate::log2::{COST_BITS, entropy, log2};
-use crate::tables::normalise;
+use crate::{
+    log2::{COST_BITS, entropy, log2},
+    tables::normalise,
+};
 
 impl Limits {
     /// Bits of a split, and of the leaf that it adds.

@@ -4,8 +4,10 @@
 
 mod grow;
 
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter, Cursor};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter, Cursor},
+};
 use std::ops::Range;
 
 pub(crate) use grow::Counts;

@@ -7,10 +7,14 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use mdl_codec::{
+    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    quant::lattice::{Hint, Lattice, Outcome, Params},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 struct Vector {
     dtype: Dtype,

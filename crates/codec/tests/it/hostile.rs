@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme};
+use mdl_codec::{
+    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    quant::lattice::{Hint, Lattice, Outcome, Params},
+};
 use std::sync::Arc;
 
 fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {

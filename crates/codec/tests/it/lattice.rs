@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params};
-use mdl_codec::{CpuEngine, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme};
+use mdl_codec::{
+    CpuEngine, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme,
+    quant::lattice::{Hint, Lattice, Outcome, Params},
+};
 use std::sync::Arc;
 
 const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::CodecError;
-use mdl_codec::quant::paper::{Levels, MAX_ELEMENTS, Ring, Variant, bins_of, decode, encode};
+use mdl_codec::{
+    CodecError,
+    quant::paper::{Levels, MAX_ELEMENTS, Ring, Variant, bins_of, decode, encode},
+};
 use proptest::prelude::*;
 
 /// Numbers below `n`, the same ones every time.

@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::Dtype;
-use mdl_codec::quant::{
-    Codebook, Config, Cuts, Metric, Quantised, Role, Sketch, Survey, Values, Verdict, quantise, reconstruct, rest,
-    rest_of, restore,
+use mdl_codec::{
+    Dtype,
+    quant::{
+        Codebook, Config, Cuts, Metric, Quantised, Role, Sketch, Survey, Values, Verdict, quantise, reconstruct, rest,
+        rest_of, restore,
+    },
 };
-use proptest::collection::vec;
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*};
 
 const FLOATS: [Dtype; 4] = [Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16];
 

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::Dtype;
-use mdl_codec::quant::{Grid, Points, SIGMA, Sketch, Values, cluster, kmeans, lloyd, plus_plus, uniform};
-use proptest::collection::vec;
-use proptest::prelude::*;
+use mdl_codec::{
+    Dtype,
+    quant::{Grid, Points, SIGMA, Sketch, Values, cluster, kmeans, lloyd, plus_plus, uniform},
+};
+use proptest::{collection::vec, prelude::*};
 
 fn f32s(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()

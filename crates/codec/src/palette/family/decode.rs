@@ -1,18 +1,25 @@
 //! Decoder of palettes with two bases.
 
-use super::super::Table;
-use super::super::decode::Part;
-use super::super::lookup::{Nearest, turn};
-use super::{CLASS_BITS, TREES, axes, look};
-use crate::bits::{BitReader, Cursor};
-use crate::blocks::Grid;
-use crate::diff::{Numbers, signed, symbol_bases};
-use crate::lanes::Stream;
-use crate::rans::DecTable;
-use crate::scratch::with_scratch;
-use crate::tables::get_freqs;
-use crate::tree::Tree;
-use crate::{CodecError, Dtype, Relatives, simd::Simd};
+use super::{
+    super::{
+        Table,
+        decode::Part,
+        lookup::{Nearest, turn},
+    },
+    CLASS_BITS, TREES, axes, look,
+};
+use crate::{
+    CodecError, Dtype, Relatives,
+    bits::{BitReader, Cursor},
+    blocks::Grid,
+    diff::{Numbers, signed, symbol_bases},
+    lanes::Stream,
+    rans::DecTable,
+    scratch::with_scratch,
+    simd::Simd,
+    tables::get_freqs,
+    tree::Tree,
+};
 use std::ops::Range;
 
 /// A segment whose header is read.

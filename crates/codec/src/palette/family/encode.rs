@@ -1,13 +1,19 @@
 //! Encoder of palettes with two bases.
 
-use super::super::lookup::{Nearest, each, turn_back};
-use super::plan::Plan;
-use super::{CLASS_BITS, axes, look};
-use crate::bits::{BitWriter, put_varint};
-use crate::blocks::Grid;
-use crate::diff::{class_base, symbol_of};
-use crate::rans::EncTable;
-use crate::{Relatives, lanes, simd::Simd};
+use super::{
+    super::lookup::{Nearest, each, turn_back},
+    CLASS_BITS, axes, look,
+    plan::Plan,
+};
+use crate::{
+    Relatives,
+    bits::{BitWriter, put_varint},
+    blocks::Grid,
+    diff::{class_base, symbol_of},
+    lanes,
+    rans::EncTable,
+    simd::Simd,
+};
 use rayon::prelude::*;
 
 /// A segment as symbols, and what was decided about them.

@@ -9,8 +9,7 @@ mod decode;
 mod encode;
 pub(super) mod plan;
 
-use super::Table;
-use super::lookup::Nearest;
+use super::{Table, lookup::Nearest};
 use crate::tree::{Axes, Limits};
 
 pub use decode::Reader;

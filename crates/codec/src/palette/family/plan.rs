@@ -1,14 +1,18 @@
 //! The plan of a segment with two bases, made from its symbol counts: tree of contexts, tables, lanes, header.
 
-use super::super::Table;
-use super::super::plan::Head;
-use super::{TREES, axes};
-use crate::blocks::Grid;
-use crate::coder::Counts as Histogram;
-use crate::log2::{COST_BITS, entropy};
-use crate::tables::{normalise, put};
-use crate::tree::{Counts, Tree};
-use crate::{Scheme, lanes};
+use super::{
+    super::{Table, plan::Head},
+    TREES, axes,
+};
+use crate::{
+    Scheme,
+    blocks::Grid,
+    coder::Counts as Histogram,
+    lanes,
+    log2::{COST_BITS, entropy},
+    tables::{normalise, put},
+    tree::{Counts, Tree},
+};
 
 /// How a segment is coded against two bases.
 #[derive(Debug)]

@@ -6,8 +6,10 @@
 //! nearest to it; w is such a number, too, and within half a cell of y, so that the level comes back here as well.
 //! (Ties could spoil it: it is checked.)
 
-use super::CHUNK;
-use super::params::{Params, factor, matrix, power};
+use super::{
+    CHUNK,
+    params::{Params, factor, matrix, power},
+};
 use crate::{CodecError, Dtype, simd::Simd};
 use std::ops::Range;
 

@@ -1,22 +1,26 @@
 //! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
-use super::activity::Activity;
-use super::cells::{Lattice, number};
-use super::half::narrow;
-use super::header::{self, Header};
-use super::known::{Known, mirrored};
-use super::piece::Piece;
-use super::symbols::{CLASS_BITS, axes};
-use super::{CHUNK, LIMIT, TREES};
-use crate::bits::{BitReader, Cursor};
-use crate::blocks::Grid;
-use crate::diff::symbol_bases;
-use crate::lanes::{self, Stream};
-use crate::rans::{DecTable, LANES};
-use crate::simd::{Simd, Work};
-use crate::tables::get_freqs;
-use crate::tree::{Axes, Tree};
-use crate::{CodecError, Dtype, Relatives, Scheme};
+use super::{
+    CHUNK, LIMIT, TREES,
+    activity::Activity,
+    cells::{Lattice, number},
+    half::narrow,
+    header::{self, Header},
+    known::{Known, mirrored},
+    piece::Piece,
+    symbols::{CLASS_BITS, axes},
+};
+use crate::{
+    CodecError, Dtype, Relatives, Scheme,
+    bits::{BitReader, Cursor},
+    blocks::Grid,
+    diff::symbol_bases,
+    lanes::{self, Stream},
+    rans::{DecTable, LANES},
+    simd::{Simd, Work},
+    tables::get_freqs,
+    tree::{Axes, Tree},
+};
 use std::ops::Range;
 
 /// Symbols up to this one have no raw bits: their magnitude is half of them, rounded up.

@@ -1,15 +1,22 @@
 //! Lattice encoder: a segment of a reconstruction to bytes.
 
-use super::cells::Lattice;
-use super::symbols::{Block, axes};
-use super::{Hint, TREES, header};
-use crate::bits::put_varint;
-use crate::blocks::Grid;
-use crate::log2::COST_BITS;
-use crate::rans::EncTable;
-use crate::tables::put;
-use crate::tree::{Axes, Counts, Tree};
-use crate::{CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme, lanes, simd::Simd};
+use super::{
+    Hint, TREES,
+    cells::Lattice,
+    header,
+    symbols::{Block, axes},
+};
+use crate::{
+    CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme,
+    bits::put_varint,
+    blocks::Grid,
+    lanes,
+    log2::COST_BITS,
+    rans::EncTable,
+    simd::Simd,
+    tables::put,
+    tree::{Axes, Counts, Tree},
+};
 use rayon::prelude::*;
 
 /// Encodes `rec` (a reconstruction, little-endian, of the hint's dtype, at most [`SEGMENT_BYTES`]), with the bases

@@ -2,12 +2,17 @@
 //!
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 
-use super::cells::Lattice;
-use super::half::to_bf16;
-use super::params::{factor, step_is_valid};
-use super::piece::Piece;
-use crate::bits::{Cursor, put_varint};
-use crate::{CodecError, CpuEngine, Dtype, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
+use super::{
+    cells::Lattice,
+    half::to_bf16,
+    params::{factor, step_is_valid},
+    piece::Piece,
+};
+use crate::{
+    CodecError, CpuEngine, Dtype, Engine, Relatives, SEGMENT_BYTES, Scheme,
+    bits::{Cursor, put_varint},
+    scheme_of,
+};
 
 const ROWS: u8 = 1;
 const COLS: u8 = 2;

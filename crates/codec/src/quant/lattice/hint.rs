@@ -1,9 +1,7 @@
 //! The hint of an encoder: on which lattice a segment lies.
 
-use super::cells::Lattice;
-use super::header;
-use crate::bits::Cursor;
-use crate::{CodecError, Dtype, Scheme, scheme_of};
+use super::{cells::Lattice, header};
+use crate::{CodecError, Dtype, Scheme, bits::Cursor, scheme_of};
 use std::sync::Arc;
 
 /// A lattice, and where on it a segment starts.

@@ -4,9 +4,11 @@
 //! move (parent minus grandparent) are signed; everything is mirrored so that the first of them that says anything is
 //! positive.
 
-use super::cells::{Cells, Lattice, place, round};
-use super::half::widen;
-use super::{CHUNK, LIMIT};
+use super::{
+    CHUNK, LIMIT,
+    cells::{Cells, Lattice, place, round},
+    half::widen,
+};
 use crate::simd::Simd;
 
 /// Steps of |place in the cell|, 0 to 1/2.

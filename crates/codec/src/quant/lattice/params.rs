@@ -4,8 +4,10 @@
 //! f32.
 
 use super::half::to_bf16;
-use crate::CodecError;
-use crate::log2::{COST_BITS, log2};
+use crate::{
+    CodecError,
+    log2::{COST_BITS, log2},
+};
 
 /// 2^(i/16), the bits of the nearest f32.
 const LADDER: [u32; 16] = [

@@ -1,8 +1,6 @@
 //! Lattice parameters of a piece of a tensor, in plain numbers.
 
-use super::Hint;
-use super::cells::Lattice;
-use super::params::power;
+use super::{Hint, cells::Lattice, params::power};
 use crate::{CodecError, Dtype};
 
 /// A stretch of a tensor on a lattice. The element `i` places after its first one has the factors of row `(start % cols

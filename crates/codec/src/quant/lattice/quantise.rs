@@ -1,10 +1,14 @@
 //! Lattice quantiser: numbers to a reconstruction.
 
-use super::cells::{Cells, Lattice, number, place, round};
-use super::half::{narrow, widen};
-use super::{CHUNK, LIMIT};
-use crate::simd::{Simd, Work};
-use crate::{CodecError, Dtype};
+use super::{
+    CHUNK, LIMIT,
+    cells::{Cells, Lattice, number, place, round},
+    half::{narrow, widen},
+};
+use crate::{
+    CodecError, Dtype,
+    simd::{Simd, Work},
+};
 use rayon::prelude::*;
 
 /// Elements that a thread takes at a time.

@@ -1,16 +1,20 @@
 //! Symbols of a reconstruction's segment in their raw contexts.
 
-use super::activity::{Activity, STEPS, STEPS_ALONE};
-use super::cells::{Lattice, number, place, round};
-use super::half::{narrow, widen};
-use super::known::{Known, MOVES, PLACES, mirrored};
-use super::{CHUNK, LIMIT};
-use crate::bits::BitWriter;
-use crate::blocks::Grid;
-use crate::rans::LANES;
-use crate::simd::{Simd, Work};
-use crate::tree::Axes;
-use crate::{CodecError, Dtype};
+use super::{
+    CHUNK, LIMIT,
+    activity::{Activity, STEPS, STEPS_ALONE},
+    cells::{Lattice, number, place, round},
+    half::{narrow, widen},
+    known::{Known, MOVES, PLACES, mirrored},
+};
+use crate::{
+    CodecError, Dtype,
+    bits::BitWriter,
+    blocks::Grid,
+    rans::LANES,
+    simd::{Simd, Work},
+    tree::Axes,
+};
 use rayon::prelude::*;
 
 /// Bits under the top one that join the class of a difference.

@@ -1,9 +1,7 @@
 //! Lattices end to end: whatever is quantised comes back, whatever is broken is refused.
 
 use super::*;
-use crate::bits::Cursor;
-use crate::simd::Simd;
-use crate::{CodecError, CpuEngine, Dtype, Engine, Relatives, Scheme};
+use crate::{CodecError, CpuEngine, Dtype, Engine, Relatives, Scheme, bits::Cursor, simd::Simd};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! Block quantiser of one moment: logarithmic levels below each block's largest.
 
 use super::{Bits, Moment, grid};
-use crate::quant::Values;
-use crate::quant::numbers::put_all;
-use crate::{CodecError, Dtype};
+use crate::{
+    CodecError, Dtype,
+    quant::{Values, numbers::put_all},
+};
 use rayon::prelude::*;
 
 /// Elements that share a largest level.

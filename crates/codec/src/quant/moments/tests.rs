@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use super::*;
-use crate::quant::Values;
-use crate::quant::lattice::{Hint, Lattice, Params};
-use crate::quant::uniform;
-use crate::{CpuEngine, Dtype, Engine};
+use crate::{
+    CpuEngine, Dtype, Engine,
+    quant::{
+        Values,
+        lattice::{Hint, Lattice, Params},
+        uniform,
+    },
+};
 
 /// Adam's moments of a made-up layer: scales by row and column that span 3 octaves each, smoothed squares, signed
 /// means.

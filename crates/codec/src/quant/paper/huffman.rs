@@ -5,8 +5,10 @@
 //! here: lengths are limited, and a lone token takes no bits but is counted by the caller.
 
 use super::numbers::{get_number, put_number};
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter},
+};
 use huffman_compress::CodeBuilder;
 
 /// Longest code in bits.

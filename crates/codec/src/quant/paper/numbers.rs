@@ -1,7 +1,9 @@
 //! Elias delta codes for the numbers of a table.
 
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter},
+};
 
 /// Most bits of a number: the zigzag of a 32-bit token, plus 1.
 const NUMBER_BITS: u32 = 33;

@@ -1,12 +1,16 @@
 //! The stream of one set of levels: header, then blocks of tokens. The format is in the parent module's documentation.
 
-use super::Variant;
-use super::delta::{Levels, MAX_BINS, Ring, cyclic_delta};
-use super::huffman::{Decoder, put_block};
-use super::rearrange::{rearrange, restore, sizes};
-use super::runs::{expand, run_tokens};
-use crate::CodecError;
-use crate::bits::{BitReader, BitWriter, Cursor};
+use super::{
+    Variant,
+    delta::{Levels, MAX_BINS, Ring, cyclic_delta},
+    huffman::{Decoder, put_block},
+    rearrange::{rearrange, restore, sizes},
+    runs::{expand, run_tokens},
+};
+use crate::{
+    CodecError,
+    bits::{BitReader, BitWriter, Cursor},
+};
 
 /// The version byte of this format.
 pub const VERSION: u8 = 1;

@@ -57,8 +57,10 @@ pub fn ahead<K: Clone + PartialEq>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cube, Ladder, Point, Trials, climb, guided, neighbourhood};
-    use super::*;
+    use super::{
+        super::{Cube, Ladder, Point, Trials, climb, guided, neighbourhood},
+        *,
+    };
     use proptest::prelude::*;
     use std::fmt::Debug;
 

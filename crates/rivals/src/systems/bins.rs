@@ -4,15 +4,21 @@
 //! (the paper takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately"
 //! (section 6).
 
-use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
-use super::packed::count;
-use crate::bits::{Cursor, put_varint};
-use crate::quant::paper::{Levels, Variant, bins_of, decode, encode};
-use crate::quant::{
-    Codebook, Config, Metric, Points, Quantised, Role, Survey, Values, Verdict, cluster, kmeans, quantise, reconstruct,
-    rest,
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed::count,
 };
-use crate::{CodecError, Dtype};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::paper::{Levels, Variant, bins_of, decode, encode},
+    },
+    quant::{
+        Codebook, Config, Metric, Points, Quantised, Role, Survey, Values, Verdict, cluster, kmeans, quantise,
+        reconstruct, rest,
+    },
+};
 
 #[derive(Debug)]
 pub(super) struct Bins {
@@ -94,7 +100,8 @@ impl Coder for Bins {
                 Ok(raw.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect())
             };
             let (book, protected): (Vec<u16>, Vec<u16>) = (list()?, list()?);
-            let values: Vec<f64> = book.iter().map(|&b| f64::from(crate::quant::numbers::from_bf16(b))).collect();
+            let values: Vec<f64> =
+                book.iter().map(|&b| f64::from(mdl_codec::engine_internals::quant::numbers::from_bf16(b))).collect();
             let codebook = Codebook::new(&values).map_err(|_| CodecError::Corrupt("bad codebook"))?;
             let before = parent.and_then(|p| p.levels.as_ref());
             let before = before.map(|(l, b)| Levels::new(l, *b)).transpose()?;

@@ -1,11 +1,10 @@
 //! Measures one compression system on one checkpoint.
 
-use crate::compare::Checkpoint;
-use mdl_codec::{
-    Dtype,
-    baselines::{State, System},
-    quant::Values,
+use crate::{
+    compare::Checkpoint,
+    systems::{State, System},
 };
+use mdl_codec::{Dtype, quant::Values};
 use mdl_store::{RepoError, Result};
 use std::time::Instant;
 

@@ -1,22 +1,26 @@
 //! Parses systems by name and parameters: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
 
-use super::adaptive::Adaptive;
-use super::bins::Bins;
-use super::blockwise::{Blockwise, Type};
-use super::delta_dnn::DeltaDnn;
-use super::frame::{Coder, System};
-use super::kmeans::KMeans;
-use super::lattice::{Lattice, Scale};
-use super::lc::Lc;
-use super::neuzip::NeuZip;
-use super::plain::{Lossless, Zstd};
-use super::uniform::Uniform;
-use crate::quant::neuzip::{BLOCKS, KEPT};
-use crate::quant::paper::Variant;
-use crate::quant::{Config, Metric};
-use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::str::FromStr;
+use crate::systems::{
+    adaptive::Adaptive,
+    bins::Bins,
+    blockwise::{Blockwise, Type},
+    delta_dnn::DeltaDnn,
+    frame::{Coder, System},
+    kmeans::KMeans,
+    lattice::{Lattice, Scale},
+    lc::Lc,
+    neuzip::NeuZip,
+    plain::{Lossless, Zstd},
+    uniform::Uniform,
+};
+use mdl_codec::{
+    engine_internals::quant::{
+        neuzip::{BLOCKS, KEPT},
+        paper::Variant,
+    },
+    quant::{Config, Metric},
+};
+use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
 /// The systems there are.
 pub const NAMES: [&str; 14] = [
@@ -42,15 +46,15 @@ pub const NAMES: [&str; 14] = [
 /// A sentence for the user: an unknown system or setting, a value out of range.
 pub fn system(text: &str) -> Result<System, String> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-    let mut knobs = Knobs::of(rest)?;
-    let coder = coder(name, &mut knobs)?;
-    if let Some(key) = knobs.0.keys().next() {
+    let mut parameters = Parameters::of(rest)?;
+    let coder = coder(name, &mut parameters)?;
+    if let Some(key) = parameters.0.keys().next() {
         return Err(format!("{name} has no setting {key}"));
     }
     Ok(System { name: text.to_owned(), coder })
 }
 
-fn coder(name: &str, k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
+fn coder(name: &str, k: &mut Parameters) -> Result<Box<dyn Coder>, String> {
     Ok(match name {
         "lossless" => Box::new(Lossless),
         "zstd" => Box::new(Zstd { level: k.within("level", 3, 1, 22)? }),
@@ -102,7 +106,7 @@ fn coder(name: &str, k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
     })
 }
 
-fn uniform(k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
+fn uniform(k: &mut Parameters) -> Result<Box<dyn Coder>, String> {
     const POWERS: [u16; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
     let bits: u32 = k.within("bits", 0, 0, 8)?;
     let both = if bits > 0 { [1 << bits; 2] } else { [16, 256] };
@@ -114,7 +118,7 @@ fn uniform(k: &mut Knobs) -> Result<Box<dyn Coder>, String> {
     Ok(Box::new(Uniform { min, max, packed: k.among("coder", coders[0].clone(), &coders)? == "packed" }))
 }
 
-fn bins(k: &mut Knobs) -> Result<Bins, String> {
+fn bins(k: &mut Parameters) -> Result<Bins, String> {
     let bins: u16 = k.within("bins", 16, 1, 256)?;
     let metrics = ["sensitivity".to_owned(), "magnitude".to_owned()];
     let metric = k.among("metric", metrics[0].clone(), &metrics)?;
@@ -126,7 +130,7 @@ fn bins(k: &mut Knobs) -> Result<Bins, String> {
         protect: k.within("protect", 0.005, 0.0, 1.0)?,
         metric: if metric == "magnitude" { Metric::Magnitude } else { Metric::Sensitivity },
     };
-    Ok(Bins { config, coder: None, sigma: k.within("weight", crate::quant::SIGMA, 0.0, 1.0)? })
+    Ok(Bins { config, coder: None, sigma: k.within("weight", mdl_codec::quant::SIGMA, 0.0, 1.0)? })
 }
 
 /// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already
@@ -169,10 +173,10 @@ pub fn ladder(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// Settings that were given and not yet asked for.
-struct Knobs(BTreeMap<String, String>);
+struct Parameters(BTreeMap<String, String>);
 
-impl Knobs {
-    fn of(text: &str) -> Result<Knobs, String> {
+impl Parameters {
+    fn of(text: &str) -> Result<Parameters, String> {
         let mut map = BTreeMap::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').ok_or_else(|| format!("{part} is no setting; one is KEY=VALUE"))?;
@@ -180,7 +184,7 @@ impl Knobs {
                 return Err(format!("{key} is set twice"));
             }
         }
-        Ok(Knobs(map))
+        Ok(Parameters(map))
     }
 
     /// The value of a setting, or its default.

@@ -1,7 +1,7 @@
 //! Lossless baselines: the engine itself, and zstd.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use crate::{CodecError, Dtype};
+use crate::systems::frame::{Coder, Kept, Plan, Tensor};
+use mdl_codec::{CodecError, Dtype};
 
 /// The engine codes everything.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Checkpoint files in memory.
 
+use crate::systems::Tensor;
 use mdl_codec::{
     Dtype,
-    baselines::Tensor,
     quant::{Values, moments::moment_of},
 };
 use mdl_files::{FileSource, Format, ReadAt, scan};

@@ -1,12 +1,19 @@
 //! NeuZip's lossy variant as a baseline system: exponents entropy-coded, signs and mantissas packed, a byte a block. It
 //! uses no parent.
 
-use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
-use super::packed::{self, count};
-use crate::bits::{Cursor, put_varint};
-use crate::quant::Values;
-use crate::quant::neuzip::{Code, Coded, quantise, reconstruct};
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed,
+    packed::count,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::neuzip::{Code, Coded, quantise, reconstruct},
+    },
+    quant::Values,
+};
 
 #[derive(Debug)]
 pub(super) struct NeuZip {

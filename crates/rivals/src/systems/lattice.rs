@@ -1,11 +1,17 @@
 //! The lattice coder as a baseline system: a step for each tensor, shaped by rows and columns where gradients are
 //! given.
 
-use super::frame::{Coder, Kept, Plan, Tensor, from_segments, segments};
-use super::packed::count;
-use crate::quant::lattice::{Lattice as Grid, Outcome, Params};
-use crate::quant::{Grid as Keys, Values};
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed::count,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    quant::{
+        Grid as Keys, Values,
+        lattice::{Lattice as Grid, Outcome, Params},
+    },
+};
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! Runs the command that says how good a checkpoint is.
 
-use crate::compare::{Checkpoint, candidate};
-use mdl_codec::baselines::State;
+use crate::{
+    compare::{Checkpoint, candidate},
+    systems::State,
+};
 use mdl_lossy::CommandEvaluator;
 use mdl_store::{RepoError, Result};
 use std::{fs, path::PathBuf, time::Duration};

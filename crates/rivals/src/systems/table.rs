@@ -1,7 +1,9 @@
 //! The tensor table at the head of a frame.
 
-use crate::bits::{Cursor, put_varint};
-use crate::{CodecError, Dtype};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::bits::{Cursor, put_varint},
+};
 
 /// Longest table, decoded: names and shapes of a hundred thousand tensors.
 const TABLE_MAX: usize = 32 << 20;

@@ -5,10 +5,12 @@
 //! (QLoRA, arXiv 2305.14314, section 3 and appendix E): a scale for each block of 64, `double` keeps those scales in 8
 //! bits themselves, in blocks of 256 around their mean.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::packed::{self, count, get_f32, kept, numbers, row};
-use crate::bits::Cursor;
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers, row},
+};
+use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
 
 /// NF4's values.
 const NF4: [f32; 16] = [

@@ -6,13 +6,19 @@
 //! among zstd and LZMA; this is zstd at a level near LZMA's strength. Its search for the bound is the caller's
 //! (`--at-error`). Without a parent B is 0.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::lc::before;
-use super::packed::{count, get_f32, kept, numbers};
-use crate::bits::{Cursor, put_varint};
-use crate::quant::numbers::put_all;
-use crate::quant::{Grid, Values};
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    lc::before,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::numbers::put_all,
+    },
+    quant::{Grid, Values},
+};
 
 #[derive(Debug)]
 pub(super) struct DeltaDnn {

@@ -6,10 +6,12 @@
 //! section 3, which Check-N-Run names: from the row's extremes, the end is moved in by one of `steps` parts whose move
 //! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::packed::{self, count, get_f32, kept, numbers, row};
-use crate::bits::Cursor;
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers, row},
+};
+use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
 use rayon::prelude::*;
 
 #[derive(Debug)]

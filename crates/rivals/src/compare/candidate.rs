@@ -1,7 +1,6 @@
 //! Writes a checkpoint's files with a reconstruction in place of its tensors.
 
-use crate::compare::Checkpoint;
-use mdl_codec::baselines::State;
+use crate::{compare::Checkpoint, systems::State};
 use mdl_files::Format;
 use mdl_store::{RepoError, Result};
 use std::{

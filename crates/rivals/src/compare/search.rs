@@ -1,7 +1,9 @@
 //! Finds a system's smallest encoding within an error bound.
 
-use crate::compare::{Checkpoint, Measured, measure};
-use mdl_codec::baselines::{State, ladder, system};
+use crate::{
+    compare::{Checkpoint, Measured, measure},
+    systems::{State, ladder, system},
+};
 use mdl_store::{RepoError, Result};
 
 /// The system at its coarsest level whose relative L2 error is at most `most`; `None` where not even the finest is. The

@@ -6,11 +6,16 @@
 //! gain below 0.1 %, my reading). Over sorted numbers and running sums this gives GOBO's own result in a small fraction
 //! of its time.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::packed::{self, count, get_f32, kept, numbers};
-use crate::bits::{Cursor, put_varint};
-use crate::quant::Role;
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::bits::{Cursor, put_varint},
+    quant::Role,
+};
 
 #[derive(Debug)]
 pub(super) struct KMeans {

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use super::*;
-use crate::Dtype;
-use crate::quant::{Values, uniform};
+use crate::systems::*;
+use mdl_codec::{
+    Dtype,
+    quant::{Values, uniform},
+};
 
 /// Settings that reach every branch.
 const SPECS: [&str; 22] = [
@@ -106,7 +108,7 @@ fn hostile(seed: u64) -> Vec<Owned> {
         Owned::new("none", &[0, 7], &[]),
         Owned::new("a.bias", &[80], &bell(3, 80)),
         halves(Dtype::BF16, &|x| (x.to_bits() >> 16) as u16),
-        halves(Dtype::F16, &|x| crate::quant::numbers::to_f16(x)),
+        halves(Dtype::F16, &|x| mdl_codec::engine_internals::quant::numbers::to_f16(x)),
     ];
     all.push(Owned {
         dtype: Dtype::F64,

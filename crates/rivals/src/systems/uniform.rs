@@ -7,11 +7,18 @@
 //! Huffman-coded, too; `coder=packed` leaves them in whole bits, which is what the papers' one-shot ratios (4.00, 4.57:
 //! 8 and 7 bits) say was done there.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::packed::{self, count, get_f32, kept, numbers};
-use crate::bits::Cursor;
-use crate::quant::paper::{Levels, Variant, bins_of, decode, encode};
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::Cursor,
+        quant::paper::{Levels, Variant, bins_of, decode, encode},
+    },
+};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]

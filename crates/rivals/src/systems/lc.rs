@@ -4,12 +4,18 @@
 //! A bucket stands for the middle between its least and largest number; "priority promotion" to b bits keeps 2^b - 1
 //! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
-use super::frame::{Coder, Kept, Plan, Tensor};
-use super::packed::{count, get_f32, kept, numbers};
-use crate::bits::{Cursor, put_varint};
-use crate::quant::Values;
-use crate::quant::paper::{Levels, Variant, decode, encode};
-use crate::{CodecError, Dtype};
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::paper::{Levels, Variant, decode, encode},
+    },
+    quant::Values,
+};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]

@@ -1,10 +1,14 @@
 //! Bit-packed indices, and a tensor's numbers as f32 and back.
 
-use super::frame::{Kept, Tensor};
-use crate::bits::{BitReader, BitWriter, Cursor};
-use crate::quant::Values;
-use crate::quant::numbers::put_all;
-use crate::{CodecError, Dtype};
+use crate::systems::frame::{Kept, Tensor};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{BitReader, BitWriter, Cursor},
+        quant::numbers::put_all,
+    },
+    quant::Values,
+};
 
 /// Bits that tell `bins` indices apart; 0 for one.
 pub(super) fn width(bins: usize) -> u32 {

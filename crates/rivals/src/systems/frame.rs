@@ -1,15 +1,21 @@
 //! Shared by all baseline systems: which tensors they may touch, the container of what they emit, and the state of the
 //! parent.
 
-use super::table::{self, Entry, How};
-use crate::bits::{Cursor, put_varint};
-use crate::quant::lattice::{Hint, Lattice};
-use crate::quant::{Grid, Role, Thresholds, stays_lossless};
-use crate::{CodecError, CpuEngine, Dtype, Engine, SEGMENT_BYTES};
+use crate::systems::{
+    table,
+    table::{Entry, How},
+};
+use mdl_codec::{
+    CodecError, CpuEngine, Dtype, Engine, SEGMENT_BYTES,
+    engine_internals::bits::{Cursor, put_varint},
+    quant::{
+        Grid, Role, Thresholds,
+        lattice::{Hint, Lattice},
+        stays_lossless,
+    },
+};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::sync::Arc;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 /// A tensor to encode.
 #[derive(Clone, Copy, Debug)]

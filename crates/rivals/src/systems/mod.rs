@@ -16,7 +16,7 @@
 //! | `bins` | the same with exact clustering and mdl's coder | `bins`, `embedding`, `prune`, `protect`, `weight` |
 //! | `lattice` | an absolute lattice and its coder | `step`, `scale`, `sensitivity` |
 //!
-//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`crate::quant::stays_lossless`]),
+//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`mdl_codec::quant::stays_lossless`]),
 //! coded by the engine, and pay for the same table of names and shapes. So a ratio differs by what a system does to
 //! matrices.
 
@@ -26,17 +26,17 @@ mod blockwise;
 mod delta_dnn;
 mod frame;
 mod kmeans;
-mod knobs;
 mod lattice;
 mod lc;
 mod neuzip;
 mod packed;
+mod parameters;
 mod plain;
 mod table;
 mod uniform;
 
 pub use frame::{Kept, State, System, Tensor};
-pub use knobs::{NAMES, ladder, system};
+pub use parameters::{NAMES, ladder, system};
 
 #[cfg(test)]
 mod tests;
