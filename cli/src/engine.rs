@@ -1,6 +1,7 @@
 //! Chooses the compression engine: CPU or GPU.
 
-use crate::{commands::refused, errors::Result};
+use crate::commands::refused;
+use crate::errors::Result;
 use mdl_codec::Engine;
 use mdl_codec_cuda::Choice;
 use mdl_repo::RepoError;

@@ -3,7 +3,9 @@
 //! One for the whole process: a GPU's memory and streams are worth keeping. A forked child makes its own.
 
 use crate::errors::free;
-use mdl_codec::{CodecError, Engine, Span};
+use mdl_codec::CodecError;
+use mdl_codec::Engine;
+use mdl_codec::Span;
 use mdl_codec_cuda::Choice;
 use mdl_repo::{RepoError, storage::without_forks};
 use pyo3::prelude::*;

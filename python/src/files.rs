@@ -1,10 +1,10 @@
 //! Files to commit, as Python passes them, and the snapshot that keeps them as they were.
 
-use crate::{
-    buffer::{Lent, There},
-    engine,
-    pools::{Priority, on},
-};
+use crate::buffer::Lent;
+use crate::buffer::There;
+use crate::engine;
+use crate::pools::Priority;
+use crate::pools::on;
 use mdl_codec::Span;
 use mdl_files::ReadAt;
 use mdl_repo::{Content, NewFile, RepoError};

@@ -37,21 +37,21 @@ pub mod state;
 mod sync;
 pub mod webhooks;
 
-use crate::{
-    app::App,
-    listener::Listener,
-    routes::{Route, Routes},
-};
+use crate::app::App;
+use crate::listener::Listener;
+use crate::routes::Route;
+use crate::routes::Routes;
 use axum::{Router, middleware};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
-pub use crate::{
-    layers::Rates,
-    options::{Anonymous, LogFormat, Options, Tls},
-};
+pub use crate::layers::Rates;
+pub use crate::options::Anonymous;
+pub use crate::options::LogFormat;
+pub use crate::options::Options;
+pub use crate::options::Tls;
 pub use ipnet::IpNet;
 
 /// How often unused resources are released.

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common::{Sandbox, masked};
+use crate::common::Sandbox;
+use crate::common::masked;
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind};
 use mdl_repo::{

@@ -7,8 +7,7 @@
 
 use mdl_codec_cuda::measure::{Commit, Figure, News, Options, run};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 /// The lattice's matrices have rows of 16 KiB.
 const LEAST: usize = 16 << 10;

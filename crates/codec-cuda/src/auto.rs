@@ -1,13 +1,14 @@
 //! The default engine: a GPU where there is one and the work is worth the transfer, else the CPU.
 
-use crate::device::cuda;
-use crate::engine::CudaEngine;
-use crate::open::start;
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
-use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
-use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives};
-use std::ops::Range;
-use std::sync::OnceLock;
+use crate::{device::cuda, engine::CudaEngine, open::start};
+use mdl_codec::{
+    CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives,
+    quant::{
+        Codebook, Cuts, Deviation, Sketch, Values,
+        lattice::{Hint, Lattice, Outcome},
+    },
+};
+use std::{ops::Range, sync::OnceLock};
 
 /// With `auto`, a GPU is started for the first segment of so many bytes: starting it takes longer than all of a small
 /// commit.

@@ -1,20 +1,26 @@
 //! Batched encoding of many segments by the CPU engine's rules: samples go to the host, which decides; the passes run
 //! on the device.
 
-use crate::copy::{gather, gather_lists};
-use crate::device::session::{Session, View};
-use crate::error::Result;
-use crate::job::Encode;
-use crate::schemes;
-use mdl_codec::engine_internals::{
-    Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
-    zstd_ranges,
+use crate::{
+    copy::{gather, gather_lists},
+    device::session::{Session, View},
+    error::Result,
+    job::Encode,
+    schemes,
 };
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::{CpuEngine, Encoded, Relatives, Scheme};
+use mdl_codec::{
+    CpuEngine, Encoded, Relatives, Scheme,
+    engine_internals::{
+        Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
+        zstd_ranges,
+    },
+    quant::lattice::Hint,
+};
 use rayon::prelude::*;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 /// A segment, and the lattice it is thought to lie on.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,11 @@
 //! Gather and scatter copies: pieces of device memory brought to the host in one transfer, and host bytes spread out on
 //! the device.
 
-use crate::device::session::{Session, View};
-use crate::error::Result;
-use crate::kernels::Kernel;
+use crate::{
+    device::session::{Session, View},
+    error::Result,
+    kernels::Kernel,
+};
 
 const COPY: Kernel = Kernel::new("copy", "copy_all");
 /// Alignment of pieces on their way: whole vector loads.

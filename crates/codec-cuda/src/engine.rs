@@ -1,19 +1,33 @@
 //! `Engine` of mdl-codec, implemented on a device.
 
-use crate::batch::{self, Job};
-use crate::device::Driver;
-use crate::device::session::{Lane, Session, View};
-use crate::error::{DeviceError, Result};
-use crate::job::{Decode, Encode};
-use crate::quantiser::Bins;
-use crate::schemes;
-use mdl_codec::engine_internals::check;
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome};
-use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values};
-use mdl_codec::{CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme, scheme_of};
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::{
+    batch,
+    batch::Job,
+    device::{
+        Driver,
+        session::{Lane, Session, View},
+    },
+    error::{DeviceError, Result},
+    job::{Decode, Encode},
+    quantiser::Bins,
+    schemes,
+};
+use mdl_codec::{
+    CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme,
+    engine_internals::check,
+    quant::{
+        Codebook, Cuts, Deviation, Sketch, Values,
+        lattice::{Hint, Lattice, Outcome},
+    },
+    scheme_of,
+};
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
 
 /// Compresses on a device: the bytes of [`CpuEngine`], wherever they are made.
 #[derive(Debug)]

@@ -8,31 +8,17 @@ mod auto;
 mod batch;
 mod blake3;
 mod copy;
-mod delta;
-mod deviation;
 mod device;
-mod diff;
 mod engine;
 mod error;
-mod huffman;
 mod job;
 mod kernels;
-mod lattice;
 #[doc(hidden)]
 pub mod measure;
 mod open;
-#[cfg(test)]
-mod pairs;
-mod palette;
-mod planes;
 mod quantiser;
-mod rans;
 mod resident;
-mod restore;
 mod schemes;
-mod sketch;
-mod sparse;
-mod tables;
 #[cfg(test)]
 mod testing;
 

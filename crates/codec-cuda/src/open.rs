@@ -1,17 +1,18 @@
 //! Opens the engine of a process (CPU or GPU), and says why that one.
 
-use crate::auto::Auto;
-use crate::copy;
-use crate::device::session::{Lane, Session};
-use crate::device::{Driver, compile, cuda};
-use crate::engine::CudaEngine;
-use crate::error::{DeviceError, Result};
-use crate::kernels::files;
+use crate::{
+    auto::Auto,
+    copy,
+    device::{
+        Driver, compile, cuda,
+        session::{Lane, Session},
+    },
+    engine::CudaEngine,
+    error::{DeviceError, Result},
+    kernels::files,
+};
 use mdl_codec::{CpuEngine, Engine};
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
+use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 
 /// Shorter segments in host memory stay there: copying and a score of launches take longer than the work.
 const LEAST: usize = 256 << 10;

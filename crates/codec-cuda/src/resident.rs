@@ -1,22 +1,27 @@
 //! Tensors in device memory: hashed, encoded and decoded there.
 
-use crate::batch::{self, Job};
-use crate::device::Driver;
-use crate::device::session::View;
-use crate::engine::{CudaEngine, view_of};
-use crate::error::{DeviceError, Result};
-use crate::job::{Decode, Encode};
-use crate::schemes;
-use mdl_codec::quant::lattice::Hint;
+use crate::{
+    batch,
+    batch::Job,
+    device::{Driver, session::View},
+    engine::{CudaEngine, view_of},
+    error::{DeviceError, Result},
+    job::{Decode, Encode},
+    schemes,
+};
 use mdl_codec::{
     CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored,
-    scheme_of,
+    quant::lattice::Hint, scheme_of,
 };
 use rayon::prelude::*;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// Raw bytes that one piece of work takes: pieces run side by side, so that one computes while another's result is on
 /// the bus.

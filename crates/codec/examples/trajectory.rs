@@ -11,8 +11,8 @@
 use mdl_codec::{
     CpuEngine, Dtype, Engine, Relatives,
     quant::{
-        Codebook, Config, Quantised, Role, Survey, Values,
-        paper::{self, Levels, Variant},
+        Codebook, Config, Quantised, Role, Survey, Values, paper,
+        paper::{Levels, Variant},
         quantise, reconstruct, rest, stays_lossless,
     },
 };

@@ -1,14 +1,12 @@
 //! The CPU engine, and the reference for every other one.
 
 use crate::{
-    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, decide, delta,
-    diff::Numbers,
-    estimate::{self, Choice},
-    palette, planes,
-    quant::lattice::{self, Hint},
+    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, decide, estimate,
+    estimate::Choice,
+    quant::{lattice, lattice::Hint},
     scheme_of,
+    schemes::{delta, diff::Numbers, palette, planes, sparse},
     simd::Simd,
-    sparse,
 };
 use std::ops::Range;
 

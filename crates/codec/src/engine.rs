@@ -3,8 +3,9 @@
 use crate::{
     Device, Dtype,
     error::CodecError,
+    quant,
     quant::{
-        self, Codebook, Cuts, Deviation, Sketch, Values,
+        Codebook, Cuts, Deviation, Sketch, Values,
         lattice::{Hint, Lattice, Outcome},
         rest_of, sensitivities,
     },

@@ -2,41 +2,45 @@
 //! headers. What the systems that mdl is compared with share is here, too.
 
 pub use crate::{
-    blocks::Grid,
-    coder::{Counts, PlaneDecoder, PlaneEncoder},
-    contexts::ByExponent,
     cpu::check,
     decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand},
-    diff::{Numbers, number_size},
+    entropy::{
+        blocks::Grid,
+        coder::{Counts, PlaneDecoder, PlaneEncoder},
+        contexts::ByExponent,
+        rans::{DecTable, EncTable},
+        tables::normalise,
+    },
     estimate::{Choice, choose_by, plan, sample_ranges, sampled, zstd_ranges},
-    float::{Cut, Shape},
-    low::GROUP,
-    palette::plan as palette,
-    planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride},
     quant::{
         deviation::deviation_of_parts,
         partition::class_borders,
         restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words},
         sketch::sketch_of_pairs,
     },
-    rans::{DecTable, EncTable},
+    schemes::{
+        diff::{Numbers, number_size},
+        float::{Cut, Shape},
+        low::GROUP,
+        palette::plan as palette,
+        planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride},
+    },
     simd::Simd,
-    tables::normalise,
 };
 
 /// Differences to a base.
 pub mod delta {
-    pub use crate::delta::{Front, Plan, split};
+    pub use crate::schemes::delta::{Front, Plan, split};
 }
 
 /// Few changes of a base.
 pub mod sparse {
-    pub use crate::sparse::{Changes, Reader, finish};
+    pub use crate::schemes::sparse::{Changes, Reader, finish};
 }
 
 /// Bit streams.
 pub mod bits {
-    pub use crate::bits::{BitReader, BitWriter, Cursor, put_varint};
+    pub use crate::entropy::bits::{BitReader, BitWriter, Cursor, put_varint};
 }
 
 /// Parts of quantisers.
@@ -47,7 +51,7 @@ pub mod quant {
 /// Lattices.
 pub mod lattice {
     pub use crate::{
-        blocks::BLOCK_LOG,
+        entropy::blocks::BLOCK_LOG,
         quant::lattice::{
             activity::period,
             decode::{Coded, Front},

@@ -2,14 +2,18 @@
 
 use crate::{
     Dtype,
-    coder::Counts,
-    contexts::ByExponent,
-    delta,
-    diff::Numbers,
-    float::{Cut, Shape, head_at},
-    log2::{COST_BITS, entropy},
-    low, palette,
-    planes::Plan,
+    entropy::{
+        coder::Counts,
+        contexts::ByExponent,
+        log2::{COST_BITS, entropy},
+    },
+    schemes::{
+        delta,
+        diff::Numbers,
+        float::{Cut, Shape, head_at},
+        low, palette,
+        planes::Plan,
+    },
 };
 use std::ops::Range;
 

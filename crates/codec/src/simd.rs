@@ -3,11 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 use crate::avx2;
 use crate::{
-    bitplane,
-    float::Cut,
-    low, palette,
+    entropy::rans::{DecTable, EncTable, LANES},
     quant::{cluster, lattice::cells},
-    rans::{DecTable, EncTable, LANES},
+    schemes::{bitplane, float::Cut, low, palette},
 };
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -52,7 +50,7 @@ impl Simd {
         work.run()
     }
 
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::rans::encode`] does. False when there is no fast
+    /// Encodes whole groups of 32 symbols, last first, as [`crate::entropy::rans::encode`] does. False when there is no fast
     /// path: then nothing was done.
     pub(crate) fn rans_encode(
         self,

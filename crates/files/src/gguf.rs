@@ -1,10 +1,17 @@
 //! Reads the header of a GGUF file.
 
-use crate::bytes::{Cursor, Trouble, bad};
+use crate::bytes::Cursor;
+use crate::bytes::Trouble;
+use crate::bytes::bad;
 use crate::check::short;
-use crate::ggml::{Kind, kind};
-use crate::layout::{Format, Layout, ReadAt};
-use crate::resolve::{Piece, count, resolve};
+use crate::ggml::Kind;
+use crate::ggml::kind;
+use crate::layout::Format;
+use crate::layout::Layout;
+use crate::layout::ReadAt;
+use crate::resolve::Piece;
+use crate::resolve::count;
+use crate::resolve::resolve;
 use mdl_codec::Dtype;
 use std::collections::HashSet;
 

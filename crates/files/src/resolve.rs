@@ -1,6 +1,7 @@
 //! Turns tensors as a header lists them, overlapping or not, into disjoint extents and views.
 
-use crate::layout::{Extent, View};
+use crate::layout::Extent;
+use crate::layout::View;
 use mdl_codec::Dtype;
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,9 +1,16 @@
 //! Reads the header of a safetensors file.
 
-use crate::bytes::{Trouble, array_at, bad, head, take};
+use crate::bytes::Trouble;
+use crate::bytes::array_at;
+use crate::bytes::bad;
+use crate::bytes::head;
+use crate::bytes::take;
 use crate::check::short;
-use crate::layout::{Format, Layout, ReadAt};
-use crate::resolve::{Piece, resolve};
+use crate::layout::Format;
+use crate::layout::Layout;
+use crate::layout::ReadAt;
+use crate::resolve::Piece;
+use crate::resolve::resolve;
 use mdl_codec::Dtype;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};

@@ -41,7 +41,8 @@ pub use candidate::Scratch;
 pub use evaluator::CommandEvaluator;
 pub use search::Prepared;
 
-pub use mdl_codec::quant::search::{Direction, Gate};
+pub use mdl_codec::quant::search::Direction;
+pub use mdl_codec::quant::search::Gate;
 
 use mdl_codec::CodecError;
 use mdl_store::RepoError;

@@ -42,7 +42,8 @@ impl Decoded {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::model::Treatment, *};
+    use super::super::model::Treatment;
+    use super::*;
     use mdl_codec::Dtype;
     use mdl_files::Extent;
 

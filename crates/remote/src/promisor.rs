@@ -1,6 +1,9 @@
 //! The promisor of a partial repository: fetches missing objects when they are needed.
 
-use crate::{fetch::receive, open, peer::Peer, sync::Want};
+use crate::fetch::receive;
+use crate::open;
+use crate::peer::Peer;
+use crate::sync::Want;
 use mdl_codec::Engine;
 use mdl_objects::Id;
 use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent};

@@ -1,11 +1,10 @@
 //! Cancels long work when its client disconnects.
 
-use crate::{
-    app::{App, work},
-    content::POUR,
-    fair::Party,
-    problem::Result,
-};
+use crate::app::App;
+use crate::app::work;
+use crate::content::POUR;
+use crate::fair::Party;
+use crate::problem::Result;
 use mdl_repo::Progress;
 use std::sync::{
     Arc,

@@ -2,12 +2,11 @@
 //!
 //! The last piece is held back until the producer reports success: a body that is complete is right.
 
-use crate::{
-    app::App,
-    content::body_from_producer,
-    fair::Party,
-    problem::{Problem, Result},
-};
+use crate::app::App;
+use crate::content::body_from_producer;
+use crate::fair::Party;
+use crate::problem::Problem;
+use crate::problem::Result;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};

@@ -1,7 +1,13 @@
 //! Tests: if the caller loses its right while a request is handled, the prepared answer is not sent.
 
-use super::{ANONYMOUS_READ, NewToken, Read, Scope, identify};
-use crate::{app::App, options::Options, registry::RepoName};
+use super::ANONYMOUS_READ;
+use super::NewToken;
+use super::Read;
+use super::Scope;
+use super::identify;
+use crate::app::App;
+use crate::options::Options;
+use crate::registry::RepoName;
 use axum::{Router, body::Body, extract::State, middleware, routing::get};
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;

@@ -8,10 +8,9 @@ pub use key::RepoKey;
 
 pub(crate) use freshness::State;
 
-use crate::{
-    options::unserved,
-    problem::{Problem, Result},
-};
+use crate::options::unserved;
+use crate::problem::Problem;
+use crate::problem::Result;
 use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;

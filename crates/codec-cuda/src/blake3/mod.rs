@@ -3,13 +3,19 @@
 #[cfg(test)]
 mod tests;
 
-use crate::copy::gather;
-use crate::device::Arg;
-use crate::device::session::{Buffer, Session, View};
-use crate::error::Result;
-use crate::kernels::Kernel;
-use ::blake3::Hasher;
-use ::blake3::hazmat::{HasherExt, Mode, hash_derive_key_context, merge_subtrees_root};
+use crate::{
+    copy::gather,
+    device::{
+        Arg,
+        session::{Buffer, Session, View},
+    },
+    error::Result,
+    kernels::Kernel,
+};
+use ::blake3::{
+    Hasher,
+    hazmat::{HasherExt, Mode, hash_derive_key_context, merge_subtrees_root},
+};
 
 const CHUNKS: Kernel = Kernel::new("blake3", "blake3_chunks");
 const PARENTS: Kernel = Kernel::new("blake3", "blake3_parents");

@@ -1,7 +1,9 @@
 //! Hashes on the shim against the `blake3` crate.
 
-use super::*;
-use crate::testing::{Noise, session};
+use crate::{
+    blake3::*,
+    testing::{Noise, session},
+};
 
 fn expected(context: &str, head: &[u8], content: &[u8]) -> [u8; 32] {
     *Hasher::new_derive_key(context).update(head).update(content).finalize().as_bytes()

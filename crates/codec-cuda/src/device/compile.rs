@@ -4,13 +4,18 @@
 //! kept below the user's cache directory by the hash of text, options and architecture; with it there, NVRTC is not
 //! needed at all.
 
-use crate::error::{DeviceError, Result};
-use crate::kernels::source;
+use crate::{
+    error::{DeviceError, Result},
+    kernels::source,
+};
 use cudarc::nvrtc::{result, sys};
-use std::ffi::CString;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::{env, fs, io};
+use std::{
+    env,
+    ffi::CString,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
 /// What all kernels are compiled with: no contraction, so that each operation rounds as the processor's does.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--diag-suppress=177"];

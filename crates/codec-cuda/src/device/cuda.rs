@@ -1,21 +1,27 @@
 //! The CUDA driver through cudarc: driver and compiler are found at run time, so that the same binary runs without
 //! either. One of the modules with unsafe code.
 
-use super::profile::{Profile, Timed};
-use super::{Arg, COPY, Driver, Stream, Traffic, compile};
-use crate::error::{DeviceError, Result};
-use crate::kernels::Kernel;
-use cudarc::driver::sys::{
-    self, CUdevice_attribute_enum as Attribute, CUevent_flags_enum as Flags, cudaError_enum as Code,
+use crate::{
+    device::{
+        Arg, COPY, Driver, Stream, Traffic, compile,
+        profile::{Profile, Timed},
+    },
+    error::{DeviceError, Result},
+    kernels::Kernel,
 };
-use cudarc::driver::{
-    CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result,
+use cudarc::{
+    driver::{
+        CudaContext, CudaEvent, CudaFunction, CudaStream, DriverError, LaunchConfig, PushKernelArg, result,
+        sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags_enum as Flags, cudaError_enum as Code},
+    },
+    nvrtc::Ptx,
 };
-use cudarc::nvrtc::Ptx;
-use std::collections::HashMap;
-use std::ffi::c_void;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::{
+    collections::HashMap,
+    ffi::c_void,
+    fmt,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
 
 /// Bytes of one of a stream's two halves of pinned memory, through which downloads go.
 const HALF: usize = 4 << 20;

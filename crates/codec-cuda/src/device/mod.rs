@@ -7,11 +7,12 @@ pub(crate) mod session;
 #[cfg(feature = "shim")]
 pub(crate) mod shim;
 
-use crate::error::Result;
-use crate::kernels::Kernel;
+use crate::{error::Result, kernels::Kernel};
 use profile::Timed;
-use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    fmt::Debug,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// An order of work on a device: what is put on one stream happens one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Times of kernel launches and copies, recorded while profiling is on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// A name, milliseconds, and how often.
 pub(crate) type Timed = (&'static str, f64, u64);

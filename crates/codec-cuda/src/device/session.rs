@@ -3,13 +3,12 @@
 //! Buffers go back to the session when they are dropped, and are handed out again without waiting: everything that
 //! touches them is on one stream, in order.
 
-use super::{Arg, Driver, Stream};
-use crate::error::{DeviceError, Result};
-use crate::kernels::Kernel;
-use std::cell::RefCell;
-use std::marker::PhantomData;
-use std::ops::Range;
-use std::sync::Arc;
+use crate::{
+    device::{Arg, Driver, Stream},
+    error::{DeviceError, Result},
+    kernels::Kernel,
+};
+use std::{cell::RefCell, marker::PhantomData, ops::Range, sync::Arc};
 
 /// Least bytes of an allocation; larger ones are rounded up to an eighth of a power of two.
 const LEAST: usize = 4096;

@@ -1,15 +1,21 @@
 //! The test driver: kernels compiled as C++ for the processor, one fiber for each of a block's threads, blocks in turn.
 //! Slow, and blind to races; for tests of everything else. One of the modules with unsafe code.
 
-use super::profile::{Profile, Timed};
-use super::{Arg, COPY, Driver, Stream, Traffic};
-use crate::error::{DeviceError, Result};
-use crate::kernels::Kernel;
-use std::alloc::{Layout, alloc, dealloc};
-use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use crate::{
+    device::{
+        Arg, COPY, Driver, Stream, Traffic,
+        profile::{Profile, Timed},
+    },
+    error::{DeviceError, Result},
+    kernels::Kernel,
+};
+use std::{
+    alloc::{Layout, alloc, dealloc},
+    collections::HashMap,
+    ffi::{CString, c_char, c_int, c_uint, c_void},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 unsafe extern "C" {
     fn mdl_shim_launch(name: *const c_char, gx: c_uint, gy: c_uint, threads: c_uint, params: *mut *mut c_void)

@@ -1,16 +1,18 @@
 //! Benchmark of a lossy commit of a whole model whose weights, and whose last commit, are on the device: when the
 //! weights may change again, and when all is done.
 
-use super::figures::refused;
-use super::{Bench, Figure, News, data, median, runs};
-use crate::device::session::{Session, View};
-use crate::engine::view_of;
-use crate::error::{DeviceError, Result};
-use crate::{restore, sketch};
-use mdl_codec::quant::{Codebook, Config, Cuts, Role, Sketch, Survey, rest_of, stays_lossless};
-use mdl_codec::{Device, Dtype, Held, Resident, Span};
-use std::collections::BTreeMap;
-use std::time::Instant;
+use crate::{
+    device::session::{Session, View},
+    engine::view_of,
+    error::{DeviceError, Result},
+    measure::{Bench, Figure, News, data, figures::refused, median, runs},
+    quantiser::{restore, sketch},
+};
+use mdl_codec::{
+    Device, Dtype, Held, Resident, Span,
+    quant::{Codebook, Config, Cuts, Role, Sketch, Survey, rest_of, stays_lossless},
+};
+use std::{collections::BTreeMap, time::Instant};
 
 /// How far weights move from commit to commit, in parts of their spread.
 const MOVE: f64 = 0.02;

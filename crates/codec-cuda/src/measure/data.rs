@@ -1,7 +1,9 @@
 //! Benchmark data: tensors that look like a trained network's, and what they were some steps before.
 
-use crate::device::session::{Buffer, Session, View};
-use crate::error::Result;
+use crate::{
+    device::session::{Buffer, Session, View},
+    error::Result,
+};
 use mdl_codec::Dtype;
 use rayon::prelude::*;
 

@@ -1,11 +1,20 @@
 //! Benchmarks of the passes that produce no segment: counting, quantising, comparing, hashing.
 
-use super::{Bench, News, data};
-use crate::error::{DeviceError, Result};
-use crate::{deviation, lattice, restore, schemes, sketch};
-use mdl_codec::Dtype;
-use mdl_codec::quant::lattice::{Lattice, Outcome, Params};
-use mdl_codec::quant::{Codebook, Config, Cuts, Sketch, Survey, rest_of};
+use crate::{
+    error::{DeviceError, Result},
+    measure::{Bench, News, data},
+    quantiser::{deviation, restore, sketch},
+    schemes,
+    schemes::lattice,
+};
+use mdl_codec::{
+    Dtype,
+    quant::{
+        Codebook, Config, Cuts, Sketch, Survey,
+        lattice::{Lattice, Outcome, Params},
+        rest_of,
+    },
+};
 
 /// Numbers of a row of the tensors that are matrices.
 const ROW: usize = 4096;

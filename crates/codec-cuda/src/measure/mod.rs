@@ -13,14 +13,20 @@ mod schemes;
 
 pub use commit::{Commit, Stage};
 
-use crate::device::profile::Timed;
-use crate::device::session::{Lane, Session, View};
-use crate::device::{COPY, Driver, cuda};
-use crate::engine::CudaEngine;
-use crate::error::{DeviceError, Result};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use crate::{
+    device::{
+        COPY, Driver, cuda,
+        profile::Timed,
+        session::{Lane, Session, View},
+    },
+    engine::CudaEngine,
+    error::{DeviceError, Result},
+};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Runs that are timed where they take longer than [`LONG`] together.
 const FEW: usize = 5;

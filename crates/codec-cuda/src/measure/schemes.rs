@@ -1,16 +1,22 @@
 //! Benchmarks of the schemes: tensors to encodings and back.
 
-use super::{Bench, Figure, News, data, figures, same};
-use crate::batch::{self, Job};
-use crate::device::session::{Session, View};
-use crate::engine::CudaEngine;
-use crate::error::{DeviceError, Result};
-use crate::job::{Decode, Encode};
-use crate::{lattice, restore, schemes, sketch};
-use mdl_codec::quant::lattice::{Hint, Lattice};
-use mdl_codec::{CpuEngine, Device, Dtype, Held, Resident, SEGMENT_BYTES, Scheme, Stored};
-use std::ops::Range;
-use std::sync::Arc;
+use crate::{
+    batch,
+    batch::Job,
+    device::session::{Session, View},
+    engine::CudaEngine,
+    error::{DeviceError, Result},
+    job::{Decode, Encode},
+    measure::{Bench, Figure, News, data, figures, same},
+    quantiser::{restore, sketch},
+    schemes,
+    schemes::lattice,
+};
+use mdl_codec::{
+    CpuEngine, Device, Dtype, Held, Resident, SEGMENT_BYTES, Scheme, Stored,
+    quant::lattice::{Hint, Lattice},
+};
+use std::{ops::Range, sync::Arc};
 
 /// How far a step moves lossless weights, and quantised ones (which are committed less often), in parts of their
 /// spread.

@@ -5,13 +5,20 @@
 //! sanitizer. `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail where they cannot go on")]
 
-use mdl_codec::quant::lattice::{Hint, Lattice, Outcome, Params, Reason};
-use mdl_codec::quant::{Codebook, Cuts, Deviation, Sketch, Values, restore};
-use mdl_codec::{CodecError, CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme};
+use mdl_codec::{
+    CodecError, CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme,
+    quant::{
+        Codebook, Cuts, Deviation, Sketch, Values,
+        lattice::{Hint, Lattice, Outcome, Params, Reason},
+        restore,
+    },
+};
 use mdl_codec_cuda::{CudaEngine, gpu, shim};
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Every engine that this machine has. One on a device must not leave work to the processor, which would prove nothing.
 fn engines() -> Vec<Tested> {

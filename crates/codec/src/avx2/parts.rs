@@ -1,6 +1,6 @@
 //! Splits floats into symbol, raw field and low bytes, and their fields into bit planes, 32 elements at a time.
 
-use crate::{float::Cut, low};
+use crate::schemes::{float::Cut, low};
 use std::{arch::x86_64::*, mem::MaybeUninit};
 
 /// Appends the planes of whole groups of 32 fields to `out`.

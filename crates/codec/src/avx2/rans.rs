@@ -2,7 +2,7 @@
 //!
 //! A group's four steps are written out one by one: as a loop over an array the compiler keeps the states in memory.
 
-use crate::{
+use crate::entropy::{
     rans::{DecTable, EncTable, LANES},
     tables::PROB_BITS,
 };

@@ -45,7 +45,7 @@ pub(crate) unsafe fn upper_halves(upper: &[u16], places: &[u8], out: &mut [u8]) 
     done
 }
 
-/// [`crate::palette::positions`] among whole groups of 32; returns how many symbols were looked at.
+/// [`crate::schemes::palette::positions`] among whole groups of 32; returns how many symbols were looked at.
 ///
 /// # Safety
 /// The processor has AVX2.

@@ -3,12 +3,14 @@
 //! Section 4.4, with one level table of 65,536 keys for the inner loop: what a number becomes depends on its key alone
 //! (and on its sensitivity, where that is known).
 
-use super::{
-    Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd,
-    numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16},
-    partition::{BLOCK, Block, Class, same_length},
+use crate::{
+    CodecError, Dtype,
+    quant::{
+        Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd,
+        numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16},
+        partition::{BLOCK, Block, Class, same_length},
+    },
 };
-use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 use std::ops::Range;
 

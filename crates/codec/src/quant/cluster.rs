@@ -4,8 +4,10 @@
 //! so that each layer (one cluster more) is filled by divide and conquer in O(n log n) evaluations: Grønlund et al.,
 //! "Fast exact k-means, k-medians and Bregman divergence clustering in 1D" (arXiv 1701.07204), section 2.
 
-use super::{Points, priced};
-use crate::simd::Simd;
+use crate::{
+    quant::{Points, priced},
+    simd::Simd,
+};
 
 /// The at most `k` centres, ascending, that minimise [`Points::loss`]; all values where there are no more than `k` of
 /// them.

@@ -1,7 +1,9 @@
 //! A configuration of the quantiser, and the space of them.
 
-use super::{MAX_BINS, Role};
-use crate::CodecError;
+use crate::{
+    CodecError,
+    quant::{MAX_BINS, Role},
+};
 
 /// What ranks the numbers to prune (section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

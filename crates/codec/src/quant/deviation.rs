@@ -7,11 +7,13 @@
 //! on by 4, 2 and 1: number 0 is the run's sum. The runs' sums are added in pairs of neighbours, one left over going on
 //! as it is; the sums of these in pairs again, until one is left. A sum that is no number is the NaN of [`f64::NAN`].
 
-use super::{
-    Values,
-    numbers::{from_bf16, from_f16},
+use crate::{
+    CodecError, Dtype,
+    quant::{
+        Values,
+        numbers::{from_bf16, from_f16},
+    },
 };
-use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// Elements of a run.

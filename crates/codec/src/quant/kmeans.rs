@@ -3,7 +3,7 @@
 //! Algorithm 3 says "distance"; Proposition A.2 rests on Arthur and Vassilvitskii's theorem, which needs its square. So
 //! the square it is.
 
-use super::Points;
+use crate::quant::Points;
 
 /// Lloyd's iteration ends here even if points still move; in practice it stands still long before.
 const ROUNDS: usize = 300;

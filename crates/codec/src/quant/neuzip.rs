@@ -5,11 +5,13 @@
 //! number, "while ignoring the exponent", so that the number that matters most suffers no rounding. The coefficient
 //! takes 8 bits: it is a bf16's mantissa.
 
-use super::{
-    Values,
-    numbers::{put_all, to_bf16},
+use crate::{
+    CodecError, Dtype,
+    quant::{
+        Values,
+        numbers::{put_all, to_bf16},
+    },
 };
-use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// Mantissa bits that NeuZip keeps.

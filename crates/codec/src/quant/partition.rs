@@ -3,11 +3,13 @@
 //! Sections 4.1 to 4.3: protect what is large or sensitive, over the whole model; prune the least, per kind of layer;
 //! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
 
-use super::{
-    Config, Metric, Role, Sketch,
-    numbers::{Grid, KEYS, Values},
+use crate::{
+    CodecError,
+    quant::{
+        Config, Metric, Role, Sketch,
+        numbers::{Grid, KEYS, Values},
+    },
 };
-use crate::CodecError;
 use rayon::prelude::*;
 
 /// Elements handled at a time: their keys and classes stay in the cache.

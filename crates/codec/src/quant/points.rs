@@ -1,7 +1,6 @@
 //! Weighted points on a line, the input of k-means.
 
-use super::Sketch;
-use crate::CodecError;
+use crate::{CodecError, quant::Sketch};
 use std::ops::Range;
 
 /// Share of the frequency in a point's weight; the rest is its magnitude's (section 4.4: 0.1 to 0.4 is best, 0.2 is

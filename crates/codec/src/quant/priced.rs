@@ -5,8 +5,10 @@
 //! price (weak duality). The cost of the best k clusters is convex in k, so some price gives k unless two numbers of
 //! clusters tie.
 
-use super::{Points, cluster::Sums};
-use crate::simd::Simd;
+use crate::{
+    quant::{Points, cluster::Sums},
+    simd::Simd,
+};
 
 /// Prices tried. Weights take two or three; ties never end.
 const TRIES: usize = 24;

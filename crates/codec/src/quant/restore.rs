@@ -4,13 +4,15 @@
 //! thousand that weights touch stay in the cache. The upper half of a word is the element's upper (or only) 16 bits;
 //! the lower half is 0, or says that the key alone does not settle it.
 
-use super::{
-    Codebook, Cuts,
-    numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16},
-    partition::{BLOCK, same_length},
-    quantise, reconstruct,
+use crate::{
+    CodecError, Dtype,
+    quant::{
+        Codebook, Cuts,
+        numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16},
+        partition::{BLOCK, same_length},
+        quantise, reconstruct,
+    },
 };
-use crate::{CodecError, Dtype};
 use rayon::prelude::*;
 
 /// In a word: the number itself is kept, in bf16.

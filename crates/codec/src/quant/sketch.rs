@@ -4,7 +4,7 @@
 //! float's own exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8
 //! and not 1 %.
 
-use super::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
+use crate::quant::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
 use rayon::prelude::*;
 use std::cell::Cell;
 

@@ -4,10 +4,9 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use crate::systems::*;
-use mdl_codec::{
-    Dtype,
-    quant::{Values, uniform},
-};
+use mdl_codec::Dtype;
+use mdl_codec::quant::Values;
+use mdl_codec::quant::uniform;
 
 /// Settings that reach every branch.
 const SPECS: [&str; 22] = [

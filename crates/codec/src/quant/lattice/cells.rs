@@ -6,11 +6,14 @@
 //! nearest to it; w is such a number, too, and within half a cell of y, so that the level comes back here as well.
 //! (Ties could spoil it: it is checked.)
 
-use super::{
-    CHUNK,
-    params::{Params, factor, matrix, power},
+use crate::{
+    CodecError, Dtype,
+    quant::lattice::{
+        CHUNK,
+        params::{Params, factor, matrix, power},
+    },
+    simd::Simd,
 };
-use crate::{CodecError, Dtype, simd::Simd};
 use std::ops::Range;
 
 /// Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even, where |x| is at most 2^22.

@@ -1,25 +1,29 @@
 //! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
-use super::{
-    CHUNK, LIMIT, TREES,
-    activity::Activity,
-    cells::{Lattice, number},
-    half::narrow,
-    header::{self, Header},
-    known::{Known, mirrored},
-    piece::Piece,
-    symbols::{CLASS_BITS, axes},
-};
 use crate::{
     CodecError, Dtype, Relatives, Scheme,
-    bits::{BitReader, Cursor},
-    blocks::Grid,
-    diff::symbol_bases,
-    lanes::{self, Stream},
-    rans::{DecTable, LANES},
+    entropy::{
+        bits::{BitReader, Cursor},
+        blocks::Grid,
+        lanes,
+        lanes::Stream,
+        rans::{DecTable, LANES},
+        tables::get_freqs,
+        tree::{Axes, Tree},
+    },
+    quant::lattice::{
+        CHUNK, LIMIT, TREES,
+        activity::Activity,
+        cells::{Lattice, number},
+        half::narrow,
+        header,
+        header::Header,
+        known::{Known, mirrored},
+        piece::Piece,
+        symbols::{CLASS_BITS, axes},
+    },
+    schemes::diff::symbol_bases,
     simd::{Simd, Work},
-    tables::get_freqs,
-    tree::{Axes, Tree},
 };
 use std::ops::Range;
 

@@ -1,21 +1,23 @@
 //! Lattice encoder: a segment of a reconstruction to bytes.
 
-use super::{
-    Hint, TREES,
-    cells::Lattice,
-    header,
-    symbols::{Block, axes},
-};
 use crate::{
     CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme,
-    bits::put_varint,
-    blocks::Grid,
-    lanes,
-    log2::COST_BITS,
-    rans::EncTable,
+    entropy::{
+        bits::put_varint,
+        blocks::Grid,
+        lanes,
+        log2::COST_BITS,
+        rans::EncTable,
+        tables::put,
+        tree::{Axes, Counts, Tree},
+    },
+    quant::lattice::{
+        Hint, TREES,
+        cells::Lattice,
+        header,
+        symbols::{Block, axes},
+    },
     simd::Simd,
-    tables::put,
-    tree::{Axes, Counts, Tree},
 };
 use rayon::prelude::*;
 

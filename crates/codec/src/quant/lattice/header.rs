@@ -2,15 +2,15 @@
 //!
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 
-use super::{
-    cells::Lattice,
-    half::to_bf16,
-    params::{factor, step_is_valid},
-    piece::Piece,
-};
 use crate::{
     CodecError, CpuEngine, Dtype, Engine, Relatives, SEGMENT_BYTES, Scheme,
-    bits::{Cursor, put_varint},
+    entropy::bits::{Cursor, put_varint},
+    quant::lattice::{
+        cells::Lattice,
+        half::to_bf16,
+        params::{factor, step_is_valid},
+        piece::Piece,
+    },
     scheme_of,
 };
 

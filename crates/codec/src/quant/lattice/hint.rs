@@ -1,7 +1,11 @@
 //! The hint of an encoder: on which lattice a segment lies.
 
-use super::{cells::Lattice, header};
-use crate::{CodecError, Dtype, Scheme, bits::Cursor, scheme_of};
+use crate::{
+    CodecError, Dtype, Scheme,
+    entropy::bits::Cursor,
+    quant::lattice::{cells::Lattice, header},
+    scheme_of,
+};
 use std::sync::Arc;
 
 /// A lattice, and where on it a segment starts.

@@ -4,12 +4,14 @@
 //! move (parent minus grandparent) are signed; everything is mirrored so that the first of them that says anything is
 //! positive.
 
-use super::{
-    CHUNK, LIMIT,
-    cells::{Cells, Lattice, place, round},
-    half::widen,
+use crate::{
+    quant::lattice::{
+        CHUNK, LIMIT,
+        cells::{Cells, Lattice, place, round},
+        half::widen,
+    },
+    simd::Simd,
 };
-use crate::simd::Simd;
 
 /// Steps of |place in the cell|, 0 to 1/2.
 pub(super) const PLACES: usize = 8;

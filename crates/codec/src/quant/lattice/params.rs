@@ -3,10 +3,10 @@
 //! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to
 //! f32.
 
-use super::half::to_bf16;
 use crate::{
     CodecError,
-    log2::{COST_BITS, log2},
+    entropy::log2::{COST_BITS, log2},
+    quant::lattice::half::to_bf16,
 };
 
 /// 2^(i/16), the bits of the nearest f32.

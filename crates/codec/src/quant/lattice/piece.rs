@@ -1,7 +1,9 @@
 //! Lattice parameters of a piece of a tensor, in plain numbers.
 
-use super::{Hint, cells::Lattice, params::power};
-use crate::{CodecError, Dtype};
+use crate::{
+    CodecError, Dtype,
+    quant::lattice::{Hint, cells::Lattice, params::power},
+};
 
 /// A stretch of a tensor on a lattice. The element `i` places after its first one has the factors of row `(start % cols
 /// + i) / cols` and of column `i % cols`, counted in these lists.

@@ -1,12 +1,12 @@
 //! Lattice quantiser: numbers to a reconstruction.
 
-use super::{
-    CHUNK, LIMIT,
-    cells::{Cells, Lattice, number, place, round},
-    half::{narrow, widen},
-};
 use crate::{
     CodecError, Dtype,
+    quant::lattice::{
+        CHUNK, LIMIT,
+        cells::{Cells, Lattice, number, place, round},
+        half::{narrow, widen},
+    },
     simd::{Simd, Work},
 };
 use rayon::prelude::*;

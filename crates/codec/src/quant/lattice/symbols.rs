@@ -1,19 +1,16 @@
 //! Symbols of a reconstruction's segment in their raw contexts.
 
-use super::{
-    CHUNK, LIMIT,
-    activity::{Activity, STEPS, STEPS_ALONE},
-    cells::{Lattice, number, place, round},
-    half::{narrow, widen},
-    known::{Known, MOVES, PLACES, mirrored},
-};
 use crate::{
     CodecError, Dtype,
-    bits::BitWriter,
-    blocks::Grid,
-    rans::LANES,
+    entropy::{bits::BitWriter, blocks::Grid, rans::LANES, tree::Axes},
+    quant::lattice::{
+        CHUNK, LIMIT,
+        activity::{Activity, STEPS, STEPS_ALONE},
+        cells::{Lattice, number, place, round},
+        half::{narrow, widen},
+        known::{Known, MOVES, PLACES, mirrored},
+    },
     simd::{Simd, Work},
-    tree::Axes,
 };
 use rayon::prelude::*;
 
@@ -223,7 +220,7 @@ fn wide(moved: &[i32; LANES], symbols: &mut [u8; LANES], all: u32, low: &mut Bit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::{class_base, symbol_of};
+    use crate::schemes::diff::{class_base, symbol_of};
 
     #[test]
     fn wide_groups_are_what_the_format_says() {

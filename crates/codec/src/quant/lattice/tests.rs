@@ -1,7 +1,8 @@
 //! Lattices end to end: whatever is quantised comes back, whatever is broken is refused.
 
-use super::*;
-use crate::{CodecError, CpuEngine, Dtype, Engine, Relatives, Scheme, bits::Cursor, simd::Simd};
+use crate::{
+    CodecError, CpuEngine, Dtype, Engine, Relatives, Scheme, entropy::bits::Cursor, quant::lattice::*, simd::Simd,
+};
 use proptest::prelude::*;
 use std::sync::Arc;
 

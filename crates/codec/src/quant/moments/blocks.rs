@@ -1,9 +1,12 @@
 //! Block quantiser of one moment: logarithmic levels below each block's largest.
 
-use super::{Bits, Moment, grid};
 use crate::{
     CodecError, Dtype,
-    quant::{Values, numbers::put_all},
+    quant::{
+        Values,
+        moments::{Bits, Moment, grid},
+        numbers::put_all,
+    },
 };
 use rayon::prelude::*;
 

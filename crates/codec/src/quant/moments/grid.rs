@@ -1,6 +1,6 @@
 //! Logarithmic grid of magnitudes over the whole number line. Bits and integers only: the same on every machine.
 
-use super::Bits;
+use crate::quant::moments::Bits;
 
 /// Mantissa of the square root of 2: from here on a number is nearer, as a ratio, to the next power of 2.
 const ROOT: u32 = 0x35_04f3;

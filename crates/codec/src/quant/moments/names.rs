@@ -1,6 +1,6 @@
 //! Recognises moment tensors by their names.
 
-use super::Moment;
+use crate::quant::moments::Moment;
 
 /// The moment that a tensor of this name holds: one of its parts, between dots, bars, slashes or colons, is what an
 /// optimizer calls it. The last such part counts.

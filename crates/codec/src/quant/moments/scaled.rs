@@ -5,7 +5,7 @@
 
 use crate::{
     CodecError, Dtype, Engine,
-    log2::{COST_BITS, log2},
+    entropy::log2::{COST_BITS, log2},
     quant::{
         Values,
         lattice::{Lattice, Outcome, Params},

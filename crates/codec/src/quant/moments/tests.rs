@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use super::*;
 use crate::{
     CpuEngine, Dtype, Engine,
     quant::{
         Values,
         lattice::{Hint, Lattice, Params},
+        moments::*,
         uniform,
     },
 };

@@ -4,10 +4,10 @@
 //! `huffman-compress` crate, which bounds neither the length nor what a one-token alphabet decodes to; both are settled
 //! here: lengths are limited, and a lone token takes no bits but is counted by the caller.
 
-use super::numbers::{get_number, put_number};
 use crate::{
     CodecError,
-    bits::{BitReader, BitWriter},
+    entropy::bits::{BitReader, BitWriter},
+    quant::paper::numbers::{get_number, put_number},
 };
 use huffman_compress::CodeBuilder;
 

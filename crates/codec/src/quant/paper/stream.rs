@@ -1,15 +1,15 @@
 //! The stream of one set of levels: header, then blocks of tokens. The format is in the parent module's documentation.
 
-use super::{
-    Variant,
-    delta::{Levels, MAX_BINS, Ring, cyclic_delta},
-    huffman::{Decoder, put_block},
-    rearrange::{rearrange, restore, sizes},
-    runs::{expand, run_tokens},
-};
 use crate::{
     CodecError,
-    bits::{BitReader, BitWriter, Cursor},
+    entropy::bits::{BitReader, BitWriter, Cursor},
+    quant::paper::{
+        Variant,
+        delta::{Levels, MAX_BINS, Ring, cyclic_delta},
+        huffman::{Decoder, put_block},
+        rearrange::{rearrange, restore, sizes},
+        runs::{expand, run_tokens},
+    },
 };
 
 /// The version byte of this format.

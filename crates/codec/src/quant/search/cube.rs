@@ -6,7 +6,7 @@
 //! The delta neighbourhood (section 5) takes one step at most on each axis, none of them towards coarse, smallest
 //! candidate first.
 
-use super::Trials;
+use crate::quant::search::Trials;
 
 /// A point: its place on every axis.
 pub type Point = Vec<usize>;

@@ -4,7 +4,7 @@
 //! uses up a fair part of what may be lost, since a coarser level would then hardly pass. That takes two to three
 //! evaluations a checkpoint.
 
-use super::Trials;
+use crate::quant::search::Trials;
 
 /// A parameter's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,9 @@ pub use npy::npy_header;
 pub use safetensors::safetensors_header;
 pub use slice::{Axis, Slice};
 
-use crate::{Missing, RepoError, Result};
+use crate::Missing;
+use crate::RepoError;
+use crate::Result;
 use mdl_codec::Dtype;
 use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
 

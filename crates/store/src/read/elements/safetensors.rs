@@ -1,6 +1,7 @@
 //! The header of a safetensors file.
 
-use crate::{RepoError, Result};
+use crate::RepoError;
+use crate::Result;
 use mdl_codec::Dtype;
 use serde_json::{Map, Value, json};
 

@@ -10,13 +10,21 @@
 mod checksums;
 mod device;
 
-use crate::{
-    RepoError, Result,
-    error::bad_encoding,
-    object_db::{Location, Odb},
-    pack::{PROBE, PackId, Parsed, TensorHeader, segment_len},
-};
-use mdl_codec::{Relatives, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
+use crate::RepoError;
+use crate::Result;
+use crate::error::bad_encoding;
+use crate::object_db::Location;
+use crate::object_db::Odb;
+use crate::pack::PROBE;
+use crate::pack::PackId;
+use crate::pack::Parsed;
+use crate::pack::TensorHeader;
+use crate::pack::segment_len;
+use mdl_codec::Relatives;
+use mdl_codec::SEGMENT_BYTES;
+use mdl_codec::Scheme;
+use mdl_codec::quant::lattice::Hint;
+use mdl_codec::scheme_of;
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;

@@ -1,0 +1,91 @@
+//! Huffman coding and decoding on the device.
+
+use crate::{
+    device::{
+        Arg,
+        session::{Session, View},
+    },
+    error::{DeviceError, Result},
+    kernels::Kernel,
+    schemes::rans::Streams,
+};
+
+const ENCODE: Kernel = Kernel::new("huffman", "huffman_encode");
+const DECODE: Kernel = Kernel::new("huffman", "huffman_decode");
+/// Bits of the longest code.
+const LONGEST: usize = 12;
+/// Most symbols of a stream that is made: its bits are counted in 32.
+const MOST: usize = 1 << 28;
+
+/// A stream to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encode<'a> {
+    pub symbols: View<'a>,
+    /// Of u32: a code and its length for each symbol.
+    pub table: View<'a>,
+}
+
+/// A stream to be read into `symbols`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Decode<'a> {
+    pub symbols: View<'a>,
+    /// Of u16: 4,096 slots.
+    pub table: View<'a>,
+    pub stream: View<'a>,
+}
+
+/// Makes streams.
+pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<Streams<'s>> {
+    if jobs.iter().any(|j| j.symbols.len() > MOST) {
+        return Err(DeviceError::Failed("a plane that is too long for one stream".to_owned()));
+    }
+    let mut at = 0;
+    let starts: Vec<usize> = jobs
+        .iter()
+        .map(|j| {
+            let start = at;
+            at += (j.symbols.len() * LONGEST / 8 + 8).next_multiple_of(16);
+            start
+        })
+        .collect();
+    let room = session.zeroed(at)?;
+    let list: Vec<[u64; 4]> = jobs
+        .iter()
+        .zip(&starts)
+        .map(|(j, start)| {
+            let n = j.symbols.len() as u64;
+            [j.symbols.address(), j.table.address(), room.address() + *start as u64, n]
+        })
+        .collect();
+    let list = session.upload_u64(list.as_flattened())?;
+    let lengths = session.buffer(4 * jobs.len())?;
+    session.launch(ENCODE, (jobs.len() as u32, 1), 256, &[list.arg(), lengths.arg()])?;
+    let lengths = session.download_u32(lengths.view())?;
+    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
+    Ok(Streams::new(room, places))
+}
+
+/// Reads streams.
+///
+/// # Errors
+/// [`DeviceError::Corrupt`] where one has a code that is none, or does not end where it should.
+pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<[u64; 4]> = jobs
+        .iter()
+        .map(|j| {
+            let lengths = j.symbols.len() as u64 | (j.stream.len() as u64) << 32;
+            [j.symbols.address(), j.table.address(), j.stream.address(), lengths]
+        })
+        .collect();
+    let list = session.upload_u64(list.as_flattened())?;
+    let bad = session.buffer(4 * jobs.len())?;
+    let args = [list.arg(), Arg::U32(jobs.len() as u32), bad.arg()];
+    session.launch(DECODE, (jobs.len().div_ceil(32) as u32, 1), 32, &args)?;
+    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
+        return Err(DeviceError::Corrupt("code stream does not end where it should"));
+    }
+    Ok(())
+}

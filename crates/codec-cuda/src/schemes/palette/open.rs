@@ -1,0 +1,87 @@
+//! Parses palette headers with the codec's own reader.
+
+use crate::{
+    error::{DeviceError, Result},
+    job::Decode,
+};
+use mdl_codec::{
+    CodecError, Scheme,
+    engine_internals::palette::{FamilyReader, Reader, Table},
+};
+use std::ops::Range;
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub(super) struct Open<'a> {
+    pub table: Table,
+    /// How many numbers it has.
+    pub n: usize,
+    /// Low bytes of exceptions that are zero and not there.
+    pub zero: u8,
+    pub lanes: u32,
+    /// A table for each context, and for strangers.
+    pub freqs: Vec<[u16; 256]>,
+    /// The context of each place, or of each raw context; none of it beyond the tables.
+    pub map: Vec<u8>,
+    /// The context of strangers; none where exceptions are listed.
+    pub leaf: Option<u8>,
+    /// Numbers of each block, its stream, and what follows.
+    pub parts: Vec<(Range<usize>, &'a [u8], &'a [u8])>,
+}
+
+fn corrupt(e: CodecError) -> DeviceError {
+    match e {
+        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
+        other => DeviceError::Failed(other.to_string()),
+    }
+}
+
+/// Reads the header of a segment.
+pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
+    let relatives = [job.base, job.grand];
+    let needed = usize::from(job.scheme.relatives());
+    if relatives.iter().take(needed).any(|r| r.is_none_or(|r| r.len() != job.out.len())) {
+        return Err(DeviceError::Failed("a relative that is missing or has another length".to_owned()));
+    }
+    // Complex numbers are pairs of numbers of 8 bytes.
+    let n = job.out.len() / job.dtype.size().min(8);
+    let open = match job.scheme {
+        Scheme::Palette | Scheme::PaletteDelta => {
+            let r = Reader::open(job.dtype, job.scheme.needs_base(), job.body, n).map_err(corrupt)?;
+            Open {
+                n,
+                zero: r.zero(),
+                lanes: 32,
+                freqs: r.frequencies().to_vec(),
+                map: r.map().to_vec(),
+                leaf: None,
+                parts: r.parts().map_err(corrupt)?,
+                table: r.table().clone(),
+            }
+        }
+        Scheme::PaletteDelta2 => {
+            let r = FamilyReader::open(job.dtype, job.body, n).map_err(corrupt)?;
+            let lanes = match r.lanes() {
+                0 => 1,
+                2 => 4,
+                5 => 32,
+                _ => return Err(DeviceError::Corrupt("bad count of lanes")),
+            };
+            Open {
+                n,
+                zero: r.zero(),
+                lanes,
+                freqs: r.frequencies().to_vec(),
+                map: r.map().to_vec(),
+                leaf: Some(r.leaves()),
+                parts: r.parts().map_err(corrupt)?,
+                table: r.table().clone(),
+            }
+        }
+        _ => return Err(DeviceError::Failed("not a palette".to_owned())),
+    };
+    if open.map.iter().any(|c| usize::from(*c) >= open.freqs.len()) {
+        return Err(DeviceError::Corrupt("unknown context"));
+    }
+    Ok(open)
+}

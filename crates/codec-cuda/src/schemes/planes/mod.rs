@@ -1,0 +1,85 @@
+//! Scheme "planes" on the device: a segment coded without a base.
+//!
+//! Every pass is one launch over all segments (and one for each size of number): a list of tiles says which block of
+//! threads does what.
+
+mod decode;
+mod encode;
+mod exceptions;
+mod groups;
+mod item;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    device::session::{Session, View},
+    error::{DeviceError, Result},
+    kernels::Kernel,
+};
+use mdl_codec::{CodecError, engine_internals::Cut};
+
+pub(crate) use decode::decode;
+pub(crate) use encode::encode;
+
+/// Alignment of what kernels write as vectors.
+const ALIGN: usize = 16;
+
+/// The words of `Cut` in `planes.cuh`.
+fn cut_words(cut: Option<Cut>) -> [u64; 2] {
+    cut.map_or([0; 2], |c| {
+        [
+            u64::from(c.field_bits()) | u64::from(c.shape.head_bits) << 32,
+            u64::from(c.lo) | u64::from(c.windowed()) << 32,
+        ]
+    })
+}
+
+/// Two 4-byte fields.
+fn pair(low: usize, high: usize) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+/// Where a run of `len` begins in memory of which `at` is taken.
+fn place(at: &mut usize, len: usize) -> usize {
+    let start = *at;
+    *at += len.next_multiple_of(ALIGN);
+    start
+}
+
+/// Job and tile for each block of threads: `lengths` are the jobs' numbers and lengths.
+fn tiles(lengths: impl Iterator<Item = (usize, usize)>, tile: usize) -> Vec<u32> {
+    lengths.flat_map(|(j, n)| (0..n.div_ceil(tile) as u32).flat_map(move |t| [j as u32, t])).collect()
+}
+
+/// Launches a kernel on a list of jobs and of tiles.
+fn launch(session: &Session, kernel: Kernel, jobs: View<'_>, tiles: &[u32]) -> Result<()> {
+    if tiles.is_empty() {
+        return Ok(());
+    }
+    let count = (tiles.len() / 2) as u32;
+    let tiles = session.upload_u32(tiles)?;
+    session.launch(kernel, (count, 1), 256, &[jobs.arg(), tiles.arg()])
+}
+
+/// As [`launch`], with the kernel for the size of each job's numbers. `lengths` are sizes and counts of numbers.
+fn launch_sizes(
+    session: &Session,
+    kernels: &[(usize, Kernel)],
+    jobs: View<'_>,
+    lengths: &[(usize, usize)],
+    tile: usize,
+) -> Result<()> {
+    for &(size, kernel) in kernels {
+        let of_size = lengths.iter().enumerate().filter(|(_, (s, _))| *s == size);
+        launch(session, kernel, jobs, &tiles(of_size.map(|(j, (_, n))| (j, *n)), tile))?;
+    }
+    Ok(())
+}
+
+/// What the codec says of bytes, or of a plan.
+fn codec(e: CodecError) -> DeviceError {
+    match e {
+        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
+        other => DeviceError::Failed(other.to_string()),
+    }
+}

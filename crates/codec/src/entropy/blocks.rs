@@ -1,0 +1,137 @@
+//! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
+
+use crate::{CodecError, entropy::bits::Cursor};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// log2 of the elements of a block that encoders choose.
+pub const BLOCK_LOG: u8 = 18;
+/// The largest block that decoders accept: one that holds a whole segment of bytes.
+const MAX_LOG: u8 = 23;
+
+/// How many elements there are, and in which blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Grid {
+    /// log2 of the elements of a block.
+    pub log: u8,
+    /// Elements of the segment.
+    pub n: usize,
+}
+
+impl Grid {
+    /// The grid that encoders choose for `n` elements.
+    pub fn new(n: usize) -> Self {
+        Grid { log: BLOCK_LOG, n }
+    }
+
+    /// Reads the block size.
+    pub(crate) fn get(cursor: &mut Cursor<'_>, n: usize) -> Result<Self, CodecError> {
+        let log = cursor.u8()?;
+        if !(7..=MAX_LOG).contains(&log) {
+            return Err(CodecError::Corrupt("bad block size"));
+        }
+        Ok(Grid { log, n })
+    }
+
+    /// Number of blocks.
+    pub fn blocks(self) -> usize {
+        self.n.div_ceil(1 << self.log)
+    }
+
+    /// Elements of block `b`.
+    pub fn elements(self, b: usize) -> Range<usize> {
+        b << self.log..((b + 1) << self.log).min(self.n)
+    }
+
+    /// Appends the lengths of all blocks but the last, then the blocks, which `encode(block, out)` appends. Blocks are
+    /// encoded side by side where there are threads for it, else straight into their place.
+    pub(crate) fn put_blocks(self, out: &mut Vec<u8>, encode: impl Fn(usize, &mut Vec<u8>) + Sync + Send) {
+        let n = self.blocks();
+        let mut table = out.len();
+        out.resize(table + 4 * n.saturating_sub(1), 0);
+        let mut put = |out: &mut Vec<u8>, b: usize, len: usize| {
+            if b + 1 < n {
+                out[table..table + 4].copy_from_slice(&(len as u32).to_le_bytes());
+                table += 4;
+            }
+        };
+        if n <= 1 || rayon::current_num_threads() == 1 {
+            for b in 0..n {
+                let start = out.len();
+                encode(b, out);
+                let len = out.len() - start;
+                put(out, b, len);
+            }
+            return;
+        }
+        let one = |b| {
+            let mut block = Vec::new();
+            encode(b, &mut block);
+            block
+        };
+        let done: Vec<Vec<u8>> = (0..n).into_par_iter().map(one).collect();
+        out.reserve(done.iter().map(Vec::len).sum());
+        for (b, block) in done.iter().enumerate() {
+            put(out, b, block.len());
+            out.extend_from_slice(block);
+        }
+    }
+
+    /// Appends the lengths of all blocks but the last, given those of all.
+    pub(crate) fn put_lengths(self, out: &mut Vec<u8>, lengths: impl Iterator<Item = usize>) {
+        let all_but_last = lengths.take(self.blocks().saturating_sub(1));
+        out.extend(all_but_last.flat_map(|len| (len as u32).to_le_bytes()));
+    }
+
+    /// Reads the offset table; the cursor must then hold exactly the blocks.
+    pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>, CodecError> {
+        let n = self.blocks();
+        let mut lengths = Cursor::new(cursor.take(4 * n.saturating_sub(1))?);
+        let mut blocks = Vec::with_capacity(n);
+        for _ in 1..n {
+            blocks.push(cursor.take(lengths.u32()? as usize)?);
+        }
+        if n > 0 {
+            blocks.push(cursor.take(cursor.rest().len())?);
+        }
+        cursor.done()?;
+        Ok(blocks)
+    }
+
+    /// Decodes the blocks that hold `range` (elements of `size` bytes) into `out`, which holds exactly that range.
+    /// `decode(block, elements, out)` decodes one whole block.
+    pub(crate) fn decode_range(
+        self,
+        blocks: &[&[u8]],
+        size: usize,
+        range: Range<usize>,
+        out: &mut [u8],
+        decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<(), CodecError> + Sync,
+    ) -> Result<(), CodecError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut jobs = Vec::new();
+        let mut rest = out;
+        let first = range.start >> self.log;
+        for (b, data) in blocks.iter().enumerate().skip(first).take(((range.end - 1) >> self.log) - first + 1) {
+            let all = self.elements(b);
+            let wanted = all.start.max(range.start)..all.end.min(range.end);
+            let (part, tail) = rest.split_at_mut(wanted.len() * size);
+            rest = tail;
+            jobs.push((*data, all, wanted, part));
+        }
+        let run = |(data, all, wanted, part): (&[u8], Range<usize>, Range<usize>, &mut [u8])| {
+            if wanted == all {
+                return decode(data, all, part);
+            }
+            let mut whole = vec![0u8; all.len() * size];
+            let from = (wanted.start - all.start) * size;
+            let len = part.len();
+            decode(data, all, &mut whole)?;
+            part.copy_from_slice(&whole[from..from + len]);
+            Ok(())
+        };
+        if jobs.len() == 1 { jobs.into_iter().try_for_each(run) } else { jobs.into_par_iter().try_for_each(run) }
+    }
+}

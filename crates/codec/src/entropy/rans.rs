@@ -1,0 +1,273 @@
+//! Interleaved rANS: 32 lanes of 32-bit state share one stream of 16-bit words, so that a GPU warp or four AVX2
+//! registers decode it in step.
+//!
+//! The method is Duda's range variant of asymmetric numeral systems (arXiv 1311.2540); lane l codes symbols l, l+32,
+//! ... The encoder goes from the last symbol to the first and writes words as they come, then the 32 states; the
+//! decoder reads all of it from the end.
+
+use crate::{
+    CodecError,
+    entropy::tables::{PROB_BITS, PROB_ONE},
+    simd::Simd,
+};
+
+/// Lanes of a stream.
+pub(crate) const LANES: usize = 32;
+/// Bytes of lane states at the end of a stream.
+pub(crate) const STATE_BYTES: usize = LANES * 4;
+/// Lower bound of a state between two symbols, and the state of every lane before the first and after the last.
+pub(crate) const LOW: u32 = 1 << 16;
+const SLOTS: usize = PROB_ONE as usize;
+
+/// What encoding one symbol needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EncSymbol {
+    /// ceil(2^64 / frequency), so that a high product divides exactly (states have 32 bits, frequencies 13).
+    reciprocal: u64,
+    freq: u16,
+    bias: u16,
+}
+
+/// Encoding tables, 256 symbols for each context.
+#[derive(Debug)]
+pub struct EncTable {
+    symbols: Vec<EncSymbol>,
+    /// The same for vectors: floor(2^32 / frequency) or 2^32 - 1 | frequency << 32 | start << 48.
+    packed: Vec<u64>,
+}
+
+impl EncTable {
+    /// Tables for contexts with these frequencies (each sums to 4096, or is all zero and never used).
+    pub fn new(contexts: &[[u16; 256]]) -> Self {
+        let mut symbols = vec![EncSymbol::default(); contexts.len() * 256];
+        let mut packed = Vec::with_capacity(contexts.len() * 256);
+        for (freqs, table) in contexts.iter().zip(symbols.chunks_exact_mut(256)) {
+            let mut start = 0u16;
+            for (&freq, e) in freqs.iter().zip(table) {
+                // Frequency 1 would need 2^64: 2^64 - 1 divides to x - 1 instead, and the bias makes up for it.
+                *e = match freq {
+                    0 => EncSymbol::default(),
+                    1 => EncSymbol { reciprocal: u64::MAX, freq, bias: start + (PROB_ONE as u16 - 1) },
+                    _ => EncSymbol { reciprocal: u64::MAX / u64::from(freq) + 1, freq, bias: start },
+                };
+                let reciprocal = (1u64 << 32).checked_div(freq.into()).map_or(0, |r| r.min(u32::MAX.into()));
+                packed.push(reciprocal | u64::from(freq) << 32 | u64::from(start) << 48);
+                start += freq;
+            }
+        }
+        EncTable { symbols, packed }
+    }
+
+    /// The tables for a device, 256 symbols a context: reciprocal, then frequency | bias << 32.
+    pub fn words(&self) -> Vec<u64> {
+        let pair = |e: &EncSymbol| [e.reciprocal, u64::from(e.freq) | u64::from(e.bias) << 32];
+        self.symbols.iter().flat_map(pair).collect()
+    }
+
+    /// The tables for vectors, 256 symbols a context.
+    pub(crate) fn packed(&self) -> &[u64] {
+        &self.packed
+    }
+}
+
+/// Decoding tables, 4096 slots for each context: symbol | (slot - start) << 8 | (frequency - 1) << 20.
+#[derive(Debug)]
+pub struct DecTable {
+    slots: Vec<u32>,
+}
+
+impl DecTable {
+    /// Tables for contexts with these frequencies, each of which sums to 4096.
+    ///
+    /// # Errors
+    /// One does not.
+    pub fn new(contexts: &[[u16; 256]]) -> Result<Self, CodecError> {
+        let mut slots = Vec::with_capacity(contexts.len() * SLOTS);
+        for freqs in contexts {
+            for (s, &f) in freqs.iter().enumerate().filter(|(_, f)| **f > 0) {
+                let head = s as u32 | (u32::from(f) - 1) << 20;
+                slots.extend((0..u32::from(f)).map(|i| head | i << 8));
+            }
+            if slots.len() % SLOTS != 0 {
+                return Err(CodecError::Corrupt("frequencies do not sum to one"));
+            }
+        }
+        Ok(DecTable { slots })
+    }
+
+    /// Number of contexts.
+    pub fn contexts(&self) -> usize {
+        self.slots.len() / SLOTS
+    }
+
+    /// All slots, context by context.
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+}
+
+/// Appends the stream of `symbols` to `out`. With `ctx` (as long, every value below the table's contexts), symbol i is
+/// coded in context `ctx[i]`; without, in context 0.
+pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
+    let mut state = [LOW; LANES];
+    encode_part(simd, table, &mut state, symbols, ctx, out);
+    state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+}
+
+/// As [`encode`], going on from the states of what follows and without writing them.
+pub(crate) fn encode_part(
+    simd: Simd,
+    table: &EncTable,
+    state: &mut [u32; LANES],
+    symbols: &[u8],
+    ctx: Option<&[u8]>,
+    out: &mut Vec<u8>,
+) {
+    let (whole, _) = symbols.split_at(symbols.len() / LANES * LANES);
+    encode_scalar(table, state, symbols, ctx, whole.len(), out);
+    if !simd.rans_encode(table, state, whole, ctx, out) {
+        encode_scalar(table, state, whole, ctx, 0, out);
+    }
+}
+
+/// Encodes the symbols from `from` (a multiple of the lanes L) on, last first, and appends their words.
+pub(crate) fn encode_scalar<const L: usize>(
+    table: &EncTable,
+    state: &mut [u32; L],
+    symbols: &[u8],
+    ctx: Option<&[u8]>,
+    from: usize,
+    out: &mut Vec<u8>,
+) {
+    for (g, group) in symbols[from..].chunks(L).enumerate().rev() {
+        // At most one word a symbol: written always, kept when needed, so that no branch has to be guessed.
+        let mut words = [[0u8; 2]; L];
+        let mut n = 0;
+        for (lane, &s) in group.iter().enumerate().rev() {
+            let row = ctx.map_or(0, |c| usize::from(c[from + g * L + lane]) << 8);
+            let e = &table.symbols[row | usize::from(s)];
+            let x = state[lane];
+            let spill = u64::from(x) >= u64::from(e.freq) << (32 - PROB_BITS);
+            words[n % L] = (x as u16).to_le_bytes();
+            n += usize::from(spill);
+            let x = if spill { x >> 16 } else { x };
+            let q = ((u128::from(e.reciprocal) * u128::from(x)) >> 64) as u32;
+            state[lane] = x.wrapping_add(u32::from(e.bias)).wrapping_add(q.wrapping_mul(PROB_ONE - u32::from(e.freq)));
+        }
+        out.extend_from_slice(words[..n].as_flattened());
+    }
+}
+
+/// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
+/// symbol i.
+pub(crate) fn decode(
+    simd: Simd,
+    table: &DecTable,
+    stream: &[u8],
+    ctx: Option<&[u8]>,
+    out: &mut [u8],
+) -> Result<(), CodecError> {
+    if stream.len() < STATE_BYTES || !stream.len().is_multiple_of(2) {
+        return Err(CodecError::Corrupt("bad stream length"));
+    }
+    if ctx.is_some_and(|c| c.len() != out.len()) || table.contexts() == 0 {
+        return Err(CodecError::BadInput("contexts do not fit the symbols"));
+    }
+    let (words, tail) = stream.split_at(stream.len() - STATE_BYTES);
+    let mut state = [0u32; LANES];
+    for (x, b) in state.iter_mut().zip(tail.chunks_exact(4)) {
+        *x = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+    }
+    let (done, left) = simd.rans_decode(table, &mut state, words, ctx, out);
+    let rest = &words[..left];
+    let left = match ctx {
+        Some(c) => decode_tail(table, &mut state, rest, |i| usize::from(c[done + i]) << PROB_BITS, &mut out[done..])?,
+        None => decode_tail(table, &mut state, rest, |_| 0, &mut out[done..])?,
+    };
+    if left != 0 || state.iter().any(|&x| x != LOW) {
+        return Err(CodecError::Corrupt("stream does not end where it should"));
+    }
+    Ok(())
+}
+
+/// Decodes from a boundary of L symbols on; returns the bytes of `words` not consumed.
+#[inline(always)]
+pub(crate) fn decode_tail<const L: usize>(
+    table: &DecTable,
+    state: &mut [u32; L],
+    words: &[u8],
+    row: impl Fn(usize) -> usize,
+    out: &mut [u8],
+) -> Result<usize, CodecError> {
+    let mut words = words.rchunks_exact(2);
+    for (g, group) in out.chunks_mut(L).enumerate() {
+        for (lane, o) in group.iter_mut().enumerate() {
+            let x = state[lane];
+            let slot = row(g * L + lane) | (x & (PROB_ONE - 1)) as usize;
+            let e = *table.slots.get(slot).ok_or(CodecError::Corrupt("unknown context"))?;
+            *o = e as u8;
+            // At most 4096 * (2^20 - 1) + 4095: no state, however corrupt, overflows.
+            let mut x = ((e >> 20) + 1) * (x >> PROB_BITS) + (e >> 8 & (PROB_ONE - 1));
+            if x < LOW {
+                let w = words.next().ok_or(CodecError::Corrupt("stream is too short"))?;
+                x = x << 16 | u32::from(u16::from_le_bytes([w[0], w[1]]));
+            }
+            state[lane] = x;
+        }
+    }
+    Ok(words.len() * 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::tables::normalise;
+
+    fn noise(n: usize, bits: u32) -> Vec<u8> {
+        let mut x = 88172645463325252u64;
+        let mut step = || {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x
+        };
+        (0..n).map(|_| (step() & step() & ((1 << bits) - 1)) as u8).collect()
+    }
+
+    #[test]
+    fn every_length_and_alphabet_round_trips_on_every_path() {
+        for bits in [0, 1, 3, 8] {
+            for n in [0, 1, 31, 32, 33, 64, 1000, 4099] {
+                let symbols = noise(n, bits);
+                let ctx: Vec<u8> = (0..n).map(|i| (i / 7 % 3) as u8).collect();
+                let mut counts = [[0u32; 256]; 3];
+                let mut flat = [0u32; 256];
+                for (&s, &c) in symbols.iter().zip(&ctx) {
+                    counts[usize::from(c)][usize::from(s)] += 1;
+                    flat[usize::from(s)] += 1;
+                }
+                flat[9] += 1;
+                counts.iter_mut().for_each(|c| c[9] += 1);
+                for (freqs, ctx) in
+                    [(vec![normalise(&flat)], None), (counts.map(|c| normalise(&c)).to_vec(), Some(ctx))]
+                {
+                    let mut stream = vec![7u8];
+                    let table = EncTable::new(&freqs);
+                    encode(Simd::detect(), &table, &symbols, ctx.as_deref(), &mut stream);
+                    let mut plain = vec![7u8];
+                    encode(Simd::scalar(), &table, &symbols, ctx.as_deref(), &mut plain);
+                    assert_eq!(stream, plain);
+                    let table = DecTable::new(&freqs).unwrap();
+                    for simd in [Simd::detect(), Simd::scalar()] {
+                        let mut out = vec![0u8; n];
+                        decode(simd, &table, &stream[1..], ctx.as_deref(), &mut out).unwrap();
+                        assert_eq!(out, symbols);
+                        let mut short = stream[1..].to_vec();
+                        short.truncate(short.len() - 2);
+                        assert!(decode(simd, &table, &short, ctx.as_deref(), &mut out).is_err());
+                    }
+                }
+            }
+        }
+    }
+}

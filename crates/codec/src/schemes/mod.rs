@@ -1,0 +1,10 @@
+//! Schemes: how a segment is cut into planes, differences, changes or indices before it is coded.
+
+pub(crate) mod bitplane;
+pub(crate) mod delta;
+pub(crate) mod diff;
+pub(crate) mod float;
+pub(crate) mod low;
+pub(crate) mod palette;
+pub(crate) mod planes;
+pub(crate) mod sparse;

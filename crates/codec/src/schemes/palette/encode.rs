@@ -1,0 +1,110 @@
+//! Palette encoder.
+
+use crate::{
+    Relatives, Scheme,
+    entropy::{blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
+    schemes::{
+        diff::Numbers,
+        palette::{Table, count, family::Family, find, lookup::Nearest, plan::Plan, put_number, values::turn_all_back},
+    },
+    scratch::with_scratch,
+    simd::Simd,
+};
+use rayon::prelude::*;
+
+/// Encodes `raw` by the values of `sample` (elements of `raw`), with the bases as context where that pays; scheme
+/// byte first. Nothing where the sample has no palette.
+pub(crate) fn encode(
+    simd: Simd,
+    numbers: Numbers,
+    raw: &[u8],
+    relatives: Relatives<'_>,
+    sample: &[u8],
+) -> Option<(Scheme, Vec<u8>)> {
+    let table = find::table(numbers, sample)?;
+    let n = raw.len() / numbers.size;
+    with_scratch(if relatives.base.is_some() { 2 * n } else { n }, |scratch| {
+        let (symbols, places) = scratch.split_at_mut(n);
+        Some(with_table(simd, &table, raw, relatives, symbols, places))
+    })
+}
+
+/// [`encode`] with a table, and room for a byte a number twice (the second time only with a base).
+fn with_table(
+    simd: Simd,
+    table: &Table,
+    raw: &[u8],
+    relatives: Relatives<'_>,
+    symbols: &mut [u8],
+    places: &mut [u8],
+) -> (Scheme, Vec<u8>) {
+    let (near, grid, values) = (Nearest::new(table), Grid::new(symbols.len()), table.values.len());
+    let block = 1 << grid.log;
+    let bytes = block * table.numbers.size;
+    let by_block = symbols.par_chunks_mut(block).zip(raw.par_chunks(bytes));
+    by_block.for_each(|(out, raw)| near.symbols(raw, out));
+    let symbols = &*symbols;
+    let blocks = symbols.par_chunks(block);
+    let merged = |a: ByExponent, b: ByExponent| a.merge(&b);
+    let alone = blocks.clone().map(count::alone).reduce(ByExponent::new, merged);
+    let mut exceptions = Vec::new();
+    if alone.total(table.exception()) > 0 {
+        simd.positions(table.exception(), symbols, 0, &mut exceptions);
+    }
+    let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
+    let zero = Table::zero_bytes(table.numbers, all);
+    let mut joint = None;
+    if let Some(base) = relatives.base {
+        let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
+        by_block.for_each(|(out, base)| near.places(base, out));
+        let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
+        joint = Some(counts.reduce(ByExponent::new, merged));
+    }
+    let plan = Plan::new(&alone, joint.as_ref());
+    if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
+        let family = Family::new(&near, zero, raw, base, grand);
+        if plan.loses_to(&family.plan, table, grid.n, exceptions.len(), zero) {
+            return (Scheme::PaletteDelta2, family.encode(simd, &near, zero));
+        }
+    }
+    let head = plan.head(table, zero);
+    let places = plan.with_base().then_some(&*places);
+    let coder = Encoder { simd, table, freqs: EncTable::new(&head.freqs), map: &head.map };
+    let mut out = head.bytes;
+    grid.put_blocks(&mut out, |b, out| {
+        let elements = grid.elements(b);
+        coder.block(&symbols[elements.clone()], places.map(|p| &p[elements.clone()]), out);
+        let at = |place: usize| exceptions.partition_point(|&i| (i as usize) < place);
+        for &i in &exceptions[at(elements.start)..at(elements.end)] {
+            put_number(out, table.numbers, table.numbers.load(raw, i as usize), zero);
+        }
+    });
+    (head.scheme, out)
+}
+
+struct Encoder<'a> {
+    simd: Simd,
+    table: &'a Table,
+    freqs: EncTable,
+    map: &'a [u8],
+}
+
+impl Encoder<'_> {
+    /// Appends the stream of a block.
+    fn block(&self, symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        match places {
+            None => rans::encode(self.simd, &self.freqs, symbols, None, out),
+            Some(places) => with_scratch(2 * symbols.len(), |scratch| {
+                let (turned, ctx) = scratch.split_at_mut(symbols.len());
+                turned.copy_from_slice(symbols);
+                turn_all_back(turned, places, self.table.values.len());
+                ctx.iter_mut().zip(places).for_each(|(c, p)| *c = self.map[usize::from(*p)]);
+                rans::encode(self.simd, &self.freqs, turned, Some(ctx), out);
+            }),
+        }
+        let len = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+    }
+}

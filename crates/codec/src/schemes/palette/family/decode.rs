@@ -1,0 +1,200 @@
+//! Decoder of palettes with two bases.
+
+use crate::{
+    CodecError, Dtype, Relatives,
+    entropy::{
+        bits::{BitReader, Cursor},
+        blocks::Grid,
+        lanes::Stream,
+        rans::DecTable,
+        tables::get_freqs,
+        tree::Tree,
+    },
+    schemes::{
+        diff::{Numbers, signed, symbol_bases},
+        palette::{
+            Table,
+            decode::Part,
+            family::{CLASS_BITS, TREES, axes, look},
+            lookup::{Nearest, turn},
+        },
+    },
+    scratch::with_scratch,
+    simd::Simd,
+};
+use std::ops::Range;
+
+/// A segment whose header is read.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    table: Table,
+    grid: Grid,
+    lanes: u8,
+    zero: u8,
+    /// The leaf of each raw context.
+    map: Vec<u8>,
+    /// The leaves' tables, then the strangers', if there are any.
+    lists: Vec<[u16; 256]>,
+    freqs: DecTable,
+    leaves: u8,
+    bases: [(u64, u32); 256],
+    blocks: Vec<&'a [u8]>,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        if numbers.size == 1 {
+            return Err(CodecError::Corrupt("a palette of bytes"));
+        }
+        let mut cursor = Cursor::new(body);
+        let grid = Grid::get(&mut cursor, n)?;
+        let lanes = cursor.u8()?;
+        let table = Table::get(&mut cursor, numbers)?;
+        let zero = cursor.u8()?;
+        if usize::from(zero) >= numbers.size {
+            return Err(CodecError::Corrupt("bad palette"));
+        }
+        let axes = axes(&table);
+        let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
+        let mut freqs = (0..leaves).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
+        let last = usize::from(table.exception());
+        if freqs.iter().any(|f| f[last + 1..].iter().any(|&v| v > 0)) {
+            return Err(CodecError::Corrupt("symbols beyond the palette"));
+        }
+        if freqs.iter().any(|f| f[last] > 0) {
+            freqs.push(get_freqs(&mut cursor)?);
+        }
+        Ok(Reader {
+            table,
+            grid,
+            lanes,
+            zero,
+            map,
+            freqs: DecTable::new(&freqs)?,
+            lists: freqs,
+            leaves: leaves as u8,
+            bases: symbol_bases(CLASS_BITS),
+            blocks: grid.get_blocks(&mut cursor)?,
+        })
+    }
+
+    /// As [`new`](Self::new), for an engine elsewhere.
+    ///
+    /// # Errors
+    /// A header that no encoder writes.
+    pub fn open(dtype: Dtype, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+        Self::new(Numbers::of(dtype), body, n)
+    }
+
+    /// The values.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// log2 of the lanes, whatever was read.
+    pub fn lanes(&self) -> u8 {
+        self.lanes
+    }
+
+    /// Low bytes of strangers that are zero.
+    pub fn zero(&self) -> u8 {
+        self.zero
+    }
+
+    /// The leaves' frequencies, then the strangers', if there are any.
+    pub fn frequencies(&self) -> &[[u16; 256]] {
+        &self.lists
+    }
+
+    /// The leaf of each raw context.
+    pub fn map(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// How many leaves there are: the context of strangers.
+    pub fn leaves(&self) -> u8 {
+        self.leaves
+    }
+
+    /// Numbers of each block, its stream, and its raw bits.
+    ///
+    /// # Errors
+    /// A block that ends before its stream does.
+    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
+        let one = |(b, data): (usize, &&'a [u8])| {
+            let (stream, rest) = split(data)?;
+            Ok((self.grid.elements(b), stream, rest))
+        };
+        self.blocks.iter().enumerate().map(one).collect()
+    }
+
+    /// Decodes the numbers of `range` into `out`; `relatives` are of the whole segment.
+    pub(crate) fn decode(
+        &self,
+        simd: Simd,
+        relatives: Relatives<'_>,
+        range: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let size = self.table.numbers.size;
+        let near = Nearest::new(&self.table);
+        let [base, grand] = [relatives.base, relatives.grand].map(Option::unwrap_or_default);
+        self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
+            let bytes = elements.start * size..elements.end * size;
+            self.block(simd, data, &near, [&base[bytes.clone()], &grand[bytes]], out)
+        })
+    }
+
+    fn block(
+        &self,
+        simd: Simd,
+        data: &[u8],
+        near: &Nearest<'_>,
+        [base, grand]: [&[u8]; 2],
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let (numbers, values) = (self.table.numbers, &self.table.values);
+        let (axes, n) = (axes(&self.table), out.len() / numbers.size);
+        let (stream, low) = split(data)?;
+        let mut stream = Stream::new(self.lanes, stream)?;
+        with_scratch(3 * n, |scratch| {
+            let (symbols, rest) = scratch.split_at_mut(n);
+            let (places, ctx) = rest.split_at_mut(n);
+            for (i, (place, ctx)) in places.iter_mut().zip(ctx.iter_mut()).enumerate() {
+                let (p, raw) = look(near, axes, numbers.load(base, i), numbers.load(grand, i));
+                *place = p;
+                *ctx = self.map.get(usize::from(raw)).copied().unwrap_or_default();
+            }
+            stream.take(simd, &self.freqs, ctx, symbols)?;
+            let count = symbols.iter().filter(|&&s| s == self.table.exception()).count();
+            let apart = vec![self.leaves; count];
+            let mut classes = vec![0; count];
+            stream.take(simd, &self.freqs, &apart, &mut classes)?;
+            stream.done()?;
+            let mut low = BitReader::new(low);
+            let (heads, shift) = (numbers.heads(self.zero), 8 * u32::from(self.zero));
+            let mut classes = classes.into_iter();
+            for (i, (&s, &p)) in symbols.iter().zip(places.iter()).enumerate() {
+                let v = match values.get(usize::from(turn(s, p, values.len()))) {
+                    Some(v) => *v,
+                    None => {
+                        let class = classes.next().unwrap_or_default();
+                        let (least, width) = self.bases[usize::from(class)];
+                        let d = signed(class, least.wrapping_add(low.get_wide(width)));
+                        heads.apply(numbers.load(base, i) >> shift, d) << shift
+                    }
+                };
+                numbers.store(out, i, v);
+            }
+            if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
+        })
+    }
+}
+
+/// The stream of a block, and what follows it.
+fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.varint()?;
+    Ok((cursor.take(len)?, cursor.rest()))
+}
