@@ -1,38 +1,10 @@
 //! Command line arguments: the global options and the list of commands.
 
-use crate::commands::branch;
-use crate::commands::cat;
-use crate::commands::checkout;
-use crate::commands::commit;
-use crate::commands::compact;
-use crate::commands::compare;
-use crate::commands::completions;
-use crate::commands::config;
-use crate::commands::diff;
-use crate::commands::doctor;
-use crate::commands::fsck;
-use crate::commands::gc;
-use crate::commands::init;
-use crate::commands::log;
-use crate::commands::ls;
-use crate::commands::man;
-use crate::commands::merge;
-use crate::commands::plan;
-use crate::commands::policy;
-use crate::commands::prune;
-use crate::commands::reflog;
-use crate::commands::remotes;
-use crate::commands::reset;
-use crate::commands::serve;
-use crate::commands::shard;
-use crate::commands::show;
-use crate::commands::stats;
-use crate::commands::status;
-use crate::commands::switch;
-use crate::commands::tag;
-use crate::commands::token;
-use crate::commands::verify;
-use crate::commands::watch;
+use crate::commands::{
+    branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
+    merge, plan, policy, prune, reflog, remotes, reset, serve, shard, show, stats, status, switch, tag, token, verify,
+    watch,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mdl_codec_cuda::Choice;
 use std::{ffi::OsString, path::PathBuf};

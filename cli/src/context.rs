@@ -1,12 +1,12 @@
 //! Context of every command: global options, standard output, the repository.
 
-use crate::args::Color;
-use crate::args::Global;
-use crate::engine::choice;
-use crate::engine::engine;
-use crate::errors::Result;
-use crate::progress::Bars;
-use crate::render::Paint;
+use crate::{
+    args::{Color, Global},
+    engine::{choice, engine},
+    errors::Result,
+    progress::Bars,
+    render::Paint,
+};
 use mdl_codec::Engine;
 use mdl_repo::Repo;
 use serde::Serialize;

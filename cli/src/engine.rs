@@ -1,7 +1,6 @@
 //! Chooses the compression engine: CPU or GPU.
 
-use crate::commands::refused;
-use crate::errors::Result;
+use crate::{commands::refused, errors::Result};
 use mdl_codec::Engine;
 use mdl_codec_cuda::Choice;
 use mdl_repo::RepoError;

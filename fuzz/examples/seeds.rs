@@ -11,15 +11,10 @@ mod bodies;
 #[path = "seeds/packs.rs"]
 mod packs;
 
-use mdl_codec::CpuEngine;
-use mdl_codec::Dtype;
-use mdl_codec::Engine;
-use mdl_codec::Relatives;
-use mdl_codec::Scheme;
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::lattice::Outcome;
-use mdl_codec::quant::lattice::Params;
+use mdl_codec::{
+    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    quant::lattice::{Hint, Lattice, Outcome, Params},
+};
 use mdl_fuzz::relatives;
 use std::{fs, path::Path, sync::Arc};
 use support::{gguf, legacy, npy, pickle, safetensors, zip};

@@ -2,11 +2,7 @@
 //! the stated length.
 
 use crate::mutate::Random;
-use mdl_codec::CpuEngine;
-use mdl_codec::Dtype;
-use mdl_codec::Engine;
-use mdl_codec::Relatives;
-use mdl_codec::quant::lattice::Hint;
+use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, quant::lattice::Hint};
 
 /// Before the encoded bytes: dtype, three bytes of length, a number that base and grandparent are made from.
 pub const HEAD: usize = 5;

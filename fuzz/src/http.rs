@@ -1,9 +1,7 @@
 //! Targets: HTTP request bodies, given to the server's router without a socket: each is answered, and none with a
 //! server error other than 507.
 
-use crate::mend;
-use crate::receive::scratch;
-use crate::repo;
+use crate::{mend, receive::scratch, repo};
 use axum::{Router, body::Body};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;

@@ -1,8 +1,11 @@
 //! Targets: packs, footers, plans and stored tensors. What is read is what its id says, whatever the records claim.
 
-use crate::mend;
-use crate::repo::open;
-use crate::repo::{self};
+use crate::{
+    mend,
+    repo::{
+        open, {self},
+    },
+};
 use mdl_codec::SEGMENT_BYTES;
 use mdl_objects::{Id, Kind, Reader, tensor_id};
 use mdl_remote::sync::Plan;

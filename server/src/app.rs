@@ -1,30 +1,22 @@
 //! State that all request handlers share: options, registry, tokens, caches, limits.
 
-use crate::api::Commits;
-use crate::audit::AuditLog;
-use crate::audit::{self};
-use crate::auth::Failures;
-use crate::auth::Guard;
-use crate::auth::Hosts;
-use crate::auth::Sessions;
-use crate::auth::Tokens;
-use crate::content::Content;
-use crate::events::Events;
-use crate::health::Readiness;
-use crate::hub::Hub;
-use crate::incoming::Incoming;
-use crate::jobs::Jobs;
-use crate::keyed_mutex::KeyedMutex;
-use crate::metrics::Metrics;
-use crate::options::Options;
-use crate::problem::Problem;
-use crate::problem::Result;
-use crate::registry::Registry;
-use crate::registry::RepoKey;
-use crate::registry::RepoName;
-use crate::state;
-use crate::sync::Transfers;
-use crate::webhooks::Webhooks;
+use crate::{
+    api::Commits,
+    audit,
+    audit::AuditLog,
+    auth::{Failures, Guard, Hosts, Sessions, Tokens},
+    content::Content,
+    health::Readiness,
+    hub::Hub,
+    incoming::Incoming,
+    metrics::Metrics,
+    options::Options,
+    problem::{Problem, Result},
+    process::state,
+    registry::{Registry, RepoKey, RepoName},
+    sync::Transfers,
+    tasks::{events::Events, jobs::Jobs, keyed_mutex::KeyedMutex, webhooks::Webhooks},
+};
 use mdl_codec::Engine;
 use mdl_repo::Repo;
 use std::{

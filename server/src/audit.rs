@@ -6,10 +6,10 @@
 use crate::{
     app::App,
     auth::{Caller, Scope, record::Record},
-    layers::RequestId,
     listener::Peer,
+    middleware::RequestId,
     problem::{Problem, Result},
-    stamp::Stamp,
+    request::stamp::Stamp,
 };
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};

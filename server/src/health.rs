@@ -4,7 +4,7 @@ use crate::{
     app::{App, work},
     auth::{Caller, Scope},
     problem::{Problem, Result},
-    routes::{Need, Routes},
+    request::routes::{Need, Routes},
 };
 use axum::{
     extract::State,

@@ -9,49 +9,40 @@ pub mod api;
 pub mod app;
 mod audit;
 pub mod auth;
-mod body_limit;
 pub mod content;
-pub mod events;
-mod extract;
-pub mod fair;
 mod health;
 mod hub;
 pub mod incoming;
-pub mod jobs;
-mod keyed_mutex;
-mod layers;
 mod listener;
-mod log;
 pub mod metrics;
+pub mod middleware;
 pub mod options;
 mod pages;
 pub mod problem;
-mod process;
-pub mod proxies;
+pub mod process;
 pub mod registry;
-mod revision;
-pub mod routes;
-mod sandbox;
-mod stamp;
-pub mod state;
+pub mod request;
 mod sync;
-pub mod webhooks;
+pub mod tasks;
 
-use crate::app::App;
-use crate::listener::Listener;
-use crate::routes::Route;
-use crate::routes::Routes;
-use axum::{Router, middleware};
+use crate::{
+    app::App,
+    listener::Listener,
+    request::routes::{Route, Routes},
+};
+use axum::{
+    Router,
+    middleware::{from_fn, from_fn_with_state},
+};
 use mdl_codec::Engine;
 use std::{sync::Arc, time::Duration};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tower_http::{catch_panic::CatchPanicLayer, timeout::RequestBodyTimeoutLayer};
 
-pub use crate::layers::Rates;
-pub use crate::options::Anonymous;
-pub use crate::options::LogFormat;
-pub use crate::options::Options;
-pub use crate::options::Tls;
+pub use crate::{
+    middleware::Rates,
+    options::{Anonymous, LogFormat, Options, Tls},
+};
 pub use ipnet::IpNet;
 
 /// How often unused resources are released.
@@ -77,18 +68,18 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
         .fallback(health::nothing_here)
-        .layer(middleware::from_fn_with_state(app.clone(), body_limit::limit))
-        .layer(middleware::from_fn_with_state(rates.clone(), layers::limit))
-        .layer(middleware::from_fn_with_state(app.clone(), auth::identify));
+        .layer(from_fn_with_state(app.clone(), middleware::body_limit::limit))
+        .layer(from_fn_with_state(rates.clone(), middleware::limit))
+        .layer(from_fn_with_state(app.clone(), auth::identify));
     Router::new()
         .merge(guarded)
         .merge(health::open().into_router())
-        .layer(middleware::from_fn_with_state(app.clone(), incoming::pace::least_rate))
+        .layer(from_fn_with_state(app.clone(), incoming::pace::least_rate))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
-        .layer(CatchPanicLayer::custom(layers::panicked))
-        .layer(middleware::from_fn(layers::protect))
-        .layer(middleware::from_fn_with_state(app.clone(), layers::observe))
-        .layer(middleware::from_fn_with_state(app.clone(), proxies::name_client))
+        .layer(CatchPanicLayer::custom(middleware::panicked))
+        .layer(from_fn(middleware::protect))
+        .layer(from_fn_with_state(app.clone(), middleware::observe))
+        .layer(from_fn_with_state(app.clone(), middleware::proxies::name_client))
         .with_state(app.clone())
 }
 
@@ -103,7 +94,7 @@ pub fn run(
     log: LogFormat,
     ready: impl FnOnce(&str),
 ) -> problem::Result<()> {
-    log::start(log);
+    process::log::start(log);
     process::prepare(&mut options)?;
     // From here on there are threads.
     let app = App::new(options, engine)?;
@@ -149,7 +140,7 @@ pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     let rates = Rates::new(app.options().rate);
     let router = router(&app, &rates);
     let resting = tokio::spawn(rest(app.clone(), rates));
-    tokio::spawn(webhooks::run(app.clone()));
+    tokio::spawn(tasks::webhooks::run(app.clone()));
     listener.run(&app, router).await;
     resting.abort();
     Ok(())

@@ -3,7 +3,7 @@
 use crate::{
     auth::Scope,
     problem::{Problem, Result},
-    state,
+    process::state,
 };
 use ipnet::IpNet;
 use std::{

@@ -1,17 +1,14 @@
 //! `mdl doctor`: which device would compress, and what is missing for a GPU.
 
 use super::shared::refused;
-use crate::context::Context;
-use crate::engine::choice;
-use crate::engine::engine;
-use crate::errors::Result;
-use crate::render::Align;
-use crate::render::Table;
+use crate::{
+    context::Context,
+    engine::{choice, engine},
+    errors::Result,
+    render::{Align, Table},
+};
 use mdl_codec::Engine;
-use mdl_codec_cuda::Choice;
-use mdl_codec_cuda::Finding;
-use mdl_codec_cuda::findings;
-use mdl_codec_cuda::prepare;
+use mdl_codec_cuda::{Choice, Finding, findings, prepare};
 use serde_json::json;
 use std::io::Write;
 

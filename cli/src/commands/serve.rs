@@ -1,11 +1,12 @@
 //! `mdl serve`: serves repositories over HTTP.
 
-use crate::context::Context;
-use crate::errors::CliError;
-use crate::errors::Result;
-use crate::render::parse_size;
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::parse_size,
+};
 use clap::ValueEnum;
-use mdl_server::{Anonymous, IpNet, LogFormat, Options, Tls, auth::Scope, proxies::parse_network};
+use mdl_server::{Anonymous, IpNet, LogFormat, Options, Tls, auth::Scope, middleware::proxies::parse_network};
 use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Serve repositories over HTTP

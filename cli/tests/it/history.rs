@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common::Sandbox;
-use crate::common::masked;
+use crate::common::{Sandbox, masked};
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind};
 use mdl_repo::{

@@ -1,10 +1,7 @@
 //! Mends packs: magic, ranges, checksums, ids of the payloads' contents, order, footer, trailer.
 
 use super::tensor::Header;
-use mdl_codec::CpuEngine;
-use mdl_codec::Engine;
-use mdl_codec::Relatives;
-use mdl_codec::SEGMENT_BYTES;
+use mdl_codec::{CpuEngine, Engine, Relatives, SEGMENT_BYTES};
 use mdl_objects::{Id, Kind, tensor_id};
 use std::collections::HashMap;
 

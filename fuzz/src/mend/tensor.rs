@@ -1,8 +1,7 @@
 //! Mends payloads of tensors: the header at the end, and tensors that can be its bases.
 
 use crate::codec;
-use mdl_codec::Dtype;
-use mdl_codec::SEGMENT_BYTES;
+use mdl_codec::{Dtype, SEGMENT_BYTES};
 use mdl_objects::{Id, Kind, Reader, Writer};
 use mdl_repo::pack::{NewObject, PackWriter};
 

@@ -1,13 +1,15 @@
 //! Route `GET .../diff`: changed files and tensors between two versions.
 
-use super::{entry::Number, gone::heavy};
 use crate::{
+    api::{entry::Number, gone::heavy},
     app::App,
     auth::Read,
-    extract::Query,
     problem::{ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::Query,
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use axum::{Json, extract::State};
 use mdl_objects::{Entry, Id};

@@ -3,11 +3,14 @@
 use crate::{
     app::{App, work},
     auth::Read,
-    content::{self, Asked, Validator},
-    extract::Path,
+    content,
+    content::{Asked, Validator},
     problem::{ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::Path,
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use axum::{extract::State, response::Response};
 use mdl_objects::{Entry, Id};

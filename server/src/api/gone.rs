@@ -1,10 +1,11 @@
 //! Cancels long work when its client disconnects.
 
-use crate::app::App;
-use crate::app::work;
-use crate::content::POUR;
-use crate::fair::Party;
-use crate::problem::Result;
+use crate::{
+    app::{App, work},
+    content::POUR,
+    problem::Result,
+    tasks::fair::Party,
+};
 use mdl_repo::Progress;
 use std::sync::{
     Arc,

@@ -3,10 +3,12 @@
 use crate::{
     app::App,
     auth::{Access, Scope, Write},
-    extract::{Body, Path},
-    jobs::{JobInfo, JobKind, NewJob},
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::{Body, Path},
+        routes::{Need, Needs},
+    },
+    tasks::jobs::{JobInfo, JobKind, NewJob},
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{StatusCode, header};

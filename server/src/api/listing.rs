@@ -1,7 +1,6 @@
 //! Files and tensors as JSON: the fields and names of `mdl ls --json`.
 
-use super::entry::Number;
-use crate::problem::Result;
+use crate::{api::entry::Number, problem::Result};
 use mdl_objects::{Commit, Entry, Kind, Manifest, Mode, ViewRef};
 use mdl_repo::{Repo, RepoError, Report, StoredTensor, TensorReport, format_name};
 use serde::Serialize;

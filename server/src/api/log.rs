@@ -1,13 +1,15 @@
 //! Route `GET .../log`: history, newest first, paged.
 
-use super::entry::{CommitInfo, Notes};
 use crate::{
+    api::entry::{CommitInfo, Notes},
     app::{App, work},
     auth::Read,
-    extract::Query,
     problem::{Problem, ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::Query,
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use axum::Json;
 use mdl_objects::Id;

@@ -27,7 +27,7 @@ use crate::{
     app::App,
     problem::{Problem, ProblemDocument, Result},
     registry::RepoName,
-    routes::{Need, Routes},
+    request::routes::{Need, Routes},
 };
 use axum::Json;
 use http::HeaderValue;

@@ -3,9 +3,11 @@
 use crate::{
     app::{App, work},
     auth::Read,
-    extract::Query,
     problem::{ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Query,
+        routes::{Need, Needs},
+    },
 };
 use axum::Json;
 use mdl_repo::Policy;

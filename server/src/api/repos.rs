@@ -3,10 +3,12 @@
 use crate::{
     app::{App, work},
     auth::{Admin, Caller, Maker, Read, Scope},
-    extract::{Body, Query},
     problem::{ProblemDocument, Result},
     registry::RepoName,
-    routes::{Need, Needs},
+    request::{
+        extract::{Body, Query},
+        routes::{Need, Needs},
+    },
 };
 use axum::{Json, extract::State};
 use http::StatusCode;

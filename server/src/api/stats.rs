@@ -1,11 +1,11 @@
 //! Route `GET .../stats`: storage by branch, file, tensor and kind of object.
 
-use super::gone::heavy;
 use crate::{
+    api::gone::heavy,
     app::App,
     auth::Read,
     problem::{ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::routes::{Need, Needs},
 };
 use axum::{Json, extract::State};
 use mdl_repo::{BranchStats, NameStats, Stats, TensorStats};

@@ -2,11 +2,12 @@
 //!
 //! The last piece is held back until the producer reports success: a body that is complete is right.
 
-use crate::app::App;
-use crate::content::body_from_producer;
-use crate::fair::Party;
-use crate::problem::Problem;
-use crate::problem::Result;
+use crate::{
+    app::App,
+    content::body_from_producer,
+    problem::{Problem, Result},
+    tasks::fair::Party,
+};
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};

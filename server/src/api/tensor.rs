@@ -1,16 +1,18 @@
 //! Route `GET .../tensor/{rev}/{path}`: one tensor's values at a revision, or a slice of them.
 
-use super::{
-    conditional::{Answer, Offer, answer},
-    files, stream,
-};
 use crate::{
+    api::{
+        conditional::{Answer, Offer, answer},
+        files, stream,
+    },
     app::{App, work},
     auth::Read,
     content::{Asked, PART, Reader},
-    extract::{Path, Query},
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::{Path, Query},
+        routes::{Need, Needs},
+    },
 };
 use axum::{
     extract::State,

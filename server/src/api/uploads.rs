@@ -3,10 +3,12 @@
 use crate::{
     app::{App, work},
     auth::Write,
-    extract::{Body, Path},
     incoming::{OFFSET, Upload},
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::{Body, Path},
+        routes::{Need, Needs},
+    },
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};

@@ -1,17 +1,19 @@
 //! Routes about one version: its commit, its tree, the tensors of a file.
 
-use super::{
-    entry::{CommitInfo, Notes},
-    files,
-    listing::{self, Errors, FileInfo, TensorInfo, ViewInfo},
-};
 use crate::{
+    api::{
+        entry::{CommitInfo, Notes},
+        files, listing,
+        listing::{Errors, FileInfo, TensorInfo, ViewInfo},
+    },
     app::{App, work},
     auth::Read,
-    extract::{Path, Query},
     problem::{ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::{Path, Query},
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use axum::Json;
 use mdl_repo::{Missing, Repo, RepoError};

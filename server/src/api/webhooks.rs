@@ -3,10 +3,12 @@
 use crate::{
     app::{App, work},
     auth::Admin,
-    extract::{Body, Path},
     problem::{ProblemDocument, Result},
-    routes::{Need, Needs},
-    webhooks::{Webhook, WebhookDelivery, address},
+    request::{
+        extract::{Body, Path},
+        routes::{Need, Needs},
+    },
+    tasks::webhooks::{Webhook, WebhookDelivery, address},
 };
 use axum::{Json, extract::State, response::IntoResponse};
 use http::{StatusCode, header};

@@ -2,16 +2,16 @@
 //!
 //! `identify` has found the caller, the registry opens. A handler that takes none of these checks by itself.
 
-use super::{Caller, Scope, record};
 use crate::{
     app::{App, work},
-    body_limit,
+    auth::{Caller, Scope, record},
     content::Reader,
-    fair::Party,
     incoming::{Holder, NO_TOKEN},
     listener::Peer,
+    middleware::body_limit,
     problem::{Problem, Result},
     registry::{RepoKey, RepoName, State},
+    tasks::fair::Party,
 };
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::{StatusCode, request::Parts};

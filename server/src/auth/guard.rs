@@ -3,11 +3,11 @@
 //! A server is open only where its state directory never had a token and nothing but this machine can ask. What a
 //! directory has had is a file in it, made with the first token, which outlives the tokens.
 
-use super::Tokens;
 use crate::{
+    auth::Tokens,
     problem::{Problem, Result},
-    stamp::Stamp,
-    state::{failed, write_private},
+    process::state::{failed, write_private},
+    request::stamp::Stamp,
 };
 use std::{
     path::{Path, PathBuf},

@@ -3,10 +3,10 @@
 //! An invalid token is refused even where none is needed: a client whose token ended should learn of it. An invalid
 //! cookie is not: a browser could otherwise not reach the login page.
 
-use super::{Caller, Scope, access::misdirected, origins::refuse_other_sites, record::Record};
 use crate::{
     app::App,
     audit::{Entry, Event},
+    auth::{Caller, Scope, access::misdirected, origins::refuse_other_sites, record::Record},
     listener::Peer,
     problem::{Problem, Result},
 };

@@ -1,7 +1,7 @@
 //! CSRF protection: refuses requests from other sites' pages that would change something.
 
-use super::hosts::host_of;
 use crate::{
+    auth::hosts::host_of,
     options::Options,
     problem::{Problem, Result},
 };

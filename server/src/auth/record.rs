@@ -2,9 +2,9 @@
 //!
 //! It belongs to the task that answers, so that code that grants rights records them wherever it is called.
 
-use super::{Access, Scope};
 use crate::{
     audit::{Event, Who},
+    auth::{Access, Scope},
     registry::{RepoName, State},
 };
 use std::{

@@ -2,10 +2,10 @@
 //!
 //! A session ends with its token, when it expires, with signing out, and with the server. It is read-only.
 
-use super::{Token, Tokens};
 use crate::{
+    auth::{Token, Tokens},
     problem::Result,
-    state::{now_ms, random_hex},
+    process::state::{now_ms, random_hex},
 };
 use http::{HeaderMap, header};
 use std::{

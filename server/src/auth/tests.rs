@@ -1,13 +1,11 @@
 //! Tests: if the caller loses its right while a request is handled, the prepared answer is not sent.
 
-use super::ANONYMOUS_READ;
-use super::NewToken;
-use super::Read;
-use super::Scope;
-use super::identify;
-use crate::app::App;
-use crate::options::Options;
-use crate::registry::RepoName;
+use crate::{
+    app::App,
+    auth::{ANONYMOUS_READ, NewToken, Read, Scope, identify},
+    options::Options,
+    registry::RepoName,
+};
 use axum::{Router, body::Body, extract::State, middleware, routing::get};
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;

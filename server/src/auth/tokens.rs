@@ -1,11 +1,11 @@
 //! Bearer tokens: created, stored as hashes, compared in constant time.
 
-use super::guard::Marker;
 use crate::{
+    auth::guard::Marker,
     problem::{Problem, Result},
+    process::state::{failed, now_ms, random_hex, write_private},
     registry::RepoName,
-    stamp::Stamp,
-    state::{failed, now_ms, random_hex, write_private},
+    request::stamp::Stamp,
 };
 use globset::{GlobBuilder, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -230,7 +230,7 @@ impl Tokens {
     }
 
     fn change(&self, f: impl FnOnce(&mut Vec<Token>) -> Result<()>) -> Result<()> {
-        let _lock = crate::state::lock(&self.path)?;
+        let _lock = crate::process::state::lock(&self.path)?;
         let mut file = self.read()?;
         file.version = 1;
         f(&mut file.tokens)?;

@@ -1,14 +1,14 @@
 //! Response bodies of stored files: streamed from the cache, also while it is filled, or decoded for this one request.
 
-use super::{
-    Reader,
-    cache::{Decoded, Failure, State},
-    decoders::{PART, POUR},
-    fill,
-    overflow::body_from_producer,
-};
 use crate::{
     app::{App, work},
+    content::{
+        Reader,
+        cache::{Decoded, Failure, State},
+        decoders::{PART, POUR},
+        fill,
+        overflow::body_from_producer,
+    },
     problem::{Problem, Result},
 };
 use axum::body::Body;

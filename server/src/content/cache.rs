@@ -181,7 +181,7 @@ impl Cache {
     /// # Errors
     /// The directory cannot be had.
     pub fn new(dir: PathBuf, limit: u64) -> Result<Cache> {
-        crate::state::make(&dir)?;
+        crate::process::state::make(&dir)?;
         let mut known = Known::default();
         for entry in fs::read_dir(&dir).map_err(storage_failed)?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Memory budget for decoding, shared fairly between clients. Everything that decodes holds a permit.
 
 use crate::{
-    fair::{Limits, Party, Pool, QueueFull, Share},
     problem::{Problem, Result},
+    tasks::fair::{Limits, Party, Pool, QueueFull, Share},
 };
 
 /// Memory that one unit stands for.

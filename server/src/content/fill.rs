@@ -1,12 +1,12 @@
 //! Decodes files into the cache, and computes their SHA-256 and git blob ids.
 
-use super::{
-    Reader,
-    cache::{Decoded, Failure, Found, Key, State, key},
-    decoders::{POUR, Permit},
-};
 use crate::{
     app::{App, work},
+    content::{
+        Reader,
+        cache::{Decoded, Failure, Found, Key, State, key},
+        decoders::{POUR, Permit},
+    },
     problem::{Problem, Result},
 };
 use http::StatusCode;

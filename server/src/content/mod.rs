@@ -19,9 +19,9 @@ pub use range::{Part, names, part};
 
 use crate::{
     app::App,
-    fair::Party,
     options::Options,
     problem::{Problem, Result},
+    tasks::fair::Party,
 };
 use axum::{
     body::Body,

@@ -5,10 +5,10 @@
 //!
 //! No client gets more than a share of the room on disk.
 
-use super::decoders::Decoders;
 use crate::{
-    fair::Party,
+    content::decoders::Decoders,
     problem::{Problem, Result},
+    tasks::fair::Party,
 };
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -69,7 +69,7 @@ impl Overflow {
     /// # Errors
     /// The directory cannot be had.
     pub fn new(dir: PathBuf, limit: u64, patience: Patience, decoders: Decoders) -> Result<Overflow> {
-        crate::state::make(&dir)?;
+        crate::process::state::make(&dir)?;
         Ok(Overflow { dir, limit, used: Mutex::default(), patience, decoders })
     }
 

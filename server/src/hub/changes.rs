@@ -1,7 +1,7 @@
 //! Parses the commit body of the Hugging Face clients: NDJSON, read line by line as it arrives.
 
-use super::sha256_of;
 use crate::{
+    hub::sha256_of,
     incoming::{Holder, Incoming, IncomingFile},
     problem::{Problem, Result},
 };

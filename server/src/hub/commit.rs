@@ -1,20 +1,22 @@
 //! Hub route `POST .../commit/{rev}`: commits changed and deleted files on top of a branch.
 
-use super::{
-    changes::{Change, Changes},
-    info::default_branch,
-    preupload::UploadQuery,
-    short,
-    site::Site,
-};
 use crate::{
     app::{App, work},
     auth::{Access, Write},
     content::Hashes,
-    extract::{Path, Query},
+    hub::{
+        changes::{Change, Changes},
+        info::default_branch,
+        preupload::UploadQuery,
+        short,
+        site::Site,
+    },
     incoming::{Holder, Place},
     problem::{Problem, Result},
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::{Json, body::Body, extract::State};
 use http::StatusCode;

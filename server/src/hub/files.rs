@@ -6,7 +6,8 @@
 
 use crate::{
     app::App,
-    content::{self, Digests, Reader},
+    content,
+    content::{Digests, Reader},
     problem::Result,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};

@@ -1,17 +1,20 @@
 //! Hub route `GET .../commits/{rev}`: the history of a model; and which commit last changed a file.
 
-use super::{
-    files::{self, Found},
-    info::date,
-    short,
-    site::{Site, encoded, next},
-};
 use crate::{
     app::work,
     auth::Read,
-    extract::{Path, Query},
+    hub::{
+        files,
+        files::Found,
+        info::date,
+        short,
+        site::{Site, encoded, next},
+    },
     problem::Result,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::{
     Json,

@@ -1,17 +1,20 @@
 //! Hub routes `GET /api/models...`: lists models and describes one.
 
-use super::{
-    files::{self, Found, Item, Page},
-    short,
-    site::{Site, encoded, next},
-};
 use crate::{
     app::{App, work},
     auth::{Access, Caller, Read, Scope, is_open},
-    extract::{Path, Query},
+    hub::{
+        files,
+        files::{Found, Item, Page},
+        short,
+        site::{Site, encoded, next},
+    },
     problem::{Problem, Result},
     registry::RepoName,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::{
     Json,

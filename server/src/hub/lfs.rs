@@ -1,12 +1,12 @@
 //! git-lfs batch API: which objects the server has, and where to upload others. Hugging Face clients use it, too.
 
-use super::{files::sha256_of, links::SECONDS, object::Named, site::Site};
 use crate::{
     app::{App, work},
     auth::{Access, Read, Scope},
-    extract::Body,
+    hub::{files::sha256_of, links::SECONDS, object::Named, site::Site},
     incoming::{Holder, Object},
     problem::{Problem, Result},
+    request::extract::Body,
 };
 use axum::{
     Json,

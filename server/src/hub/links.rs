@@ -4,8 +4,8 @@ use crate::{
     app::App,
     auth::{Caller, Scope},
     problem::{Problem, Result, storage_failed},
+    process::state,
     registry::RepoKey,
-    state,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;

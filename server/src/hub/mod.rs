@@ -23,7 +23,7 @@ pub(crate) use files::sha256_of;
 
 use crate::{
     problem::Result,
-    routes::{Need, Routes},
+    request::routes::{Need, Routes},
 };
 use links::Links;
 use mdl_objects::Id;

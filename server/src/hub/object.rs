@@ -1,20 +1,21 @@
 //! Download, upload and verification of one LFS object. `lfs` gives its URL, `incoming` keeps it, `links` may allow it.
 
-use super::{
-    files::{hex, sha256_of},
-    links::Grant,
-    raw,
-};
 use crate::{
     app::{App, work},
     auth::{Caller, Read, Scope, Write, record},
-    body_limit,
-    content::{self, Asked, Validator},
-    extract::{Body, Path, Query},
+    content,
+    content::{Asked, Validator},
+    hub::{
+        files::{hex, sha256_of},
+        links::Grant,
+        raw,
+    },
     incoming::{Holder, Place},
     listener::Peer,
+    middleware::body_limit,
     problem::{Problem, Result},
     registry::{RepoKey, RepoName},
+    request::extract::{Body, Path, Query},
 };
 use axum::{
     extract::{FromRequestParts, State},

@@ -1,16 +1,20 @@
 //! Hub route `POST .../preupload/{rev}`: which files go inside the commit, and which as LFS objects before it.
 
-use super::{
-    files::{self, LARGE, hex, is_lfs},
-    info::says_yes,
-};
 use crate::{
     app::{App, work},
     auth::Write,
-    content::{self, Reader},
-    extract::{Body, Path, Query},
+    content,
+    content::Reader,
+    hub::{
+        files,
+        files::{LARGE, hex, is_lfs},
+        info::says_yes,
+    },
     problem::{Problem, Result},
-    revision,
+    request::{
+        extract::{Body, Path, Query},
+        revision,
+    },
 };
 use axum::{Json, extract::State};
 use base64::{Engine, prelude::BASE64_STANDARD};

@@ -1,12 +1,14 @@
 //! Hub routes for branches and tags: list, create, delete.
 
-use super::{info::default_branch, short};
 use crate::{
     app::{App, work},
     auth::{Access, Read, Write},
-    extract::{Body, Path},
+    hub::{info::default_branch, short},
     problem::{Problem, Result},
-    revision,
+    request::{
+        extract::{Body, Path},
+        revision,
+    },
 };
 use axum::{Json, extract::State};
 use mdl_objects::Signature;

@@ -1,12 +1,12 @@
 //! Hub routes `whoami-v2`, `auth-check` and `repos/create`.
 
-use super::site::Site;
 use crate::{
     app::{App, work},
     auth::{ANONYMOUS_READ, Caller, Maker, Read, Scope, Write},
-    extract::Body,
+    hub::site::Site,
     problem::{Problem, Result},
     registry::RepoName,
+    request::extract::Body,
 };
 use axum::{
     Json,

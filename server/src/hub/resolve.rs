@@ -1,13 +1,13 @@
 //! Hub route `GET /{owner}/{name}/resolve/{rev}/{path}`: downloads a file of a version.
 
-use super::{files, tree::no_entry};
 use crate::{
     app::{App, work},
     auth::Read,
-    content::{self, Asked, Validator},
-    extract::Path,
+    content,
+    content::{Asked, Validator},
+    hub::{files, tree::no_entry},
     problem::{Problem, Result},
-    revision,
+    request::{extract::Path, revision},
 };
 use axum::{extract::State, response::Response};
 use http::{HeaderName, HeaderValue};

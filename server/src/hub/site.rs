@@ -2,8 +2,8 @@
 
 use crate::{
     app::App,
+    middleware::proxies::base_url,
     problem::{Problem, Result},
-    proxies::base_url,
 };
 use axum::extract::FromRequestParts;
 use http::{HeaderValue, header, request::Parts};

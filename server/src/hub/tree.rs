@@ -1,18 +1,21 @@
 //! Hub routes `tree` and `paths-info`: lists a version's files, paged, and looks paths up.
 
-use super::{
-    files::{self, Found, Item, Page},
-    history,
-    info::says_yes,
-    site::{Site, encoded, next},
-};
 use crate::{
     app::{App, work},
     auth::Read,
     content::Reader,
-    extract::{Path, Query},
+    hub::{
+        files,
+        files::{Found, Item, Page},
+        history,
+        info::says_yes,
+        site::{Site, encoded, next},
+    },
     problem::{Problem, Result},
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::{
     Json,

@@ -2,9 +2,9 @@
 //!
 //! Every byte that arrived before a connection broke counts: the client asks for the offset and goes on from there.
 
-use super::uploads::{Upload, Uploads, Writer, missing};
 use crate::{
     app::work,
+    incoming::uploads::{Upload, Uploads, Writer, missing},
     problem::{Problem, Result, storage_failed},
     registry::RepoKey,
 };

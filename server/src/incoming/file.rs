@@ -1,11 +1,13 @@
 //! Incoming file: private, hashed while it is written, bounded in size, deleted on drop.
 
-use super::{
-    Incoming,
-    quota::{Holder, Reservation},
-    room,
+use crate::{
+    incoming::{
+        Incoming,
+        quota::{Holder, Reservation},
+        room,
+    },
+    problem::{Problem, Result, storage_failed},
 };
-use crate::problem::{Problem, Result, storage_failed};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use sha2::{Digest, Sha256};

@@ -1,13 +1,13 @@
 //! Migrates the layout of earlier servers, which kept incoming files by repository name, to repository identity.
 
-use super::{
-    objects, packs,
-    room::{Room, entries},
-    uploads,
-};
 use crate::{
+    incoming::{
+        objects, packs,
+        room::{Room, entries},
+        uploads,
+    },
+    process::state,
     registry::{Registry, RepoKey, RepoName},
-    state,
 };
 use std::{fs, path::Path, time::SystemTime};
 

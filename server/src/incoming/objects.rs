@@ -3,16 +3,14 @@
 //! Once a commit has stored the bytes (the repository then knows their SHA-256) the raw copy is no longer counted, and
 //! deleted after a while. An object that no version holds is deleted when unused for the time the operator set.
 
-use super::file::IncomingFile;
-use super::quota::Holder;
-use super::room::Room;
-use super::room::{self};
-use crate::app::App;
-use crate::hub::sha256_of;
-use crate::problem::Result;
-use crate::problem::storage_failed;
-use crate::registry::RepoKey;
-use crate::state;
+use crate::{
+    app::App,
+    hub::sha256_of,
+    incoming::{file::IncomingFile, quota::Holder, room, room::Room},
+    problem::{Result, storage_failed},
+    process::state,
+    registry::RepoKey,
+};
 use mdl_objects::{Entry, Kind, Mode};
 use mdl_repo::Repo;
 use std::{
@@ -160,9 +158,7 @@ fn in_repo(repo: &Repo, digest: &[u8; 32], oid: &str) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Options;
-    use crate::content::Hashes;
-    use crate::registry::RepoName;
+    use crate::{Options, content::Hashes, registry::RepoName};
     use bytes::Bytes;
     use futures_util::stream;
     use mdl_codec::CpuEngine;

@@ -3,14 +3,11 @@
 //! Requests that send parts of one pack share its file; one that nothing writes to is closed after a while, and opened
 //! again.
 
-use super::{
-    quota::Holder,
-    room::{self, Room},
-};
 use crate::{
-    keyed_mutex::KeyedMutex,
+    incoming::{quota::Holder, room, room::Room},
     problem::{Problem, Result},
     registry::RepoKey,
+    tasks::keyed_mutex::KeyedMutex,
 };
 use mdl_remote::{
     Gap, PartialPack,

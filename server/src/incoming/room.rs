@@ -1,10 +1,10 @@
 //! Directories of incoming files, and how many bytes of quota each file counts for.
 
-use super::quota::{Holder, NO_TOKEN, Quota, Reservation};
 use crate::{
+    incoming::quota::{Holder, NO_TOKEN, Quota, Reservation},
     problem::{Problem, Result, storage_failed},
+    process::state,
     registry::{RepoKey, RepoName},
-    state,
 };
 use parking_lot::Mutex;
 use std::{

@@ -2,16 +2,17 @@
 //!
 //! Two files each: `ID` has the received bytes, and its length is the upload's offset; `ID.json` describes the upload.
 
-use super::{
-    quota::{Holder, NO_TOKEN},
-    room::{self, Room},
-};
 use crate::{
     app::work,
-    keyed_mutex::{KeyedGuard, KeyedMutex},
+    incoming::{
+        quota::{Holder, NO_TOKEN},
+        room,
+        room::Room,
+    },
     problem::{Problem, Result, storage_failed},
+    process::state::{now_ms, random_hex, write_private},
     registry::RepoKey,
-    state::{now_ms, random_hex, write_private},
+    tasks::keyed_mutex::{KeyedGuard, KeyedMutex},
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 //! A client that is still sending when it is answered (an upload that was refused) would get a reset instead of the
 //! answer if the socket just closed. So what it goes on to send is read and thrown away for a while.
 
-use super::connections::State;
+use crate::listener::connections::State;
 use std::{
     io,
     pin::Pin,

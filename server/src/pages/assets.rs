@@ -1,6 +1,6 @@
 //! Stylesheet and script, compiled in; their URLs hold a content hash, so that browsers may cache them for good.
 
-use crate::routes::{Need, Routes};
+use crate::request::routes::{Need, Routes};
 use axum::{
     extract::Path,
     response::{IntoResponse, Response},

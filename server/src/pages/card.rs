@@ -1,6 +1,6 @@
 //! Model card: a README's front matter as a table, its Markdown as sanitised HTML.
 
-use super::{layout::scroll, text};
+use crate::pages::{layout::scroll, text};
 use ammonia::Builder;
 use maud::{Markup, PreEscaped, html};
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};

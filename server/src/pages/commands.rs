@@ -1,7 +1,6 @@
 //! Code snippets to copy: how to load this version from the CLI, Python and other programs.
 
-use super::text;
-use crate::{app::App, proxies::base_url, registry::RepoName};
+use crate::{app::App, middleware::proxies::base_url, pages::text, registry::RepoName};
 use http::HeaderMap;
 use maud::{Markup, html};
 

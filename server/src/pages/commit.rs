@@ -1,19 +1,21 @@
 //! Commit page: message, metrics, changed files, storage of the new tensors.
 
-use super::{
-    layout::{Frame, Tab, base, page, pager, scroll},
-    log::ranked,
-    refs::{Labels, Names},
-    tensors::Reported,
-    text,
-};
 use crate::{
     app::work,
     auth::Read,
-    extract::{Path, Query},
+    pages::{
+        layout::{Frame, Tab, base, page, pager, scroll},
+        log::ranked,
+        refs::{Labels, Names},
+        tensors::Reported,
+        text,
+    },
     problem::Result,
     registry::RepoName,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::response::Response;
 use maud::{Markup, html};

@@ -1,19 +1,21 @@
 //! Compare page of two versions: which layers, files and tensors differ.
 
-use super::{
-    computing::{Comparison, Comparisons, Standing},
-    heat::{Heat, Placed},
-    layout::{Frame, Tab, base, page, pager, scroll},
-    refs::{Names, shortened},
-    text,
-};
 use crate::{
     app::{App, work},
     auth::Read,
-    extract::{Path, Query},
+    pages::{
+        computing::{Comparison, Comparisons, Standing},
+        heat::{Heat, Placed},
+        layout::{Frame, Tab, base, page, pager, scroll},
+        refs::{Names, shortened},
+        text,
+    },
     problem::Result,
     registry::RepoName,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::{
     Extension,

@@ -1,10 +1,13 @@
 //! Middleware around every page: security headers, and errors as HTML where a browser asks.
 
-use super::{
-    layout::{Frame, page},
-    text,
+use crate::{
+    auth::Caller,
+    pages::{
+        layout::{Frame, page},
+        text,
+    },
+    problem::PROBLEM_JSON,
 };
-use crate::{auth::Caller, problem::PROBLEM_JSON};
 use axum::{
     extract::Request,
     middleware::Next,

@@ -1,17 +1,20 @@
 //! Tree and file pages: directories, the tensors of a checkpoint, the lines of a short text.
 
-use super::{
-    layout::{Frame, Tab, base, page, pager, scroll},
-    refs::{self, Names, shortened},
-    text,
-};
 use crate::{
     app::work,
     auth::{Access, Read},
-    extract::{Path, Query},
+    pages::{
+        layout::{Frame, Tab, base, page, pager, scroll},
+        refs,
+        refs::{Names, shortened},
+        text,
+    },
     problem::{Problem, Result},
     registry::RepoName,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::response::Response;
 use maud::{Markup, html};

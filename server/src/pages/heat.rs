@@ -1,7 +1,6 @@
 //! Heat map of changed layers: tensors by layer and kind, coloured by relative change.
 
-use super::layout::scroll;
-use super::text;
+use crate::pages::{layout::scroll, text};
 use maud::{Markup, html};
 use mdl_repo::{Change, TensorDiff};
 use std::collections::{BTreeMap, HashMap};

@@ -1,7 +1,10 @@
 //! Layout of every page around its content: landmarks, breadcrumbs, tabs of a repository, who is signed in.
 
-use super::{assets, text};
-use crate::{auth::Caller, registry::RepoName};
+use crate::{
+    auth::Caller,
+    pages::{assets, text},
+    registry::RepoName,
+};
 use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 

@@ -1,18 +1,21 @@
 //! History page, newest first, with the commit graph.
 
-use super::{
-    graph::{Lanes, MAX_LANES, Row},
-    layout::{Frame, Tab, base, page, pager, scroll},
-    refs::{self, Labels, Names},
-    series, text,
-};
 use crate::{
     app::work,
     auth::Read,
-    extract::{Path, Query},
+    pages::{
+        graph::{Lanes, MAX_LANES, Row},
+        layout::{Frame, Tab, base, page, pager, scroll},
+        refs,
+        refs::{Labels, Names},
+        series, text,
+    },
     problem::{Problem, Result},
     registry::RepoName,
-    revision,
+    request::{
+        extract::{Path, Query},
+        revision,
+    },
 };
 use axum::response::Response;
 use maud::{Markup, html};

@@ -1,16 +1,16 @@
 //! Login page: exchanges a token for the cookie of a read-only session.
 
-use super::{
-    layout::{Frame, page},
-    text,
-};
 use crate::{
     app::{App, work},
     audit::{Event, Who},
     auth::{Caller, record},
-    extract::Query,
     listener::Peer,
+    pages::{
+        layout::{Frame, page},
+        text,
+    },
     problem::{Problem, Result},
+    request::extract::Query,
 };
 use axum::{
     body::Bytes,

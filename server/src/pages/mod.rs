@@ -25,7 +25,7 @@ mod series;
 mod tensors;
 mod text;
 
-use crate::routes::{Need, Routes};
+use crate::request::routes::{Need, Routes};
 use axum::{Extension, middleware};
 use computing::Comparisons;
 use series::Histories;

@@ -1,19 +1,21 @@
 //! Overview page of a repository: README, latest commits, plots of metrics, branches and tags, commands to copy.
 
-use super::{
-    card::{self, Card, Links},
-    commands,
-    layout::{Frame, Tab, base, page},
-    log::Log,
-    plot::{Line, Plot},
-    refs::Names,
-    scale::Unit,
-    series::{self, Histories, Series},
-    text,
-};
 use crate::{
     app::{App, work},
     auth::Read,
+    pages::{
+        card,
+        card::{Card, Links},
+        commands,
+        layout::{Frame, Tab, base, page},
+        log::Log,
+        plot::{Line, Plot},
+        refs::Names,
+        scale::Unit,
+        series,
+        series::{Histories, Series},
+        text,
+    },
     problem::Result,
     registry::RepoName,
 };

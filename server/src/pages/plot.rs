@@ -3,7 +3,7 @@
 //! Lines are drawn in a box that stretches; text and points are placed in percent, so that they keep their size at any
 //! width.
 
-use super::{
+use crate::pages::{
     layout::scroll,
     scale::{Scale, Unit},
     text,

@@ -1,7 +1,10 @@
 //! Branches and tags on pages: lists, and labels of commits.
 
-use super::{layout::base, text};
-use crate::{problem::Result, registry::RepoName};
+use crate::{
+    pages::{layout::base, text},
+    problem::Result,
+    registry::RepoName,
+};
 use maud::{Markup, html};
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Head, Repo, TAGS};

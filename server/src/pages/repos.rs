@@ -1,15 +1,15 @@
 //! Page `/`: the repositories that the caller may see.
 
-use super::{
-    layout::{Frame, base, page, pager, scroll},
-    text,
-};
 use crate::{
     app::{App, work},
     auth::{Caller, Scope, is_open},
-    extract::Query,
+    pages::{
+        layout::{Frame, base, page, pager, scroll},
+        text,
+    },
     problem::Result,
     registry::RepoName,
+    request::extract::Query,
 };
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};

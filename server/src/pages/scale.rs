@@ -1,6 +1,6 @@
 //! Axes of plots: maps values to positions and picks round tick values.
 
-use super::text;
+use crate::pages::text;
 
 /// From this ratio of greatest to least on, positive values are drawn by their logarithms.
 const LOG_FROM: f64 = 40.0;

@@ -1,7 +1,9 @@
 //! Storage of a commit's new tensors: by encoding scheme and one by one.
 
-use super::{layout::scroll, text};
-use crate::problem::Result;
+use crate::{
+    pages::{layout::scroll, text},
+    problem::Result,
+};
 use maud::{Markup, html};
 use mdl_objects::{Commit, Kind};
 use mdl_repo::{Repo, RepoError, Report, TensorReport};

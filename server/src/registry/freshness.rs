@@ -5,7 +5,7 @@
 
 use crate::{
     problem::{Problem, Result},
-    stamp::Stamp,
+    request::stamp::Stamp,
 };
 use mdl_repo::Repo;
 use std::{

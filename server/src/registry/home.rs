@@ -3,11 +3,10 @@
 //! A bucket has no directories to list: a repository that a server made or opened there is noted under a key of its
 //! own. Any number of servers may share one bucket.
 
-use super::RepoName;
-use super::State;
-use super::names_in;
-use crate::problem::Problem;
-use crate::problem::Result;
+use crate::{
+    problem::{Problem, Result},
+    registry::{RepoName, State, names_in},
+};
 use mdl_codec::Engine;
 use mdl_remote::place::Place;
 use mdl_repo::{Missing, Repo, RepoError, storage::Prefix};

@@ -1,7 +1,6 @@
 //! Key of per-repository server state: the repository's name and its identity.
 
-use super::RepoName;
-use crate::problem::Result;
+use crate::{problem::Result, registry::RepoName};
 use mdl_repo::{ErrorKind, Identity, Repo};
 use std::{
     fmt,

@@ -8,9 +8,10 @@ pub use key::RepoKey;
 
 pub(crate) use freshness::State;
 
-use crate::options::unserved;
-use crate::problem::Problem;
-use crate::problem::Result;
+use crate::{
+    options::unserved,
+    problem::{Problem, Result},
+};
 use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;

@@ -1,12 +1,12 @@
 //! Sync routes `lacking` and `known`: which objects the server lacks, which commits its refs reach. Ids as raw bytes.
 
-use super::{OCTETS, gather};
 use crate::{
     api::Binary,
     app::{App, work},
     auth::Read,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::routes::{Need, Needs},
+    sync::{OCTETS, gather},
 };
 use axum::{
     body::Body,

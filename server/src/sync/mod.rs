@@ -11,9 +11,9 @@ mod whole;
 use crate::{
     app::App,
     content::Permit,
-    fair::Party,
     options::Options,
     problem::{Problem, Result},
+    tasks::fair::Party,
 };
 use axum::body::Body;
 use futures_util::StreamExt;

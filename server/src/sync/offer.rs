@@ -1,13 +1,15 @@
 //! Fetch plans: which of the objects that a client wants the repository has, and in which packs.
 
-use super::{OCTETS, ids_of};
 use crate::{
     api::{Binary, gone::heavy},
     app::App,
     auth::Read,
-    extract::Body,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Body,
+        routes::{Need, Needs},
+    },
+    sync::{OCTETS, ids_of},
 };
 use axum::{
     extract::{DefaultBodyLimit, State},

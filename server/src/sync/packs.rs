@@ -1,14 +1,16 @@
 //! Sync routes that receive packs in parts, then store them. `incoming` keeps the parts, `mdl-repo` checks and stores.
 
-use super::{Serving, permit};
 use crate::{
     api,
     app::{App, work},
     auth::Write,
-    extract::{Body, Path, Query},
     incoming::{Holder, Named},
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::{Body, Path, Query},
+        routes::{Need, Needs},
+    },
+    sync::{Serving, permit},
 };
 use axum::{Json, body::Body as Bytes, extract::State};
 use futures_util::StreamExt;

@@ -4,9 +4,11 @@ use crate::{
     api,
     app::{App, work},
     auth::Write,
-    extract::Body,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Body,
+        routes::{Need, Needs},
+    },
 };
 use axum::extract::DefaultBodyLimit;
 use http::StatusCode;

@@ -2,14 +2,17 @@
 //!
 //! Everything is checked before the first byte, so that a refusal has a message. A later failure cuts the body off.
 
-use super::OCTETS;
 use crate::{
-    api::{self, Binary},
+    api,
+    api::Binary,
     app::{App, work},
     auth::{Access, Read},
-    extract::Body,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Body,
+        routes::{Need, Needs},
+    },
+    sync::OCTETS,
 };
 use axum::{
     body::Body as Bytes,

@@ -1,13 +1,15 @@
 //! Sync routes for refs: lists branches and tags, and moves several at once.
 
-use super::{PROTOCOL, Serving, theirs};
 use crate::{
     api,
     app::{App, work},
     auth::{Access, Read, Write},
-    extract::Body,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Body,
+        routes::{Need, Needs},
+    },
+    sync::{PROTOCOL, Serving, theirs},
 };
 use axum::{Json, extract::State};
 use mdl_objects::Id;

@@ -1,7 +1,7 @@
 //! Standalone packs: tensors encoded anew for a client that lacks their delta bases. Short-lived, in the server's state
 //! directory.
 
-use crate::{app::App, auth::Access, problem::Result, registry::RepoKey, state};
+use crate::{app::App, auth::Access, problem::Result, process::state, registry::RepoKey};
 use mdl_objects::Id;
 use mdl_remote::sync::Plan;
 use mdl_repo::{

@@ -151,7 +151,7 @@ async fn webhooks_hear_of_commits() {
     let file = root.path().join(".mdl-serve/webhooks.json");
     assert_eq!(file.metadata().expect("the file").permissions().mode() & 0o777, 0o600);
 
-    let running = tokio::spawn(mdl_server::webhooks::run(app.clone()));
+    let running = tokio::spawn(mdl_server::tasks::webhooks::run(app.clone()));
     tokio::task::yield_now().await;
     let meta = json!({"message": "m", "step": 9}).to_string();
     let made = send(&app, form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")]))).await;
@@ -219,7 +219,7 @@ async fn webhooks_stay_outside() {
     let hook = json!({"url": format!("http://localhost:{port}/")});
     let set = ask(&app, "POST", "/webhooks", Some(hook)).await;
     assert_eq!(set.status, 201, "{}", set.text);
-    let running = tokio::spawn(mdl_server::webhooks::run(app.clone()));
+    let running = tokio::spawn(mdl_server::tasks::webhooks::run(app.clone()));
     tokio::task::yield_now().await;
     let meta = json!({"message": "m", "step": 9}).to_string();
     send(&app, form_request(form(&[("meta", None, meta.as_bytes()), ("file", Some("a"), b"x")]))).await;

@@ -8,8 +8,8 @@ use mdl_server::{
     Options,
     app::App,
     content::{Asked, Reader, Validator, digests, hex, respond},
-    fair::Party,
     problem::Problem,
+    tasks::fair::Party,
 };
 use sha2::{Digest, Sha256};
 use std::{

@@ -1,9 +1,10 @@
 //! Checkpoint files in memory.
 
 use crate::systems::Tensor;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::moments::moment_of;
+use mdl_codec::{
+    Dtype,
+    quant::{Values, moments::moment_of},
+};
 use mdl_files::{FileSource, Format, ReadAt, scan};
 use mdl_store::{Missing, RepoError, Result};
 use std::{

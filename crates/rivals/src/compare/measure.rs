@@ -1,10 +1,10 @@
 //! Measures one compression system on one checkpoint.
 
-use crate::compare::Checkpoint;
-use crate::systems::State;
-use crate::systems::System;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Values;
+use crate::{
+    compare::Checkpoint,
+    systems::{State, System},
+};
+use mdl_codec::{Dtype, quant::Values};
 use mdl_store::{RepoError, Result};
 use std::time::Instant;
 

@@ -6,19 +6,12 @@
 //! section 3, which Check-N-Run names: from the row's extremes, the end is moved in by one of `steps` parts whose move
 //! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::packed;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use crate::systems::packed::row;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers, row},
+};
+use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
 use rayon::prelude::*;
 
 #[derive(Debug)]

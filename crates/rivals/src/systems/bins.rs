@@ -4,36 +4,21 @@
 //! (the paper takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately"
 //! (section 6).
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::frame::from_segments;
-use crate::systems::frame::segments;
-use crate::systems::packed::count;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::engine_internals::quant::paper::Levels;
-use mdl_codec::engine_internals::quant::paper::Variant;
-use mdl_codec::engine_internals::quant::paper::bins_of;
-use mdl_codec::engine_internals::quant::paper::decode;
-use mdl_codec::engine_internals::quant::paper::encode;
-use mdl_codec::quant::Codebook;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::Points;
-use mdl_codec::quant::Quantised;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::Survey;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::Verdict;
-use mdl_codec::quant::cluster;
-use mdl_codec::quant::kmeans;
-use mdl_codec::quant::quantise;
-use mdl_codec::quant::reconstruct;
-use mdl_codec::quant::rest;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed::count,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::paper::{Levels, Variant, bins_of, decode, encode},
+    },
+    quant::{
+        Codebook, Config, Metric, Points, Quantised, Role, Survey, Values, Verdict, cluster, kmeans, quantise,
+        reconstruct, rest,
+    },
+};
 
 #[derive(Debug)]
 pub(super) struct Bins {

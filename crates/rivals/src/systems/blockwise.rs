@@ -5,19 +5,12 @@
 //! (QLoRA, arXiv 2305.14314, section 3 and appendix E): a scale for each block of 64, `double` keeps those scales in 8
 //! bits themselves, in blocks of 256 around their mean.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::packed;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use crate::systems::packed::row;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers, row},
+};
+use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
 
 /// NF4's values.
 const NF4: [f32; 16] = [

@@ -6,22 +6,19 @@
 //! among zstd and LZMA; this is zstd at a level near LZMA's strength. Its search for the bound is the caller's
 //! (`--at-error`). Without a parent B is 0.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::lc::before;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::engine_internals::quant::numbers::put_all;
-use mdl_codec::quant::Grid;
-use mdl_codec::quant::Values;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    lc::before,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::numbers::put_all,
+    },
+    quant::{Grid, Values},
+};
 
 #[derive(Debug)]
 pub(super) struct DeltaDnn {

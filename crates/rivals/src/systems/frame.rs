@@ -1,22 +1,19 @@
 //! Shared by all baseline systems: which tensors they may touch, the container of what they emit, and the state of the
 //! parent.
 
-use crate::systems::table;
-use crate::systems::table::Entry;
-use crate::systems::table::How;
-use mdl_codec::CodecError;
-use mdl_codec::CpuEngine;
-use mdl_codec::Dtype;
-use mdl_codec::Engine;
-use mdl_codec::SEGMENT_BYTES;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::quant::Grid;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::Thresholds;
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::stays_lossless;
+use crate::systems::{
+    table,
+    table::{Entry, How},
+};
+use mdl_codec::{
+    CodecError, CpuEngine, Dtype, Engine, SEGMENT_BYTES,
+    engine_internals::bits::{Cursor, put_varint},
+    quant::{
+        Grid, Role, Thresholds,
+        lattice::{Hint, Lattice},
+        stays_lossless,
+    },
+};
 use rayon::prelude::*;
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 

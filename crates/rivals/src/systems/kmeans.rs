@@ -6,20 +6,16 @@
 //! gain below 0.1 %, my reading). Over sorted numbers and running sums this gives GOBO's own result in a small fraction
 //! of its time.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::packed;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::quant::Role;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::bits::{Cursor, put_varint},
+    quant::Role,
+};
 
 #[derive(Debug)]
 pub(super) struct KMeans {

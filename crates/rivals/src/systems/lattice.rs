@@ -1,20 +1,17 @@
 //! The lattice coder as a baseline system: a step for each tensor, shaped by rows and columns where gradients are
 //! given.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::frame::from_segments;
-use crate::systems::frame::segments;
-use crate::systems::packed::count;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Grid as Keys;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::Lattice as Grid;
-use mdl_codec::quant::lattice::Outcome;
-use mdl_codec::quant::lattice::Params;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed::count,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    quant::{
+        Grid as Keys, Values,
+        lattice::{Lattice as Grid, Outcome, Params},
+    },
+};
 use std::sync::Arc;
 
 #[derive(Debug)]

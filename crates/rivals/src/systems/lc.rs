@@ -4,23 +4,18 @@
 //! A bucket stands for the middle between its least and largest number; "priority promotion" to b bits keeps 2^b - 1
 //! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::engine_internals::quant::paper::Levels;
-use mdl_codec::engine_internals::quant::paper::Variant;
-use mdl_codec::engine_internals::quant::paper::decode;
-use mdl_codec::engine_internals::quant::paper::encode;
-use mdl_codec::quant::Values;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::paper::{Levels, Variant, decode, encode},
+    },
+    quant::Values,
+};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]

@@ -1,23 +1,19 @@
 //! NeuZip's lossy variant as a baseline system: exponents entropy-coded, signs and mantissas packed, a byte a block. It
 //! uses no parent.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::frame::from_segments;
-use crate::systems::frame::segments;
-use crate::systems::packed;
-use crate::systems::packed::count;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
-use mdl_codec::engine_internals::quant::neuzip::Code;
-use mdl_codec::engine_internals::quant::neuzip::Coded;
-use mdl_codec::engine_internals::quant::neuzip::quantise;
-use mdl_codec::engine_internals::quant::neuzip::reconstruct;
-use mdl_codec::quant::Values;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    packed,
+    packed::count,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{Cursor, put_varint},
+        quant::neuzip::{Code, Coded, quantise, reconstruct},
+    },
+    quant::Values,
+};
 
 #[derive(Debug)]
 pub(super) struct NeuZip {

@@ -1,14 +1,14 @@
 //! Bit-packed indices, and a tensor's numbers as f32 and back.
 
-use crate::systems::frame::Kept;
-use crate::systems::frame::Tensor;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::BitReader;
-use mdl_codec::engine_internals::bits::BitWriter;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::quant::numbers::put_all;
-use mdl_codec::quant::Values;
+use crate::systems::frame::{Kept, Tensor};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::{BitReader, BitWriter, Cursor},
+        quant::numbers::put_all,
+    },
+    quant::Values,
+};
 
 /// Bits that tell `bins` indices apart; 0 for one.
 pub(super) fn width(bins: usize) -> u32 {

@@ -1,25 +1,25 @@
 //! Parses systems by name and parameters: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
 
-use crate::systems::adaptive::Adaptive;
-use crate::systems::bins::Bins;
-use crate::systems::blockwise::Blockwise;
-use crate::systems::blockwise::Type;
-use crate::systems::delta_dnn::DeltaDnn;
-use crate::systems::frame::Coder;
-use crate::systems::frame::System;
-use crate::systems::kmeans::KMeans;
-use crate::systems::lattice::Lattice;
-use crate::systems::lattice::Scale;
-use crate::systems::lc::Lc;
-use crate::systems::neuzip::NeuZip;
-use crate::systems::plain::Lossless;
-use crate::systems::plain::Zstd;
-use crate::systems::uniform::Uniform;
-use mdl_codec::engine_internals::quant::neuzip::BLOCKS;
-use mdl_codec::engine_internals::quant::neuzip::KEPT;
-use mdl_codec::engine_internals::quant::paper::Variant;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Metric;
+use crate::systems::{
+    adaptive::Adaptive,
+    bins::Bins,
+    blockwise::{Blockwise, Type},
+    delta_dnn::DeltaDnn,
+    frame::{Coder, System},
+    kmeans::KMeans,
+    lattice::{Lattice, Scale},
+    lc::Lc,
+    neuzip::NeuZip,
+    plain::{Lossless, Zstd},
+    uniform::Uniform,
+};
+use mdl_codec::{
+    engine_internals::quant::{
+        neuzip::{BLOCKS, KEPT},
+        paper::Variant,
+    },
+    quant::{Config, Metric},
+};
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
 /// The systems there are.

@@ -1,11 +1,7 @@
 //! Lossless baselines: the engine itself, and zstd.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
+use crate::systems::frame::{Coder, Kept, Plan, Tensor};
+use mdl_codec::{CodecError, Dtype};
 
 /// The engine codes everything.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! The tensor table at the head of a frame.
 
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::bits::put_varint;
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::bits::{Cursor, put_varint},
+};
 
 /// Longest table, decoded: names and shapes of a hundred thousand tensors.
 const TABLE_MAX: usize = 32 << 20;

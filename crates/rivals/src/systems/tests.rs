@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use crate::systems::*;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::uniform;
+use mdl_codec::{
+    Dtype,
+    quant::{Values, uniform},
+};
 
 /// Settings that reach every branch.
 const SPECS: [&str; 22] = [

@@ -7,23 +7,18 @@
 //! Huffman-coded, too; `coder=packed` leaves them in whole bits, which is what the papers' one-shot ratios (4.00, 4.57:
 //! 8 and 7 bits) say was done there.
 
-use crate::systems::frame::Coder;
-use crate::systems::frame::Kept;
-use crate::systems::frame::Plan;
-use crate::systems::frame::Tensor;
-use crate::systems::packed;
-use crate::systems::packed::count;
-use crate::systems::packed::get_f32;
-use crate::systems::packed::kept;
-use crate::systems::packed::numbers;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::engine_internals::bits::Cursor;
-use mdl_codec::engine_internals::quant::paper::Levels;
-use mdl_codec::engine_internals::quant::paper::Variant;
-use mdl_codec::engine_internals::quant::paper::bins_of;
-use mdl_codec::engine_internals::quant::paper::decode;
-use mdl_codec::engine_internals::quant::paper::encode;
+use crate::systems::{
+    frame::{Coder, Kept, Plan, Tensor},
+    packed,
+    packed::{count, get_f32, kept, numbers},
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    engine_internals::{
+        bits::Cursor,
+        quant::paper::{Levels, Variant, bins_of, decode, encode},
+    },
+};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]

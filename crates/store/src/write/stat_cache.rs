@@ -168,7 +168,7 @@ mod tests {
     fn a_file_that_settles_while_it_is_read_is_not_remembered() {
         let dir = tempfile::TempDir::new().expect("temp dir");
         let engine = Arc::new(mdl_codec::CpuEngine::new());
-        let storage = Arc::new(LocalStorage::new(&dir.path().join("store")));
+        let storage = Arc::new(LocalStorage::new(dir.path().join("store")));
         let odb = Odb::new(storage, engine, Some(dir.path().join("index")));
         let path = dir.path().join("f");
         fs::write(&path, b"perhaps torn").expect("write");

@@ -1,7 +1,9 @@
 //! Writes a version's files as a tar stream: ustar, with pax records where a name or a length does not fit.
 
-use super::stream::Sink;
-use crate::problem::{Problem, Result};
+use crate::{
+    api::checkout::stream::Sink,
+    problem::{Problem, Result},
+};
 use mdl_repo::{Files, Odb, Silent};
 use tar::{EntryType, Header};
 

@@ -4,8 +4,10 @@
 //! further view too, as a file of its own would hold it. Tensors with wide elements come first, as the safetensors
 //! library lays them out.
 
-use super::stream::Sink;
-use crate::problem::{Problem, Result};
+use crate::{
+    api::checkout::stream::Sink,
+    problem::{Problem, Result},
+};
 use mdl_objects::{Manifest, Mode, TensorRef};
 use mdl_repo::{Elements, Files, Missing, Odb, Repo, RepoError, most_shown, safetensors_header};
 use std::collections::HashMap;

@@ -3,18 +3,20 @@
 mod archive;
 mod gather;
 
-use super::{
-    conditional::{Answer, Offer, answer},
-    stream,
-};
 use crate::{
+    api::{
+        conditional::{Answer, Offer, answer},
+        stream,
+    },
     app::{App, work},
     auth::Read,
     content::{Asked, POUR, Reader},
-    extract::{Path, Query},
     problem::{ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::{Path, Query},
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use archive::Archive;
 use axum::{

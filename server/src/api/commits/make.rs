@@ -1,16 +1,16 @@
 //! Makes the commit of a `POST .../commits` request, once its files were received.
 
-use super::{
-    meta::{Base, FromUpload, Meta},
-    receive::Received,
-    replay::{Fingerprint, Key},
-};
 use crate::{
+    api::commits::{
+        meta::{Base, FromUpload, Meta},
+        receive::Received,
+        replay::{Fingerprint, Key},
+    },
     app::App,
     auth::Access,
     incoming::Taken,
     problem::{Problem, Result},
-    revision,
+    request::revision,
 };
 use http::StatusCode;
 use mdl_files::ReadAt;

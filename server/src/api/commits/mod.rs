@@ -12,9 +12,11 @@ pub(crate) use replay::Commits;
 use crate::{
     app::{App, work},
     auth::Write,
-    extract::Query,
     problem::{Problem, ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Query,
+        routes::{Need, Needs},
+    },
 };
 use axum::{
     Json,

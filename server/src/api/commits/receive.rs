@@ -1,8 +1,8 @@
 //! Receives the body of `POST .../commits`: the commit's fields, then its files, in one of three encodings. `incoming`
 //! keeps the bytes, `tar` parses archives.
 
-use super::{meta::Meta, tar::Archive};
 use crate::{
+    api::commits::{meta::Meta, tar::Archive},
     app::App,
     incoming::{Holder, IncomingFile},
     problem::{Problem, Result},

@@ -3,14 +3,14 @@
 //! The key is in the commit itself, next to hashes of what was sent with it: whatever happens to the server, a version
 //! that is there has its key, and one that is not there has none. Only the last commits of a branch are looked at.
 
-use super::{
-    meta::{IDEMPOTENCY, Meta},
-    receive::Received,
-};
 use crate::{
-    keyed_mutex::{KeyedGuard, KeyedMutex},
+    api::commits::{
+        meta::{IDEMPOTENCY, Meta},
+        receive::Received,
+    },
     problem::{Problem, Result},
     registry::RepoKey,
+    tasks::keyed_mutex::{KeyedGuard, KeyedMutex},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use mdl_objects::Id;

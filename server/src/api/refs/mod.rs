@@ -2,13 +2,15 @@
 
 mod moving;
 
-use super::entry::{Person, rfc3339};
 use crate::{
+    api::entry::{Person, rfc3339},
     app::{App, work},
     auth::Read,
-    extract::Query,
     problem::{ProblemDocument, Result},
-    routes::{Need, Needs},
+    request::{
+        extract::Query,
+        routes::{Need, Needs},
+    },
 };
 use axum::Json;
 use mdl_objects::{Id, Kind as ObjectKind};

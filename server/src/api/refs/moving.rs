@@ -1,14 +1,16 @@
 //! Routes that create, move and delete a branch or tag, by compare-and-swap.
 
-use super::Kind;
 use crate::{
     api,
+    api::refs::Kind,
     app::{App, work},
     auth::{Access, Write},
-    extract::{Body, Path, Query},
     problem::{Problem, ProblemDocument, Result},
-    revision,
-    routes::{Need, Needs},
+    request::{
+        extract::{Body, Path, Query},
+        revision,
+        routes::{Need, Needs},
+    },
 };
 use axum::{Json, extract::State};
 use mdl_objects::{Id, Tag};

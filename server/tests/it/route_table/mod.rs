@@ -5,7 +5,7 @@ mod site;
 
 use self::site::{ABSENT, Answer, Caller, DAMAGED, PRIVATE, PUBLIC, SECRET, Site, does_something};
 use http::{Method, StatusCode};
-use mdl_server::routes::{Need, Route};
+use mdl_server::request::routes::{Need, Route};
 use std::{fs, path::Path};
 
 const LIST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/routes.txt");

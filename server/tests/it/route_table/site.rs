@@ -9,7 +9,7 @@ use mdl_server::{
     Rates,
     app::App,
     auth::{NewToken, Scope, Tokens},
-    routes::{Need, Route},
+    request::routes::{Need, Route},
 };
 use std::{collections::BTreeMap, fs, path::Path};
 use tower::ServiceExt;
@@ -109,7 +109,7 @@ impl Site {
         let mut options = root.options();
         options.token_failures = 0;
         let state = options.state_dir().expect("a state directory");
-        mdl_server::state::make(&state).expect("a state directory");
+        mdl_server::process::state::make(&state).expect("a state directory");
         // Before the server starts: one that starts without tokens is open to all callers.
         let tokens = Tokens::new(&state);
         let (revoked, over) = token(&tokens, "**", Scope::Admin, None);
@@ -201,7 +201,7 @@ impl Site {
 fn collect(dir: &Path, out: &mut BTreeMap<String, Vec<u8>>) {
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with("index") || name == mdl_server::state::DIR || name.ends_with(".lock") {
+        if name.starts_with("index") || name == mdl_server::process::state::DIR || name.ends_with(".lock") {
             continue;
         }
         match path.is_dir() {

@@ -1,12 +1,15 @@
 //! Middleware around every request: log line, metrics, rate limits, security headers.
 
+pub(crate) mod body_limit;
+pub mod proxies;
+
 use crate::{
     app::App,
     auth::{Caller, client},
     listener::Peer,
     metrics::RequestLabels,
     problem::{Problem, Result},
-    state::random_hex,
+    process::state::random_hex,
 };
 use axum::{
     extract::{Request, State},

@@ -1,9 +1,12 @@
 //! Process setup: umask, limit on open files, private state directory, sandbox; warns if it runs as root.
 
+pub(crate) mod log;
+pub(crate) mod sandbox;
+pub mod state;
+
 use crate::{
     options::Options,
     problem::{Problem, Result},
-    sandbox, state,
 };
 use rustix::{
     fs::Mode,

@@ -3,9 +3,7 @@
 //! A slow listener has a bounded queue for each repository and gets the repositories in turn: many events of one do not
 //! delay or drop another's.
 
-use crate::app::App;
-use crate::auth::Access;
-use crate::registry::RepoKey;
+use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,10 +1,10 @@
 //! Paths that the sandbox allows: repositories, the server's own directory, and what libraries open for DNS, TLS
 //! certificates and facts about the machine.
 
-use super::Needs;
 use crate::{
     options::{Options, unserved},
     problem::Result,
+    process::sandbox::Needs,
 };
 use std::{
     env,

@@ -1,7 +1,9 @@
 //! Removes webhooks of deleted repositories, and migrates those from before repositories had identities.
 
-use super::{All, OfRepo};
-use crate::registry::{Registry, RepoKey};
+use crate::{
+    registry::{Registry, RepoKey},
+    tasks::webhooks::{All, OfRepo},
+};
 use http::StatusCode;
 use mdl_repo::Repo;
 use std::time::UNIX_EPOCH;

@@ -6,10 +6,10 @@
 use crate::{
     app::{App, work},
     auth::Access,
-    fair::{Limits, Party, Pool},
     problem::{Problem, ProblemDocument, Result},
+    process::state::{now_ms, random_hex},
     registry::RepoKey,
-    state::{now_ms, random_hex},
+    tasks::fair::{Limits, Party, Pool},
 };
 use http::{HeaderValue, StatusCode, header};
 use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};

@@ -8,8 +8,8 @@ pub use deliver::run;
 
 use crate::{
     problem::{Problem, Result, storage_failed},
+    process::state::{lock, now_ms, random_hex, write_private},
     registry::{Registry, RepoKey, RepoName},
-    state::{lock, now_ms, random_hex, write_private},
 };
 use globset::GlobBuilder;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Sandbox by Landlock, a Linux security module.
 
-use super::{Needs, Status};
+use crate::process::sandbox::{Needs, Status};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, LandlockStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     RulesetStatus, path_beneath_rules,

@@ -3,13 +3,15 @@
 //! A repository, and an owner, have a share of the running and queued deliveries: slow or dead receivers do not delay
 //! those of others.
 
-use super::{Webhook, WebhookDelivery, address};
 use crate::{
     app::{App, work},
-    events::RefMoved,
-    fair::{Limits, Party, Pool},
     problem::{Problem, Result},
-    state::{now_ms, random_hex},
+    process::state::{now_ms, random_hex},
+    tasks::{
+        events::RefMoved,
+        fair::{Limits, Party, Pool},
+        webhooks::{Webhook, WebhookDelivery, address},
+    },
 };
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Client, StatusCode, redirect};

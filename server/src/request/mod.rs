@@ -1,0 +1,6 @@
+//! Parts of requests: routes and their rights, extractors, revisions, file stamps.
+
+pub(crate) mod extract;
+pub(crate) mod revision;
+pub mod routes;
+pub(crate) mod stamp;
