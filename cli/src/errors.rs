@@ -2,7 +2,7 @@
 
 use crate::{context::Context, render::visible};
 use mdl_repo::{ErrorKind, Missing, RepoError};
-use mdl_server::problem::Problem;
+use mdl_server::problem::{self, Problem};
 use serde_json::json;
 use std::{
     io::{self, Write},
@@ -163,7 +163,7 @@ impl CliError {
                 not_found_hint(*what).map(str::to_owned)
             }
             CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
-            CliError::Repo(e) => e.hint(),
+            CliError::Repo(e) => problem::hint(e),
             CliError::Hinted { hint, .. } | CliError::Said { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),
             CliError::Some(errors) => errors.iter().find_map(CliError::hint),

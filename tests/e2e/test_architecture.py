@@ -133,3 +133,36 @@ def test_the_repository_has_its_methods_in_one_file() -> None:
     files = [f for place in places for f in (place / "src").rglob("*.rs")]
     having = [str(f.relative_to(ROOT)) for f in files if re.search(r"^impl(<.*>)? Repo\b", f.read_text(), re.M)]
     assert having == ["crates/repo/src/repo.rs"]
+
+
+def strings(text: str) -> list[str]:
+    """The string literals of a source file, without its unit tests and comments."""
+    code = re.sub(r"^\s*//.*", "", UNIT_TESTS.sub("", text), flags=re.M)
+    return re.findall(r'"((?:[^"\\]|\\.)*)"', code)
+
+
+def test_libraries_name_no_options() -> None:
+    # Those of NVIDIA's compiler are the compiler's.
+    passed_on = ROOT / "crates/codec-cuda/src/device/compile.rs"
+    files = [f for place in CRATES.values() for f in (place / "src").rglob("*.rs") if f != passed_on]
+    found = [
+        f"{f.relative_to(ROOT)}: {s}" for f in files for s in strings(f.read_text()) if re.search(r"(^|\W)--[a-z]", s)
+    ]
+    assert found == []
+    assert strings((ROOT / "server/src/problem/hints.rs").read_text()), "literals are not found any more"
+
+
+def test_nothing_goes_by_the_words_of_an_error() -> None:
+    looks = re.compile(
+        r"(to_string\(\)|(?<!\.)\bmessage|\breason|\bhint)\s*\.(starts_with|ends_with|contains)\(|(message|reason|hint) == \""
+    )
+    places = [*CRATES.values(), ROOT / "server", ROOT / "cli", ROOT / "python"]
+    files = [f for place in places for f in (place / "src").rglob("*.rs") if f.stem != "tests"]
+    found = [
+        f"{f.relative_to(ROOT)}: {line.strip()}"
+        for f in files
+        for line in UNIT_TESTS.sub("", f.read_text()).splitlines()
+        # sled gives a lock that is held no kind of its own.
+        if looks.search(line) and "could not acquire lock" not in line
+    ]
+    assert found == []

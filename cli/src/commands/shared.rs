@@ -99,7 +99,7 @@ pub fn not_found(what: Missing, name: impl ToString) -> CliError {
 }
 
 /// Error: refused.
-pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
+pub fn refused(message: impl Into<String>, hint: impl Into<mdl_repo::Remedy>) -> CliError {
     CliError::Repo(RepoError::user(message, hint))
 }
 

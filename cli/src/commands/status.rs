@@ -109,7 +109,7 @@ fn show(
     }
     if let Err(moved @ RepoError::FilesOfAnother { .. }) = mdl_repo::refuse_moved(repo) {
         writeln!(context.out, "{}", paint.yellow(&format!("{moved}:")))?;
-        writeln!(context.out, "  {}", moved.hint().unwrap_or_default())?;
+        writeln!(context.out, "  {}", mdl_server::problem::hint(&moved).unwrap_or_default())?;
     }
     if changes.is_empty() {
         let what = if unborn { "No files to commit" } else { "Nothing to commit, the work tree is clean" };

@@ -13,7 +13,7 @@ use crate::resolve::Piece;
 use crate::resolve::resolve;
 use mdl_codec::Dtype;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -31,8 +31,9 @@ pub(crate) fn scan(src: &dyn ReadAt, named: bool) -> Result<Option<Layout>, Trou
         Err(_) => return Ok(None),
     };
     let entries = match serde_json::from_slice::<Header>(&header) {
-        Ok(header) => header.0,
-        Err(e) if named || e.to_string().contains(TWICE) => return bad(format!("header: {e}")),
+        Ok(Header { repeated: Some(name), .. }) => return bad(format!("header: {:?} is listed twice", short(&name))),
+        Ok(header) => header.entries,
+        Err(e) if named => return bad(format!("header: {e}")),
         Err(_) => return Ok(None),
     };
     drop(header);
@@ -110,11 +111,12 @@ struct Entry {
     data_offsets: [u64; 2],
 }
 
-/// What the error about a repeated name says, by which it is told from a header that is merely something else.
-const TWICE: &str = "listed twice";
-
 /// The header's tensors in the order of the file. A map type would keep one of two equal names in silence.
-struct Header(Vec<(String, Entry)>);
+struct Header {
+    entries: Vec<(String, Entry)>,
+    /// The first name that is there twice.
+    repeated: Option<String>,
+}
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Header, D::Error> {
@@ -132,18 +134,19 @@ impl<'de> Visitor<'de> for Entries {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-        let mut entries = Vec::new();
+        let (mut entries, mut repeated) = (Vec::new(), None);
         let mut seen = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            if !seen.insert(name.clone()) {
-                return Err(A::Error::custom(format!("{:?} is {TWICE}", short(&name))));
-            }
-            if name == "__metadata__" {
+            let is_new = seen.insert(name.clone());
+            if !is_new {
+                map.next_value::<IgnoredAny>()?;
+                repeated.get_or_insert(name);
+            } else if name == "__metadata__" {
                 map.next_value::<IgnoredAny>()?;
             } else {
                 entries.push((name, map.next_value()?));
             }
         }
-        Ok(Header(entries))
+        Ok(Header { entries, repeated })
     }
 }

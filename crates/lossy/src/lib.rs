@@ -93,6 +93,6 @@ impl std::fmt::Debug for LossyRequest<'_> {
 pub(crate) fn refused(e: CodecError) -> RepoError {
     RepoError::user(
         format!("the quantiser cannot do this: {e}"),
-        "try another policy; `mdl plan` shows what a policy would do",
+        "try another policy; a plan shows what a policy would do",
     )
 }

@@ -80,7 +80,7 @@ pub struct Policy {
 fn bad(name: &str, why: impl std::fmt::Display) -> RepoError {
     RepoError::user(
         format!("policy {name}: {why}"),
-        "docs/policies.md says what a policy may hold; `mdl policy test` checks one",
+        "docs/policies.md says what a policy may hold; a test of the policy checks it",
     )
 }
 

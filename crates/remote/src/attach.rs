@@ -117,7 +117,7 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
     if let Some(held) = held {
         return Err(RepoError::user(
             format!("{} has a repository already: its bytes are {held}, not at {place}", work.display()),
-            "choose another directory; what is here goes there with `mdl push URL`",
+            "choose another directory; a push takes what is here there",
         ));
     }
     let made = match open_repo(&place, engine.clone()) {

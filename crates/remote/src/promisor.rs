@@ -76,7 +76,7 @@ impl RemotePromisor {
             ),
             RepoError::Corrupt { what, reason } => RepoError::corrupt(
                 format!("{what}, as it came from {url},"),
-                format!("{reason}; nothing of it was taken in here: run `mdl fsck` there"),
+                format!("{reason}; nothing of it was taken in here: check that repository"),
             ),
             error => error,
         }

@@ -177,7 +177,7 @@ fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>
     };
     if let Some(tag) = made.name.strip_prefix(TAGS) {
         let message = format!("tag {tag} exists there and is another");
-        let hint = "tags do not move unless forced (--force)";
+        let hint = "tags do not move unless forced";
         return Ok(Some(RepoError::user(message, hint)));
     }
     if repo.odb().has(&old)? && mdl_repo::reaches(repo, &new, &old)? {

@@ -45,7 +45,7 @@ pub use mdl_lossy::{
     StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
-    ErrorKind, Missing, Progress, RepoError, Result, Silent, Store,
+    ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,
     lock::WriteGuard,
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},

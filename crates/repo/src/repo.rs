@@ -7,7 +7,7 @@ use crate::identity;
 use crate::identity::Identity;
 use mdl_codec::Engine;
 use mdl_store::{
-    Missing, RepoError, Result, Store,
+    Missing, Remedy, RepoError, Result, Store,
     object_db::{Odb, Promisor},
     refs::{HEADS, Refs, WorkTreeBase},
     storage::{Key, LocalStorage, Storage},
@@ -200,9 +200,7 @@ impl Repo {
     /// # Errors
     /// The repository is bare.
     pub fn need_work(&self) -> Result<&Path> {
-        self.work().ok_or_else(|| {
-            RepoError::user("a bare repository has no work tree", "give a path (commit PATH, checkout --to DIR)")
-        })
+        self.work().ok_or_else(|| RepoError::user("a bare repository has no work tree", Remedy::NamePath))
     }
 
     /// Holds a detached HEAD by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it

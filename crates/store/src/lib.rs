@@ -14,6 +14,6 @@ pub mod transaction;
 pub mod values;
 pub mod write;
 
-pub use error::{ErrorKind, Missing, RepoError, Result};
+pub use error::{ErrorKind, Missing, Remedy, RepoError, Result, Unchanged};
 pub use progress::{Progress, Silent};
 pub use store::Store;

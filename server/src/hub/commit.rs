@@ -107,9 +107,7 @@ impl Job {
                 }
                 (Err(RepoError::Conflict { .. } | RepoError::Overtaken), _) if tries < TRIES => {}
                 // A retry after a lost answer, or a commit without changes.
-                (Err(RepoError::User { message, .. }), Some(tip)) if message.starts_with("nothing to commit") => {
-                    return Ok(tip);
-                }
+                (Err(RepoError::NothingToCommit(_)), Some(tip)) => return Ok(tip),
                 (Err(e), _) => return Err(e.into()),
             }
         }

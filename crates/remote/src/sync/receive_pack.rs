@@ -292,7 +292,7 @@ fn deeper(id: &Id, below: u8) -> Result<u8> {
     if below >= DEEPEST {
         return Err(RepoError::user(
             format!("tensor {} would be too many deltas away from one stored whole", id.short()),
-            "run `mdl compact` here, then try again",
+            "compact this repository, then try again",
         ));
     }
     Ok(below + 1)

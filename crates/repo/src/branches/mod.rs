@@ -13,7 +13,7 @@ use crate::{
 };
 use mdl_objects::{Id, Kind, Tag};
 use mdl_store::{
-    Missing, Progress, RepoError, Result,
+    Missing, Progress, Remedy, RepoError, Result,
     refs::{Head, RefName, check_ref_name},
     transaction::WriteTransaction,
 };
@@ -47,10 +47,10 @@ pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()
     refuse_pruned(repo, at)?;
     let old = repo.refs().get(&full)?;
     if old.is_some() && !force {
-        return Err(RepoError::user(format!("branch {name} exists"), "choose another name, or pass --force"));
+        return Err(RepoError::user(format!("branch {name} exists"), Remedy::NameOrForce));
     }
     if force && repo.refs().head()? == Head::Branch(name.to_owned()) {
-        return Err(RepoError::user(format!("you are on branch {name}"), "use `mdl reset` to move it"));
+        return Err(RepoError::user(format!("you are on branch {name}"), Remedy::Reset));
     }
     repo.refs().update(&held, &full, old, Some(*at), &repo.config.signature(), "branch: created")
 }
@@ -74,7 +74,7 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
     if !force && !reached_by_others(repo, &full, &id)? {
         return Err(RepoError::user(
             format!("branch {name} has commits that nothing else reaches"),
-            "pass -D to delete it all the same",
+            Remedy::ForceDeletion,
         ));
     }
     repo.refs().update(&held, &full, Some(id), None, &repo.config.signature(), "branch: deleted")?;
@@ -144,7 +144,7 @@ pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force
     let full = RefName::tag(name)?;
     let old = repo.refs().get(&full)?;
     if old.is_some() && !force {
-        return Err(RepoError::user(format!("tag {name} exists"), "choose another name, or pass --force"));
+        return Err(RepoError::user(format!("tag {name} exists"), Remedy::NameOrForce));
     }
     let who = repo.config.signature();
     let transaction = WriteTransaction::begin(repo)?;
@@ -239,9 +239,7 @@ pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> 
         if !reaches(repo, commit, from)? {
             return Err(RepoError::user(
                 format!("{label} and the present branch have parted; only fast-forward merges are supported"),
-                format!(
-                    "continue from it with `mdl switch -c NAME {label}`, or take its files with `mdl checkout {label} --to DIR`"
-                ),
+                Remedy::BranchOrCheckOut(label.to_owned()),
             ));
         }
     }

@@ -1,6 +1,6 @@
 //! Paths of a version's files on disk, and what is there now.
 
-use mdl_store::{RepoError, Result, object_db::Files, read::restore::Temporary, write::DiskFile};
+use mdl_store::{Remedy, RepoError, Result, object_db::Files, read::restore::Temporary, write::DiskFile};
 use std::{
     collections::HashMap,
     fs, io,
@@ -29,7 +29,7 @@ pub(super) fn safe_path(root: &Path, rel: &str) -> Result<PathBuf> {
         if is_link && parts.peek().is_some() {
             return Err(RepoError::user(
                 format!("{} is a symbolic link; nothing is written through it", path.display()),
-                "remove the link, or check out elsewhere with --to",
+                Remedy::CheckOutElsewhere("remove the link"),
             ));
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn refuse_file_above(root: &Path, rel: &str, goes: impl Fn(&str) -> b
         if fs::symlink_metadata(&path).is_ok_and(|m| !m.is_dir()) && !goes(above) {
             return Err(RepoError::user(
                 format!("{} is a file, where a directory must go", path.display()),
-                "move it away, or check out elsewhere with --to",
+                Remedy::CheckOutElsewhere("move it away"),
             ));
         }
     }
@@ -68,7 +68,7 @@ pub(super) fn on_disk(path: &Path, rel: &str) -> Result<Option<DiskFile>> {
                 path.display(),
                 if m.is_dir() { "a directory" } else { "no regular file" }
             ),
-            "move it away, or check out elsewhere with --to",
+            Remedy::CheckOutElsewhere("move it away"),
         )),
     }
 }

@@ -28,7 +28,7 @@ use disk_room::{need_room, with_room};
 use mdl_lossy::{LossyRequest, Prepared, Quality, Trial, prepare};
 use mdl_objects::{Commit, Entry, Id, Kind, Resume, Signature, Summary};
 use mdl_store::{
-    Progress, RepoError, Result,
+    Progress, RepoError, Result, Unchanged,
     object_db::Files,
     progress::go_on,
     transaction::WriteTransaction,
@@ -292,19 +292,11 @@ pub(crate) fn write_commit<'r>(
     // Where a check found damage, the same files may be there to be stored again.
     let labelled = labelled || repo.odb().has_unreadable()?;
     if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {
-        return Err(RepoError::user(
-            "nothing to commit: the files are what the branch holds",
-            "pass --allow-empty (or a --step, --metric or --meta) to commit all the same",
-        ));
+        return Err(RepoError::NothingToCommit(Unchanged::SameFiles));
     }
     if files.is_empty() && !request.allow_empty {
-        return Err(RepoError::user(
-            match source.as_os_str().is_empty() {
-                true => "nothing to commit: no files were given".to_owned(),
-                false => format!("nothing to commit: there are no files in {}", source.display()),
-            },
-            "put checkpoints there first; --allow-empty commits a version without files",
-        ));
+        let source = Some(source.to_owned()).filter(|path| !path.as_os_str().is_empty());
+        return Err(RepoError::NothingToCommit(Unchanged::NoFiles { source }));
     }
     let mut report = std::mem::take(&mut ingest.report);
     if let Some(p) = prepared {

@@ -4,7 +4,7 @@
 use crate::{history::metrics, repo::Repo};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
-    Missing, RepoError, Result,
+    Missing, Remedy, RepoError, Result,
     refs::{HEADS, Head, REMOTES, RefName, TAGS},
 };
 use std::iter;
@@ -45,7 +45,7 @@ pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
     if rev.contains("..") {
         return Err(RepoError::usage(
             format!("{rev:?} is a range, where one revision is wanted"),
-            "`mdl log B` lists what leads to B, `mdl diff A B` compares two",
+            Remedy::TwoRevisions,
         ));
     }
     let (name, mut rest) = split(rev);

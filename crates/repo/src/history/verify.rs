@@ -60,7 +60,7 @@ pub fn verify(repo: &Repo, path: &Path, commit: &Id, inner: Option<&str>, progre
     if meta.is_dir() {
         return Err(RepoError::user(
             format!("{} is a directory", path.display()),
-            "name one file; `mdl status` compares the work tree with its version",
+            "name one file; the status compares the work tree with its version",
         ));
     }
     let files = files(repo, commit)?;

@@ -7,7 +7,7 @@ use crate::{
 };
 use mdl_objects::{Commit, Id, Kind, Tag};
 use mdl_store::{
-    RepoError, Result,
+    Remedy, RepoError, Result,
     object_db::Files,
     reachability::{Catalog, Gone, Root},
     refs::POLICIES,
@@ -107,8 +107,8 @@ pub fn refuse_pruned(repo: &Repo, commit: &Id) -> Result<()> {
     match pruned(repo)?.get(commit) {
         None => Ok(()),
         Some(_) if !lacks_contents(repo, commit)? => Err(RepoError::user(
-            format!("version {} was pruned: its contents go with a coming `mdl gc`", commit.short()),
-            format!("take it back first: `mdl prune --undo {}`", commit.short()),
+            format!("version {} was pruned: its contents go with a coming collection", commit.short()),
+            Remedy::UndoPrune(*commit),
         )),
         Some(mark) => Err(mark.error(commit)),
     }

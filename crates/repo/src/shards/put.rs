@@ -16,7 +16,7 @@ use crate::{
 };
 use mdl_objects::Id;
 use mdl_store::{
-    Progress, RepoError, Result,
+    Progress, Remedy, RepoError, Result,
     lock::now_ms,
     object_db::Files,
     pack::PackId,
@@ -129,7 +129,7 @@ fn shard_files(repo: &Repo, request: &ShardRequest) -> Result<Vec<NewFile>> {
     if files.is_empty() && !request.allow_empty {
         return Err(RepoError::user(
             format!("there are no files to put for rank {}", request.rank),
-            "--allow-empty puts a shard without files, where a rank has none",
+            Remedy::AllowEmptyShard,
         ));
     }
     Ok(files)

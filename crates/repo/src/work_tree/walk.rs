@@ -3,7 +3,7 @@
 use crate::{repo::DIR, work_tree::remove::REMOVING};
 use ignore::WalkBuilder;
 use mdl_objects::check_new_name;
-use mdl_store::{Missing, RepoError, Result, write::DiskFile};
+use mdl_store::{Missing, Remedy, RepoError, Result, write::DiskFile};
 use std::{
     ffi::OsStr,
     fs,
@@ -68,10 +68,7 @@ fn list(root: &Path, follow_symlinks: bool, refuse: &mut dyn FnMut(RepoError) ->
             continue;
         }
         if kind.is_symlink() {
-            refuse(RepoError::user(
-                format!("{} is a symbolic link", path.display()),
-                "links are not stored: pass --follow-symlinks to commit what they point at, or name it in .mdlignore",
-            ))?;
+            refuse(RepoError::user(format!("{} is a symbolic link", path.display()), Remedy::FollowLinks))?;
             continue;
         }
         let meta = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;

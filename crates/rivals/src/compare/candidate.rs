@@ -34,7 +34,7 @@ pub(super) fn write(checkpoint: &Checkpoint, state: &State, folder: &Path) -> Re
         if matches!(part.format, Format::TorchZip | Format::Npz) && changed(i) {
             return Err(RepoError::User {
                 message: format!("{} cannot be evaluated: zip archives carry checksums", part.rel.display()),
-                hint: "compare a safetensors file of the same weights".to_owned(),
+                hint: "compare a safetensors file of the same weights".into(),
             });
         }
         done().map_err(failed)?;

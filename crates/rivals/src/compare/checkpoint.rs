@@ -95,7 +95,7 @@ impl Checkpoint {
         for path in &paths {
             let source = FileSource::open(path).map_err(failed(path))?;
             let layout = scan(&source, path)
-                .map_err(|e| RepoError::User { message: format!("{}: {e}", path.display()), hint: String::new() })?;
+                .map_err(|e| RepoError::User { message: format!("{}: {e}", path.display()), hint: "".into() })?;
             let file = out.files.len();
             out.files.push(Part {
                 path: path.clone(),
@@ -124,7 +124,7 @@ impl Checkpoint {
         if out.tensors.is_empty() {
             return Err(RepoError::User {
                 message: format!("{} holds no tensors", path.display()),
-                hint: "compare takes safetensors, .pt, .npz, .npy and GGUF files, or directories of them".to_owned(),
+                hint: "compare takes safetensors, .pt, .npz, .npy and GGUF files, or directories of them".into(),
             });
         }
         if holding.len() > 1 {

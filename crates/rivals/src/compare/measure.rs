@@ -51,7 +51,7 @@ impl Measured {
 /// # Errors
 /// A system that refuses its input, or does not read what it wrote.
 pub fn measure(system: &System, checkpoint: &Checkpoint, parent: Option<&State>) -> Result<Measured> {
-    let broken = |e| RepoError::User { message: format!("{}: {e}", system.name()), hint: String::new() };
+    let broken = |e| RepoError::User { message: format!("{}: {e}", system.name()), hint: "".into() };
     let (views, logical_bytes) = (checkpoint.views(), checkpoint.logical_bytes());
     let start = Instant::now();
     let coded = system.encode(&views, parent).map_err(broken)?;

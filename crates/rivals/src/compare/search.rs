@@ -12,8 +12,7 @@ use mdl_store::{RepoError, Result};
 /// # Errors
 /// As [`measure`]; a system or a setting that there is not.
 pub fn at_error(text: &str, checkpoint: &Checkpoint, parent: Option<&State>, most: f64) -> Result<Option<Measured>> {
-    let usage =
-        |message| RepoError::Usage { message, hint: "`mdl compare --help` lists systems and settings".to_owned() };
+    let usage = |message| RepoError::Usage { message, hint: "the comparison's help lists systems and settings".into() };
     let rungs = ladder(text).map_err(usage)?;
     let (mut low, mut high, mut best) = (0, rungs.len(), None);
     while low < high {

@@ -1,8 +1,10 @@
 //! Errors of a repository, sorted by what the user can do about them.
 
 mod missing;
+mod remedy;
 
 pub use missing::Missing;
+pub use remedy::Remedy;
 
 use mdl_codec::CodecError;
 use mdl_files::ScanError;
@@ -38,16 +40,19 @@ pub enum RepoError {
     User {
         /// What is wrong.
         message: String,
-        /// What the user may do; may be empty.
-        hint: String,
+        /// What the user may do.
+        hint: Remedy,
     },
+    /// A version would be what the branch holds already, or have no files.
+    #[error("nothing to commit: {}", .0.text())]
+    NothingToCommit(Unchanged),
     /// The request makes no sense as it is written; the hint says how it is written.
     #[error("{message}")]
     Usage {
         /// What is wrong.
         message: String,
-        /// How to write it; may be empty.
-        hint: String,
+        /// How to write it.
+        hint: Remedy,
     },
     /// Nothing has this name.
     #[error("{what} not found: {name}")]
@@ -185,6 +190,28 @@ pub enum RepoError {
     },
 }
 
+/// Why there is nothing to commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unchanged {
+    /// The files are what the branch holds.
+    SameFiles,
+    /// There are no files.
+    NoFiles {
+        /// Where they were looked for; none: they were to be given one by one.
+        source: Option<PathBuf>,
+    },
+}
+
+impl Unchanged {
+    fn text(&self) -> String {
+        match self {
+            Unchanged::SameFiles => "the files are what the branch holds".to_owned(),
+            Unchanged::NoFiles { source: None } => "no files were given".to_owned(),
+            Unchanged::NoFiles { source: Some(path) } => format!("there are no files in {}", path.display()),
+        }
+    }
+}
+
 fn of_another(name: &str, base: &Option<Id>, tip: &Option<Id>) -> String {
     let tip = tip.map(|id| id.short());
     match (base.map(|id| id.short()), tip) {
@@ -231,12 +258,12 @@ impl RepoError {
     }
 
     /// The request is refused.
-    pub fn user(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+    pub fn user(message: impl Into<String>, hint: impl Into<Remedy>) -> RepoError {
         RepoError::User { message: message.into(), hint: hint.into() }
     }
 
     /// The request makes no sense as it is written.
-    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> RepoError {
+    pub fn usage(message: impl Into<String>, hint: impl Into<Remedy>) -> RepoError {
         RepoError::Usage { message: message.into(), hint: hint.into() }
     }
 
@@ -277,6 +304,7 @@ impl RepoError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             RepoError::User { .. }
+            | RepoError::NothingToCommit(_)
             | RepoError::Stopped { .. }
             | RepoError::FileChanged { .. }
             | RepoError::FilesInTheWay { .. }
@@ -298,63 +326,40 @@ impl RepoError {
         }
     }
 
-    /// A next step for the user, if there is one to give.
+    /// A next step, if there is one to give, in words that fit every caller.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.clone(),
-            RepoError::NotFound { what: Missing::Bucket, .. } => "create the bucket first, or correct its name".to_owned(),
+            RepoError::User { hint, .. } | RepoError::Usage { hint, .. } => hint.to_string(),
+            RepoError::NothingToCommit(Unchanged::SameFiles) => {
+                "a version of the same files has to be asked for".into()
+            }
+            RepoError::NothingToCommit(Unchanged::NoFiles { .. }) => "put checkpoints there first".into(),
+            RepoError::NotFound { what: Missing::Bucket, .. } => "create the bucket first, or correct its name".into(),
             RepoError::Pruned { .. } => {
-                "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
-                    .to_owned()
+                "its message, step and metrics are kept; versions that are not pruned are whole".into()
             }
-            RepoError::NotForward { .. } => {
-                "get what is there first (`mdl pull`), or force the move (`mdl push --force-with-lease`)".to_owned()
-            }
-            RepoError::FilesOfAnother { name, base, tip } => match (base, tip) {
-                (Some(base), None) => format!(
-                    "`mdl switch -c NAME {}` goes on from what the files are of",
-                    base.short()
-                ),
-                _ => format!(
-                    "`mdl checkout {name}` takes what is there (--force: over changes too); `mdl reset {name}` keeps the files as \
-                     they are, for the next commit to put on top"
-                ),
-            },
-            RepoError::UnsafePath { .. } => {
-                "the version's other files can be checked out by their names".to_owned()
-            }
-            RepoError::Overtaken => "try again".to_owned(),
+            RepoError::NotForward { .. } => "get what is there first, or force the move".into(),
+            RepoError::FilesOfAnother { .. } => "check out what is there, or reset to it and commit on top".into(),
+            RepoError::UnsafePath { .. } => "the version's other files can be checked out by their names".into(),
+            RepoError::Overtaken => "try again".into(),
             RepoError::LockLost { .. } => {
-                "try again; a lock ends with the process that holds it, and its file is never to be deleted".to_owned()
+                "try again; a lock ends with the process that holds it, and its file is never to be deleted".into()
             }
             RepoError::FileChanged { .. } => {
-                "commit once the writer is done, or write to a temporary name and rename".to_owned()
+                "commit once the writer is done, or write to a temporary name and rename".into()
             }
-            RepoError::FilesInTheWay { .. } => "commit them first".to_owned(),
-            RepoError::OneName { .. } => "check out one of the two alone, or on another file system".to_owned(),
-            RepoError::FileKept { .. } => {
-                "the status says which files are of which version; once this file is committed or moved away, the same command \
-                 goes on"
-                    .to_owned()
+            RepoError::FilesInTheWay { .. } => "commit them first".into(),
+            RepoError::OneName { .. } => "check out one of the two alone, or on another file system".into(),
+            RepoError::FileKept { .. } => "commit this file or move it away, then try again".into(),
+            RepoError::Conflict { .. } => "look at what moved it, then try again".into(),
+            RepoError::Corrupt { .. } => "a check says which commits, files and tensors are affected".into(),
+            RepoError::Scan { source: ScanError::Damaged { .. }, .. } => {
+                "if the file is still being written, wait; damaged files can be stored as plain bytes".into()
             }
-            RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
-            RepoError::Corrupt { .. } => {
-                "run `mdl fsck` to see which commits, files and tensors are affected".to_owned()
-            }
-            RepoError::Scan {
-                source: ScanError::Damaged { .. },
-                ..
-            } => {
-                "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
-            }
-            full if full.is_full() => {
-                "nothing was lost: free some space (`mdl gc` may help) and run the command again; \
-                 with `mdl config commit.on_full wait` commits wait for room"
-                    .to_owned()
-            }
-            _ => return None,
+            full if full.is_full() => "nothing was lost: free some space, then try again".into(),
+            _ => String::new(),
         };
-        (!text.is_empty()).then_some(text)
+        Some(text).filter(|text| !text.is_empty())
     }
 }
 

@@ -74,7 +74,7 @@ fn parse(bytes: &[u8]) -> Result<DoomedPacks> {
     let bad = || {
         RepoError::corrupt(
             "the list of packs to delete (file `condemned`)",
-            "its checksum is wrong; remove the file while no writer runs, then run `mdl gc`",
+            "its checksum is wrong; remove the file while no writer runs, then collect garbage",
         )
     };
     let text = std::str::from_utf8(bytes).map_err(|_| bad())?;

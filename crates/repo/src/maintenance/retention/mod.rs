@@ -21,7 +21,7 @@ use crate::{
 };
 use mdl_objects::{Id, Kind};
 use mdl_store::{
-    RepoError, Result,
+    Remedy, RepoError, Result,
     lock::{WriteGuard, now_ms},
     reachability::{Catalog, Gone, Marks, OnDamage, roots},
 };
@@ -170,7 +170,7 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     let mut back = Vec::new();
     for id in wanted {
         let mark = pruned.get(&id).ok_or_else(|| {
-            RepoError::user(format!("version {} was not pruned", id.short()), "`mdl log` marks those that were")
+            RepoError::user(format!("version {} was not pruned", id.short()), "the log marks those that were")
         })?;
         if !lacks_contents(repo, &id)? {
             back.push(id);
@@ -179,10 +179,7 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
         }
     }
     if back.is_empty() {
-        return Err(RepoError::user(
-            "there is no pruning to take back",
-            "the contents of a pruned version are there until a `mdl gc` after `gc.grace_hours`, or `mdl gc --prune-now`",
-        ));
+        return Err(RepoError::user("there is no pruning to take back", Remedy::PruneGrace));
     }
     for id in &back {
         let c = repo.odb().commit(id)?;

@@ -3,7 +3,7 @@
 use super::setup::*;
 use mdl_objects::Id;
 use mdl_repo::{
-    RefName, Repo, Result, Silent,
+    RefName, Repo, RepoError, Result, Silent,
     storage::{Fault, FaultStorage, Key, MemoryStorage, Prefix, Storage},
 };
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn a_commit_is_whole_or_not_there() {
     let operation = |repo: &Repo| match try_commit(repo, "main", &next) {
         Ok(_) => Ok(()),
         // The retry of a commit that had landed.
-        Err(e) if e.to_string().contains("nothing to commit") => Ok(()),
+        Err(RepoError::NothingToCommit(_)) => Ok(()),
         Err(e) => Err(e),
     };
     sweep(&scene, &operation, &|repo, done| {

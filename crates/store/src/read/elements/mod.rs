@@ -142,7 +142,9 @@ impl Elements {
         let mut pairs = axes.iter().zip(&self.shape);
         match axes.len() == self.shape.len() && pairs.all(|(a, &n)| a.is_inside(n)) {
             true => Ok(()),
-            false => Err(RepoError::usage("the axes are not those of the tensor", "`mdl ls REV PATH` shows the shape")),
+            false => {
+                Err(RepoError::usage("the axes are not those of the tensor", "a listing of the file shows the shape"))
+            }
         }
     }
 }

@@ -430,7 +430,7 @@ impl TensorReader<'_> {
     pub fn range(&self, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
         let end =
-            end.ok_or_else(|| RepoError::user("the range leaves the tensor", "look at its shape with `mdl ls`"))?;
+            end.ok_or_else(|| RepoError::user("the range leaves the tensor", "a listing of the file shows the shape"))?;
         self.check_stored()?;
         let mut out = Vec::new();
         let mut at = start;

@@ -1,5 +1,9 @@
 //! Error responses: a status and a problem document (RFC 9457) that says what the caller can do.
 
+mod hints;
+
+pub use hints::hint;
+
 use axum::{
     Json,
     response::{IntoResponse, Response},
@@ -178,7 +182,7 @@ impl From<RepoError> for Problem {
             ErrorKind::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt"),
             ErrorKind::Io => (StatusCode::INTERNAL_SERVER_ERROR, "io"),
         };
-        let hint = error.hint();
+        let hint = hint(&error);
         let message = match &error {
             // Paths of the server are for its log.
             RepoError::Io { context, source } => {
