@@ -27,6 +27,10 @@ RESTLESS = 0.004
 """Seconds between two syncs of another program, on average."""
 
 
+# All on one worker: its disks are one stage, and a sync of the whole machine beside them would hide what is not synced.
+pytestmark = pytest.mark.xdist_group("disks")
+
+
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
     with power_stage.stage() as made:
