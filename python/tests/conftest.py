@@ -49,6 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     workers.keep_together(items, "saved")
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    workers.require_groups(session)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     scale.told(terminalreporter)
 
