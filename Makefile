@@ -30,10 +30,14 @@ ifneq ($(filter-out full,$(MDL_TEST_SCALE)),)
 $(error MDL_TEST_SCALE is "$(MDL_TEST_SCALE)": it is "full", or it is not set)
 endif
 
-# A worker for each core. More than four gain nothing: the tests in the group `timing` run one after the other on one.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+# Tests side by side. The end-to-end tests of the group `timing` run one after the other and mostly wait: one worker more
+# than there are cores, and no more than four, as the others are done by then. Those of the package each import every
+# framework, and compute.
+CORES := $(shell nproc)
+WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
+PYTHON_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
 PYTEST := $(PYTHON) -m pytest -q -p no:cacheprovider
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := --dist loadgroup -n
 
 ## build: the release binary, target/release/mdl
 build:
@@ -90,7 +94,7 @@ test-rust: $(STAMP)
 	fi
 
 test-e2e: test-build $(STAMP) system
-	$(PYTEST) $(PARALLEL) tests/e2e
+	$(PYTEST) $(PARALLEL) $(WORKERS) tests/e2e
 
 ## test-s3: buckets on SeaweedFS too: the storage suite, then pushes, servers, collections, fifty rounds of sixteen pushes, shards of 2 GB
 test-s3: export MDL_TEST_SCALE = full
@@ -110,7 +114,7 @@ test-s3-conformance:
 	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test object_storage -- --test-threads 1 $(S3_TESTS)
 
 test-python: test-build test-wheel $(TORCH_STAMP)
-	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(PARALLEL) -c $(CURDIR)/pyproject.toml --rootdir . .
+	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(PARALLEL) $(PYTHON_WORKERS) -c $(CURDIR)/pyproject.toml --rootdir . .
 
 ## demo: a walk through the tool on real models
 demo: build $(MODELS_STAMP)
@@ -122,7 +126,7 @@ demo-training: build wheel $(TORCH_STAMP)
 
 ## kill-sweep: commit, gc, compact and checkout killed at every system call that matters; `make test` takes a sample
 kill-sweep: test-build $(STAMP) system
-	MDL_SWEEP=all $(PYTEST) $(PARALLEL) tests/e2e/test_kill_sweep.py
+	MDL_SWEEP=all $(PYTEST) $(PARALLEL) $(WORKERS) tests/e2e/test_kill_sweep.py
 
 ## power-cuts: CUTS=500 power cuts spread over all verbs (wants root, FUSE and loop devices); `make test` makes a few
 CUTS ?= 500
