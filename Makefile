@@ -3,9 +3,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel quick test test-build test-wheel demo demo-training bench bench-failures bench-safety bench-serve bench-remotes \
-	bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint- \
-	rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel quick test test-build test-wheel demo demo-training bench bench-failures bench-safety bench-serve \
+	bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint \
+	lint-rust lint-python test-rust test-e2e test-python test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -30,9 +30,9 @@ ifneq ($(filter-out full,$(MDL_TEST_SCALE)),)
 $(error MDL_TEST_SCALE is "$(MDL_TEST_SCALE)": it is "full", or it is not set)
 endif
 
-# Tests side by side. The end-to-end tests of the group `timing` run one after the other and mostly wait: one worker more
-# than there are cores, and no more than four, as the others are done by then. Those of the package each import every
-# framework, and compute.
+# Tests side by side. The end-to-end tests of the group `timing` run one after the other and mostly wait: so there is a
+# worker more than there are cores, four at most, as the others are done by then. Each worker of the package's tests
+# imports every framework.
 CORES := $(shell nproc)
 WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
 PYTHON_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
@@ -114,7 +114,8 @@ test-s3-conformance:
 	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test object_storage -- --test-threads 1 $(S3_TESTS)
 
 test-python: test-build test-wheel $(TORCH_STAMP)
-	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(PARALLEL) $(PYTHON_WORKERS) -c $(CURDIR)/pyproject.toml --rootdir . .
+	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 \
+		$(PYTEST) $(PARALLEL) $(PYTHON_WORKERS) -c $(CURDIR)/pyproject.toml --rootdir . .
 
 ## demo: a walk through the tool on real models
 demo: build $(MODELS_STAMP)
