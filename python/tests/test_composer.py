@@ -1,7 +1,7 @@
 """Composer: the callback in a real trainer, and resuming within and between epochs.
 
-Composer 0.32 asks for older versions of torch and numpy than the other frameworks; it is installed without its
-dependencies (requirements-composer.txt). `mcli`, the client of its vendor's platform, is imported and not used: a stub.
+Composer 0.32 asks for older versions of torch and numpy than the other frameworks; it lies in a directory of its own
+(requirements-composer.txt). `mcli`, the client of its vendor's platform, is imported and not used: a stub.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from frameworks import need
 
+# Behind everything else: what the other frameworks use comes first.
+sys.path.append(str(Path(sys.prefix) / "composer"))
 need("torch", "composer")
 if importlib.util.find_spec("mcli") is None:
     sys.modules["mcli"] = types.ModuleType("mcli")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from frameworks import need
+from support import scale
 
 TRAINING = Path(__file__).parent / "training"
 SCRIPTS = {
@@ -31,7 +32,7 @@ def run(script: str, mode: str, folder: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(out.read_text())
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", scale.sample(SCRIPTS, 2))
 def test_a_killed_run_goes_on_to_the_bit(script: str, tmp_path: Path) -> None:
     need(SCRIPTS[script])
     status, straight = run(script, "straight", tmp_path)

@@ -20,6 +20,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file
 from same import bits, check
+from support import scale
 
 
 def back(repo: mdl.Repo, state: Any, **options: Any) -> Any:
@@ -142,7 +143,7 @@ def random_value(rng: random.Random, depth: int) -> Any:
 def test_random_states(repo: mdl.Repo) -> None:
     rng = random.Random(7)
     torch.manual_seed(7)
-    for i in range(60):
+    for i in range(scale.rounds(20, 60)):
         state = {f"e{j}": random_value(rng, 4) for j in range(4)}
         repo.commit(state, f"state {i}", wait=True)
         check(state, repo.load(), f"state {i}")

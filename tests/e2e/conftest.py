@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support import makers, models
+from support import makers, models, scale, workers
 from support.cli import Mdl, binary, copy_tree
 from support.tensors import Tensor, write_safetensors
 
@@ -16,6 +16,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not binary().is_file():
         pytest.exit(f"{binary()} is missing; run `make build` first", returncode=2)
     models.require()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    workers.keep_together(items, "zoo", "dump", "paper_dump")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    workers.require_groups(session)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    scale.told(terminalreporter)
 
 
 @pytest.fixture

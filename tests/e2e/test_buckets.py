@@ -15,14 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import buckets, makers
+from support import buckets, makers, scale
 from support.buckets import Bucket
 from support.cli import CONFLICT, OK, Mdl, assert_same
 from support.server import Server, create_token
 from support.tensors import Tensor, write_safetensors
 
 ROUNDS = int(os.environ.get("MDL_S3_ROUNDS", "3"))
-MODEL_MB = int(os.environ.get("MDL_S3_MODEL_MB", "16"))
+PUSHERS = scale.rounds(6, 16)
+MODEL_MB = scale.rounds(8, 16, "MDL_S3_MODEL_MB")
+
+pytestmark = pytest.mark.xdist_group("bucket")
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +138,11 @@ def test_push_clone_and_pull_by_way_of_a_bucket(url: str, mdl: Mdl, tmp_path: Pa
 
 
 def test_of_many_pushes_to_one_ref_one_wins(url: str, mdl: Mdl, tmp_path: Path) -> None:
-    """Sixteen clones push to one branch at once, again and again: one wins each time, and none of theirs is lost."""
+    """All clones push to one branch at once, again and again: one wins each time, and none of theirs is lost."""
     first = mdl.commit(model(tmp_path / "source", 0, 64), "start")["commit"]
     mdl.run("remote", "add", "origin", url)
     mdl.run("push")
-    clones = [Mdl(tmp_path / f"clone{i}") for i in range(16)]
+    clones = [Mdl(tmp_path / f"clone{i}") for i in range(PUSHERS)]
     for clone in clones:
         clone.run("clone", url, str(clone.repo), repo_flag=False, cwd=tmp_path)
     won = [first]

@@ -7,10 +7,11 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from support import makers
+from support import makers, scale
 from support.cli import CONFLICT, OK, Mdl, assert_same
 
-WORKERS, COMMITS = 8, 20
+WORKERS, COMMITS = 8, scale.rounds(5, 20)
+ROUNDS = scale.rounds(4, 10)
 
 
 def prepare(folder: Path, seed: int) -> Path:
@@ -24,10 +25,10 @@ def start(mdl: Mdl, folder: Path, message: str, *options: str) -> subprocess.Pop
 
 
 def test_two_commits_to_one_branch_at_once(mdl: Mdl, source: Path, tmp_path: Path) -> None:
-    """Ten rounds: both land, or one gets a conflict; exactly what was reported committed is in the history."""
+    """In each round both land, or one gets a conflict; exactly what was reported committed is in the history."""
     mdl.commit(prepare(source / "base", 0), "base")
     landed = ["base"]
-    for i in range(10):
+    for i in range(ROUNDS):
         folders = {f"{i}-{side}": prepare(source / f"{i}-{side}", 2 * i + k + 1) for k, side in enumerate("ab")}
         running = {message: start(mdl, folder, message) for message, folder in folders.items()}
         codes = {}

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import scale
 from support.cli import IO, OK, Mdl, assert_same, copy_tree, files_of
 from support.disks import mounted
 from support.tensors import Tensor, write_safetensors
 
 KIB, MIB = 1 << 10, 1 << 20
-LEAVE = (0, 8 * KIB, 96 * KIB, 600 * KIB)
+LEAVE = (0, *scale.sample((8 * KIB, 96 * KIB, 600 * KIB), 1))
 """Bytes that are left for a verb: none, a few blocks, a part of what it writes."""
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import makers
+from support import makers, scale
 from support.cli import CORRUPT, IO, NOT_FOUND, OK, USAGE, USER, Mdl, assert_same, binary, files_of
 
+FLIPS, CUTS = scale.rounds(8, 30), scale.rounds(6, 20)
 MEMORY = 1 << 30
 """The data segment that mdl may use on a small repository (address space would count memory maps too)."""
 
@@ -158,7 +159,7 @@ def test_pack_with_flipped_bits(tiny: tuple[Mdl, Path], tmp_path: Path) -> None:
     for pack in packs(mdl):
         good = pack.read_bytes()
         rng = np.random.default_rng(len(good))
-        for k, at in enumerate(sorted({0, len(good) - 1, *map(int, rng.integers(0, len(good), 30))})):
+        for k, at in enumerate(sorted({0, len(good) - 1, *map(int, rng.integers(0, len(good), FLIPS))})):
             bad = bytearray(good)
             bad[at] ^= 1 << int(rng.integers(8))
             rewrite(pack, bytes(bad))
@@ -175,7 +176,7 @@ def test_truncated_pack(tiny: tuple[Mdl, Path], tmp_path: Path) -> None:
     mdl, source = tiny
     pack = max(packs(mdl), key=lambda p: p.stat().st_size)
     good = pack.read_bytes()
-    for length in sorted({0, 1, 7, len(good) // 2, len(good) - 1, *range(0, len(good), max(1, len(good) // 20))}):
+    for length in sorted({0, 1, 7, len(good) // 2, len(good) - 1, *range(0, len(good), max(1, len(good) // CUTS))}):
         rewrite(pack, good[:length])
         mdl.run("fsck", code=CORRUPT).names(pack.name)
         damaged_run(mdl, source, tmp_path / str(length), f"truncated to {length} of {len(good)}")

@@ -1,7 +1,8 @@
 """Kills commit, gc and compact before every nth system call that changes the disk; the repository must stay intact.
 
-`make test` strikes an evenly spaced sample, `make kill-sweep` (MDL_SWEEP=all) every point. After each kill: the
-repository opens, fsck is clean, the ref is the old or the new commit and never another, and a retry works.
+`make test` strikes a few points of an evenly spaced sample, MDL_TEST_SCALE=full the sample, `make kill-sweep`
+(MDL_SWEEP=all) every point. After each kill: the repository opens, fsck is clean, the ref is the old or the new commit
+and never another, and a retry works.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import faults, makers
+from support import faults, makers, scale
 from support.cli import Mdl, assert_same, copy_tree, files_of
 
-FULL = os.environ.get("MDL_SWEEP") == "all"
+EVERY = os.environ.get("MDL_SWEEP") == "all"
 SAMPLE = 24
+FEW = 8
+"""Points of the sample that the quick look strikes."""
 KILLED = -9
 
 _reason = faults.why_not()
@@ -57,7 +60,7 @@ class Bench:
         assert any(str(mdl.store) in call.path for call in calls), "the traced run touched no file of the store"
         every = faults.points(calls)
         assert len(every) >= 4, f"only {every} to hit: strace missed what the command does"
-        return every if FULL else faults.spread(every, SAMPLE)
+        return every if EVERY else scale.sample(faults.spread(every, SAMPLE), FEW)
 
     def strike(self, name: str, nth: int, *args: str | Path) -> tuple[Mdl, bool]:
         """Runs the command on a fresh copy and kills it there; says whether the kill happened."""

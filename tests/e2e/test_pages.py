@@ -32,7 +32,10 @@ It was *trained* to be shown. <script>alert("card")</script> [click](javascript:
 | 100 | 1.0 |
 """
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: the pages were not looked at")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is missing: the pages were not looked at"),
+    pytest.mark.xdist_group("chromium"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Power cuts in the middle of every verb that writes and right after its acknowledgement (docs/power-cuts.md).
 
-`make test` makes a sample of them, `make power-cuts CUTS=500` (MDL_POWER_CUTS) spreads that many over all verbs.
+`make test` cuts a few verbs, MDL_TEST_SCALE=full some more, `make power-cuts CUTS=500` (MDL_POWER_CUTS) spreads that
+many over all verbs.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
-from support import faults, power, power_stage
+from support import faults, power, power_stage, scale
 from support.cli import binary
 from support.power_stage import Stage
 from support.power_verbs import VERBS, Verb
@@ -21,10 +23,14 @@ from support.power_verbs import VERBS, Verb
 CUTS = int(os.environ.get("MDL_POWER_CUTS", "0"))
 SEED = int(os.environ.get("MDL_POWER_SEED", "1"))
 SAMPLE = {"commit DIR", "switch", "gc", "clone", "pull", "push", "commit over HTTP"}
-EACH = 2
-"""Cuts of each verb of the sample."""
+FEW, EACH = 3, 2
+"""Verbs of the sample that a quick look cuts, and cuts of each verb."""
 RESTLESS = 0.004
 """Seconds between two syncs of another program, on average."""
+
+
+# All on one worker: its disks are one stage, and a sync of the whole machine beside them would hide what is not synced.
+pytestmark = pytest.mark.xdist_group("disks")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,8 @@ def stage() -> Iterator[Stage]:
 def rounds() -> list[tuple[Verb, str, int]]:
     """Which verbs are cut on which kind of disk, and how often."""
     if not CUTS:
-        return [(verb, power.HOSTILE, EACH) for verb in VERBS if verb.name in SAMPLE]
+        sample = scale.sample([verb for verb in VERBS if verb.name in SAMPLE], FEW)
+        return [(verb, power.HOSTILE, EACH) for verb in sample]
     pairs = [(verb, options) for verb in VERBS for options in power.OPTIONS]
     share, more = divmod(CUTS, len(pairs))
     return [(verb, options, share + (n < more)) for n, (verb, options) in enumerate(pairs) if share + (n < more)]
@@ -95,12 +102,15 @@ def report(
 
 
 _reason = faults.why_not()
+UNREST = (0.0, RESTLESS)
 UNSYNCED = "fsync,fdatasync,syncfs,sync,sync_file_range,msync"
 
 
 @pytest.mark.skipif(_reason is not None, reason=f"syncs that do nothing: {_reason}")
-@pytest.mark.parametrize("name", ["commit DIR", "pull", "push", "clone"])
-@pytest.mark.parametrize("unrest", [0.0, RESTLESS], ids=["alone", "beside another program"])
+# A seed whose sample has both: alone, and beside another program.
+@pytest.mark.parametrize(
+    ("name", "unrest"), scale.sample(product(["commit DIR", "pull", "push", "clone"], UNREST), 3, seed=3)
+)
 def test_the_check_finds_damage_where_nothing_is_synced(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, unrest: float
 ) -> None:

@@ -148,6 +148,7 @@ def test_the_log_goes_where_it_is_told_and_on_after_it_was_moved_away(root: Path
     assert "audit log" in done.stderr
 
 
+@pytest.mark.xdist_group("timing")
 def test_only_trusted_proxies_say_for_whom_they_ask(root: Path) -> None:
     token = create_token(root)
     log = root / ".mdl-serve" / "audit.jsonl"

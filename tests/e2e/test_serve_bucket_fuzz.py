@@ -13,14 +13,14 @@ from urllib.parse import unquote
 import boto3
 import numpy as np
 import pytest
-from support import buckets, faults, raw
+from support import buckets, faults, raw, scale
 from support.buckets import Bucket
 from support.fuzz import MARKS, Fuzz, Grounds
 from support.opened import Opened, tracer
 from support.server import Server
 from support.tensors import Tensor, safetensors_bytes
 
-REQUESTS = int(os.environ.get("MDL_FUZZ_REQUESTS", "5000")) // 10
+REQUESTS = scale.rounds(1000, 5000, "MDL_FUZZ_REQUESTS") // 10
 SEED = os.environ.get("MDL_FUZZ_SEED", "1")
 REPO = "/api/v1/repos/ada/gpt"
 HUGE = 64 << 20

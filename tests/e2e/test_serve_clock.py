@@ -122,6 +122,7 @@ def test_an_upload_under_way_survives_a_clock_that_is_set_back(root: Path, clock
         assert server.get("/ada/gpt/resolve/main/x.bin").body == data
 
 
+@pytest.mark.xdist_group("timing")
 def test_rates_do_not_go_by_the_clock(root: Path, clock: Clock) -> None:
     with Server(root, ("--rate", "2"), environment=clock.environment) as server:
         while server.get(REPO).status != 429:

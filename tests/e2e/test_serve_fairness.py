@@ -25,6 +25,8 @@ MIB = 1 << 20
 SOON = 45
 """Seconds in which something must happen that would never happen where one client takes everything."""
 
+pytestmark = pytest.mark.xdist_group("timing")
+
 
 def until(what: Callable[[], object], seconds: float) -> bool:
     end = time.monotonic() + seconds

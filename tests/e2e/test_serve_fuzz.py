@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import faults
+from support import faults, scale
 from support.fuzz import CLIENTS, Fuzz, Grounds
 from support.opened import Opened, tracer
 from support.server import Server
 
-REQUESTS = int(os.environ.get("MDL_FUZZ_REQUESTS", "5000"))
+REQUESTS = scale.rounds(1000, 5000, "MDL_FUZZ_REQUESTS")
 SEED = os.environ.get("MDL_FUZZ_SEED", "1")
 _reason = faults.why_not()
 if _reason:

@@ -318,6 +318,7 @@ def test_two_servers_of_one_directory_leave_each_other_their_files(root: Path) -
                 assert raw.status(raw.drain(connection)) == 201, "the other server removed what was being received"
 
 
+@pytest.mark.xdist_group("timing")
 @pytest.mark.parametrize("path", ["commits", "hub", "lfs", "upload"])
 def test_a_body_that_trickles_is_cut(root: Path, path: str) -> None:
     with Server(root, ("--stall", "3")) as server:
@@ -375,6 +376,7 @@ def endless(server: Server, head: bytes, begin: bytes, piece: Callable[[int], by
 CHUNKED = {"Transfer-Encoding": "chunked"}
 
 
+@pytest.mark.xdist_group("timing")
 def test_bodies_without_end_are_refused_soon(root: Path) -> None:
     meta = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="meta"\r\n\r\n{{"message": "x"}}\r\n'.encode()
     form_head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, **CHUNKED})
@@ -405,7 +407,7 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
             told += 1
             # A client that goes on sending may hear of no more than the end of the connection.
             assert raw.status(response) in (413, 0), f"{what}: {response[:300]!r}"
-            assert until(lambda told=told: server.log.read_text().count("status=413") == told, 5), what
+            assert until(lambda told=told: server.log.read_text().count("status=413") == told, 30), what
         many = meta + b"".join(field(n) for n in range(20_001))
         head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(many) + 1000)})
         assert raw.status(raw.exchange(server.url, head + many, 120)) == 413, "fields"

@@ -8,14 +8,18 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+from support import scale
 from support.served import fill
 from support.server import Server, create_token
 
 REPOS = ("ada/one", "ada/two", "bob/three")
-ASKED = 120
+ASKED = scale.rounds(60, 120)
 THREADS = 100
 END = 120
 """Seconds in which all jobs have ended, on a machine with other things to do."""
+
+pytestmark = pytest.mark.xdist_group("timing")
 
 
 def threads(server: Server) -> int:

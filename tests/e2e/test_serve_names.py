@@ -84,6 +84,7 @@ def test_a_file_of_the_machine_is_answered_as_a_name_that_does_not_exist(
         assert told(server.ask(method, path, timeout=GENTLY), name) == wanted, file
 
 
+@pytest.mark.xdist_group("timing")
 def test_many_pipes_asked_for_at_once_leave_the_server_answering(place: tuple[Server, Path]) -> None:
     server, outside = place
     path = f"/api/v1/repos/ada/open/commits/{quote(f'{outside}/pipe@{{0}}', safe='')}"
@@ -134,6 +135,7 @@ def test_no_branch_of_a_writer_is_a_file_elsewhere(place: tuple[Server, Path], n
         assert SECRET.encode() not in answer.body, said
 
 
+@pytest.mark.xdist_group("timing")
 def test_what_lies_in_the_place_of_a_ref_is_refused_at_once(tmp_path: Path) -> None:
     """Also on the command line, where the user of a repository is not the one who filled it."""
     mdl = fill(tmp_path, "r", "mark")

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import scale
 from support.cli import Mdl
 from support.server import Server, create_token
 from support.tensors import Tensor, write_safetensors
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-EXAMPLES = 15
+EXAMPLES = scale.rounds(3, 15)
 SECONDS = 240
 
 REPO = {"owner": "ada", "name": "gpt"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support import raw
+from support import raw, scale
 from support.cli import Mdl, binary
 from support.raw import FORM, form
 from support.served import fill
@@ -77,6 +77,7 @@ def is_served(server: Server, within: float) -> bool:
 # Connections
 
 
+@pytest.mark.xdist_group("timing")
 @pytest.mark.parametrize(
     "target", ["/login", "/api/v1/repos", "/api/repos/create", "/api/validate-yaml", f"{REPO}/commits"]
 )
@@ -100,6 +101,7 @@ def test_clients_without_a_token_cannot_hold_connections_with_slow_bodies(root: 
         assert any(raw.status(answer) for answer in said), "none of them heard why"
 
 
+@pytest.mark.xdist_group("timing")
 def test_heads_that_never_end_give_way_to_others(root: Path) -> None:
     begun = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
     with Server(root, ("--max-connections", "8")) as server, contextlib.ExitStack() as stack:
@@ -123,6 +125,7 @@ def test_heads_that_never_end_give_way_to_others(root: Path) -> None:
             assert all(is_served(server, 4 * SLACK) for _ in range(3))
 
 
+@pytest.mark.xdist_group("timing")
 def test_connections_that_are_kept_for_later_give_way_to_others(root: Path) -> None:
     ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with Server(root, ("--max-connections", "4")) as server, contextlib.ExitStack() as stack:
@@ -141,6 +144,7 @@ def test_connections_that_are_kept_for_later_give_way_to_others(root: Path) -> N
         assert not all(ended), "more were closed than had to be"
 
 
+@pytest.mark.xdist_group("timing")
 def test_what_is_being_answered_does_not_give_way(root: Path) -> None:
     body = form({"message": "slow"}, {"x.bin": os.urandom(200_000)})
     head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(body))})
@@ -157,6 +161,7 @@ def test_what_is_being_answered_does_not_give_way(root: Path) -> None:
         assert raw.status(upload.recv(1 << 16)) == 201
 
 
+@pytest.mark.xdist_group("timing")
 def test_one_client_takes_no_more_than_its_share_of_the_connections(root: Path) -> None:
     body = form({"message": "slow"}, {"x.bin": b"y" * 1000})
     head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(body))})
@@ -208,6 +213,7 @@ def test_a_client_hears_why_its_upload_is_refused_and_cannot_send_for_ever(root:
 # Open files
 
 
+@pytest.mark.xdist_group("timing")
 @pytest.mark.parametrize("hard", [96, 4000])
 def test_connections_leave_the_server_enough_open_files(root: Path, hard: int) -> None:
     def few() -> None:
@@ -290,7 +296,7 @@ def test_it_says_so_when_it_runs_as_root(root: Path) -> None:
 
 
 def test_a_signal_is_heeded_from_the_first_moment_on(root: Path) -> None:
-    for _ in range(20):
+    for _ in range(scale.rounds(6, 20)):
         server = Server(root).start()
         assert server.stop() == 0, "it stops by itself, in order"
 
@@ -409,6 +415,7 @@ def client_hello(name: str) -> bytes:
     return outgoing.read()
 
 
+@pytest.mark.xdist_group("timing")
 def test_handshakes_that_never_end_give_way_to_others(encrypted: tuple[Server, Path]) -> None:
     server, certificate = encrypted
     half = client_hello("localhost")[:50]

@@ -105,6 +105,7 @@ def test_what_others_reach_by_another_name_is_not_loopback(tmp_path: Path, optio
         assert server.send("POST", "/api/v1/repos", {"name": "ada/x"}).status == 401
 
 
+@pytest.mark.xdist_group("timing")
 def test_a_setting_counts_from_the_next_request_on_however_busy_the_server_is(root: Path) -> None:
     mdl = Mdl(root / "ada" / "gpt")
     create_token(root)
@@ -240,6 +241,7 @@ def test_a_server_that_only_reads_serves_everything_and_changes_nothing(
     assert states(root) == before
 
 
+@pytest.mark.xdist_group("timing")
 def test_bad_tokens_are_limited_by_address_and_good_ones_are_not(root: Path) -> None:
     token = create_token(root, "write", "ada/*")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -269,6 +271,7 @@ def test_bad_tokens_are_limited_by_address_and_good_ones_are_not(root: Path) -> 
         assert server.ask("POST", "/login", f"token={token}".encode(), form).status == 200
 
 
+@pytest.mark.xdist_group("timing")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="counts by strace")
 def test_readiness_is_looked_at_once_for_all_who_ask(root: Path, tmp_path: Path) -> None:
     with Server(root) as server:

@@ -329,6 +329,7 @@ def test_others_are_not_let_in_by_accident(tmp_path: Path) -> None:
         assert server.send("POST", "/api/v1/repos", {"name": "ada/x"}).status == 401
 
 
+@pytest.mark.xdist_group("timing")
 def test_whoever_asks_too_often_has_to_wait_and_is_served_again(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

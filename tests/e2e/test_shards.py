@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import makers
+from support import makers, scale
 from support.cli import NOT_FOUND, OK, USER, Mdl, assert_same
 from support.tensors import Tensor, write_safetensors
 
@@ -95,7 +95,7 @@ def test_eight_ranks_at_once(mdl: Mdl, source: Path, tmp_path: Path) -> None:
     mdl.fsck()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", scale.sample(range(3), 1))
 def test_killed_ranks_and_finishers(mdl: Mdl, source: Path, tmp_path: Path, seed: int) -> None:
     """Ranks are killed at random moments and started again; so are finishers. Then there is one version, whole."""
     chance = random.Random(seed)

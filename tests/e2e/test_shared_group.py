@@ -21,8 +21,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def team(tmp_path: Path) -> Path:
     """A directory that both may write to; every directory above lets them in."""
-    for above in [tmp_path, *tmp_path.parents][:3]:
-        above.chmod(0o755)
+    for above in [tmp_path, *tmp_path.parents][:4]:
+        if not above.stat().st_mode & stat.S_IXOTH:
+            above.chmod(0o755)
     shutil.copy(binary(), tmp_path / "mdl")
     folder = tmp_path / "team"
     folder.mkdir()

@@ -219,6 +219,7 @@ def test_what_a_rank_has_put_stays_even_where_all_of_it_was_stored_before(mdl: M
 # --- locks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xdist_group("timing")
 def test_a_command_that_waits_for_a_lock_says_for_whom(chain: tuple[Mdl, list[Path]]) -> None:
     mdl, _ = chain
     with (mdl.store / "gc.lock").open("a") as lock:
@@ -235,6 +236,7 @@ def test_a_command_that_waits_for_a_lock_says_for_whom(chain: tuple[Mdl, list[Pa
     assert err.count("waiting for") == 1
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_a_lock_file_deleted_beside_a_commit_lets_no_branch_name_what_is_gone(
     chain: tuple[Mdl, list[Path]], tmp_path: Path

@@ -16,20 +16,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import makers
+from support import makers, scale
 from support.cli import Mdl, assert_same, tree_size
 from support.flaky import Flaky
+from support.ports import lasting
 from support.server import Server
 from support.tensors import Tensor, write_safetensors
 
 MB = int(os.environ.get("MDL_TRANSFER_MB", "120"))
-KILLS = int(os.environ.get("MDL_TRANSFER_KILLS", "6"))
+KILLS = scale.rounds(3, 6, "MDL_TRANSFER_KILLS")
 PART = 8 << 20
 """What may be sent again of what had arrived."""
 STREAMS = 4
 """Parts on their way at once: of each, a reader that is killed may leave some unread in the system's buffers."""
 PATIENCE = 30
 """Seconds until what a living program was sent is read and counted."""
+
+pytestmark = pytest.mark.xdist_group("timing")
 
 
 def big(mdl: Mdl, folder: Path) -> int:
@@ -142,8 +145,7 @@ def kills_into(way: Way, start: Callable[[], subprocess.Popen[bytes]], server: S
 def test_kills_of_both_sides_send_nothing_twice(served: tuple[Mdl, Path, int], tmp_path: Path) -> None:
     mdl, root, total = served
     chance = random.Random(1)
-    with Server(root) as server, Flaky(server.url) as line:
-        server.listen = server.url.removeprefix("http://")
+    with Server(root, listen=lasting()) as server, Flaky(server.url) as line:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         mdl.run("remote", "add", "origin", f"{line.url}/team/model")
         there = Mdl(root / "team" / "model")

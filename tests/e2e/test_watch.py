@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import makers
+from support import makers, scale
 from support.cli import NOT_FOUND, OK, USAGE, Mdl, assert_same, copy_tree
 from support.tensors import safetensors_bytes
 
 PATIENCE = 60.0
 """Seconds after which something that should have happened counts as not happening."""
 QUICK = ("--interval", "0.05", "--settle", "0.5")
+ROTATED = scale.rounds(12, 24)
+"""Checkpoints that a framework writes and deletes beside the watcher."""
 
 
 class Watcher:
@@ -312,7 +314,7 @@ def test_what_the_framework_deletes_meanwhile_is_no_failure(mdl: Mdl, source: Pa
     stop = threading.Event()
 
     def rotate() -> None:
-        for step in range(1, 25):
+        for step in range(1, ROTATED + 1):
             folder = checkpoint(source / f"tmp-checkpoint-{step}", step)
             time.sleep(0.08)
             folder.rename(source / f"checkpoint-{step}")
@@ -329,7 +331,7 @@ def test_what_the_framework_deletes_meanwhile_is_no_failure(mdl: Mdl, source: Pa
     thread.start()
     watcher.wait(stop.is_set)
     thread.join()
-    watcher.wait_for("checkpoint-24")
+    watcher.wait_for(f"checkpoint-{ROTATED}")
     assert watcher.stop() == OK
     assert watcher.of("failed") == []
     for entry in mdl.log("main"):

@@ -115,6 +115,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
 # --- what is written while a checkout replaces files -----------------------------------------------------------------
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_what_is_written_while_files_are_replaced_is_kept(tmp_path: Path) -> None:
     """In the last moment before the new file takes the name."""
@@ -137,6 +138,7 @@ def test_what_is_written_while_files_are_replaced_is_kept(tmp_path: Path) -> Non
     assert mdl.json("status")["clean"]
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_what_is_written_while_a_file_is_removed_is_kept(tmp_path: Path) -> None:
     mdl = two_branches(tmp_path / "repo")
@@ -150,6 +152,7 @@ def test_what_is_written_while_a_file_is_removed_is_kept(tmp_path: Path) -> None
     assert mdl.json("status")["branch"] == "main"
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_a_file_that_appears_in_the_way_is_kept(tmp_path: Path) -> None:
     mdl = two_branches(tmp_path / "repo")
@@ -194,6 +197,7 @@ def test_writes_through_a_memory_map_are_seen(tmp_path: Path, kind: str) -> None
         del values
 
 
+@pytest.mark.xdist_group("timing")
 def test_a_file_that_is_written_through_a_map_while_it_is_read_is_not_committed(tmp_path: Path) -> None:
     mdl = Mdl.init(tmp_path / "repo")
     values = np.lib.format.open_memmap(mdl.repo / "model.npy", "w+", np.float32, (16 * MIB,))
@@ -220,6 +224,7 @@ def test_a_file_that_is_written_through_a_map_while_it_is_read_is_not_committed(
 # --- power cuts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xdist_group("disks")
 @pytest.mark.parametrize("verb", ["switch", "checkout", "merge", "to", "clone"])
 def test_what_was_checked_out_survives_a_power_cut(tmp_path: Path, verb: str) -> None:
     with disks.ext4(tmp_path, 256) as disk:
@@ -249,6 +254,7 @@ def test_what_was_checked_out_survives_a_power_cut(tmp_path: Path, verb: str) ->
 # --- two commands at a time ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_a_commit_beside_a_switch_commits_its_own_branch(tmp_path: Path) -> None:
     mdl = two_branches(tmp_path / "repo")
@@ -266,6 +272,7 @@ def test_a_commit_beside_a_switch_commits_its_own_branch(tmp_path: Path) -> None
     assert "waiting for" in switched.err
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_a_branch_that_head_is_going_to_is_not_deleted(tmp_path: Path) -> None:
     mdl = two_branches(tmp_path / "repo")
@@ -331,6 +338,7 @@ def test_a_repository_in_an_original_is_not_removed(tmp_path: Path) -> None:
     assert '"kept"' in done.out
 
 
+@pytest.mark.xdist_group("timing")
 @needs_strace
 def test_what_comes_into_an_original_while_it_is_removed_is_kept(tmp_path: Path) -> None:
     mdl = Mdl.init(tmp_path / "repo")

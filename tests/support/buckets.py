@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,8 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+from .ports import free_ports
 
 NAME = "mdl"
 START_SECONDS = 90
@@ -28,25 +28,6 @@ class Bucket:
 
     url: str
     environment: dict[str, str]
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ports; so are those ten thousand above them, where SeaweedFS has its second ones."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(12000, 22000)
-        if port not in found and is_free(port) and is_free(port + 10000):
-            found.append(port)
-    return found
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as s:
-        try:
-            s.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 @contextlib.contextmanager

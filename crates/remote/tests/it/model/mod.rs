@@ -1,6 +1,7 @@
 //! Random histories of all verbs, with programs that write in between and faults, against a model of what must come
-//! back (docs/model-test.md). `MDL_MODEL_STEPS` says how many steps, `MDL_MODEL_SEED` which history alone,
-//! `MDL_MODEL_JOBS` how many run at once. A history that fails is made shorter by leaving steps out, and printed.
+//! back (docs/model-test.md). `MDL_MODEL_STEPS` says how many steps, else `MDL_TEST_SCALE` does; `MDL_MODEL_SEED` which
+//! history alone, `MDL_MODEL_JOBS` how many run at once. A history that fails is made shorter by leaving steps out, and
+//! printed.
 
 mod check;
 mod checkouts;
@@ -42,7 +43,8 @@ use steps::{Collect, Source, Step, Trouble, Verb};
 use tally::Tally;
 use writers::{How, Write1};
 
-/// Steps of all histories together in the list of all tests, and of each.
+/// Steps of all histories together: in a quick look, and with `MDL_TEST_SCALE=full`; and of each history.
+const QUICK: u64 = 500;
 const STEPS: u64 = 2000;
 const LENGTH: usize = 250;
 /// Seconds that a failing history is made shorter, unless `MDL_MODEL_SHRINK` says otherwise.
@@ -96,7 +98,8 @@ fn whatever_is_done_and_goes_wrong_all_that_was_acknowledged_comes_back() {
     let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     let length = setting("MDL_MODEL_LENGTH").unwrap_or(LENGTH);
     let only: Option<u64> = setting("MDL_MODEL_SEED");
-    let steps = setting("MDL_MODEL_STEPS").unwrap_or(STEPS);
+    let full = env::var("MDL_TEST_SCALE").is_ok_and(|scale| scale == "full");
+    let steps = setting("MDL_MODEL_STEPS").unwrap_or(if full { STEPS } else { QUICK });
     let seeds = only.map_or(steps.div_ceil(length as u64), |_| 1);
     let first = only.or(setting("MDL_MODEL_FIRST")).unwrap_or(0);
     let (next, began) = (AtomicU64::new(first), Instant::now());
