@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -77,7 +78,7 @@ def kit(tmp_path: Path) -> Path:
     bench = "\n".join(map(json.dumps, BENCH)) + '\n{"figure": {"name": "cut o'
     script(kit / "bin/mdl", f"print('''{json.dumps(DOCTOR, indent=1)}''')")
     script(kit / "bin/gpu_bench", f"print('''{bench}''')")
-    script(kit / "bin/conformance", f"print('''{FUZZ}''' if 'fuzz' in sys.argv[1:2] else '''{RUST}''')")
+    script(kit / "bin/conformance", f"print('''{FUZZ}''' if 'conformance::fuzz' in sys.argv[1:2] else '''{RUST}''')")
     (kit / "kit.json").write_text(json.dumps({"commit": "abc1234"}))
     script(tmp_path / "tools/nvidia-smi", "print('NVIDIA X9 80GB, 580.1, 81559 MiB')")
     script(
@@ -174,3 +175,11 @@ def test_what_cannot_be_run_or_ended_is_said_and_is_no_failure(kit: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     assert results(data) == {"memcheck": "cut off", "racecheck": "cut off"}
     assert "nothing found in the 1 tests" in page
+
+
+def test_what_the_kit_is_made_of_is_there() -> None:
+    made, crate = (ROOT / "tests/gpu/kit.py").read_text(), ROOT / "crates/codec-cuda"
+    assert re.findall(r'"--test", "(\w+)"', made) == ["it"]
+    assert "mod conformance;" in (crate / "tests/it/main.rs").read_text()
+    assert "fn fuzz()" in (crate / "tests/it/conformance.rs").read_text()
+    assert all((crate / f"examples/{name}.rs").is_file() for name in re.findall(r'"--example", "(\w+)"', made))

@@ -63,7 +63,7 @@ def main() -> None:
     (kit / "bin").mkdir(parents=True)
     programs = {
         "mdl": built("--bin", "mdl"),
-        "conformance": built("-p", "mdl-codec-cuda", "--test", "conformance", test=True),
+        "conformance": built("-p", "mdl-codec-cuda", "--test", "it", test=True),
         "gpu_bench": built("-p", "mdl-codec-cuda", "--example", "gpu_bench"),
     }
     for name, program in programs.items():
