@@ -1,5 +1,26 @@
 //! Tensor compression: slices in, bytes out. This crate does no I/O, no async, and knows no file format, object or
 //! pack.
+//!
+//! A tensor is cut into *segments* of at most [`SEGMENT_BYTES`]. An [`Engine`] encodes a segment by itself or as a
+//! difference to its *relatives*: the same segment of the parent's tensor (the base) and of that tensor's own base. It
+//! picks the smallest [`Scheme`] from a sample, and every engine gives the same bytes. [`quant`] has the quantisers of
+//! lossy commits.
+//!
+//! ```
+//! use mdl_codec::{CpuEngine, Dtype, Engine, Relatives};
+//!
+//! let old: Vec<u8> = (0..4096).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
+//! let new: Vec<u8> = (0..4096).flat_map(|i| ((i as f32).sin() * 1.0001).to_le_bytes()).collect();
+//! let engine = CpuEngine::new();
+//! let alone = engine.encode(Dtype::F32, &new, Relatives::NONE, None)?;
+//! let delta = engine.encode(Dtype::F32, &new, old.as_slice().into(), None)?;
+//! assert!(delta.bytes.len() < alone.bytes.len());
+//!
+//! let mut decoded = vec![0; new.len()];
+//! engine.decode(Dtype::F32, &delta.bytes, old.as_slice().into(), &mut decoded)?;
+//! assert_eq!(decoded, new);
+//! # Ok::<(), mdl_codec::CodecError>(())
+//! ```
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,11 +1,24 @@
 //! Lossy commits: a checkpoint's weights are replaced by reconstructions that are smaller to store and, by the policy's
 //! limits, good enough.
 //!
+//! A [`Policy`] says what may be tried and lost. [`prepare`] makes candidates, directories with the files as a checkout
+//! would give them, has an [`Evaluator`] measure them, and gives the smallest that passes the [`Gate`], with the
+//! [`Quality`] record of how it was found.
+//!
 //! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the
 //! repository. `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds
 //! and codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`),
 //! `trials` has it judged. `search` searches through the `families` and their parameters (`parameters`), each search
 //! pass a `search_pass` of what is known. `record` is what a commit remembers of all that.
+//!
+//! ```
+//! use mdl_lossy::Policy;
+//!
+//! let policy = Policy::parse("half", "try = [\"lattice\"]")?;
+//! assert_eq!(policy.name, "half");
+//! assert!(Policy::parse("half", "try = [\"nothing\"]").is_err());
+//! # Ok::<(), mdl_store::RepoError>(())
+//! ```
 
 mod allocate;
 mod bins;

@@ -1,5 +1,20 @@
 //! The object model: ids and canonical bytes of blob, tensor, manifest, tree, commit, tag. Specified in docs/format.md,
-//! "Objects".
+//! "Canonical objects".
+//!
+//! An [`Id`] is a hash of an object's [`Kind`] and bytes: equal contents have equal ids, in every repository. A
+//! [`Commit`] names a [`Tree`], a tree names files, a [`Manifest`] says of which tensors and other bytes a file is made.
+//! What decodes also encodes to the same bytes.
+//!
+//! ```
+//! use mdl_objects::{Entry, Id, Kind, Mode, Tree};
+//!
+//! let blob = Id::of(Kind::Blob, b"{}");
+//! let entry = Entry { name: "config.json".to_owned(), mode: Mode::Blob, executable: false, size: 2, id: blob };
+//! let tree = Tree { entries: vec![entry] };
+//! assert_eq!(Tree::decode(&tree.encode())?, tree);
+//! assert_ne!(Id::of(Kind::Tree, &tree.encode()), Id::of(Kind::Blob, &tree.encode()));
+//! # Ok::<(), mdl_objects::ObjectError>(())
+//! ```
 
 mod bounds;
 mod commit;

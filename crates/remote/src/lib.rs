@@ -1,4 +1,16 @@
 //! Remote repositories, over HTTP and in object stores, and transfers between them.
+//!
+//! [`sync`](mod@sync) finds what one repository lacks that another has, and takes in what arrived. A [`Peer`] is the
+//! other side: a repository at hand ([`DirectPeer`]) or one over a wire ([`HttpPeer`]). [`fetch`] and [`push`](mod@push)
+//! are the two directions. [`place`] reads addresses, [`credentials`] has the secrets that go with them.
+//!
+//! ```
+//! use mdl_remote::place::Place;
+//!
+//! assert!(matches!(Place::parse("s3://bucket/models")?, Place::Bucket { .. }));
+//! assert!(matches!(Place::parse("../models")?, Place::Local(_)));
+//! # Ok::<(), mdl_repo::RepoError>(())
+//! ```
 
 mod attach;
 mod clients;

@@ -1,4 +1,24 @@
-//! The repository: storage, packs, refs, index, transactions, checkout, compaction, garbage collection, fsck.
+//! Versions of checkpoint files: work tree, commit, checkout, history, branches, shards, maintenance.
+//!
+//! A [`Repo`] is a handle: it finds, makes and opens a repository, and has its settings. It derefs to the
+//! [`Store`] below, which has the objects and the refs. What one does with a repository is a function over it:
+//! [`commit()`], [`checkout()`], [`resolve()`], [`diff()`], [`gc()`], [`fsck()`] and the others listed here.
+//!
+//! ```
+//! use mdl_codec::CpuEngine;
+//! use mdl_repo::{CheckoutOptions, CommitRequest, Repo, Silent, checkout_to, commit, resolve};
+//! use std::{fs, sync::Arc};
+//!
+//! let dir = tempfile::tempdir()?;
+//! let (repo, _) = Repo::init(&dir.path().join("run"), false, "main", Arc::new(CpuEngine::new()))?;
+//! fs::write(dir.path().join("run/notes.txt"), "the first")?;
+//! let first = commit(&repo, &CommitRequest { message: "one".to_owned(), ..CommitRequest::default() }, &Silent)?;
+//! assert_eq!(resolve(&repo, "main")?, first.id);
+//!
+//! checkout_to(&repo, &first.id, &dir.path().join("copy"), &CheckoutOptions::default(), &Silent)?;
+//! assert_eq!(fs::read_to_string(dir.path().join("copy/notes.txt"))?, "the first");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod branches;
 mod checkout;
