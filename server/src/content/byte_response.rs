@@ -10,7 +10,7 @@ use axum::{
     extract::FromRequestParts,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use std::ops::Range;
 
 /// A request for bytes.
@@ -18,7 +18,7 @@ use std::ops::Range;
 pub struct Asked {
     /// GET or HEAD.
     pub method: Method,
-    /// Range, If-Range, If-None-Match, ...
+    /// Range, If-Range, If-Match, If-None-Match, ...
     pub headers: HeaderMap,
 }
 
@@ -37,14 +37,14 @@ impl Asked {
 
     /// Returns whether the answer depends on the ETag.
     pub fn needs_etag(&self) -> bool {
-        let conditions = [header::IF_NONE_MATCH, header::IF_RANGE];
+        let conditions = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_RANGE];
         self.is_head() || conditions.iter().any(|name| self.headers.contains_key(name))
     }
 
-    /// Returns whether the client has what the ETag names.
-    fn has(&self, etag: &str) -> bool {
-        let seen = self.headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-        seen.is_some_and(|list| names(list, etag))
+    /// Returns whether a list of entity tags, in one header or several, names this one.
+    fn names(&self, list: HeaderName, etag: &str, weak: bool) -> bool {
+        let mut lines = self.headers.get_all(list).iter().filter_map(|v| v.to_str().ok());
+        lines.any(|line| names(line, etag, weak))
     }
 
     /// Returns whether a range of other bytes than the ETag names would be of no use to the client.
@@ -87,7 +87,7 @@ impl ByteResponse {
     /// Answers GET or HEAD with 200, 206 or 304. `body` makes the bytes of a range, once it is clear that they are sent.
     ///
     /// # Errors
-    /// 416: the range is outside the bytes. What `body` fails with.
+    /// 412: If-Match names other bytes. 416: the range is outside the bytes. What `body` fails with.
     pub async fn answer<F>(&self, asked: &Asked, body: F) -> Result<Response>
     where
         F: AsyncFnOnce(Range<u64>) -> Result<Body>,
@@ -99,8 +99,14 @@ impl ByteResponse {
         }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static(if self.ranges { "bytes" } else { "none" }));
         // Conditions in the order of RFC 9110, 13.2.2.
-        if etag.as_deref().is_some_and(|etag| asked.has(etag)) {
-            return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+        if let Some(etag) = &etag {
+            if asked.headers.contains_key(header::IF_MATCH) && !asked.names(header::IF_MATCH, etag, false) {
+                let message = format!("the {} changed: the ETag is another", self.noun);
+                return Err(Problem::new(StatusCode::PRECONDITION_FAILED, "conflict", message));
+            }
+            if asked.names(header::IF_NONE_MATCH, etag, true) {
+                return Ok((StatusCode::NOT_MODIFIED, headers).into_response());
+            }
         }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));
         headers.insert(header::CONTENT_DISPOSITION, self.disposition.clone());

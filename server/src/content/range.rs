@@ -1,4 +1,4 @@
-//! Parses `Range` and `If-None-Match` headers (RFC 9110, sections 13 and 14).
+//! Parses `Range`, `If-Match` and `If-None-Match` headers (RFC 9110, sections 13 and 14).
 
 use http::{HeaderMap, header};
 use std::ops::Range;
@@ -38,10 +38,10 @@ pub fn part(headers: &HeaderMap, len: u64) -> Part {
     }
 }
 
-/// Whether a list of entity tags (If-None-Match) names this one.
-pub fn names(list: &str, etag: &str) -> bool {
-    let plain = |t: &str| t.trim().trim_start_matches("W/").to_owned();
-    list.split(',').any(|t| t.trim() == "*" || plain(t) == etag)
+/// Whether a list of entity tags names this one. Weak tags (`W/`) count for If-None-Match, not for If-Match.
+pub fn names(list: &str, etag: &str, weak: bool) -> bool {
+    let prefix = if weak { "W/" } else { "" };
+    list.split(',').map(str::trim).any(|t| t == "*" || t.strip_prefix(prefix).unwrap_or(t) == etag)
 }
 
 #[cfg(test)]
@@ -83,8 +83,9 @@ mod tests {
 
     #[test]
     fn lists_of_tags_are_looked_through() {
-        assert!(names("\"a\", W/\"b\"", "\"b\"") && names("*", "\"x\""));
-        assert!(!names("\"a\", \"ab\"", "\"b\""));
+        assert!(names("\"a\", W/\"b\"", "\"b\"", true) && names("*", "\"x\"", true));
+        assert!(!names("\"a\", \"ab\"", "\"b\"", true));
+        assert!(!names("\"a\", W/\"b\"", "\"b\"", false) && names("\"a\", \"b\"", "\"b\"", false));
     }
 
     proptest! {

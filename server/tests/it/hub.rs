@@ -445,7 +445,7 @@ async fn conditions_are_heeded_for_uploaded_objects_as_for_those_of_versions() {
         let tag = format!("\"{}\"", sha256(&bytes));
         let (weak, list) = (format!("W/{tag}"), format!("\"other\", W/{tag}"));
         let part = ("range", "bytes=10-19");
-        let cases: [(&[(&str, &str)], u16, &[u8]); 12] = [
+        let cases: [(&[(&str, &str)], u16, &[u8]); 15] = [
             (&[("if-none-match", &tag)], 304, b""),
             (&[("if-none-match", &list)], 304, b""),
             (&[("if-none-match", "*")], 304, b""),
@@ -459,6 +459,9 @@ async fn conditions_are_heeded_for_uploaded_objects_as_for_those_of_versions() {
             (&[part, ("if-range", "Tue, 01 Jul 2025 00:00:00 GMT")], 200, &bytes),
             (&[("range", "bytes=9999999-"), ("if-range", "\"other\"")], 200, &bytes),
             (&[("range", "bytes=0-1,3-4")], 200, &bytes),
+            (&[("if-match", "*")], 200, &bytes),
+            (&[part, ("if-match", "\"other\""), ("if-match", &tag)], 206, &bytes[10..20]),
+            (&[("if-match", &tag), ("if-none-match", "\"other\""), ("if-none-match", &tag)], 304, b""),
         ];
         for (headers, status, sent) in cases {
             let answer = site.ask(Method::GET, &get, headers, Body::empty()).await.ended(status);
@@ -467,6 +470,11 @@ async fn conditions_are_heeded_for_uploaded_objects_as_for_those_of_versions() {
             let head = site.ask(Method::HEAD, &get, headers, Body::empty()).await;
             // HEAD has no range (RFC 9110, 14.2).
             head.ended(if status == 206 { 200 } else { status });
+        }
+        for wanted in ["\"other\"", &list] {
+            let headers = [("if-match", wanted), ("if-none-match", &tag)];
+            let refused = site.ask(Method::GET, &get, &headers, Body::empty()).await.ended(412);
+            assert_eq!(refused.json()["kind"], "conflict");
         }
         let outside = site.ask(Method::GET, &get, &[("range", "bytes=9999999-")], Body::empty()).await.ended(416);
         assert_eq!(outside.header("content-range"), format!("bytes */{len}"));
