@@ -31,12 +31,6 @@ pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
 
 type Where = Path<(String, String, String, String)>;
 
-async fn answer(app: App, Read(access): Read, Path((_, _, rev, path)): Where, asked: Asked) -> Result<Response> {
-    let (repo, wanted) = (access.repo.clone(), path.clone());
-    let (_, entry) = work(move || find(&repo, &rev, &wanted)).await?;
-    content::respond(&app, &access.reader(), &path, &entry, &asked, Validator::Id).await
-}
-
 /// Download a file, or a part of it
 #[utoipa::path(
     get,
@@ -55,8 +49,15 @@ async fn answer(app: App, Read(access): Read, Path((_, _, rev, path)): Where, as
         (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn get(State(app): State<App>, read: Read, path: Where, asked: Asked) -> Result<Response> {
-    answer(app, read, path, asked).await
+async fn get(
+    State(app): State<App>,
+    Read(access): Read,
+    Path((_, _, rev, path)): Where,
+    asked: Asked,
+) -> Result<Response> {
+    let (repo, wanted) = (access.repo.clone(), path.clone());
+    let (_, entry) = work(move || find(&repo, &rev, &wanted)).await?;
+    content::respond(&app, &access.reader(), &path, &entry, &asked, Validator::Id).await
 }
 
 /// Ask for a file's length and ETag
@@ -75,6 +76,6 @@ async fn get(State(app): State<App>, read: Read, path: Where, asked: Asked) -> R
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-async fn head(State(app): State<App>, read: Read, path: Where, asked: Asked) -> Result<Response> {
-    answer(app, read, path, asked).await
+async fn head(app: State<App>, read: Read, path: Where, asked: Asked) -> Result<Response> {
+    get(app, read, path, asked).await
 }

@@ -3,7 +3,6 @@
 
 mod checkout;
 mod commits;
-mod conditional;
 mod diff;
 mod entry;
 mod files;

@@ -1,27 +1,22 @@
 //! Route `GET .../tensor/{rev}/{path}`: one tensor's values at a revision, or a slice of them.
 
 use crate::{
-    api::{
-        conditional::{Answer, Offer, answer},
-        files, stream,
-    },
+    api::{files, stream},
     app::{App, work},
     auth::Read,
-    content::{Asked, PART, Reader},
+    content::{Asked, ByteResponse, PART, Reader},
     problem::{Problem, ProblemDocument, Result},
     request::{
         extract::{Path, Query},
         routes::{Need, Needs},
     },
 };
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Body, extract::State, response::Response};
 use http::{HeaderName, HeaderValue};
 use mdl_objects::{Id, Mode, Named};
 use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
 use serde::Deserialize;
+use std::ops::Range;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -103,7 +98,7 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
         seen.update(format!("{} {} {:?} {:?} ", v.offset, v.dtype, v.shape, v.strides).as_bytes());
     }
     seen.update(&head);
-    let etag = format!("\"{}\"", seen.finalize().to_hex());
+    let etag = seen.finalize().to_hex().to_string();
     let too_long = || RepoError::user("these are more bytes than anyone can hold", "choose a part of them");
     let len = elements.byte_len(&axes)?.checked_add(head.len() as u64).ok_or_else(too_long)?;
     Ok(Wanted { elements, axes, whole, shape, head, len, etag })
@@ -111,60 +106,26 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
 
 type Where = Path<(String, String, String, String)>;
 
-async fn respond(
-    app: App,
-    Read(access): Read,
-    Path((_, _, rev, path)): Where,
-    query: TensorQuery,
-    asked: Asked,
-) -> Result<Response> {
-    let repo = access.repo.clone();
-    let wanted = work(move || find(&repo, &rev, &path, &query)).await?;
-    let offer = Offer {
-        etag: &wanted.etag,
-        len: wanted.len,
-        ranges: wanted.whole.is_some(),
-        media_type: "application/octet-stream",
-    };
-    let dtype = HeaderValue::from_static(wanted.elements.dtype.name());
-    let dims: Vec<String> = wanted.shape.iter().map(u64::to_string).collect();
-    let shape = HeaderValue::from_str(&dims.join(",")).map_err(Problem::internal)?;
-    let mut response = match answer(&asked, &offer)? {
-        Answer::Done(response) => response,
-        Answer::Send { status, headers, start, end } => {
-            let body = match wanted.whole {
-                Some(id) if end - start < wanted.len => part(&app, &access.reader(), id, start, end).await?,
-                _ => all(&app, &access.reader(), wanted).await?,
-            };
-            (status, headers, body).into_response()
+async fn send(app: &App, reader: &Reader, wanted: Wanted, bytes: Range<u64>) -> Result<Body> {
+    let (repo, len) = (reader.repo.clone(), bytes.end - bytes.start);
+    stream::body(app, &reader.party, len, PART, move |sink| match wanted.whole {
+        Some(id) if len < wanted.len => part(&repo, &id, bytes, sink),
+        _ => {
+            sink(&wanted.head)?;
+            Ok(wanted.elements.stream(repo.odb(), &wanted.axes, sink)?)
         }
-    };
-    response.headers_mut().extend([(DTYPE, dtype), (SHAPE, shape)]);
-    Ok(response)
-}
-
-async fn all(app: &App, reader: &Reader, wanted: Wanted) -> Result<axum::body::Body> {
-    let repo = reader.repo.clone();
-    stream::body(app, &reader.party, wanted.len, PART, move |sink| {
-        sink(&wanted.head)?;
-        Ok(wanted.elements.stream(repo.odb(), &wanted.axes, sink)?)
     })
     .await
 }
 
-async fn part(app: &App, reader: &Reader, id: Id, start: u64, end: u64) -> Result<axum::body::Body> {
-    let repo = reader.repo.clone();
-    stream::body(app, &reader.party, end - start, PART, move |sink| {
-        let tensor = repo.odb().tensor(&id)?;
-        let mut at = start;
-        while at < end {
-            let bytes = tensor.range(at, CHUNK.min(end - at))?;
-            sink(&bytes)?;
-            at += bytes.len() as u64;
-        }
-        Ok(())
-    })
-    .await
+fn part(repo: &Repo, id: &Id, bytes: Range<u64>, sink: stream::Sink<'_>) -> Result<()> {
+    let (tensor, mut at) = (repo.odb().tensor(id)?, bytes.start);
+    while at < bytes.end {
+        let chunk = tensor.range(at, CHUNK.min(bytes.end - at))?;
+        sink(&chunk)?;
+        at += chunk.len() as u64;
+    }
+    Ok(())
 }
 
 /// Download one tensor, or a slice of it
@@ -192,12 +153,22 @@ async fn part(app: &App, reader: &Reader, id: Id, start: u64, end: u64) -> Resul
 )]
 async fn get(
     State(app): State<App>,
-    read: Read,
-    path: Where,
+    Read(access): Read,
+    Path((_, _, rev, path)): Where,
     Query(query): Query<TensorQuery>,
     asked: Asked,
 ) -> Result<Response> {
-    respond(app, read, path, query, asked).await
+    let repo = access.repo.clone();
+    let wanted = work(move || find(&repo, &rev, &path, &query)).await?;
+    let mut offer = ByteResponse::attachment("bytes", wanted.len, wanted.etag.clone());
+    offer.ranges = wanted.whole.is_some();
+    let dtype = HeaderValue::from_static(wanted.elements.dtype.name());
+    let dims: Vec<String> = wanted.shape.iter().map(u64::to_string).collect();
+    let shape = HeaderValue::from_str(&dims.join(",")).map_err(Problem::internal)?;
+    let reader = access.reader();
+    let mut response = offer.answer(&asked, async |bytes| send(&app, &reader, wanted, bytes).await).await?;
+    response.headers_mut().extend([(DTYPE, dtype), (SHAPE, shape)]);
+    Ok(response)
 }
 
 /// Ask for a tensor's length, type, shape and ETag
@@ -216,12 +187,6 @@ async fn get(
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-async fn head(
-    State(app): State<App>,
-    read: Read,
-    path: Where,
-    Query(query): Query<TensorQuery>,
-    asked: Asked,
-) -> Result<Response> {
-    respond(app, read, path, query, asked).await
+async fn head(app: State<App>, read: Read, path: Where, query: Query<TensorQuery>, asked: Asked) -> Result<Response> {
+    get(app, read, path, query, asked).await
 }

@@ -1,9 +1,10 @@
-//! Responses with the bytes of stored files: whole or ranges, with ETag and cache headers.
+//! Responses with bytes, and those of stored files.
 //!
 //! A file that is asked for as a whole is decoded once into a cache on disk, and all requests read it from there, also
 //! while it is being decoded. Small ranges are decoded by themselves, unless the file is cached already.
 
 mod body;
+mod byte_response;
 mod cache;
 mod decoders;
 mod fill;
@@ -11,11 +12,11 @@ mod kinds;
 mod overflow;
 mod range;
 
+pub use byte_response::{Asked, ByteResponse};
 pub use decoders::{Decoders, PART, POUR, Permit};
 pub use fill::Hashes;
 pub use kinds::{disposition, media_type};
 pub use overflow::{Sink, body_from_producer};
-pub use range::{Part, names, part};
 
 use crate::{
     app::App,
@@ -23,13 +24,8 @@ use crate::{
     problem::{Problem, Result},
     tasks::fair::Party,
 };
-use axum::{
-    body::Body,
-    extract::FromRequestParts,
-    response::{IntoResponse, Response},
-};
+use axum::response::Response;
 use cache::{Cache, Key};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
 use overflow::{Overflow, Patience};
@@ -58,23 +54,6 @@ pub enum Validator {
     Id,
     /// SHA-256 of the bytes, as the Hugging Face clients want it: the file is decoded once for it.
     Sha256,
-}
-
-/// A request for a file.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// GET or HEAD.
-    pub method: Method,
-    /// Range, If-Range, If-None-Match, ...
-    pub headers: HeaderMap,
-}
-
-impl FromRequestParts<App> for Asked {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Asked> {
-        Ok(Asked { method: parts.method.clone(), headers: parts.headers.clone() })
-    }
 }
 
 /// A repository, and the client that it is read for.
@@ -152,11 +131,11 @@ pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) 
     fill::digests(app, reader, entry, wait).await
 }
 
-/// Answers GET or HEAD of a file: 200, 206, 304 or 416, with ETag, Content-Length, Accept-Ranges, Content-Type and
-/// Content-Disposition. The caller adds headers of its own.
+/// Answers GET or HEAD of a file. The caller adds headers of its own.
 ///
 /// # Errors
-/// Absent or damaged objects; 503 where the ETag is still being computed and cannot be done without, or too many wait.
+/// As [`ByteResponse::answer`]. Absent or damaged objects; 503 where the ETag is still being computed and cannot be done
+/// without, or too many wait.
 pub async fn respond(
     app: &App,
     reader: &Reader,
@@ -165,55 +144,25 @@ pub async fn respond(
     asked: &Asked,
     by: Validator,
 ) -> Result<Response> {
-    let (headers, is_head) = (&asked.headers, asked.method == Method::HEAD);
-    let etag = etag(app, reader, entry, asked, by).await?;
-    let mut out = HeaderMap::new();
-    if let Some(etag) = etag.as_deref().and_then(|e| HeaderValue::from_str(e).ok()) {
-        out.insert(header::ETAG, etag);
-    }
-    out.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    let seen = headers.get(header::IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-    if seen.zip(etag.as_deref()).is_some_and(|(list, etag)| names(list, etag)) {
-        return Ok((StatusCode::NOT_MODIFIED, out).into_response());
-    }
-    out.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type(path)));
-    out.insert(header::CONTENT_DISPOSITION, disposition(path));
-    let same = match headers.get(header::IF_RANGE) {
-        Some(wanted) => etag.as_deref().is_some_and(|e| e.as_bytes() == wanted.as_bytes()),
-        None => true,
+    let response = ByteResponse {
+        noun: "file",
+        len: entry.size,
+        etag: etag(app, reader, entry, asked, by).await?,
+        ranges: true,
+        media_type: media_type(path),
+        disposition: disposition(path),
     };
-    // A HEAD has no range (RFC 9110, 14.2).
-    let part = if same && !is_head { part(headers, entry.size) } else { Part::Whole };
-    let (status, start, end) = match part {
-        Part::Whole => (StatusCode::OK, 0, entry.size),
-        Part::Range { start, end } => (StatusCode::PARTIAL_CONTENT, start, end),
-        Part::Nothing => {
-            let total = HeaderValue::from_str(&format!("bytes */{}", entry.size));
-            let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", "the range leaves the file");
-            return Err(match total {
-                Ok(total) => problem.header(header::CONTENT_RANGE, total),
-                Err(_) => problem,
-            });
-        }
-    };
-    if status == StatusCode::PARTIAL_CONTENT {
-        let range = format!("bytes {start}-{}/{}", end.saturating_sub(1), entry.size);
-        out.insert(header::CONTENT_RANGE, HeaderValue::from_str(&range).map_err(Problem::internal)?);
-    }
-    out.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
-    let body = if is_head { Body::empty() } else { body::of(app, reader, entry, start, end).await? };
-    Ok((status, out, body).into_response())
+    response.answer(asked, async |bytes| body::of(app, reader, entry, bytes.start, bytes.end).await).await
 }
 
 async fn etag(app: &App, reader: &Reader, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
     if by == Validator::Id {
-        return Ok(Some(format!("\"{}\"", entry.id.to_hex())));
+        return Ok(Some(entry.id.to_hex()));
     }
-    let conditional = [header::IF_NONE_MATCH, header::IF_RANGE].iter().any(|h| asked.headers.contains_key(h));
-    let needed = asked.method == Method::HEAD || conditional;
+    let needed = asked.needs_etag();
     let wait = if needed { WAIT } else { Duration::ZERO };
     match digests(app, reader, entry, wait).await? {
-        Some(digests) => Ok(Some(format!("\"{}\"", hex(&digests.sha256)))),
+        Some(digests) => Ok(Some(hex(&digests.sha256))),
         None if needed => Err(Problem::busy("the file is being decoded for the first time: ask again", 2)),
         None => Ok(None),
     }

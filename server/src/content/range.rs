@@ -1,19 +1,15 @@
-//! Parses `Range` and `If-None-Match` headers (RFC 9110, sections 13 and 14).
+//! Parses `Range`, `If-Match` and `If-None-Match` headers (RFC 9110, sections 13 and 14).
 
 use http::{HeaderMap, header};
+use std::ops::Range;
 
 /// The part that is to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it, with status 200.
     Whole,
-    /// `start..end`, with status 206.
-    Range {
-        /// The first byte.
-        start: u64,
-        /// The byte after the last.
-        end: u64,
-    },
+    /// These bytes, with status 206.
+    Range(Range<u64>),
     /// No byte of what is asked for exists: 416.
     Nothing,
 }
@@ -33,21 +29,19 @@ pub fn part(headers: &HeaderMap, len: u64) -> Part {
         |s: &str| (!s.is_empty() && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().unwrap_or(u64::MAX));
     match (digits(first), digits(last)) {
         (Some(first), _) if first >= len && (last.is_empty() || digits(last).is_some()) => Part::Nothing,
-        (Some(first), Some(last)) if first <= last => {
-            Part::Range { start: first, end: last.saturating_add(1).min(len) }
-        }
-        (Some(start), None) if last.is_empty() => Part::Range { start, end: len },
+        (Some(first), Some(last)) if first <= last => Part::Range(first..last.saturating_add(1).min(len)),
+        (Some(start), None) if last.is_empty() => Part::Range(start..len),
         (None, Some(0)) if first.is_empty() => Part::Nothing,
         (None, Some(_)) if first.is_empty() && len == 0 => Part::Nothing,
-        (None, Some(n)) if first.is_empty() => Part::Range { start: len.saturating_sub(n), end: len },
+        (None, Some(n)) if first.is_empty() => Part::Range(len.saturating_sub(n)..len),
         _ => Part::Whole,
     }
 }
 
-/// Whether a list of entity tags (If-None-Match) names this one.
-pub fn names(list: &str, etag: &str) -> bool {
-    let plain = |t: &str| t.trim().trim_start_matches("W/").to_owned();
-    list.split(',').any(|t| t.trim() == "*" || plain(t) == etag)
+/// Whether a list of entity tags names this one. Weak tags (`W/`) count for If-None-Match, not for If-Match.
+pub fn names(list: &str, etag: &str, weak: bool) -> bool {
+    let prefix = if weak { "W/" } else { "" };
+    list.split(',').map(str::trim).any(|t| t == "*" || t.strip_prefix(prefix).unwrap_or(t) == etag)
 }
 
 #[cfg(test)]
@@ -64,7 +58,7 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_the_rfc() {
-        let range = |start, end| Part::Range { start, end };
+        let range = |start, end| Part::Range(start..end);
         assert_eq!(part(&HeaderMap::new(), 10), Part::Whole);
         for (text, want) in [
             ("bytes=0-4", range(0, 5)),
@@ -89,14 +83,15 @@ mod tests {
 
     #[test]
     fn lists_of_tags_are_looked_through() {
-        assert!(names("\"a\", W/\"b\"", "\"b\"") && names("*", "\"x\""));
-        assert!(!names("\"a\", \"ab\"", "\"b\""));
+        assert!(names("\"a\", W/\"b\"", "\"b\"", true) && names("*", "\"x\"", true));
+        assert!(!names("\"a\", \"ab\"", "\"b\"", true));
+        assert!(!names("\"a\", W/\"b\"", "\"b\"", false) && names("\"a\", \"b\"", "\"b\"", false));
     }
 
     proptest! {
         #[test]
         fn a_range_never_leaves_the_file(text in "bytes=[0-9]{0,20}-?[0-9]{0,20}", len in 0u64..1000) {
-            if let Part::Range { start, end } = of(&text, len) {
+            if let Part::Range(Range { start, end }) = of(&text, len) {
                 prop_assert!(start < end && end <= len);
             }
         }

@@ -62,7 +62,7 @@ pub(super) async fn download(
     .await?;
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
-        Place::Raw(path) => raw::respond(&path, object.size, &at.oid, &asked).await,
+        Place::Raw(path) => raw::respond(&path, object.size, at.oid, &asked).await,
         Place::Version(entry) => {
             content::respond(&app, &access.reader(), &at.oid, &entry, &asked, Validator::Sha256).await
         }

@@ -1,17 +1,13 @@
 //! Serves an uploaded LFS object from the server's own disk, whole or a range.
 
 use crate::{
-    content::{Asked, Part, part},
+    content::{Asked, ByteResponse},
     problem::{Problem, Result},
 };
-use axum::{
-    body::Body,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use std::{io::SeekFrom, path::Path};
+use std::{io::SeekFrom, ops::Range, path::Path};
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt},
@@ -24,39 +20,15 @@ const PIECE: u64 = 256 << 10;
 ///
 /// # Errors
 /// An I/O error; a range that leaves the file.
-pub(super) async fn respond(path: &Path, size: u64, etag: &str, asked: &Asked) -> Result<Response> {
-    let mut file = File::open(path).await.map_err(Problem::internal)?;
-    let (status, start, end) = match part(&asked.headers, size) {
-        Part::Range { start, end } if asked.method == Method::GET => (StatusCode::PARTIAL_CONTENT, start, end),
-        Part::Nothing if asked.method == Method::GET => {
-            let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", "the range leaves the file");
-            return Err(problem.header(header::CONTENT_RANGE, value(&format!("bytes */{size}"))?));
-        }
-        _ => (StatusCode::OK, 0, size),
-    };
-    let mut headers = HeaderMap::new();
-    headers.insert(header::ETAG, value(&format!("\"{etag}\""))?);
-    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(end - start));
-    if status == StatusCode::PARTIAL_CONTENT {
-        let range = format!("bytes {start}-{}/{size}", end.saturating_sub(1));
-        headers.insert(header::CONTENT_RANGE, value(&range)?);
-    }
-    if asked.method == Method::HEAD {
-        return Ok((status, headers).into_response());
-    }
-    file.seek(SeekFrom::Start(start)).await.map_err(Problem::internal)?;
-    Ok((status, headers, body(file, end - start)).into_response())
+pub(super) async fn respond(path: &Path, size: u64, etag: String, asked: &Asked) -> Result<Response> {
+    let file = File::open(path).await.map_err(Problem::internal)?;
+    ByteResponse::attachment("file", size, etag).answer(asked, async |bytes| body(file, bytes).await).await
 }
 
-fn value(text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(text).map_err(Problem::internal)
-}
-
-fn body(file: File, len: u64) -> Body {
-    Body::from_stream(stream::try_unfold((file, len), |(mut file, left)| async move {
+async fn body(mut file: File, bytes: Range<u64>) -> Result<Body> {
+    file.seek(SeekFrom::Start(bytes.start)).await.map_err(Problem::internal)?;
+    let left = bytes.end - bytes.start;
+    Ok(Body::from_stream(stream::try_unfold((file, left), |(mut file, left)| async move {
         if left == 0 {
             return Ok(None);
         }
@@ -64,5 +36,5 @@ fn body(file: File, len: u64) -> Body {
         file.read_exact(&mut piece).await?;
         let left = left - piece.len() as u64;
         Ok::<_, std::io::Error>(Some((Bytes::from(piece), (file, left))))
-    }))
+    })))
 }

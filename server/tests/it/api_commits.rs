@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use mdl_objects::Id;
 use mdl_repo::Repo;
-use mdl_server::app::App;
+use mdl_server::{Options, app::App};
 use serde_json::{Value, json};
 
 const TENSORS: [(&str, usize, usize); 2] = [("a", 64, 32), ("b", 16, 16)];
@@ -22,9 +22,15 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
+        Fixture::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Options)) -> Fixture {
         let root = Root::new();
         drop(root.repo("ada/gpt"));
-        let app = root.app(root.options());
+        let mut options = root.options();
+        change(&mut options);
+        let app = root.app(options);
         Fixture { root, app }
     }
 
@@ -72,11 +78,22 @@ fn said(step: u64) -> Value {
     json!({"message": format!("step {step}"), "step": step, "metrics": {"loss": 0.5}})
 }
 
+/// As [`said`], with one field more.
+fn said_with(step: u64, field: &str, value: Value) -> Value {
+    let mut meta = said(step);
+    meta[field] = value;
+    meta
+}
+
 fn form_of(meta: &Value, files: &[(&str, &[u8])]) -> http::Request<Body> {
     let meta = meta.to_string();
     let mut parts = vec![("meta", None, meta.as_bytes())];
     parts.extend(files.iter().map(|(path, bytes)| ("file", Some(*path), *bytes)));
     form_request(form(&parts))
+}
+
+fn form_with_tar(meta: &Value, archive: &[u8]) -> Vec<u8> {
+    form(&[("meta", None, meta.to_string().as_bytes()), ("tar", None, archive)])
 }
 
 fn made(answer: &Answer) -> String {
@@ -113,9 +130,8 @@ async fn every_form_gives_the_bytes_back() {
     assert_eq!(f.files(), vec![(long.clone(), b"x".to_vec()), ("model.safetensors".into(), two.clone())]);
 
     // The archive as a part of a form, in small pieces, onto the parent's files.
-    let meta = json!({"message": "third", "base": "parent", "remove": [long], "executable": []}).to_string();
-    let archive = tar(&[("run.sh", b"#!")]);
-    let body = form(&[("meta", None, meta.as_bytes()), ("tar", None, &archive)]);
+    let meta = json!({"message": "third", "base": "parent", "remove": [long], "executable": []});
+    let body = form_with_tar(&meta, &tar(&[("run.sh", b"#!")]));
     let pieces: Vec<Result<Bytes, std::io::Error>> = body.chunks(7).map(|c| Ok(Bytes::copy_from_slice(c))).collect();
     made(&send(&f.app, form_request(Body::from_stream(stream::iter(pieces)))).await);
     assert_eq!(f.files(), vec![("model.safetensors".into(), two), ("run.sh".into(), b"#!".to_vec())]);
@@ -151,18 +167,18 @@ async fn an_answer_that_was_lost_is_given_again() {
     assert_eq!(f.commits(), 2);
     // Other files or other words under the key; an other branch or key is another commit.
     let changed = safetensors(&TENSORS, 3);
-    let answer = send(&f.app, with_key(form_of(&said(2), &[("model.safetensors", &changed)]), "k-1")).await;
-    assert_eq!(answer.status, 422, "{}", answer.text);
-    let answer = send(&f.app, with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-1")).await;
-    assert_eq!(answer.status, 422, "{}", answer.text);
+    let post = |meta: Value, bytes: &[u8], key: &str| {
+        send(&f.app, with_key(form_of(&meta, &[("model.safetensors", bytes)]), key))
+    };
+    for (meta, bytes) in [(said(2), &changed), (said(3), &one)] {
+        let answer = post(meta, bytes, "k-1").await;
+        assert_eq!(answer.status, 422, "{}", answer.text);
+    }
     assert_eq!(f.commits(), 2);
-    made(&send(&f.app, with_key(form_of(&said(3), &[("model.safetensors", &one)]), "k-2")).await);
-    let mut meta = said(2);
-    meta["branch"] = json!("side");
-    made(&send(&f.app, with_key(form_of(&meta, &[("model.safetensors", &one)]), "k-1")).await);
+    made(&post(said(3), &one, "k-2").await);
+    made(&post(said_with(2, "branch", json!("side")), &one, "k-1").await);
     // The key alone is no change.
-    let same = json!({"message": "same"});
-    let answer = send(&f.app, with_key(form_of(&same, &[("model.safetensors", &one)]), "k-3")).await;
+    let answer = post(json!({"message": "same"}), &one, "k-3").await;
     assert_eq!(answer.status, 422, "{}", answer.text);
     f.clean();
 }
@@ -184,17 +200,14 @@ async fn one_key_at_the_same_time_makes_one_commit() {
 #[tokio::test]
 async fn the_branch_must_stand_where_it_is_expected() {
     let f = Fixture::new();
-    let order = |expected: Value, n: u64| {
-        let mut meta = said(n);
-        meta["expected"] = expected;
-        form_of(&meta, &[("x.bin", &[n as u8])])
-    };
-    let first = made(&send(&f.app, order(Value::Null, 1)).await);
-    assert_eq!(send(&f.app, order(Value::Null, 2)).await.status, 409);
-    let second = made(&send(&f.app, order(json!(first), 2)).await);
-    assert_eq!(send(&f.app, order(json!(first), 3)).await.status, 409);
-    assert_eq!(send(&f.app, order(json!("nonsense"), 3)).await.status, 400);
-    made(&send(&f.app, order(json!(second), 3)).await);
+    let order =
+        |expected: Value, n: u64| send(&f.app, form_of(&said_with(n, "expected", expected), &[("x.bin", &[n as u8])]));
+    let first = made(&order(Value::Null, 1).await);
+    assert_eq!(order(Value::Null, 2).await.status, 409);
+    let second = made(&order(json!(first), 2).await);
+    assert_eq!(order(json!(first), 3).await.status, 409);
+    assert_eq!(order(json!("nonsense"), 3).await.status, 400);
+    made(&order(json!(second), 3).await);
     // Without expectations several may commit at once: each one's file stays.
     let order = |n: u64| {
         let meta = json!({"message": "side by side", "base": "parent"});
@@ -265,9 +278,7 @@ async fn hostile_archives_change_nothing() {
     for (what, archive, statuses) in cases {
         let answer = send(&f.app, tar_request(&said(9), archive.clone())).await;
         is_one_of(&answer, statuses, what);
-        let meta = said(9).to_string();
-        let body = form(&[("meta", None, meta.as_bytes()), ("tar", None, &archive)]);
-        let answer = send(&f.app, form_request(body)).await;
+        let answer = send(&f.app, form_request(form_with_tar(&said(9), &archive))).await;
         is_one_of(&answer, statuses, &format!("{what} in a form"));
         f.clean();
     }
@@ -276,12 +287,7 @@ async fn hostile_archives_change_nothing() {
 
 #[tokio::test]
 async fn bombs_and_broken_forms_change_nothing() {
-    let root = Root::new();
-    drop(root.repo("ada/gpt"));
-    let mut options = root.options();
-    options.max_upload = 1 << 20;
-    let app = root.app(options);
-    let f = Fixture { root, app };
+    let f = Fixture::with(|options| options.max_upload = 1 << 20);
     let before = f.first();
     let meta = said(9).to_string();
     let meta = meta.as_bytes();
@@ -365,10 +371,8 @@ async fn what_is_said_is_checked() {
 #[tokio::test]
 async fn a_policy_is_kept_as_the_command_line_keeps_it() {
     let f = Fixture::new();
-    let mut meta = said(1);
-    meta["policy"] = json!("lossy");
     let bytes = safetensors(&[("layers.0.weight", 256, 256)], 1);
-    let answer = send(&f.app, form_of(&meta, &[("model.safetensors", &bytes)])).await;
+    let answer = send(&f.app, form_of(&said_with(1, "policy", json!("lossy")), &[("model.safetensors", &bytes)])).await;
     made(&answer);
     assert_eq!(answer.json["policy"], "lossy");
     assert!(answer.json["quality"].is_object());
@@ -380,18 +384,17 @@ async fn damaged_checkpoints_are_refused_without_a_word_of_where_they_lie() {
     let f = Fixture::new();
     let bytes = safetensors(&[("layers.0.weight", 256, 256)], 1);
     for policy in [Value::Null, json!("lossy")] {
-        let mut meta = said(1);
-        meta["policy"] = policy;
         let cut = &bytes[..bytes.len() - 100];
-        let answer = send(&f.app, form_of(&meta, &[("model.safetensors", cut)])).await;
+        let answer = send(&f.app, form_of(&said_with(1, "policy", policy), &[("model.safetensors", cut)])).await;
         assert_eq!(answer.status, 422, "{}", answer.text);
         let place = f.root.path().display().to_string();
         assert!(answer.text.contains("model.safetensors") && !answer.text.contains(&place), "{}", answer.text);
         f.clean();
     }
-    let mut meta = said(1);
-    meta["allow_damaged"] = json!(true);
-    made(&send(&f.app, form_of(&meta, &[("model.safetensors", &bytes[..99])])).await);
+    made(
+        &send(&f.app, form_of(&said_with(1, "allow_damaged", json!(true)), &[("model.safetensors", &bytes[..99])]))
+            .await,
+    );
     assert_eq!(f.files()[0].1, &bytes[..99]);
 }
 

@@ -127,6 +127,12 @@ impl Site {
         answer.json()["objects"][0].clone()
     }
 
+    /// The path, with parameters, that a batch answer gives for an upload or a download.
+    async fn link(&self, operation: &str, bytes: &[u8]) -> String {
+        let object = self.batch(operation, bytes, &[]).await;
+        local(object["actions"][operation]["href"].as_str().expect("a link"))
+    }
+
     fn token(&self, scope: Scope, repo: &str) -> String {
         let new = NewToken { name: "ada".to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         self.app.tokens().create(new).expect("a token").1
@@ -312,8 +318,7 @@ async fn branches_tags_and_commits_are_listed_made_and_deleted() {
 async fn commits_change_what_they_name_and_nothing_else() {
     let site = Site::new();
     let weights = model(7);
-    let object = site.batch("upload", &weights, &[]).await;
-    let put = local(object["actions"]["upload"]["href"].as_str().expect("a link"));
+    let put = site.link("upload", &weights).await;
     site.ask(Method::PUT, &put, &[], weights.clone()).await.ended(200);
     site.post("/ada/gpt.git/info/lfs/verify", json!({"oid": sha256(&weights), "size": weights.len()})).await.ended(200);
     let lfs = json!({"key": "lfsFile", "value": {
@@ -387,8 +392,7 @@ async fn commits_at_the_same_time_all_arrive() {
 async fn uploads_that_lie_leave_nothing() {
     let site = Site::new();
     let (truth, lies) = (vec![7u8; 1000], vec![8u8; 1000]);
-    let object = site.batch("upload", &truth, &[]).await;
-    let put = local(object["actions"]["upload"]["href"].as_str().expect("a link"));
+    let put = site.link("upload", &truth).await;
     for bytes in [&lies[..], &truth[..999], &[&truth[..], b"x"].concat(), b""] {
         site.ask(Method::PUT, &put, &[], bytes.to_vec()).await.ended(422);
     }
@@ -404,8 +408,7 @@ async fn uploads_that_lie_leave_nothing() {
     site.ask(Method::PUT, &put, &[], truth.clone()).await.ended(200);
     site.post("/ada/gpt.git/info/lfs/verify", verify).await.ended(200);
     assert!(site.batch("upload", &truth, &[]).await["actions"].is_null(), "nothing to send");
-    let get = site.batch("download", &truth, &[]).await;
-    let get = local(get["actions"]["download"]["href"].as_str().expect("a link"));
+    let get = site.link("download", &truth).await;
     assert_eq!(site.get(&get).await.ended(200).body, truth);
     let part = site.ask(Method::GET, &get, &[("range", "bytes=990-")], Body::empty()).await.ended(206);
     assert_eq!((part.body.len(), part.header("content-range")), (10, "bytes 990-999/1000"));
@@ -420,14 +423,65 @@ async fn versions_serve_as_objects() {
     let bytes = model(1);
     let path = "/ada/gpt/resolve/step-100/model.safetensors";
     site.ask(Method::HEAD, path, &[], Body::empty()).await.ended(200);
-    let get = site.batch("download", &bytes, &[]).await;
-    let get = local(get["actions"]["download"]["href"].as_str().expect("a link"));
+    let get = site.link("download", &bytes).await;
     assert_eq!(site.get(&get).await.ended(200).body, bytes);
     // A copy is made without sending it.
     assert!(site.batch("upload", &bytes, &[]).await["actions"].is_null());
     let lfs = json!({"key": "lfsFile", "value": {"path": "copy.safetensors", "algo": "sha256", "oid": sha256(&bytes)}});
     site.commit("main", &[header("copy"), lfs]).await.ended(200);
     assert_eq!(site.get("/ada/gpt/resolve/main/copy.safetensors").await.body, bytes);
+}
+
+#[tokio::test]
+async fn conditions_are_heeded_for_uploaded_objects_as_for_those_of_versions() {
+    let site = Site::new();
+    let (uploaded, committed) = (vec![7u8; 1000], model(1));
+    let put = site.link("upload", &uploaded).await;
+    site.ask(Method::PUT, &put, &[], uploaded.clone()).await.ended(200);
+    let hashed = "/ada/gpt/resolve/step-100/model.safetensors";
+    site.ask(Method::HEAD, hashed, &[], Body::empty()).await.ended(200);
+    for bytes in [uploaded, committed] {
+        let (get, len) = (site.link("download", &bytes).await, bytes.len());
+        let tag = format!("\"{}\"", sha256(&bytes));
+        let (weak, list) = (format!("W/{tag}"), format!("\"other\", W/{tag}"));
+        let part = ("range", "bytes=10-19");
+        /// Headers, and the status and body that answer them.
+        type Case<'a> = (&'a [(&'a str, &'a str)], u16, &'a [u8]);
+        let cases: [Case<'_>; 15] = [
+            (&[("if-none-match", &tag)], 304, b""),
+            (&[("if-none-match", &list)], 304, b""),
+            (&[("if-none-match", "*")], 304, b""),
+            (&[("if-none-match", "\"other\"")], 200, &bytes),
+            (&[part, ("if-none-match", &tag)], 304, b""),
+            (&[part, ("if-none-match", "\"other\"")], 206, &bytes[10..20]),
+            (&[part, ("if-range", &tag)], 206, &bytes[10..20]),
+            (&[part, ("if-range", "\"other\"")], 200, &bytes),
+            // A part needs a strong match.
+            (&[part, ("if-range", &weak)], 200, &bytes),
+            (&[part, ("if-range", "Tue, 01 Jul 2025 00:00:00 GMT")], 200, &bytes),
+            (&[("range", "bytes=9999999-"), ("if-range", "\"other\"")], 200, &bytes),
+            (&[("range", "bytes=0-1,3-4")], 200, &bytes),
+            (&[("if-match", "*")], 200, &bytes),
+            (&[part, ("if-match", "\"other\""), ("if-match", &tag)], 206, &bytes[10..20]),
+            (&[("if-match", &tag), ("if-none-match", "\"other\""), ("if-none-match", &tag)], 304, b""),
+        ];
+        for (headers, status, sent) in cases {
+            let answer = site.ask(Method::GET, &get, headers, Body::empty()).await.ended(status);
+            assert!(answer.body == sent, "{headers:?}: {} bytes", answer.body.len());
+            assert_eq!((answer.header("etag"), answer.header("accept-ranges")), (tag.as_str(), "bytes"), "{headers:?}");
+            let head = site.ask(Method::HEAD, &get, headers, Body::empty()).await;
+            // HEAD has no range (RFC 9110, 14.2).
+            head.ended(if status == 206 { 200 } else { status });
+        }
+        for wanted in ["\"other\"", &list] {
+            let headers = [("if-match", wanted), ("if-none-match", &tag)];
+            let refused = site.ask(Method::GET, &get, &headers, Body::empty()).await.ended(412);
+            assert_eq!(refused.json()["kind"], "conflict");
+        }
+        let outside = site.ask(Method::GET, &get, &[("range", "bytes=9999999-")], Body::empty()).await.ended(416);
+        assert_eq!(outside.header("content-range"), format!("bytes */{len}"));
+        assert_eq!(outside.json()["detail"], "the range leaves the file");
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,10 @@ mod archive;
 mod gather;
 
 use crate::{
-    api::{
-        conditional::{Answer, Offer, answer},
-        stream,
-    },
+    api::stream,
     app::{App, work},
     auth::Read,
-    content::{Asked, POUR, Reader},
+    content::{Asked, ByteResponse, POUR, Reader},
     problem::{ProblemDocument, Result},
     request::{
         extract::{Path, Query},
@@ -19,11 +16,7 @@ use crate::{
     },
 };
 use archive::Archive;
-use axum::{
-    body::Body,
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{body::Body, extract::State, response::Response};
 use gather::Gathered;
 use mdl_objects::Id;
 use mdl_repo::{Repo, check_path};
@@ -133,17 +126,12 @@ async fn checkout(
         let commit = revision::resolve(&repo, &rev)?;
         let layout = Layout::of(&repo, &commit, &query)?;
         let asked = format!("{commit} {:?} {:?}", query.format, query.only);
-        Ok((layout, format!("\"{}\"", blake3::hash(asked.as_bytes()).to_hex())))
+        Ok((layout, blake3::hash(asked.as_bytes()).to_hex().to_string()))
     })
     .await?;
-    let offer = Offer { etag: &etag, len: layout.len(), ranges: false, media_type: layout.media_type() };
-    match answer(&asked, &offer)? {
-        Answer::Done(response) => Ok(response),
-        Answer::Send { status, headers, .. } => {
-            let body = send(&app, &access.reader(), layout).await?;
-            Ok((status, headers, body).into_response())
-        }
-    }
+    let mut response = ByteResponse::attachment("bytes", layout.len(), etag);
+    (response.ranges, response.media_type) = (false, layout.media_type());
+    response.answer(&asked, async |_| send(&app, &access.reader(), layout).await).await
 }
 
 async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
