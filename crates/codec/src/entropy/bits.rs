@@ -52,7 +52,7 @@ impl BitWriter {
     }
 }
 
-/// Reads bit fields, least significant bit first. Past the end it reads zeros; [`ended_well`](Self::ended_well) tells.
+/// Reads bit fields, least significant bit first. Past the end it reads zeros; `ended_well` tells.
 #[derive(Debug)]
 pub struct BitReader<'a> {
     data: &'a [u8],

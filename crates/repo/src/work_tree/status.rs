@@ -17,7 +17,7 @@ use std::path::Path;
 /// The state of a work tree.
 #[derive(Debug)]
 pub struct Survey {
-    /// Differences to the work-tree base ([`work_tree_base`](crate::work_tree::base): HEAD's version, unless another user moved it), by
+    /// Differences to the work-tree base (`work_tree_base`: HEAD's version, unless another user moved it), by
     /// path.
     pub changes: Vec<(String, Change)>,
     /// Why some of its files cannot be committed.

@@ -131,7 +131,7 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of [`Repo::hold`](mdl_repo::repo::Repo::hold)
+    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of `Repo::hold`
     /// for a commit.
     ///
     /// # Errors
