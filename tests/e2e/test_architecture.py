@@ -154,7 +154,8 @@ def test_libraries_name_no_options() -> None:
 
 def test_nothing_goes_by_the_words_of_an_error() -> None:
     looks = re.compile(
-        r"(to_string\(\)|(?<!\.)\bmessage|\breason|\bhint)\s*\.(starts_with|ends_with|contains)\(|(message|reason|hint) == \""
+        r"(to_string\(\)|(?<!\.)\bmessage|\breason|\bhint)\s*\.(starts_with|ends_with|contains)\("
+        r"|(message|reason|hint) == \""
     )
     places = [*CRATES.values(), ROOT / "server", ROOT / "cli", ROOT / "python"]
     files = [f for place in places for f in (place / "src").rglob("*.rs") if f.stem != "tests"]
