@@ -1,6 +1,9 @@
 //! Reads little-endian fields and bounded pieces of a source.
 
-use crate::layout::{Format, ReadAt, ScanError};
+use crate::{
+    check::short_reason,
+    layout::{Format, ReadAt, ScanError},
+};
 use std::io;
 
 /// Why a scanner stopped, before the caller adds which format it was scanning.
@@ -16,7 +19,7 @@ impl Trouble {
     /// The public error for a file that claims to be `format`.
     pub(crate) fn of(self, format: Format) -> ScanError {
         match self {
-            Trouble::Bad(reason) => ScanError::Damaged { format, reason },
+            Trouble::Bad(reason) => ScanError::Damaged { format, reason: short_reason(&reason) },
             Trouble::Io(e) => ScanError::Io(e),
         }
     }

@@ -71,10 +71,23 @@ fn end_of(extent: &Extent) -> Option<u64> {
     extent.offset.checked_add(extent.byte_len()?)
 }
 
+/// Characters of a name, and of a whole reason, that a message carries.
+const LONGEST_NAME: usize = 80;
+const LONGEST_REASON: usize = 400;
+
 /// A name cut to what a message can carry.
 pub(crate) fn short(name: &str) -> String {
-    let mut cut: String = name.chars().take(80).collect();
-    if cut.len() < name.len() {
+    cut(name, LONGEST_NAME)
+}
+
+/// A reason cut to what a message can carry: a parser's error may quote a text of the file, however long.
+pub(crate) fn short_reason(reason: &str) -> String {
+    cut(reason, LONGEST_REASON)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let mut cut: String = text.chars().take(most).collect();
+    if cut.len() < text.len() {
         cut.push('…');
     }
     cut
